@@ -1,0 +1,1 @@
+"""Measurements that the project keeps: `python -m benchmarks NAME --json FILE [--quick]`."""

@@ -1,0 +1,95 @@
+"""The engine bare: the shuffle, the Python worker and the call per row that any such design pays for, and nothing else.
+
+Same exchange, same conversion of Arrow columns into Python values, same named tuples, same generator function called
+for each row, same handling of garbage collection as tidegate's. The counts live in a dict that is dropped with its
+epoch: no state, no barriers, no versions.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import namedtuple
+from typing import TYPE_CHECKING
+
+from benchmarks.streams import Contestant, Dataset, Epoch, run_to_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+MAX_PARALLELISM = 128
+
+
+class Counter:
+    """What a user would write: one generator function, called once for each row."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def process_element(self, row):
+        count = self.counts.get(row.key, 0) + 1
+        self.counts[row.key] = count
+        yield row.key, count
+
+
+def count_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task of one epoch: rows in, counts out and dropped, one control row as the result."""
+    import pyarrow
+
+    # A collection in the middle would walk all rows; nothing here makes cycles.
+    gc.disable()
+    gc.freeze()
+    try:
+        total = emitted = 0
+        row_type = namedtuple("Row", ["key", "value"])
+        process = Counter().process_element
+        for batch in batches:
+            columns = [batch.column(name).to_pylist() for name in ("key", "value")]
+            out: list[tuple[str, int]] = []
+            for row in map(row_type._make, zip(*columns)):
+                out.extend(process(row))
+            keys, counts = zip(*out) if out else ((), ())
+            total += batch.num_rows
+            emitted += min(len(keys), len(counts))
+        yield pyarrow.RecordBatch.from_pydict({"rows": [total], "emitted": [emitted]})
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def salts(spark: SparkSession, partitions: int) -> list[int]:
+    """For each partition an integer that Spark's hash partitioning sends there: every slot gets a task of its own."""
+    found = spark.range(64 * partitions).selectExpr(
+        f"pmod(hash(cast(id as int)), {partitions}) part", "cast(id as int) id"
+    )
+    return [row.id for row in found.groupBy("part").min("id").toDF("part", "id").orderBy("part").collect()]
+
+
+def to_slots(rows: DataFrame, chosen: list[int]) -> DataFrame:
+    """Rows with the salt of their slot in front: key group by hash, slot by share, as keyed exchanges do it."""
+    count = len(chosen)
+    slot = f"cast(pmod(hash(key), {MAX_PARALLELISM}) * {count} div {MAX_PARALLELISM} as int)"
+    return rows.selectExpr(f"element_at(array({','.join(map(str, chosen))}), {slot} + 1) as slot", "key", "value")
+
+
+def contestant(partitions: int) -> Contestant:
+    """The engine bare with this many tasks."""
+
+    def run(spark: SparkSession, dataset: Dataset, work: Path) -> list[Epoch]:
+        chosen = salts(spark, partitions)
+        return run_to_end(dataset.stream(spark).writeStream.foreachBatch(_epoch(chosen, dataset)), work)
+
+    return Contestant("bare", run)
+
+
+def _epoch(chosen: list[int], dataset: Dataset) -> Callable[[DataFrame, int], None]:
+    def epoch(batch: DataFrame, _: int) -> None:
+        exchanged = to_slots(batch, chosen).repartition(len(chosen), "slot")
+        acks = exchanged.mapInArrow(count_task, "rows long, emitted long").collect()
+        if len(acks) != len(chosen) or any(sum(column) != dataset.rows_per_epoch for column in zip(*acks)):
+            raise AssertionError(f"wanted {dataset.rows_per_epoch} rows from {len(chosen)} tasks, got {acks}")
+
+    return epoch

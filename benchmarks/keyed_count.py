@@ -1,0 +1,165 @@
+"""Rows per second of a count per key: tidegate, the engine bare, and Spark's own two ways, in one interleaved run.
+
+Two measurements. *Rate*: epochs of a million rows over 50,000 keys; rows by seconds after a warm-up epoch. *Small
+epochs*: what an epoch of 1,000 rows costs, median over the epochs of a run. transformWithState is so much slower that
+it gets smaller epochs of its own data, over the same keys; its rate hardly depends on their size.
+
+tidegate's own contestants come from `benchmarks.contestants.tidegate_jobs`, which has `contestants(partitions)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import harness, streams
+from benchmarks.contestants import bare, spark_sql, transform_with_state
+from benchmarks.streams import Contestant, Dataset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    repetitions: int = 5
+    keys: int = 50_000
+    rows_per_epoch: int = 1_000_000
+    epochs: int = 4
+    slow_rows_per_epoch: int = 300_000
+    slow_epochs: int = 2
+    small_epochs: int = 26
+    small_warm_up: int = 6
+
+
+QUICK = Size(1, 5_000, 50_000, 2, 10_000, 2, 6, 2)
+SMALL_ROWS = 1_000
+FILES_PER_EPOCH = 4
+
+
+def run(
+    json_path: Path, quick: bool, *, only: Sequence[str] | None = None, repetitions: int | None = None
+) -> dict[str, Any]:
+    """Measure everything; `only` names contestants to keep, `repetitions` replaces the usual number of rounds."""
+    size = QUICK if quick else Size()
+    rounds = repetitions or size.repetitions
+    partitions = 2 * len(os.sched_getaffinity(0))
+    fast, slow, skipped = _contestants(partitions)
+    if only is not None:
+        fast, slow = ([c for c in group if c.name in only] for group in (fast, slow))
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
+        work = Path(scratch)
+        harness.say("preparing data")
+        large, slower, small = _datasets(work, size)
+        spark = streams.session(partitions)
+        try:
+            bench = _Bench(spark, work)
+            rates = harness.interleave(
+                {c.name: bench.rate(c, large) for c in fast} | {c.name: bench.rate(c, slower) for c in slow},
+                rounds,
+                what="rate",
+                unit="rows/s",
+            )
+            every_small = {c.name: bench.small(c, small) for c in fast if c.name != "spark-sql"}
+            epochs = harness.interleave(every_small, rounds, what="small epoch", unit="ms")
+        finally:
+            spark.stop()
+    figures = {f"rate {name}": figure.as_json() for name, figure in rates.items()}
+    figures |= {f"epoch of {SMALL_ROWS} rows {name}": figure.as_json() for name, figure in epochs.items()}
+    return {
+        "size": asdict(size) | {"repetitions": rounds, "partitions": partitions},
+        "notes": [
+            f"transformWithState took epochs of {size.slow_rows_per_epoch} rows, the others of {size.rows_per_epoch}.",
+            f"Each sample of a small epoch is the median of {size.small_epochs - size.small_warm_up} epochs.",
+            "Ratios are medians of the ratios of each round.",
+        ],
+        "figures": figures,
+        "ratios": _ratios(rates, epochs),
+        "skipped": skipped,
+        "epochs": {name: [[asdict(e) for e in run] for run in runs] for name, runs in bench.seen.items()},
+    }
+
+
+class _Bench:
+    """Gives each contestant a private directory for each run, and keeps every epoch that was seen."""
+
+    def __init__(self, spark: SparkSession, work: Path) -> None:
+        self._spark, self._work, self._runs = spark, work, 0
+        self.seen: dict[str, list[list[streams.Epoch]]] = {}
+
+    def rate(self, contestant: Contestant, dataset: Dataset) -> Callable[[], float]:
+        def sample() -> float:
+            epochs = self._epochs("rate", contestant, dataset)
+            return sum(epoch.rows for epoch in epochs) / sum(epoch.seconds for epoch in epochs)
+
+        return sample
+
+    def small(self, contestant: Contestant, dataset: Dataset) -> Callable[[], float]:
+        return lambda: statistics.median(e.seconds * 1000 for e in self._epochs("small", contestant, dataset))
+
+    def _epochs(self, what: str, contestant: Contestant, dataset: Dataset) -> list[streams.Epoch]:
+        self._runs += 1
+        private = self._work / f"run-{self._runs}"
+        private.mkdir()
+        epochs = contestant.run(self._spark, dataset, private)
+        self.seen.setdefault(f"{what} {contestant.name}", []).append(epochs)
+        return streams.measured(dataset, epochs)
+
+
+def _contestants(partitions: int) -> tuple[list[Contestant], list[Contestant], dict[str, str]]:
+    """Those for the full data, those for less of it, and those that cannot run here, with the reason."""
+    ours = "benchmarks.contestants.tidegate_jobs"
+    skipped: dict[str, str] = {}
+    fast: list[Contestant] = []
+    if importlib.util.find_spec(ours) is not None:
+        fast += importlib.import_module(ours).contestants(partitions)
+    else:
+        skipped["tidegate"] = f"there is no {ours}"
+    fast += [bare.contestant(partitions), spark_sql.contestant()]
+    slow = [transform_with_state.per_row(), transform_with_state.per_key()]
+    if why := transform_with_state.missing():
+        skipped |= {contestant.name: why for contestant in slow}
+        slow = []
+    return fast, slow, skipped
+
+
+def _datasets(work: Path, size: Size) -> tuple[Dataset, Dataset, Dataset]:
+    common = {"keys": size.keys, "files_per_epoch": FILES_PER_EPOCH, "warm_up": 1}
+    return (
+        streams.prepare(work / "large", rows_per_epoch=size.rows_per_epoch, epochs=size.epochs, **common),
+        streams.prepare(work / "slower", rows_per_epoch=size.slow_rows_per_epoch, epochs=size.slow_epochs, **common),
+        streams.prepare(
+            work / "small",
+            rows_per_epoch=SMALL_ROWS,
+            files_per_epoch=1,
+            epochs=size.small_epochs,
+            warm_up=size.small_warm_up,
+            keys=size.keys,
+        ),
+    )
+
+
+def _ratios(rates: dict[str, harness.Figure], epochs: dict[str, harness.Figure]) -> dict[str, Any]:
+    """What the project wants of the figures."""
+    slow = "transform-with-state"
+    wanted = {
+        "rocksdb / bare": harness.ratio(rates, "tidegate-rocksdb", "bare", at_least=0.8),
+        "hashmap / bare": harness.ratio(rates, "tidegate-hashmap", "bare", at_least=0.9),
+        "rocksdb / transformWithState": harness.ratio(rates, "tidegate-rocksdb", slow, at_least=20),
+        "rocksdb / transformWithState per key": harness.ratio(rates, "tidegate-rocksdb", f"{slow}-per-key"),
+        "rocksdb / Spark SQL": harness.ratio(rates, "tidegate-rocksdb", "spark-sql"),
+        "bare / transformWithState": harness.ratio(rates, "bare", slow),
+        "bare / Spark SQL": harness.ratio(rates, "bare", "spark-sql"),
+        "small epoch rocksdb / bare": harness.ratio(epochs, "tidegate-rocksdb", "bare", at_most=1.5),
+        "small epoch hashmap / bare": harness.ratio(epochs, "tidegate-hashmap", "bare", at_most=1.5),
+    }
+    return {name: value for name, value in wanted.items() if value is not None}

@@ -1,0 +1,121 @@
+"""Data for stream benchmarks, prepared once, and the way every contestant's epochs are timed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+ROOT = Path(__file__).resolve().parent.parent
+COLUMNS = "key string, value long"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Parquet files of `key string, value long`, of which a stream takes `files_per_epoch` at a time."""
+
+    directory: Path
+    rows_per_epoch: int
+    files_per_epoch: int
+    epochs: int
+    warm_up: int
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The files as a stream that gives one epoch of `rows_per_epoch` rows after the other."""
+        reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", self.files_per_epoch)
+        return reader.parquet(str(self.directory))
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One micro-batch: how many rows it took in, and how long it took from trigger to trigger's end."""
+
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Counts per key over a dataset, emits (key, count) for every row, and drops what it emits.
+
+    `run(spark, dataset, work)` processes the whole dataset as a stream, in `work` as its private directory, and returns
+    its epochs in order, warm-up included.
+    """
+
+    name: str
+    run: Callable[[SparkSession, Dataset, Path], list[Epoch]]
+
+
+def prepare(
+    directory: Path, *, rows_per_epoch: int, files_per_epoch: int, epochs: int, warm_up: int, keys: int, seed: int = 7
+) -> Dataset:
+    """Write the files of a dataset: keys `user-0` to `user-{keys - 1}`, uniformly at random, the same for each seed."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    directory.mkdir(parents=True)
+    names = pa.array([f"user-{i}" for i in range(keys)])
+    random = np.random.default_rng(seed)
+    rows = rows_per_epoch // files_per_epoch
+    for number in range(epochs * files_per_epoch):
+        chosen = random.integers(0, keys, rows)
+        columns = {"key": names.take(pa.array(chosen)), "value": random.integers(0, 1 << 40, rows)}
+        pq.write_table(pa.table(columns), directory / f"part-{number:05}.parquet")
+    return Dataset(directory, rows * files_per_epoch, files_per_epoch, epochs, warm_up)
+
+
+def session(partitions: int) -> SparkSession:
+    """A local session on all cores with the settings that tidegate asks for: all contestants share one engine."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.driver.memory": "4g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.locality.wait": "10s",
+        "spark.shuffle.reduceLocality.enabled": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+    }
+    builder = SparkSession.builder.master("local[*]").appName("tidegate-benchmarks")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def run_to_end(writer: DataStreamWriter, work: Path) -> list[Epoch]:
+    """Start a query that takes all there is, wait for its end, and return its epochs."""
+    query = writer.option("checkpointLocation", str(work / "query")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return epochs_of(query)
+
+
+def epochs_of(query: StreamingQuery) -> list[Epoch]:
+    """The epochs of a query as Spark itself timed them."""
+    return [Epoch(p.numInputRows, p.batchDuration / 1000) for p in query.recentProgress if p.numInputRows]
+
+
+def measured(dataset: Dataset, epochs: list[Epoch]) -> list[Epoch]:
+    """The epochs after the warm-up. Raises if the contestant did not see exactly the dataset."""
+    if [epoch.rows for epoch in epochs] != [dataset.rows_per_epoch] * dataset.epochs:
+        raise AssertionError(f"wanted {dataset.epochs} epochs of {dataset.rows_per_epoch} rows, got {epochs}")
+    return epochs[dataset.warm_up :]

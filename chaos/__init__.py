@@ -1,0 +1,1 @@
+"""Trying to break tidegate on purpose: `python -m chaos <what>`."""

@@ -1,0 +1,415 @@
+"""A simulated driver: the product's claim, tenure and coordinator, around simulated epochs and tasks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from chaos.simulation.faults import CALM
+from chaos.simulation.model import Epoch, Snapshot, StateFile, key_groups, verify
+from chaos.simulation.world import Process, World
+from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.coordinator import (
+    Action,
+    Cadence,
+    Coordinator,
+    DiscardFiles,
+    FailJob,
+    Publish,
+    StartUpload,
+)
+from tidegate.checkpoint.effects import Delete, Get, Put, Sleep, Steps
+from tidegate.checkpoint.entry import CheckpointRef, Outcome, Signature
+from tidegate.checkpoint.failure import CheckpointFailureReason
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.pending import Ack, PendingCheckpoint
+from tidegate.checkpoint.pins import remove
+from tidegate.checkpoint.requests import Request, RequestKind
+from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.storage.errors import StorageError
+from tidegate.checkpoint.storage.port import Nonce
+from tidegate.checkpoint.tenure import Draft, NotPublished, Tenure
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+
+PATIENCE_MS = 1_500
+HEARTBEAT_MS = 400
+SINK = Uid("sink")
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What stays the same for one job of one seed."""
+
+    layout: JobLayout
+    groups: int
+    cadence: Cadence
+    num_retained: int
+    epoch_ms: int
+    origin: tuple[JobLayout, str] | None = None
+    """For a fork: whose checkpoint it began from, and the pin that holds it."""
+
+
+class SimDriver:
+    def __init__(self, world: World, plan: JobPlan, process: Process, start: Start, force: bool, parallelism: int) -> None:
+        self.world = world
+        self.plan = plan
+        self.process = process
+        self.parallelism = parallelism
+        self.inbox: deque[Ack | int] = deque()
+        self.orders: deque[str] = deque()
+        self.winding_down = False
+        self.settled = False
+        self.savepoints: list[CheckpointRef] = []
+        self._start = start
+        self._force = force
+        self._head: Epoch | None = None
+        self._version: list[tuple[StateFile, ...]] = []
+        self._versions: dict[EpochId, list[tuple[StateFile, ...]]] = {}
+        self._handles: dict[str, dict[str, str]] = {}
+        self._uploaded: dict[tuple[int, int], Ack] = {}
+        self._number = 0
+        self._unreleased: CheckpointRef | None = None
+        self._cleaning = False
+        self._attempt = 0
+
+    @property
+    def now(self) -> int:
+        return int(self.world.clock.now_ms)
+
+    def sign(self) -> Signature:
+        return Signature(Nonce(self.world.serial(f"nonce-{self.process.name}")), self.process.name, self.now)
+
+    def main(self) -> Steps[str]:
+        world, plan = self.world, self.plan
+        mint: Callable[[], Lineage] = lambda: Lineage(world.serial("lineage"))  # noqa: E731
+        entry = yield from claim(plan.layout, self._start, self.sign, mint, PATIENCE_MS, self._force)
+        world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
+        world.tally.events["claims"] += 1
+        tenure = self.tenure = Tenure(plan.layout, entry, world.read, self.sign, plan.num_retained)
+        data = yield from tenure.recover()
+        self._restore(data)
+        tasks = [TaskId(1, Slot(n)) for n in range(self.parallelism)]
+        coordinator = self.coordinator = Coordinator(plan.cadence, tasks, entry.last_id, entry.base)
+        yield from self._act(coordinator.start(self.now, world.rng.randrange(plan.cadence.period_ms or 1)))
+        beat, last_beat = 0, self.now
+        while True:
+            calm = 3 if world.odds is CALM and not self.winding_down else 1
+            yield Sleep(int(calm * plan.epoch_ms * world.rng.uniform(0.5, 1.5)))
+            while self.inbox:
+                message = self.inbox.popleft()
+                if isinstance(message, Ack):
+                    yield from self._act(coordinator.acknowledge(message, self.now))
+                else:
+                    reason = CheckpointFailureReason.CHECKPOINT_DECLINED
+                    yield from self._act(coordinator.decline(message, reason, self.now))
+            if world.chance(world.odds.rewind):
+                yield from self._rewind()
+            elif not self.winding_down or (self._head is None or self._number == 0):
+                yield from self._epoch()
+            yield from self._act(coordinator.tick(self.now))
+            self._remind()
+            if self.now - last_beat >= HEARTBEAT_MS:
+                beat, last_beat = beat + 1, self.now
+                try:
+                    yield from show_life(plan.layout, tenure.entry, beat)
+                except StorageError:
+                    pass
+            if self._unreleased is not None:
+                yield from self._release(self._unreleased)
+            while self.orders:
+                ended = yield from self._obey(self.orders.popleft())
+                if ended:
+                    return ended
+            if self.winding_down and not self.settled:
+                yield from self._settle()
+
+    # epochs
+
+    def _restore(self, data: bytes | None) -> None:
+        self.world.tally.events["restores"] += 1
+        self._version = [() for _ in range(self.parallelism)]
+        self._head = None
+        self._versions.clear()
+        self._uploaded.clear()
+        if data is None:
+            return
+        snapshot = self.world.snapshots[data]
+        for task in snapshot.tasks:
+            for _, path in task:
+                if path not in self.world.storage.objects:
+                    self.world.fail(f"{self.process.name} restores epoch {snapshot.epoch.id} and {path} is missing")
+        verify(snapshot, self.plan.groups)
+        self._head = snapshot.epoch
+        if snapshot.parallelism != self.parallelism:
+            self.world.tally.events["rescales"] += 1
+        for task in range(self.parallelism):
+            mine = key_groups(task, self.parallelism, self.plan.groups)
+            olds = {g * snapshot.parallelism // self.plan.groups for g in mine}
+            files = {file.name: file for old in sorted(olds) for file, _ in snapshot.tasks[old]}
+            self._version[task] = tuple(files.values())
+        base = self.tenure.entry.base
+        if base is not None:
+            self._handles[base.metadata] = snapshot.handles
+
+    def _epoch(self) -> Steps[None]:
+        world, rng, tenure = self.world, self.world.rng, self.tenure
+        self._number += 1
+        epoch = EpochId(tenure.term, self._number)
+        start = 0 if self._head is None else self._head.end
+        few = min(self.parallelism, 1 + int(rng.random() * 3))
+        changed = rng.sample(range(self.parallelism), few)
+        version = list(self._version)
+        touched: list[int] = []
+        for task in changed:
+            groups = key_groups(task, self.parallelism, self.plan.groups)
+            if not groups:
+                continue
+            group = rng.choice(groups)
+            touched.append(group)
+            fresh = StateFile(world.serial("sst"), {group: (epoch,)})
+            files = (*version[task], fresh)
+            version[task] = (self._compact(files, groups),) if rng.random() < 0.3 else files
+        committables = []
+        for partition in range(min(self.parallelism, 3)):
+            if rng.random() < 0.6:
+                paths = []
+                for _ in range(2 if world.chance(world.odds.second_attempt) else 1):
+                    self._attempt += 1
+                    path = self.plan.layout.staged(epoch, SINK, AttemptId(self._attempt), world.serial("rows"))
+                    world.storage.apply_put(path, b"rows")
+                    paths.append(path)
+                lineage = tenure.entry.lineage
+                committables.append(Committable(lineage, SINK, partition, epoch, paths[-1].encode()))
+        if world.chance(world.odds.rewind):
+            world.tally.events["epochs thrown away"] += 1
+            return  # the attempt is discarded; its files are orphans
+        output = tuple((c.lineage, c.sink, c.partition) for c in committables)
+        self._head = Epoch(
+            epoch, self._head, tenure.entry.lineage, start, start + 1 + rng.randrange(9), frozenset(touched), output
+        )
+        self._version = version
+        self._versions[epoch] = version
+        tenure.ledger.accept(committables)
+        world.tally.events["epochs"] += 1
+        yield from self._act(self.coordinator.epoch_finished(epoch, True, self.now))
+
+    def _compact(self, files: Iterable[StateFile], groups: range) -> StateFile:
+        merged: dict[int, tuple[EpochId, ...]] = {}
+        for file in files:
+            for group, epochs in file.covers.items():
+                if group in groups:
+                    merged[group] = merged.get(group, ()) + epochs
+        return StateFile(self.world.serial("sst"), merged)
+
+    def _rewind(self) -> Steps[None]:
+        """A host was lost: back to the last checkpoint, within the same term."""
+        self.world.tally.events["rewinds"] += 1
+        yield from self._act(self.coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self.now))
+        base = self.tenure.entry.base
+        self.tenure.ledger.rewind(base.epoch if base is not None else EpochId(Term(0), 0))
+        data: bytes | None = None
+        if base is not None:
+            data = yield Get(base.metadata)
+        self._restore(data)
+
+    # uploads
+
+    def _upload_all(self, action: StartUpload) -> None:
+        size = max(1, self.parallelism // 50)
+        for first in range(0, self.parallelism, size):
+            tasks = range(first, min(first + size, self.parallelism))
+            self._later(action.id, action.epoch, action.base, action.request, tasks)
+
+    def _later(self, id: int, epoch: EpochId, base: str | None, request: Request, tasks: Iterable[int]) -> None:
+        delay = self.world.rng.uniform(5, 600)
+        self.world.clock.after(delay, lambda: self._upload(id, epoch, base, request, tasks))
+
+    def _upload(self, id: int, epoch: EpochId, base: str | None, request: Request, tasks: Iterable[int]) -> None:
+        """A task puts what the base does not have into storage, whether its driver still lives or not."""
+        world = self.world
+        if not self.process.alive and world.rng.random() < 0.5:
+            return
+        version = self._versions.get(epoch)
+        if version is None:
+            return
+        reusable = self._handles.get(base, {}) if base is not None else {}
+        for task in tasks:
+            if world.chance(world.odds.declined):
+                self._tell(id)
+                continue
+            if world.chance(world.odds.unavailable):
+                continue
+            done = self._uploaded.get((id, task))
+            if done is None or world.chance(world.odds.second_attempt):
+                done = self._uploaded[id, task] = self._upload_task(id, request, task, version[task], reusable)
+            self._tell(done)
+
+    def _upload_task(
+        self, id: int, request: Request, task: int, files: tuple[StateFile, ...], reusable: dict[str, str]
+    ) -> Ack:
+        self._attempt += 1
+        name = TaskId(1, Slot(task))
+        placed, new = [], []
+        for file in files:
+            path = reusable.get(file.name)
+            if path is None:
+                leaf = self.world.serial("f")
+                path = self.plan.layout.shared(self.tenure.term, name, AttemptId(self._attempt), id, leaf)
+                if request.kind.is_savepoint:
+                    path = f"{request.target}/{leaf}"
+                self.world.storage.apply_put(path, b"state")
+                new.append(path)
+            placed.append((file, path))
+        return Ack(id, name, tuple(placed), tuple(new), len(placed), len(new))
+
+    def _tell(self, message: Ack | int) -> None:
+        world = self.world
+        copies = 2 if world.chance(world.odds.doubled_message) else 1
+        if world.chance(world.odds.lost_message):
+            copies -= 1
+        for _ in range(copies):
+            world.clock.after(world.rng.uniform(1, 400), lambda: self.inbox.append(message))
+
+    def _remind(self) -> None:
+        """Every epoch carries the question again to tasks that have not answered."""
+        for pending in self.coordinator.pending:
+            missing = [task.slot for task in pending.missing]
+            if missing and self.world.rng.random() < 0.3:
+                self._later(pending.id, pending.epoch, pending.base, pending.request, sorted(missing))
+
+    # checkpoints
+
+    def _act(self, actions: list[Action]) -> Steps[None]:
+        for action in actions:
+            if isinstance(action, StartUpload):
+                self._upload_all(action)
+            elif isinstance(action, Publish):
+                yield from self._publish(action.pending)
+            elif isinstance(action, DiscardFiles):
+                try:
+                    yield Delete(action.paths)
+                except StorageError:
+                    pass
+            elif isinstance(action, FailJob):
+                yield from self._rewind()
+                return
+
+    def _snapshot(self, pending: PendingCheckpoint, committables: tuple[Committable, ...]) -> tuple[Snapshot, bytes, str]:
+        assert self._head is not None
+        epoch = next(e for e in self._head.chain() if e.id == pending.epoch)
+        tasks = [pending.acks[TaskId(1, Slot(t))].state for t in range(self.parallelism)]
+        snapshot = Snapshot(epoch, self.parallelism, tasks, committables)
+        checksum = hashlib.sha256(f"{self.process.name} {self.tenure.term} {pending.id}".encode()).hexdigest()
+        body = f'{{"checksum": "{checksum}"}}'.encode()
+        self.world.snapshots[body] = snapshot
+        return snapshot, body, checksum
+
+    def _publish(self, pending: PendingCheckpoint) -> Steps[None]:
+        tenure, coordinator = self.tenure, self.coordinator
+        if pending.request.kind.is_savepoint:
+            yield from self._publish_savepoint(pending)
+            return
+        snapshot, body, checksum = self._snapshot(pending, tenure.ledger.carried_by(pending.epoch))
+        before = tenure.entry.retained
+        try:
+            ref = yield from tenure.publish(Draft(pending.id, pending.epoch, body, checksum, self.world.read(body)))
+        except NotPublished as error:
+            yield from self._act(coordinator.publish_failed(pending.id, self.now, str(error)))
+            return
+        self.world.tally.events["checkpoints completed"] += 1
+        self._handles[ref.metadata] = snapshot.handles
+        dropped = [old.id for old in before if old not in tenure.entry.retained]
+        yield from self._act(coordinator.published(pending.id, ref, dropped, self.now))
+        yield from self._release(ref)
+        if self.plan.origin is not None:
+            origin, pin = self.plan.origin
+            self.world.watch(origin).unpin(pin)
+            try:
+                yield from remove(origin, pin)
+            except StorageError:
+                pass
+        if not self._cleaning:
+            self._cleaning = True
+            self.world.spawn(self.process, self._clean(self.world.rng.random() < 0.3))
+
+    def _publish_savepoint(self, pending: PendingCheckpoint) -> Steps[None]:
+        """All files are the savepoint's own, and so are copies of the rows that wait."""
+        tenure, world, target = self.tenure, self.world, pending.request.target
+        copies = []
+        for c in tenure.ledger.carried_by(pending.epoch):
+            path = f"{target}/{world.serial('rows')}"
+            world.storage.apply_put(path, b"rows")
+            copies.append(Committable(c.lineage, c.sink, c.partition, c.epoch, path.encode()))
+        _, body, checksum = self._snapshot(pending, tuple(copies))
+        path = f"{target}/_metadata"
+        ref = CheckpointRef(pending.id, tenure.term, pending.epoch, tenure.entry.lineage, path, checksum, owned=False)
+        try:
+            yield Put(path, body)
+        except StorageError:
+            yield from self._act(self.coordinator.publish_failed(pending.id, self.now))
+            return
+        if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
+            yield from tenure.publish_terminal(ref, world.read(body))
+            world.tally.events["stops with savepoint"] += 1
+            self.orders.append("stopped")
+        world.tally.events["savepoints"] += 1
+        self.savepoints.append(ref)
+        yield from self._act(self.coordinator.published(pending.id, ref, (), self.now))
+        if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
+            yield from tenure.release(ref)
+
+    def _release(self, ref: CheckpointRef) -> Steps[None]:
+        try:
+            done = yield from self.tenure.release(ref)
+        except StorageError:
+            done = False
+        self._unreleased = None if done else ref
+
+    def _clean(self, sweep: bool) -> Steps[None]:
+        """Runs beside the main thread."""
+        world = self.world
+        while True:
+            try:
+                in_flight = self.coordinator.in_flight()
+                yield from self.tenure.clean(in_flight)
+                if sweep:
+                    yield from self.tenure.sweep(self.coordinator.in_flight())
+                    world.tally.events["sweeps"] += 1
+            except StorageError:
+                yield Sleep(300)
+            else:
+                break
+        self._cleaning = False
+        self.coordinator.cleaned(1_000, self.now)
+
+    # the end
+
+    def _obey(self, order: str) -> Steps[str | None]:
+        kind = {"savepoint": RequestKind.SAVEPOINT, "stop": RequestKind.TERMINAL_SAVEPOINT}.get(order)
+        if kind is not None:
+            target = f"savepoints/{self.world.serial('savepoint')}"
+            yield from self._act(self.coordinator.request(Request(kind, self.now, target=target), self.now))
+            return None
+        if order == "cancel":
+            yield from self._act(self.coordinator.close(self.now))
+            yield from self.tenure.finish(Outcome.CANCELED, keep=True)
+            self.world.tally.events["cancels"] += 1
+        return order
+
+    def _settle(self) -> Steps[None]:
+        """Faults have stopped: save the last epoch, release everything, sweep, and be done."""
+        base, tenure = self.tenure.entry.base, self.tenure
+        if self.world.storage.below(self.plan.layout.pins):
+            return  # a fork still reads from us
+        if self._head is None or base is None or base.epoch != self._head.id or not base.owned:
+            if not self.coordinator.pending:
+                yield from self._act(self.coordinator.request(Request(RequestKind.MANUAL, self.now), self.now))
+            return
+        if self._unreleased is None and not len(tenure.ledger) and not self._cleaning and not self.coordinator.pending:
+            yield from tenure.clean(self.coordinator.in_flight())
+            yield from tenure.sweep(self.coordinator.in_flight())
+            self.settled = True
+            self.world.note(self.process.name, "settled")

@@ -1,0 +1,74 @@
+"""What simulated jobs compute: epochs that form a tree, and state whose every file knows which epochs it contains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from chaos.simulation.faults import Violation
+from tidegate.checkpoint.committables import Channel
+from tidegate.checkpoint.metadata import Committable
+from tidegate.core.ids import EpochId, Lineage
+
+
+@dataclass(slots=True, eq=False)
+class Epoch:
+    """One accepted or discarded epoch: what it read, which key groups it changed, where it wrote."""
+
+    id: EpochId
+    parent: Epoch | None
+    lineage: Lineage
+    start: int
+    end: int
+    touched: frozenset[int]
+    output: tuple[Channel, ...]
+
+    def chain(self) -> Iterator[Epoch]:
+        """This one and all before it, newest first."""
+        at: Epoch | None = self
+        while at is not None:
+            yield at
+            at = at.parent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StateFile:
+    """An immutable file of local state. `covers` tells for each key group the epochs whose changes are in it."""
+
+    name: str
+    covers: dict[int, tuple[EpochId, ...]]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Content of a simulated `_metadata`: kept aside, the stored bytes are only its name."""
+
+    epoch: Epoch
+    parallelism: int
+    tasks: list[tuple[tuple[StateFile, str], ...]]
+    committables: tuple[Committable, ...]
+    handles: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.handles = {file.name: path for task in self.tasks for file, path in task}
+
+
+def key_groups(task: int, parallelism: int, total: int) -> range:
+    """Those with `group * parallelism // total == task`."""
+    return range(-(-task * total // parallelism), -(-(task + 1) * total // parallelism))
+
+
+def verify(snapshot: Snapshot, total: int) -> None:
+    """The state must be that of exactly the epochs of its own branch, each once."""
+    expected: dict[int, list[EpochId]] = {}
+    for epoch in reversed(list(snapshot.epoch.chain())):
+        for group in epoch.touched:
+            expected.setdefault(group, []).append(epoch.id)
+    for task, files in enumerate(snapshot.tasks):
+        for group in key_groups(task, snapshot.parallelism, total):
+            found = sorted(e for file, _ in files for e in file.covers.get(group, ()))
+            if found != expected.get(group, []):
+                raise Violation(
+                    f"key group {group} of the state at epoch {snapshot.epoch.id} contains epochs "
+                    f"{[str(e) for e in found]} and not {[str(e) for e in expected.get(group, [])]}"
+                )

@@ -1,0 +1,239 @@
+"""One seed: a scenario drawn from it, run to its end, and judged."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from chaos.simulation.driver import JobPlan, SimDriver
+from chaos.simulation.faults import CALM, Odds, Violation
+from chaos.simulation.world import Process, Tally, World
+from tidegate.checkpoint.coordinator import Cadence
+from tidegate.checkpoint.effects import Steps
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Kind
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.pins import PinTooLate, place
+from tidegate.checkpoint.start import Start
+from tidegate.core import faults
+from tidegate.core.ids import EpochId
+
+CALM_MS = 14_000
+"""From the last fault until everything must stand still: sleepers have woken, late requests have landed."""
+END_MS = 40_000
+
+
+@dataclass
+class SimJob:
+    """One job name, and the deployments that want to run it."""
+
+    plan: JobPlan
+    parallelisms: list[int]
+    deployments: int
+    running: list[SimDriver] = field(default_factory=list)
+    savepoints: list[CheckpointRef] = field(default_factory=list)
+    launched: int = 0
+
+
+class Run:
+    def __init__(self, seed: int, tasks: int | None = None) -> None:
+        self.seed = seed
+        self.world = World(seed)
+        rng = self.rng = self.world.rng
+        self.odds = Odds.drawn(rng)
+        self.faults_end_ms = rng.uniform(5_000, 14_000)
+        self.jobs: list[SimJob] = []
+        self._winding = False
+        if tasks is None:
+            tasks = rng.choice((1, 2, 3, 4, 4, 6, 8))
+            if seed % 50 == 0:
+                tasks = rng.choice((100, 300, 1_000))
+            if seed % 200 == 0:
+                tasks = 10_000
+        cadence = Cadence(
+            interval_ms=rng.choice((300, 700, 1_500)), timeout_ms=rng.choice((1_500, 4_000)), min_pause_ms=rng.choice((0, 200)),
+            max_concurrent=rng.choice((1, 1, 2)), tolerable_failures=rng.choice((0, 1, 5)),
+        )  # fmt: skip
+        plan = JobPlan(JobLayout("job"), tasks, cadence, rng.choice((1, 1, 2, 3)), rng.choice((100, 200, 350)))
+        widths = sorted({tasks, max(1, tasks // 2), max(1, tasks // 3)})
+        self._add(SimJob(plan, widths, rng.choice((1, 1, 2, 2, 3))))
+        self.world.tally.events[f"seeds with {self.jobs[0].deployments} rivals"] += 1
+
+    def _add(self, job: SimJob) -> None:
+        self.jobs.append(job)
+        watch = self.world.watch(job.plan.layout)
+        watch.now_ms = lambda: self.world.clock.now_ms
+
+    def go(self) -> Tally:
+        """Raises `Violation`."""
+        world = self.world
+        world.arm()
+        try:
+            world.set_odds(self.odds)
+            for _ in range(self.jobs[0].deployments):
+                self._launch(self.jobs[0], Start(), False, self.rng.uniform(0, 3_000))
+            for _ in range(self.rng.choice((0, 1, 1, 2, 4))):
+                world.clock.after(self.rng.uniform(1_000, self.faults_end_ms), self._meddle)
+            world.clock.after(self.faults_end_ms, lambda: world.set_odds(CALM))
+            world.clock.after(self.faults_end_ms + CALM_MS, self._wind_down)
+            world.clock.run(self.faults_end_ms + END_MS, self._done)
+            self._judge()
+        finally:
+            faults.arm(None)
+        return world.tally
+
+    # deployments
+
+    def _launch(self, job: SimJob, start: Start, force: bool, delay_ms: float) -> None:
+        self.world.clock.after(delay_ms, lambda: self._begin(job, start, force))
+
+    def _begin(self, job: SimJob, start: Start, force: bool) -> None:
+        job.launched += 1
+        process = Process(f"{job.plan.layout.job}#{job.launched}")
+        driver = SimDriver(self.world, job.plan, process, start, force, self.rng.choice(job.parallelisms))
+        driver.savepoints = job.savepoints
+        driver.winding_down = self._winding
+        process.on_exit = lambda how: self._supervise(job, driver, how)
+        job.running.append(driver)
+        self.world.spawn(process, driver.main(), main=True)
+
+    def _supervise(self, job: SimJob, driver: SimDriver, how: str) -> None:
+        job.running.remove(driver)
+        self.world.tally.events[f"exits: {how.partition(':')[0]}"] += 1
+        self._launch(job, Start(), False, self.rng.uniform(300, 2_500))
+
+    # the operator
+
+    def _meddle(self) -> None:
+        job = self.rng.choice(self.jobs)
+        what = self.rng.choice(("rollback", "rollback", "savepoint", "stop", "cancel", "fork", "force", "fresh"))
+        newest = self.world.watch(job.plan.layout).newest
+        if what in ("savepoint", "stop", "cancel"):
+            for driver in job.running:
+                driver.orders.append(what)
+            if what == "savepoint":
+                self.world.clock.after(self.rng.uniform(1_500, 4_000), lambda: self._rollback(job))
+        elif what == "rollback":
+            self._rollback(job)
+        elif what == "fork" and newest is not None and newest.retained and len(self.jobs) < 3:
+            self._fork(job, newest)
+        elif what in ("force", "fresh"):
+            self.world.tally.events[f"starts with {what}"] += 1
+            self._replace(job, Start(fresh=what == "fresh"), True)
+
+    def _replace(self, job: SimJob, start: Start, force: bool) -> None:
+        """A new process takes the place of one deployment, whose old process is left to itself, alive or asleep."""
+        if job.running:
+            old = self.rng.choice(job.running)
+            old.process.on_exit = lambda how: job.running.remove(old)
+        self._launch(job, start, force, 0)
+
+    def _rollback(self, job: SimJob) -> None:
+        newest = self.world.watch(job.plan.layout).newest
+        if newest is None or self.world.odds is CALM:
+            return
+        older = [ref for ref in newest.retained[:-1]] + [s for s in job.savepoints if s.lineage == newest.lineage]
+        if older:
+            source = self.rng.choice(older)
+            self.world.tally.events["rollbacks"] += 1
+            self.world.note("operator", f"rolls {job.plan.layout.job} back to {source.metadata}")
+            self._replace(job, Start(source=source), True)
+
+    def _fork(self, job: SimJob, newest: Entry) -> None:
+        """Pin a checkpoint of a job that somebody else is running, and start another job from it."""
+        ref = self.rng.choice(newest.retained)
+        origin, pin = job.plan.layout, self.world.serial("pin")
+        layout = JobLayout(f"fork-{len(self.jobs)}")
+        plan = JobPlan(
+            layout, job.plan.groups, job.plan.cadence, self.rng.choice((1, 2)), job.plan.epoch_ms, (origin, pin)
+        )
+        forked = SimJob(plan, job.parallelisms, 1)
+
+        def pinning() -> Steps[str]:
+            try:
+                yield from place(origin, pin, ref, "fork")
+            except PinTooLate:
+                self.world.tally.events["pins too late"] += 1
+                return "too late"
+            self.world.watch(origin).pin(pin, ref)
+            self.world.tally.events["forks"] += 1
+            foreign = CheckpointRef(ref.id, ref.term, ref.epoch, ref.lineage, ref.metadata, ref.checksum, owned=False)
+            self._add(forked)
+            self._launch(forked, Start(source=foreign), False, 0)
+            return "pinned"
+
+        def gave_up(how: str) -> None:
+            if how != "pinned":  # a person would see the pin in a list, and take it away
+                self.world.clock.after(5_000, lambda: self.world.storage.apply_delete([origin_pin]))
+
+        origin_pin = origin.pin(pin)
+        self.world.spawn(Process(f"forker-{pin}", on_exit=gave_up), pinning(), main=True)
+
+    # the end
+
+    def _wind_down(self) -> None:
+        self._winding = True
+        for job in self.jobs:
+            for driver in job.running:
+                driver.winding_down = True
+
+    def _done(self) -> bool:
+        return self._winding and all(any(d.settled for d in job.running) for job in self.jobs)
+
+    def _judge(self) -> None:
+        if not self._done():
+            stuck = [job.plan.layout.job for job in self.jobs if not any(d.settled for d in job.running)]
+            raise Violation(f"no driver of {stuck} came to an end although nothing goes wrong any more")
+        for job in self.jobs:
+            self._judge_job(job)
+
+    def _judge_job(self, job: SimJob) -> None:
+        world, watch = self.world, self.world.watch(job.plan.layout)
+        newest = watch.newest
+        assert newest is not None
+        assert newest.base is not None
+        flaps = [at for at in watch.claim_times if at > self.faults_end_ms + CALM_MS]
+        if flaps:
+            raise Violation(f"{len(flaps)} claims although the owner was healthy: drivers flap")
+        completed: set[tuple[str, EpochId]] = set()
+        for entry in watch.log:
+            if entry.base is not None and (entry.kind is not Kind.CLAIM or entry.base.lineage == entry.lineage):
+                data = self._metadata(entry.base)
+                if data is not None:
+                    completed.update((e.lineage, e.id) for e in world.epoch_of(data).chain())
+        surviving = list(world.epoch_of(world.storage.objects[newest.base.metadata]).chain())
+        self._judge_positions(surviving)
+        wanted = {(lane, e.id) for e in surviving if e.lineage == newest.lineage for lane in e.output}
+        for lane, shown in world.target.visible.items():
+            if len(set(shown)) != len(shown):
+                raise Violation(f"output of {lane} became visible twice: {[str(e) for e in shown]}")
+            for epoch in shown:
+                if lane[0] == newest.lineage and (lane[0], epoch) not in completed:
+                    raise Violation(f"output of {lane} at epoch {epoch} is visible; no checkpoint of its branch completed")
+            wanted -= {(lane, epoch) for epoch in shown}
+        if wanted:
+            lost = sorted(f"{lane} at {epoch}" for lane, epoch in wanted)
+            raise Violation(f"output was lost: {lost[:5]}")
+        if leftovers := watch.leftovers():
+            raise Violation(f"{len(leftovers)} files stay although nothing needs them: {leftovers[:5]}")
+
+    def _metadata(self, ref: CheckpointRef) -> bytes | None:
+        body = f'{{"checksum": "{ref.checksum}"}}'.encode()
+        return body if body in self.world.snapshots else None
+
+    @staticmethod
+    def _judge_positions(surviving: list) -> None:  # type: ignore[type-arg]
+        for child in surviving:
+            if child.start != (0 if child.parent is None else child.parent.end):
+                raise Violation(f"epoch {child.id} does not begin where the one before it ended")
+
+
+def simulate(seed: int, tasks: int | None = None) -> Tally:
+    """Run one seed. Raises `Violation` with the trace in `__notes__`."""
+    run = Run(seed, tasks)
+    try:
+        return run.go()
+    except Violation as violation:
+        lines = [f"{at:10.1f} ms  {who:10}  {what}" for at, who, what in run.world.trace]
+        violation.add_note("\n".join(lines))
+        raise
+

@@ -1,0 +1,90 @@
+"""Checks on every write and delete of one job, with knowledge that no driver has: the whole truth at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from chaos.simulation.faults import Violation
+from chaos.simulation.storage import SimStorage
+from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Kind
+from tidegate.checkpoint.layout import JobLayout, committed_record
+from tidegate.checkpoint.tenure import Contents
+
+
+class JobWatch:
+    def __init__(self, layout: JobLayout, storage: SimStorage, read: Callable[[bytes], Contents]) -> None:
+        self.layout = layout
+        self.log: list[Entry] = []
+        self.pinned: dict[str, CheckpointRef] = {}
+        self.claim_times: list[float] = []
+        self.now_ms: Callable[[], float] = lambda: 0.0
+        self._storage = storage
+        self._read = read
+        self._needed: dict[str, frozenset[str]] = {}
+        """Metadata name → files that must be there, for everything retained or pinned."""
+
+    @property
+    def newest(self) -> Entry | None:
+        return self.log[-1] if self.log else None
+
+    def written(self, path: str, data: bytes) -> None:
+        if path.startswith(f"{self.layout.root}/log/"):
+            self._entry(entries.from_bytes(data, path))
+        elif path.endswith("/_committed"):
+            self._recount()
+
+    def _entry(self, entry: Entry) -> None:
+        if self.log and entry.slot == self.log[-1].slot and entry == self.log[-1]:
+            return
+        try:
+            entries.check(self.newest, entry, self.layout.log(entry.slot))
+        except entries.LogCorrupt as error:
+            raise Violation(str(error)) from error
+        self.log.append(entry)
+        if entry.kind is Kind.CLAIM:
+            self.claim_times.append(self.now_ms())
+        if entry.kind in (Kind.CHECKPOINT, Kind.TERMINAL_SAVEPOINT):
+            assert entry.base is not None
+            for file in self._contents(entry.base).files:
+                if file not in self._storage.objects:
+                    raise Violation(f"checkpoint {entry.base.id} of {entry.owner} was published without its file {file}")
+        self._recount()
+
+    def _contents(self, ref: CheckpointRef) -> Contents:
+        data = self._storage.objects.get(ref.metadata)
+        if data is None:
+            raise Violation(f"{ref.metadata} is missing and the log says that it is retained")
+        return self._read(data)
+
+    def _recount(self) -> None:
+        retained = self.newest.retained if self.newest else ()
+        needed = {}
+        for ref in (*retained, *self.pinned.values()):
+            contents = self._contents(ref)
+            waits = committed_record(ref.metadata) not in self._storage.objects
+            needed[ref.metadata] = contents.files | contents.staged if waits else contents.files
+        self._needed = needed
+
+    def pin(self, pin_id: str, ref: CheckpointRef) -> None:
+        self.pinned[pin_id] = ref
+        self._recount()
+
+    def unpin(self, pin_id: str) -> None:
+        self.pinned.pop(pin_id, None)
+        self._recount()
+
+    def deleted(self, path: str) -> None:
+        for metadata, files in self._needed.items():
+            if path == metadata or path in files:
+                raise Violation(f"{path} was deleted and {metadata} still needs it")
+        if path.startswith(f"{self.layout.root}/log/"):
+            raise Violation(f"a log entry was deleted: {path}")
+
+    def leftovers(self) -> list[str]:
+        """Files that nothing needs."""
+        keep = set().union(*self._needed.values()) if self._needed else set()
+        for ref in self.newest.retained if self.newest else ():
+            keep |= {ref.metadata, committed_record(ref.metadata)}
+        mine = self._storage.below(self.layout.root)
+        return [path for path in mine if self.layout.parse(path) is not None and path not in keep]

@@ -1,0 +1,230 @@
+"""The world: clock, storage, target, processes that can crash and sleep, and an eye on everything that is written."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos.simulation.clock import Clock
+from chaos.simulation.faults import CALM, Crash, Odds, Violation
+from chaos.simulation.model import Epoch, Snapshot
+from chaos.simulation.storage import SimStorage
+from chaos.simulation.target import SimTarget
+from chaos.simulation.watch import JobWatch
+from tidegate.checkpoint.effects import (
+    Commit,
+    CommitFailed,
+    Create,
+    Delete,
+    Effect,
+    Get,
+    ListFolders,
+    ListNames,
+    Put,
+    Sleep,
+    Steps,
+)
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.storage.errors import StorageError
+from tidegate.checkpoint.tenure import Contents
+from tidegate.core import faults
+from tidegate.core.errors import TidegateError
+
+MAX_PAUSE_MS = 6_000
+
+
+@dataclass(eq=False)
+class Process:
+    """One driver process."""
+
+    name: str
+    alive: bool = True
+    paused_until_ms: float = 0.0
+    on_exit: Callable[[str], None] = lambda how: None
+
+
+@dataclass(eq=False)
+class Thread:
+    process: Process
+    steps: Steps[Any]
+    main: bool
+
+
+@dataclass
+class Tally:
+    """What a run tried."""
+
+    crashes: Counter[str] = field(default_factory=Counter)
+    pauses: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Tally) -> None:
+        self.crashes.update(other.crashes)
+        self.pauses.update(other.pauses)
+        self.events.update(other.events)
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.clock = Clock()
+        self.storage = SimStorage(self.clock, self.rng)
+        self.target = SimTarget(self.storage, self.rng)
+        self.tally = Tally()
+        self.snapshots: dict[bytes, Snapshot] = {}
+        self.watches: dict[str, JobWatch] = {}
+        self.trace: list[tuple[float, str, str]] = []
+        self.odds = CALM
+        self._current: Process | None = None
+        self._serial = 0
+        self.storage.on_write = self._written
+        self.storage.on_delete = self._deleted
+
+    def set_odds(self, odds: Odds) -> None:
+        self.odds = self.storage.odds = self.target.odds = odds
+
+    def chance(self, odds: float) -> bool:
+        return odds > 0.0 and self.rng.random() < odds
+
+    def serial(self, prefix: str) -> str:
+        self._serial += 1
+        return f"{prefix}-{self._serial:012d}"
+
+    def note(self, who: str, what: str) -> None:
+        self.trace.append((self.clock.now_ms, who, what))
+
+    def watch(self, layout: JobLayout) -> JobWatch:
+        return self.watches.setdefault(layout.root, JobWatch(layout, self.storage, self.read))
+
+    def read(self, metadata: bytes) -> Contents:
+        snapshot = self.snapshots[metadata]
+        staged = frozenset(c.payload.decode() for c in snapshot.committables)
+        return Contents(frozenset(snapshot.handles.values()), staged, snapshot.committables)
+
+    # processes
+
+    def spawn(self, process: Process, steps: Steps[Any], main: bool = False) -> None:
+        self._advance(Thread(process, steps, main), None, None)
+
+    def reached(self, point: str, **context: Any) -> None:
+        """Called by the product at every numbered step."""
+        process = self._current
+        self.tally.events["steps reached"] += 1
+        if process is None:
+            return
+        if self.chance(self.odds.crash_at_step):
+            self.tally.crashes[point] += 1
+            self.note(process.name, f"crashes at {point}")
+            raise Crash
+        if self.chance(self.odds.pause_at_step):
+            self.tally.pauses[point] += 1
+            self._pause(process, f"sleeps at {point}")
+
+    def _pause(self, process: Process, why: str) -> None:
+        ms = self.rng.uniform(200, MAX_PAUSE_MS)
+        process.paused_until_ms = self.clock.now_ms + ms
+        self.note(process.name, f"{why} for {ms:.0f} ms")
+
+    def kill(self, process: Process, how: str) -> None:
+        if process.alive:
+            process.alive = False
+            self.note(process.name, f"ends: {how}")
+            process.on_exit(how)
+
+    def _advance(self, thread: Thread, answer: Any, error: Exception | None) -> None:
+        process = thread.process
+        if not process.alive:
+            return
+        if process.paused_until_ms > self.clock.now_ms:
+            delay = process.paused_until_ms - self.clock.now_ms
+            self.clock.after(delay, lambda: self._advance(thread, answer, error))
+            return
+        self._current = process
+        try:
+            effect = thread.steps.send(answer) if error is None else thread.steps.throw(error)
+        except StopIteration as end:
+            if thread.main:
+                self.kill(process, str(end.value))
+        except Crash:
+            self.kill(process, "crash")
+        except TidegateError as trouble:
+            if thread.main:
+                self.kill(process, f"{trouble.code}: {trouble}")
+        else:
+            self._issue(thread, effect)
+        finally:
+            self._current = None
+
+    def _issue(self, thread: Thread, effect: Effect) -> None:
+        process = thread.process
+        if isinstance(effect, Sleep):
+            self.clock.after(effect.ms, lambda: self._advance(thread, None, None))
+            return
+        if self.chance(self.odds.crash_at_io):
+            self.tally.crashes["between two requests"] += 1
+            self.kill(process, "crash before a request")
+            return
+        if self.chance(self.odds.pause_at_io):
+            self.tally.pauses["between two requests"] += 1
+            self._pause(process, f"sleeps before {type(effect).__name__}")
+        if process.paused_until_ms > self.clock.now_ms:
+            delay = process.paused_until_ms - self.clock.now_ms
+            self.clock.after(delay, lambda: self._send(thread, effect))
+            return
+        self._send(thread, effect)
+
+    def _send(self, thread: Thread, effect: Effect) -> None:
+        """The request is on its way: it will be applied even if its sender dies now."""
+        if not thread.process.alive:
+            return
+        self.clock.after(self.rng.uniform(0.5, 8), lambda: self._apply(thread, effect))
+
+    def _apply(self, thread: Thread, effect: Effect) -> None:
+        try:
+            answer, error = self._do(effect), None
+        except (StorageError, CommitFailed) as trouble:
+            answer, error = None, trouble
+        if not isinstance(effect, Get | ListNames | ListFolders):
+            what = getattr(effect, "path", None) or getattr(effect, "paths", None) or effect
+            said = type(error).__name__ if error else type(answer).__name__ if answer is not None else "ok"
+            self.note(thread.process.name, f"{type(effect).__name__} {what} -> {said}")
+        self.clock.after(self.rng.uniform(0.5, 8), lambda: self._advance(thread, answer, error))
+
+    def _do(self, effect: Effect) -> Any:
+        if isinstance(effect, Get):
+            return self.storage.get(effect.path)
+        if isinstance(effect, Create):
+            return self.storage.create(effect.path, effect.data)
+        if isinstance(effect, Put):
+            return self.storage.put(effect.path, effect.data)
+        if isinstance(effect, Delete):
+            return self.storage.delete(effect.paths)
+        if isinstance(effect, ListNames):
+            return self.storage.list(effect.prefix)
+        if isinstance(effect, ListFolders):
+            return self.storage.folders(effect.prefix)
+        assert isinstance(effect, Commit)
+        return self.target.commit(effect.committable)
+
+    # history
+
+    def _written(self, path: str, data: bytes) -> None:
+        watch = self.watches.get(path.partition("/")[0])
+        if watch is not None:
+            watch.written(path, data)
+
+    def _deleted(self, path: str) -> None:
+        for watch in self.watches.values():
+            watch.deleted(path)
+
+    def arm(self) -> None:
+        faults.arm(self.reached)
+
+    def epoch_of(self, metadata: bytes) -> Epoch:
+        return self.snapshots[metadata].epoch
+
+    def fail(self, what: str) -> None:
+        raise Violation(what)

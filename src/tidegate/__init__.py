@@ -1,0 +1,64 @@
+"""Flink-like state, checkpoints and savepoints for PySpark jobs.
+
+    import tidegate as tg
+
+Importing this is quick: what needs Spark or Arrow is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from tidegate.api.functions import FilterFunction, FlatMapFunction, KeyedProcessFunction, MapFunction
+from tidegate.api.job import Job
+from tidegate.api.states import ListState, MapState, ValueState
+from tidegate.core import errors
+from tidegate.core.errors import TidegateError
+
+if TYPE_CHECKING:
+    from tidegate import testing
+    from tidegate.connectors.files import FileSink
+    from tidegate.connectors.memory import CallbackSink, CollectSink, PrintSink
+    from tidegate.runtime.session import session
+
+__all__ = [
+    "CallbackSink",
+    "CollectSink",
+    "FileSink",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Job",
+    "KeyedProcessFunction",
+    "ListState",
+    "MapFunction",
+    "MapState",
+    "PrintSink",
+    "TidegateError",
+    "ValueState",
+    "errors",
+    "session",
+    "testing",
+]
+
+_LAZY = {
+    "CallbackSink": "tidegate.connectors.memory",
+    "CollectSink": "tidegate.connectors.memory",
+    "FileSink": "tidegate.connectors.files",
+    "PrintSink": "tidegate.connectors.memory",
+    "session": "tidegate.runtime.session",
+}
+"""Where a name is found that is imported when first asked for. `testing` is a module of its own."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return import_module("tidegate.testing")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

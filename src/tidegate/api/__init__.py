@@ -1,0 +1,1 @@
+"""What the user writes: jobs, streams, functions and declarations of state. Builds a graph; runs nothing by itself."""

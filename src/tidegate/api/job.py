@@ -1,0 +1,134 @@
+"""The job: where sources are declared, and what is explained and run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from tidegate.api.streams import Stream
+from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.errors import GraphError
+from tidegate.graph.explain import explain_text
+from tidegate.graph.levels import plan
+from tidegate.graph.mermaid import explain_mermaid
+from tidegate.graph.model import Graph, Node, NodeId, Process, Source, StreamRef
+from tidegate.graph.parallelism import check_parallelism, default_max_parallelism
+from tidegate.graph.schema import Schema
+from tidegate.graph.validate import check, check_event_time, check_name, check_new_uid, check_runnable
+
+
+class Job:
+    """A named graph of operators. The name is the job's identity in storage.
+
+    Declaring changes nothing outside this object; only `run` does. `parallelism` may change at any restart, and is
+    chosen from the Spark session where it is left out. `max_parallelism` is fixed once the job has run; left out, it
+    is Flink's default for the parallelism.
+    """
+
+    def __init__(self, name: str, parallelism: int | None = None, max_parallelism: int | None = None) -> None:
+        self.name = check_name(name, "job name")
+        check_parallelism(parallelism, max_parallelism)
+        self.parallelism = parallelism
+        if max_parallelism is None and parallelism is not None:
+            max_parallelism = default_max_parallelism(parallelism)
+        self.max_parallelism = max_parallelism
+        self._nodes: list[Node] = []
+
+    def source(
+        self, uid: str, df: Any, *, event_time: str | None = None, out_of_orderness: Duration | None = None
+    ) -> Stream:
+        """Read a DataFrame, streaming or not. Its read positions belong to `uid` for ever.
+
+        `event_time` names the timestamp column from which the watermark is made, and `out_of_orderness` says by how
+        much a row may come late: `"5 s"`, a timedelta, or milliseconds.
+        """
+        checked = check_new_uid(uid, f"source {uid!r}", self._nodes)
+        try:
+            schema = Schema.from_spark_json(df.schema.jsonValue())
+            bounded = not df.isStreaming
+        except AttributeError as error:
+            raise GraphError(f"source {uid!r} takes a Spark DataFrame; got {type(df).__name__}.") from error
+        if event_time is not None:
+            check_event_time(event_time, schema)
+        elif out_of_orderness is not None:
+            raise GraphError(
+                f"source {uid!r} allows for rows out of order but names no event time. Add event_time='column'."
+            )
+        late_ms = 0 if out_of_orderness is None else duration_ms(out_of_orderness)
+        if late_ms < 0:
+            raise GraphError(f"out_of_orderness of source {uid!r} is negative. Use '0 s' or more.")
+        id = NodeId(len(self._nodes))
+        self.add(Source(id, checked, schema, df, bounded, event_time, late_ms))
+        return Stream(self, (StreamRef(id),), schema)
+
+    def side_output(self, tag: str) -> Stream:
+        """The side output of that tag, whichever operator of the job declares it."""
+        makers = [node for node in self._nodes if isinstance(node, Process) and tag in dict(node.side_outputs)]
+        if not makers:
+            known = sorted({t for node in self._nodes if isinstance(node, Process) for t, _ in node.side_outputs})
+            raise GraphError(
+                f"No operator declares a side output {tag!r}"
+                + (f"; there are {', '.join(map(repr, known))}. " if known else ". ")
+                + f'Declare it first: process(…, side_outputs={{{tag!r}: "column type, …"}}).'
+            )
+        if len(makers) > 1:
+            raise GraphError(
+                f"The side output {tag!r} is declared by {' and '.join(map(str, makers))}. Ask one of their streams: "
+                f"stream.side_output({tag!r})."
+            )
+        return Stream(self, (StreamRef(makers[0].id, tag),), dict(makers[0].side_outputs)[tag])
+
+    def graph(self) -> Graph:
+        """The job as data, checked."""
+        return check(self.draft())
+
+    def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
+        """How the job will run: levels, operators, states, shuffles. Returns the text: `print(job.explain())`.
+
+        `"mermaid"` gives a flowchart for Markdown pages.
+        """
+        graph = self.graph()
+        match format:
+            case "text":
+                return explain_text(graph, plan(graph), self.parallelism, self.max_parallelism)
+            case "mermaid":
+                return explain_mermaid(graph, plan(graph))
+        raise ValueError(f"explain knows the formats 'text' and 'mermaid', not {format!r}.")
+
+    def run(
+        self,
+        spark: Any = None,
+        *,
+        checkpoint: Any = None,
+        trigger: Any = None,
+        state_backend: str = "rocksdb",
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the job with Spark until it ends or fails. Without `spark`, the session of its sources is used."""
+        graph = self.graph()
+        check_runnable(graph)
+        from tidegate.runtime.run import run_job
+
+        return run_job(
+            graph,
+            parallelism=self.parallelism,
+            max_parallelism=self.max_parallelism,
+            spark=spark,
+            checkpoint=checkpoint,
+            trigger=trigger,
+            state_backend=state_backend,
+            options=options,
+        )
+
+    def draft(self) -> Graph:
+        """The graph as far as it is declared, for the streams of this job."""
+        return Graph(self.name, tuple(self._nodes))
+
+    def add(self, node: Node) -> None:
+        """Take a node that a stream of this job declared. Its id is the number of nodes before it."""
+        if node.id != len(self._nodes):
+            raise GraphError(f"{node} was made for another place in the job {self.name!r}.")
+        self._nodes.append(node)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name!r}: {len(self._nodes)} nodes>"

@@ -1,0 +1,159 @@
+"""Streams: rows of one schema on their way from a source to sinks. A method declares an operator and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidegate.api.functions import FilterFunction, FlatMapFunction, Function, KeyedProcessFunction, MapFunction
+from tidegate.api.states import declared_states
+from tidegate.core.errors import GraphError
+from tidegate.graph.model import Input, NodeId, Process, Sink, StreamRef, Transform
+from tidegate.graph.schema import Schema
+from tidegate.graph.validate import check_key, check_name, check_new_uid, check_union
+
+if TYPE_CHECKING:
+    from tidegate.api.job import Job
+
+_BASES: dict[str, type[Function]] = {"map": MapFunction, "filter": FilterFunction, "flat_map": FlatMapFunction}
+
+
+def as_schema(schema: str | Schema) -> Schema:
+    return schema if isinstance(schema, Schema) else Schema.parse(schema)
+
+
+class Stream:
+    """Rows of one schema. A row is a named tuple of its columns."""
+
+    def __init__(self, job: Job, streams: tuple[StreamRef, ...], schema: Schema) -> None:
+        self._job = job
+        self._streams = streams
+        self.schema = schema
+
+    def map(
+        self,
+        fn: MapFunction | Callable[[Any], Any],
+        *,
+        schema: str | Schema | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """One row for each row. Without `schema` the columns stay as they are."""
+        return self._transform("map", fn, schema, name)
+
+    def filter(self, fn: FilterFunction | Callable[[Any], Any], *, name: str | None = None) -> Stream:
+        """The rows for which the function is true."""
+        return self._transform("filter", fn, None, name)
+
+    def flat_map(
+        self,
+        fn: FlatMapFunction | Callable[[Any], Iterable[Any] | None],
+        *,
+        schema: str | Schema | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """Any number of rows for each row. Without `schema` the columns stay as they are."""
+        return self._transform("flat_map", fn, schema, name)
+
+    def union(self, *others: Stream) -> Stream:
+        """The rows of this stream and the others, in no particular order between them. All have the same columns."""
+        for other in others:
+            if not isinstance(other, Stream):
+                raise GraphError(f"union takes streams; got {other!r}.")
+            if other._job is not self._job:
+                raise GraphError("Streams of two jobs cannot be united. Declare both sources in one job.")
+        check_union([(stream._shown(), stream.schema) for stream in (self, *others)])
+        return Stream(self._job, sum((other._streams for other in others), self._streams), self.schema)
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """The same rows, brought together by the value of the columns. Needed for whatever has keyed state."""
+        check_key(columns, self.schema)
+        return KeyedStream(self._job, Input(self._streams, self.schema, columns))
+
+    def side_output(self, tag: str) -> Stream:
+        """What the operator that made this stream sends to a side output of its own."""
+        if len(self._streams) != 1:
+            raise GraphError(f"A union has no side output {tag!r}. Ask the stream of the operator that declares it.")
+        stream = StreamRef(self._streams[0].node, tag)
+        return Stream(self._job, (stream,), self._job.draft().schema(stream))
+
+    def sink(self, uid: str, target: Any) -> None:
+        """End the stream in a target, under a uid that names its output for ever."""
+        nodes = self._job.draft().nodes
+        checked = check_new_uid(uid, f"sink {uid!r}", nodes)
+        if isinstance(target, type) or not callable(getattr(target, "create_writer", None)):
+            hint = (
+                f"Did you mean {target.__name__}(…)?" if isinstance(target, type) else "Use, for example, PrintSink()."
+            )
+            raise GraphError(f"{target!r} is not a sink: it has no create_writer. {hint}")
+        self._job.add(Sink(NodeId(len(nodes)), checked, target, Input(self._streams, self.schema)))
+
+    def _transform(self, kind: str, fn: Any, schema: str | Schema | None, name: str | None) -> Stream:
+        base = _BASES[kind]
+        if isinstance(fn, type) and issubclass(fn, Function):
+            raise GraphError(f"{kind} takes a function object, not the class {fn.__name__}. Pass {fn.__name__}().")
+        if isinstance(fn, Function) and not isinstance(fn, base):
+            raise GraphError(f"{kind} takes a {base.__name__} or a callable; {type(fn).__name__} is neither.")
+        if not isinstance(fn, base) and not callable(fn):
+            raise GraphError(f"{kind} takes a {base.__name__} or a callable; got {fn!r}.")
+        if isinstance(fn, Function) and declared_states(fn):
+            raise GraphError(
+                f"{type(fn).__name__} declares keyed state, but {kind} has no key. Use key_by(…).process(uid, …)."
+            )
+        nodes = self._job.draft().nodes
+        shown = check_name(name, "name") if name is not None else _name_of(fn, kind)
+        out = self.schema if schema is None else as_schema(schema)
+        self._job.add(Transform(NodeId(len(nodes)), kind, fn, Input(self._streams, self.schema), out, shown))
+        return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out)
+
+    def _shown(self) -> str:
+        graph = self._job.draft()
+        return " ∪ ".join(str(graph.node(stream.node)) for stream in self._streams)
+
+    def __repr__(self) -> str:
+        return f"<Stream of {self._shown()}: {self.schema}>"
+
+
+class KeyedStream:
+    """Rows brought together by key. The only place where keyed state can live."""
+
+    def __init__(self, job: Job, input: Input) -> None:
+        self._job = job
+        self._input = input
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self._input.key
+
+    def process(
+        self,
+        uid: str,
+        function: KeyedProcessFunction,
+        *,
+        schema: str | Schema,
+        side_outputs: Mapping[str, str | Schema] | None = None,
+    ) -> Stream:
+        """Run a function with state over the rows. Its state belongs to `uid` for ever.
+
+        `schema` is that of the rows it yields; `side_outputs` maps tags to the schemas of rows sent with `ctx.output`.
+        """
+        nodes = self._job.draft().nodes
+        checked = check_new_uid(uid, f"process {uid!r}", nodes)
+        if isinstance(function, type):
+            raise GraphError(f"process takes a function object, not a class. Pass {function.__name__}().")
+        if not callable(getattr(function, "process_element", None)):
+            raise GraphError(
+                f"{function!r} has no process_element. Derive a class from KeyedProcessFunction and pass an instance."
+            )
+        out = as_schema(schema)
+        sides = tuple((check_name(tag, "side output tag"), as_schema(ddl)) for tag, ddl in (side_outputs or {}).items())
+        id = NodeId(len(nodes))
+        self._job.add(Process(id, checked, function, self._input, out, declared_states(function), sides))
+        return Stream(self._job, (StreamRef(id),), out)
+
+    def __repr__(self) -> str:
+        return f"<KeyedStream by {', '.join(self.key)}: {self._input.schema}>"
+
+
+def _name_of(fn: Any, kind: str) -> str:
+    name = getattr(fn, "__name__", None) or type(fn).__name__
+    return kind if name == "<lambda>" else str(name)

@@ -1,0 +1,305 @@
+"""Who restores what: from the tasks of a snapshot to the tasks of a job that may be wider, narrower or cut differently.
+
+Pure. Keyed state goes by key group: a new task takes, of every old task it overlaps, the overlap. State goes by uid,
+not by level, so an operator that moved to another level takes its states along. Operator state has three ways:
+
+- SPLIT: all elements in the order of old slots are dealt out in runs of nearly equal length; where a remainder of one
+  state ends, the next state begins, so no task always gets the longer run.
+- UNION: every new task gets every element.
+- BROADCAST: new task `i` gets the copy of old task `i mod old parallelism`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tidegate.checkpoint.metadata.model import CheckpointMetadata, Distribution, StateInfo, TaskState
+from tidegate.core.errors import TidegateError
+from tidegate.core.ids import Slot, TaskId, Uid
+from tidegate.state.key_groups import check_parallelism, range_of_slot
+
+Range = tuple[int, int]
+"""First and last key group, both included."""
+
+
+class RestoreError(TidegateError):
+    """A snapshot does not fit the job. Nothing was restored."""
+
+    code = "RESTORE"
+
+
+class MaxParallelismChanged(RestoreError):
+    code = "MAX_PARALLELISM_CHANGED"
+
+    def __init__(self, stored: int, wanted: int) -> None:
+        self.stored = stored
+        self.wanted = wanted
+        super().__init__(
+            f"The snapshot has max parallelism {stored} and the job {wanted}. It is fixed for the life of the state, "
+            f"since it decides the key group of every key. Set max parallelism to {stored}, or convert a canonical "
+            f"savepoint offline with `tidegate savepoint transform --max-parallelism {wanted}`."
+        )
+
+
+class UnclaimedState(RestoreError):
+    code = "UNCLAIMED_STATE"
+
+    def __init__(self, uids: tuple[Uid, ...]) -> None:
+        self.uids = uids
+        names = ", ".join(repr(str(uid)) for uid in uids)
+        super().__init__(
+            f"The snapshot has state of {names}, and the job has no operator of that uid. Give the operator its old "
+            "uid again, map it, or drop that state with execution.state-recovery.ignore-unclaimed-state (-n)."
+        )
+
+
+class KeyGroupsBroken(RestoreError):
+    """The ranges of a level do not cover every key group exactly once. No sound snapshot has that."""
+
+    code = "KEY_GROUPS_BROKEN"
+
+    def __init__(self, level: int, at: int, what: str) -> None:
+        self.level = level
+        self.at = at
+        super().__init__(
+            f"Key group {at} of level {level} is held by {what} of the snapshot. The snapshot is not usable; start "
+            "from another checkpoint or savepoint."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedShare:
+    """What a new task takes of an old one's keyed state."""
+
+    source: TaskId
+    key_groups: Range
+    states: tuple[int, ...]
+    """Ids of the states to take."""
+    whole: bool
+    """All keyed state in the source's files is wanted, so they can be linked without clipping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Elements `first` to `first + count - 1` of the list `state` as the old task `source` holds it."""
+
+    state: int
+    source: TaskId
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The broadcast state `state` as the old task `source` holds it."""
+
+    state: int
+    source: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRestore:
+    """All that one new task is made of. With `as_is` the files of its one source are its version, unchanged."""
+
+    task: TaskId
+    key_groups: Range
+    keyed: tuple[KeyedShare, ...] = ()
+    split: tuple[Run, ...] = ()
+    union: tuple[Run, ...] = ()
+    broadcast: tuple[Copy, ...] = ()
+    as_is: TaskId | None = None
+
+    @property
+    def sources(self) -> tuple[TaskId, ...]:
+        """The old tasks whose files are needed."""
+        parts = (self.keyed, self.split, self.union, self.broadcast)
+        return tuple(sorted({item.source for part in parts for item in part}))
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTarget:
+    """The job to be started: where each operator runs now."""
+
+    max_parallelism: int
+    parallelism: int
+    levels: Mapping[Uid, int]
+    allow_non_restored_state: bool = False
+
+
+@dataclass(slots=True)
+class _Level:
+    """One old level: its tasks in order of slot and the states they hold."""
+
+    tasks: list[TaskState] = field(default_factory=list)
+    states: list[tuple[Uid, StateInfo]] = field(default_factory=list)
+
+    def keyed(self) -> set[int]:
+        return {state.id for _, state in self.states if state.distribution is Distribution.KEYED}
+
+
+def plan_restore(snapshot: CheckpointMetadata, target: RestoreTarget) -> tuple[TaskRestore, ...]:
+    """One entry for every slot of every level of the target, in order. A level without old state gets empty entries."""
+    if snapshot.max_parallelism != target.max_parallelism:
+        raise MaxParallelismChanged(snapshot.max_parallelism, target.max_parallelism)
+    check_parallelism(target.parallelism, target.max_parallelism)
+    old = _old_levels(snapshot)
+    unclaimed = {uid for level in old.values() for uid, _ in level.states if uid not in target.levels}
+    if unclaimed and not target.allow_non_restored_state:
+        raise UnclaimedState(tuple(sorted(unclaimed)))
+    planned: list[TaskRestore] = []
+    for level in sorted(set(target.levels.values())):
+        planned += _plan_level(level, old, target)
+    return tuple(planned)
+
+
+def assign_key_groups(
+    old: Iterable[tuple[TaskId, Range]], parallelism: int, max_parallelism: int
+) -> list[tuple[tuple[TaskId, Range], ...]]:
+    """For every new slot, the old tasks it overlaps and the key groups to keep of each, ascending.
+
+    Raises `KeyGroupsBroken` unless the old ranges cover every key group exactly once.
+    """
+    ordered = sorted(old, key=lambda item: item[1])
+    _check_cover(ordered, max_parallelism)
+    shares: list[tuple[tuple[TaskId, Range], ...]] = []
+    at = 0
+    for slot in range(parallelism):
+        first, last = range_of_slot(slot, parallelism, max_parallelism)
+        while ordered[at][1][1] < first:
+            at += 1
+        mine: list[tuple[TaskId, Range]] = []
+        i = at
+        while i < len(ordered) and ordered[i][1][0] <= last:
+            task, (low, high) = ordered[i]
+            mine.append((task, (max(low, first), min(high, last))))
+            i += 1
+        shares.append(tuple(mine))
+    return shares
+
+
+def split_evenly(
+    counts: Iterable[tuple[TaskId, int]], state: int, parallelism: int, start: int = 0
+) -> tuple[list[tuple[Run, ...]], int]:
+    """Deal the elements of one list out to new slots, as Flink's round-robin repartitioner does.
+
+    Runs keep the order of elements. `start` is the slot that gets the first run; returned is also the one to start the
+    next state with, which is the first that got no element of the remainder.
+    """
+    pieces = [(task, count) for task, count in counts if count > 0]
+    base, remainder = divmod(sum(count for _, count in pieces), parallelism)
+    runs: list[tuple[Run, ...]] = [()] * parallelism
+    piece, offset = 0, 0
+    for i in range(parallelism):
+        wanted = base + (1 if i < remainder else 0)
+        mine: list[Run] = []
+        while wanted > 0:
+            task, count = pieces[piece]
+            taken = min(wanted, count - offset)
+            mine.append(Run(state, task, offset, taken))
+            wanted, offset = wanted - taken, offset + taken
+            if offset == count:
+                piece, offset = piece + 1, 0
+        runs[(start + i) % parallelism] = tuple(mine)
+    return runs, (start + remainder) % parallelism
+
+
+def _plan_level(level: int, old: Mapping[int, _Level], target: RestoreTarget) -> list[TaskRestore]:
+    slots, limit = target.parallelism, target.max_parallelism
+    keyed: list[list[KeyedShare]] = [[] for _ in range(slots)]
+    split: list[list[Run]] = [[] for _ in range(slots)]
+    broadcast: list[list[Copy]] = [[] for _ in range(slots)]
+    union: list[Run] = []
+    origins: set[int] = set()
+    start = 0
+    for number, source in sorted(old.items()):
+        wanted = [(uid, state) for uid, state in source.states if target.levels.get(uid) == level]
+        if not wanted:
+            continue
+        origins.add(number)
+        _share_keyed(keyed, source, wanted, slots, limit)
+        for state in sorted((s for _, s in wanted), key=lambda s: s.name):
+            counts = [(t.task, n.count) for t in source.tasks for n in t.elements if n.state == state.id]
+            if state.distribution is Distribution.SPLIT and len(source.tasks) == slots:
+                for task, count in counts:
+                    split[task.slot] += [Run(state.id, task, 0, count)] if count else []
+            elif state.distribution is Distribution.SPLIT:
+                runs, start = split_evenly(counts, state.id, slots, start)
+                for slot, mine in enumerate(runs):
+                    split[slot] += mine
+            elif state.distribution is Distribution.UNION:
+                union += [Run(state.id, task, 0, count) for task, count in counts if count]
+            elif state.distribution is Distribution.BROADCAST:
+                for slot in range(slots):
+                    broadcast[slot].append(Copy(state.id, source.tasks[slot % len(source.tasks)].task))
+    same = old[next(iter(origins))] if len(origins) == 1 else None
+    everyone = tuple(union)  # One tuple for all tasks: at 10,000 of them, copies would not fit in memory.
+    return [
+        TaskRestore(
+            TaskId(level, Slot(slot)),
+            range_of_slot(slot, slots, limit),
+            tuple(keyed[slot]),
+            tuple(split[slot]),
+            everyone,
+            tuple(broadcast[slot]),
+            _as_is(same, level, slot, target),
+        )
+        for slot in range(slots)
+    ]
+
+
+def _share_keyed(
+    keyed: list[list[KeyedShare]], source: _Level, wanted: list[tuple[Uid, StateInfo]], slots: int, limit: int
+) -> None:
+    ids = {state.id for _, state in wanted if state.distribution is Distribution.KEYED}
+    if not ids:
+        return
+    complete = ids == source.keyed()
+    held = {task.task: task.key_groups for task in source.tasks}
+    for slot, shares in enumerate(assign_key_groups(held.items(), slots, limit)):
+        for task, kept in shares:
+            keyed[slot].append(KeyedShare(task, kept, tuple(sorted(ids)), complete and kept == held[task]))
+
+
+def _as_is(source: _Level | None, level: int, slot: int, target: RestoreTarget) -> TaskId | None:
+    """The old task whose files are this new task's, if nothing is to be taken out, put in or moved."""
+    if source is None or len(source.tasks) != target.parallelism:
+        return None
+    if any(target.levels.get(uid) != level for uid, _ in source.states):
+        return None
+    if any(state.distribution is Distribution.UNION for _, state in source.states):
+        return None
+    task = source.tasks[slot]
+    return task.task if task.key_groups == range_of_slot(slot, target.parallelism, target.max_parallelism) else None
+
+
+def _old_levels(snapshot: CheckpointMetadata) -> dict[int, _Level]:
+    levels: dict[int, _Level] = {}
+    for task in snapshot.tasks:
+        levels.setdefault(task.task.level, _Level()).tasks.append(task)
+    for operator in snapshot.operators:
+        if operator.states:
+            level = levels.setdefault(operator.level, _Level())
+            level.states += [(operator.uid, state) for state in operator.states]
+    for number, level in levels.items():
+        if level.states and not level.tasks:
+            raise KeyGroupsBroken(number, 0, "no task")
+        if [task.task.slot for task in level.tasks] != list(range(len(level.tasks))):
+            raise RestoreError(
+                f"The tasks of level {number} in the snapshot are not numbered 0 to {len(level.tasks) - 1}. The "
+                "snapshot is not usable; start from another checkpoint or savepoint."
+            )
+    return levels
+
+
+def _check_cover(ordered: list[tuple[TaskId, Range]], max_parallelism: int) -> None:
+    expected = 0
+    for task, (first, last) in ordered:
+        if first != expected or last < first:
+            raise KeyGroupsBroken(task.level, min(first, expected), "no task" if first > expected else "two tasks")
+        expected = last + 1
+    if expected != max_parallelism:
+        level = ordered[0][0].level if ordered else 0
+        raise KeyGroupsBroken(
+            level, min(expected, max_parallelism), "no task" if expected < max_parallelism else "a task"
+        )

@@ -1,0 +1,105 @@
+"""Becoming the owner of a job, and showing that one still is.
+
+The claim itself is a log entry, so it is decided by the store. The heartbeat is only for politeness: a start without force
+does not take a job whose owner moves. A wrong guess about life costs a restart, never a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.effects import Get, Put, Sleep, Steps
+from tidegate.checkpoint.entry import Entry, Signature
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import ClaimLost, append, newest
+from tidegate.checkpoint.start import Refuse, Resume, Start, StartRefused, decide, last_run
+from tidegate.checkpoint.storage.port import Won
+from tidegate.core.faults import reach
+from tidegate.core.ids import Lineage, Term
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Body of `owner`. It changes with every beat; `slot` is where its writer last saw the end of the log, as a hint."""
+
+    term: Term
+    beat: int
+    slot: int
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Heartbeat).decode
+
+
+def claim(
+    layout: JobLayout,
+    start: Start,
+    sign: Callable[[], Signature],
+    new_lineage: Callable[[], Lineage],
+    patience_ms: int,
+    force: bool = False,
+) -> Steps[Entry]:
+    """Own the job, or raise `StartRefused`. `sign` mints a new signature for every body.
+
+    1. Read the heartbeat and the end of the log. If a run stands there without an end, watch both for `patience_ms` on our
+       own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight.
+    2. Decide by the table of starts. Refused: nothing was written.
+    3. Put the claim into the slot after what was read. A crash right after leaves a claim without heartbeat: the next start
+       waits once and goes on. Taken by a checkpoint of the old owner: from 1, with that checkpoint as the newer base. Taken
+       by another's claim: from 1, with that one as the owner.
+    4. Show life.
+    """
+    evicted: Term | None = None
+    while True:
+        beat = yield from read_heartbeat(layout)
+        before = yield from newest(layout, beat.slot if beat else 0)
+        alive = False
+        if before is not None and before.outcome is None:
+            if evicted is None:
+                evicted = before.term
+            if not (force and before.term == evicted):
+                yield Sleep(patience_ms)
+                later = yield from read_heartbeat(layout)
+                after = yield from newest(layout, before.slot)
+                alive = after != before or _moved(before.term, beat, later)
+                before = after
+        reach("claim.1-read")
+        decision = decide(before, start, alive)
+        if isinstance(decision, Refuse):
+            raise StartRefused(last_run(before, alive), decision)
+        lineage = decision.lineage if isinstance(decision, Resume) else new_lineage()
+        reach("claim.2-decided")
+        mine = entries.claim(before, sign(), lineage, decision.base)
+        result = yield from append(layout, mine)
+        if isinstance(result, Won):
+            reach("claim.3-won")
+            yield from show_life(layout, mine, 0)
+            reach("claim.4-shown")
+            return mine
+
+
+def read_heartbeat(layout: JobLayout) -> Steps[Heartbeat | None]:
+    data: bytes | None = yield Get(layout.owner)
+    try:
+        return None if data is None else _decode(data)
+    except msgspec.MsgspecError:
+        return None
+
+
+def show_life(layout: JobLayout, mine: Entry, beat: int) -> Steps[None]:
+    """Beat once. Raises `ClaimLost` when a newer term already beats: stopping early is kinder than failing to publish."""
+    seen = yield from read_heartbeat(layout)
+    if seen is not None and seen.term > mine.term:
+        winner = yield from newest(layout, seen.slot)
+        if winner is not None and winner.term > mine.term:
+            raise ClaimLost(mine.term, winner)
+    yield Put(layout.owner, _encode(Heartbeat(mine.term, beat, mine.slot)))
+
+
+def _moved(term: Term, before: Heartbeat | None, after: Heartbeat | None) -> bool:
+    """Whether the owner of `term` beat in between. Beats of former owners that woke up do not count."""
+    return after is not None and after.term == term and after != before

@@ -1,0 +1,93 @@
+"""Output on its way to a target: carried from checkpoint to checkpoint until a durable record says COMMITTED.
+
+Pure. The order is that of epochs within each (lineage, sink, partition); nothing overtakes, nothing is dropped when a
+checkpoint fails, and a repeat is skipped by the marker in the target.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from tidegate.checkpoint.effects import Commit, CommitFailed, Steps
+from tidegate.checkpoint.metadata import Committable, CommittedMark
+from tidegate.core.ids import EpochId, Lineage, Uid
+
+Channel: TypeAlias = tuple[Lineage, Uid, int]
+"""Lineage, sink and partition: where order is kept, and what a marker in the target is about."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[CommittedMark, ...]).decode
+
+
+def channel(committable: Committable) -> Channel:
+    return committable.lineage, committable.sink, committable.partition
+
+
+def in_order(committables: Iterable[Committable]) -> dict[Channel, list[Committable]]:
+    """Each channel's committables in the order in which they must be committed."""
+    lanes: dict[Channel, list[Committable]] = defaultdict(list)
+    for committable in sorted(committables, key=lambda c: c.epoch):
+        lanes[channel(committable)].append(committable)
+    return lanes
+
+
+def marks(committables: Iterable[Committable]) -> tuple[CommittedMark, ...]:
+    """The last epoch of each channel."""
+    return tuple(CommittedMark(*lane, waiting[-1].epoch) for lane, waiting in sorted(in_order(committables).items()))
+
+
+class Ledger:
+    """What this driver knows to be staged and does not know to be committed."""
+
+    def __init__(self, waiting: Iterable[Committable] = ()) -> None:
+        self._waiting: dict[tuple[Channel, EpochId], Committable] = {}
+        self.accept(waiting)
+
+    def accept(self, committables: Iterable[Committable]) -> None:
+        """Take what an accepted epoch staged, or what a restored checkpoint carried. Repeats change nothing."""
+        for committable in committables:
+            self._waiting.setdefault((channel(committable), committable.epoch), committable)
+
+    def carried_by(self, epoch: EpochId) -> tuple[Committable, ...]:
+        """What a checkpoint of `epoch` must contain: everything up to it without a COMMITTED record."""
+        return tuple(c for c in self._waiting.values() if c.epoch <= epoch)
+
+    def confirm(self, committed: Iterable[CommittedMark]) -> None:
+        """A durable COMMITTED record covers these. Only after that may they be left out, and their rows go."""
+        last = {(mark.lineage, mark.sink, mark.partition): mark.epoch for mark in committed}
+        self._waiting = {
+            key: c for key, c in self._waiting.items() if key[0] not in last or c.epoch > last[key[0]]
+        }  # fmt: skip
+
+    def rewind(self, epoch: EpochId) -> None:
+        """The epochs after `epoch` were discarded: their output must never be seen."""
+        self._waiting = {key: c for key, c in self._waiting.items() if c.epoch <= epoch}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+def commit(committables: Iterable[Committable]) -> Steps[tuple[Committable, ...]]:
+    """Publish in order. Answer: those that their targets did not take; nothing behind them in their channel was tried."""
+    left: list[Committable] = []
+    for waiting in in_order(committables).values():
+        for position, committable in enumerate(waiting):
+            try:
+                yield Commit(committable)
+            except CommitFailed:
+                left.extend(waiting[position:])
+                break
+    return tuple(left)
+
+
+def record(committables: Iterable[Committable]) -> bytes:
+    """Body of a COMMITTED record."""
+    return _encode(marks(committables))
+
+
+def read_record(data: bytes) -> tuple[CommittedMark, ...]:
+    return _decode(data)

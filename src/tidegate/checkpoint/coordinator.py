@@ -1,0 +1,292 @@
+"""The checkpoint coordinator: messages in, actions out. No I/O, no clock, no thread; time comes with each message.
+
+A checkpoint's life: requested → triggered on the last finished epoch → every task's upload acknowledged → published by the
+driver → completed; or failed with a reason, at any point before its log entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.failure import CheckpointFailureReason, ToleranceTracker, exceeded
+from tidegate.checkpoint.pending import Ack, PendingCheckpoint, Stage
+from tidegate.checkpoint.requests import TOO_MANY, Limits, Load, Request, RequestKind, RequestQueue, Run, Wait
+from tidegate.checkpoint.shared import InFlight
+from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.core.ids import EpochId, TaskId
+
+_MILLISECONDS_A_YEAR = 365 * 24 * 3_600_000
+Reason = CheckpointFailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """When checkpoints are taken. `interval_ms` None: never by themselves."""
+
+    interval_ms: int | None
+    timeout_ms: int = 600_000
+    min_pause_ms: int = 0
+    max_concurrent: int = 1
+    tolerable_failures: int = 0
+
+    @property
+    def pause_ms(self) -> int:
+        return min(self.min_pause_ms, _MILLISECONDS_A_YEAR)
+
+    @property
+    def period_ms(self) -> int | None:
+        """The interval, raised to min-pause where that is longer."""
+        return None if self.interval_ms is None else max(self.interval_ms, self.pause_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class StartUpload:
+    """Let the tasks make `epoch`'s versions durable for this checkpoint. Repeat it to those that have not answered."""
+
+    id: int
+    epoch: EpochId
+    request: Request
+    base: str | None
+    """Metadata name of the only checkpoint whose handles may be reused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """All tasks have acknowledged. Answer with `published` or `publish_failed`."""
+
+    pending: PendingCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyComplete:
+    """Tell committers, sources and listeners. They may be told again."""
+
+    ref: CheckpointRef
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyAborted:
+    """Tell tasks to stop uploading for it, and whoever asked for it that it failed."""
+
+    id: int | None
+    """None when it was refused before it began."""
+    request: Request
+    reason: CheckpointFailureReason
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardFiles:
+    """Uploads of a checkpoint that will never be; nothing else may reference them."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailJob:
+    """Too many checkpoints failed. The restart strategy decides what follows."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Call `tick` no later than this."""
+
+    at_ms: int
+
+
+Action: TypeAlias = StartUpload | Publish | NotifyComplete | NotifyAborted | DiscardFiles | FailJob | WakeAt
+
+
+class Coordinator:
+    """One for each term. `tasks` are all tasks of the job; `base` is what it was restored from."""
+
+    def __init__(
+        self, cadence: Cadence, tasks: Iterable[TaskId], last_id: int = 0, base: CheckpointRef | None = None
+    ) -> None:
+        self.statistics = CheckpointStatistics()
+        self._cadence = cadence
+        self._tasks = frozenset(tasks)
+        self._limits = Limits(cadence.max_concurrent, cadence.pause_ms)
+        self._queue = RequestQueue()
+        self._pending: dict[int, PendingCheckpoint] = {}
+        self._tolerance = ToleranceTracker(cadence.tolerable_failures)
+        self._next_id = last_id + 1
+        self._base = base
+        self._finished: EpochId | None = None
+        self._moved = False
+        self._cleaning = 0
+        self._last_completion_ms: int | None = None
+        self._due_ms: int | None = None
+        self._closed = False
+
+    @property
+    def pending(self) -> tuple[PendingCheckpoint, ...]:
+        return tuple(self._pending.values())
+
+    def in_flight(self) -> InFlight:
+        """What clean-up must leave alone."""
+        lowest = min(self._pending, default=self._next_id)
+        return InFlight(lowest, frozenset(p.base for p in self._pending.values() if p.base is not None))
+
+    def start(self, now_ms: int, first_delay_ms: int) -> list[Action]:
+        """Begin the period. The first delay is random in [min-pause, interval], min-pause after a restart; handed in."""
+        if self._cadence.period_ms is not None:
+            self._due_ms = now_ms + first_delay_ms
+        return self._go_on(now_ms)
+
+    def epoch_finished(self, epoch: EpochId, moved: bool, now_ms: int) -> list[Action]:
+        """An epoch was accepted. `moved`: positions, state or committables are not what they were."""
+        if self._closed:
+            return []
+        self._finished = epoch
+        self._moved = self._moved or moved
+        return self._go_on(now_ms)
+
+    def request(self, request: Request, now_ms: int) -> list[Action]:
+        """Ask for a checkpoint. The answer is a `NotifyComplete` or `NotifyAborted` with this request."""
+        if self._closed:
+            return [NotifyAborted(None, request, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN)]
+        out = self._queue.add(request)
+        refused: list[Action] = [] if out is None else [NotifyAborted(None, out, TOO_MANY)]
+        return refused + self._go_on(now_ms)
+
+    def tick(self, now_ms: int) -> list[Action]:
+        """Time has passed: expire and trigger what is due."""
+        actions: list[Action] = []
+        for pending in list(self._pending.values()):
+            if pending.stage is Stage.UPLOADING and now_ms >= pending.deadline_ms:
+                actions += self._fail(pending, Reason.CHECKPOINT_EXPIRED, now_ms)
+        return actions + self._go_on(now_ms)
+
+    def acknowledge(self, ack: Ack, now_ms: int) -> list[Action]:
+        """Harmless in any order, any number of times, however late; what a late one brought is found by the next sweep."""
+        pending = self._pending.get(ack.checkpoint_id)
+        if pending is None:
+            return []
+        if not pending.acknowledge(ack, now_ms):
+            return self._second(pending, ack)
+        if pending.is_complete and pending.stage is Stage.UPLOADING:
+            pending.stage = Stage.PUBLISHING
+            return [Publish(pending)]
+        return []
+
+    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, now_ms: int, message: str = "") -> list[Action]:
+        """A task cannot do its part."""
+        pending = self._pending.get(checkpoint_id)
+        if pending is None or pending.stage is Stage.PUBLISHING:
+            return []
+        return self._fail(pending, reason, now_ms, message) + self._go_on(now_ms)
+
+    def published(self, checkpoint_id: int, ref: CheckpointRef, dropped: Iterable[int], now_ms: int) -> list[Action]:
+        """The log has it (for a savepoint: its metadata is written). Older pending ones are subsumed."""
+        done = self._pending.pop(checkpoint_id)
+        self.statistics.completed(done, now_ms, ref.metadata)
+        self._tolerance.succeeded()
+        self._last_completion_ms = now_ms
+        actions: list[Action] = [NotifyComplete(ref, done.request)]
+        if done.request.kind is RequestKind.TERMINAL_SAVEPOINT:
+            return actions + self.close(now_ms)
+        if not done.request.kind.is_savepoint:
+            self._base = ref
+            gone = tuple(dropped)
+            self._cleaning += len(gone)
+            self.statistics.dropped(gone)
+            for older in list(self._pending.values()):
+                if older.id < checkpoint_id and not older.request.is_forced:
+                    actions += self._fail(older, Reason.CHECKPOINT_SUBSUMED, now_ms)
+        return actions + self._go_on(now_ms)
+
+    def publish_failed(self, checkpoint_id: int, now_ms: int, message: str = "") -> list[Action]:
+        """Its metadata or entry is certainly not there. Whoever cannot be certain must stop the driver instead."""
+        failed = self._fail(self._pending[checkpoint_id], Reason.FINALIZE_CHECKPOINT_FAILURE, now_ms, message)
+        return failed + self._go_on(now_ms)
+
+    def cleaned(self, checkpoints: int, now_ms: int) -> list[Action]:
+        """So many dropped checkpoints are deleted."""
+        self._cleaning = max(0, self._cleaning - checkpoints)
+        return self._go_on(now_ms)
+
+    def close(self, now_ms: int) -> list[Action]:
+        """The run is over: nothing is triggered any more."""
+        actions = self.abort_all(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, now_ms)
+        self._closed = True
+        self._due_ms = None
+        return actions
+
+    def abort_all(self, reason: CheckpointFailureReason, now_ms: int) -> list[Action]:
+        """Before a rewind: what is pending belongs to epochs that will not be. Requests fail too.
+
+        Not while a publication is under way: only the log can tell how that one ends.
+        """
+        actions: list[Action] = []
+        for pending in list(self._pending.values()):
+            actions += self._fail(pending, reason, now_ms)
+        self._finished = None
+        self._moved = False
+        actions += [NotifyAborted(None, request, reason) for request in self._queue.remove(lambda r: True)]
+        if self._cadence.period_ms is not None:
+            self._due_ms = now_ms + self._cadence.pause_ms
+        return actions
+
+    def _go_on(self, now_ms: int) -> list[Action]:
+        """Trigger what may be triggered, and say when to look again."""
+        period = self._cadence.period_ms
+        if period is not None and self._due_ms is not None and now_ms >= self._due_ms:
+            self._queue.add(Request(RequestKind.PERIODIC, now_ms))
+            self._due_ms = now_ms + period
+        actions: list[Action] = []
+        wakes = [p.deadline_ms for p in self._pending.values() if p.stage is Stage.UPLOADING]
+        while self._finished is not None:
+            load = Load(len(self._pending), self._cleaning, self._last_completion_ms)
+            choice = self._queue.take(load, self._limits, now_ms)
+            if isinstance(choice, Wait):
+                wakes += [] if choice.until_ms is None else [choice.until_ms]
+                break
+            if choice.request.kind is RequestKind.PERIODIC and not self._moved and self._base is not None:
+                continue  # nothing to save since the last one; the next period asks again
+            actions.append(self._trigger(choice, now_ms))
+            wakes.append(self._pending[self._next_id - 1].deadline_ms)
+        if self._due_ms is not None:
+            wakes.append(self._due_ms)
+        return [*actions, WakeAt(min(wakes))] if wakes else actions
+
+    def _trigger(self, run: Run, now_ms: int) -> StartUpload:
+        assert self._finished is not None
+        reusable = self._base is not None and self._base.owned and not run.request.kind.is_savepoint
+        base = self._base.metadata if self._base is not None and reusable else None
+        pending = PendingCheckpoint(
+            self._next_id, self._finished, run.request, now_ms, now_ms + self._cadence.timeout_ms, self._tasks, base
+        )
+        self._pending[pending.id] = pending
+        self._next_id += 1
+        if not run.request.kind.is_savepoint:
+            self._moved = False
+        self.statistics.triggered()
+        return StartUpload(pending.id, pending.epoch, run.request, base)
+
+    def _fail(
+        self, pending: PendingCheckpoint, reason: CheckpointFailureReason, now_ms: int, message: str = ""
+    ) -> list[Action]:
+        del self._pending[pending.id]
+        self._moved = True
+        self.statistics.failed(pending, now_ms, reason, message)
+        actions: list[Action] = [NotifyAborted(pending.id, pending.request, reason)]
+        files = tuple(path for ack in pending.acks.values() for path in ack.new_files)
+        if files:
+            actions.append(DiscardFiles(files))
+        if not pending.request.kind.is_savepoint and self._tolerance.failed(pending.id, reason):
+            actions.append(FailJob(exceeded(reason)))
+        return actions
+
+    def _second(self, pending: PendingCheckpoint, ack: Ack) -> list[Action]:
+        """Another attempt's upload of the same task: the first stays, what only the second brought is not needed."""
+        first = pending.acks.get(ack.task)
+        if first is None:
+            return []
+        extra = tuple(path for path in ack.new_files if path not in first.new_files)
+        return [DiscardFiles(extra)] if extra else []

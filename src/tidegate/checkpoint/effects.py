@@ -1,0 +1,136 @@
+"""Protocols as generators: each step yields what it wants done and is told the answer. They do no I/O themselves.
+
+So the same code is run by `perform` on real storage, one call after another, and by a simulation that lets any moment pass
+between two steps, loses answers, and stops a driver anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.storage.errors import ObjectMissing, StorageError
+from tidegate.checkpoint.storage.port import Nonce, Storage
+from tidegate.core.errors import TidegateError
+
+T = TypeVar("T")
+
+
+class CommitFailed(TidegateError):
+    """A target did not take a committable now. It is kept and offered again; nothing after it in its order was tried."""
+
+    code = "COMMIT_FAILED"
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Put if absent. Answer: `Won` or `Lost`."""
+
+    path: str
+    data: bytes
+    nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write, replacing. Only for heartbeats and for names that nobody else has."""
+
+    path: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Answer: the bytes, or None when there is no such name."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListNames:
+    """Answer: all names below a folder, sorted."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListFolders:
+    """Answer: names of the folders right below a folder."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Publish one committable in its target, together with its marker; nothing if the marker is already there."""
+
+    committable: Committable
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Let time pass on this driver's own clock."""
+
+    ms: int
+
+
+Effect: TypeAlias = Create | Put | Get | ListNames | ListFolders | Delete | Commit | Sleep
+Steps: TypeAlias = Generator[Effect, Any, T]
+
+
+def perform(
+    steps: Steps[T],
+    storage: Storage,
+    commit: Callable[[Committable], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Run a protocol to its end on real storage. Errors of storage and targets are raised inside it, at the step they hit."""
+    try:
+        effect = next(steps)
+        while True:
+            try:
+                answer = _do(effect, storage, commit, sleep)
+            except (StorageError, CommitFailed) as error:
+                effect = steps.throw(error)
+            else:
+                effect = steps.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _do(
+    effect: Effect, storage: Storage, commit: Callable[[Committable], None] | None, sleep: Callable[[float], None]
+) -> Any:
+    match effect:
+        case Create(path, data, nonce):
+            return storage.create(path, data, nonce)
+        case Put(path, data):
+            return storage.put(path, data)
+        case Get(path):
+            try:
+                return storage.get(path)
+            except ObjectMissing:
+                return None
+        case ListNames(prefix):
+            return [found.path for found in storage.list(prefix)]
+        case ListFolders(prefix):
+            below = [found.path[len(prefix) + 1 :] for found in storage.list(prefix)]
+            return sorted({path.partition("/")[0] for path in below if "/" in path})
+        case Delete(paths):
+            return storage.delete(paths)
+        case Sleep(ms):
+            return sleep(ms / 1000)
+        case Commit(committable):
+            if commit is None:
+                raise CommitFailed(f"Sink {committable.sink!r} has output to commit, and no committer was given.")
+            return commit(committable)

@@ -1,0 +1,200 @@
+"""Entries of a job's log. The newest one says all that is true about the job, so no reader needs those before it.
+
+Each entry repeats what stands after it (lineage, base, retained checkpoints, last id). Its writer knows what stood before,
+because it read or wrote the slot before; and it wins its slot only if nothing else came after that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import msgspec
+
+from tidegate.checkpoint.storage.port import Nonce
+from tidegate.core.errors import TidegateError
+from tidegate.core.ids import EpochId, Lineage, Term
+
+FORMAT = 1
+
+
+class LogCorrupt(TidegateError):
+    """An entry cannot follow the one before it. Somebody else than tidegate wrote, changed or removed entries."""
+
+    code = "LOG_CORRUPT"
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        super().__init__(
+            f"The job's log is not what tidegate writes: {path} {why}. Nothing was changed. "
+            "Restore the log folder from a backup, or start a new job name from a savepoint or a retained checkpoint."
+        )
+
+
+class Kind(StrEnum):
+    CLAIM = "claim"
+    CHECKPOINT = "checkpoint"
+    TERMINAL_SAVEPOINT = "terminal-savepoint"
+    END = "end"
+
+
+class Outcome(StrEnum):
+    """How a run ended, when it could say so. Flink's terminal states, and STOPPED: with a savepoint that is in the log."""
+
+    FINISHED = "FINISHED"
+    CANCELED = "CANCELED"
+    FAILED = "FAILED"
+    SUSPENDED = "SUSPENDED"
+    STOPPED = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """Points to a completed checkpoint or savepoint. `metadata` is its name in storage, `checksum` what it must have."""
+
+    id: int
+    term: Term
+    epoch: EpochId
+    lineage: Lineage
+    metadata: str
+    checksum: str
+    owned: bool = True
+    """Ours to reuse files of, and to delete. False for savepoints and for another job's checkpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One slot of the log, and everything that is true after it."""
+
+    slot: int
+    kind: Kind
+    term: Term
+    """Counts claims. A claim's is one more than any before it, and it wins its slot or is nothing: no two share a term."""
+    nonce: Nonce
+    owner: str
+    """Who wrote it, for people."""
+    at_ms: int
+    """Wall clock of the writer, for people. Nothing is decided by it."""
+    lineage: Lineage
+    base: CheckpointRef | None
+    """What a restart begins from. None: from the beginning. One of ours that is not in `retained` was given up on purpose."""
+    retained: tuple[CheckpointRef, ...]
+    """Every checkpoint of the job's own that still exists, oldest first."""
+    last_id: int
+    """Greatest checkpoint id ever published; 0 when there is none."""
+    outcome: Outcome | None = None
+    """Set by the last entry of a run that ended in order."""
+    format: int = FORMAT
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+def to_bytes(entry: Entry) -> bytes:
+    return _encode(entry)
+
+
+def from_bytes(data: bytes, path: str) -> Entry:
+    """Fails closed with `LogCorrupt`."""
+    try:
+        entry = _decode(data)
+    except msgspec.MsgspecError as error:
+        raise LogCorrupt(path, f"cannot be read ({error})") from error
+    if entry.format > FORMAT:
+        raise LogCorrupt(path, f"was written in format {entry.format} by a newer tidegate")
+    return entry
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What every entry says about its writer."""
+
+    nonce: Nonce
+    owner: str
+    at_ms: int
+
+
+def claim(before: Entry | None, by: Signature, lineage: Lineage, base: CheckpointRef | None) -> Entry:
+    """The claim that takes the slot after `before`. Its base was decided by the table of starts, from `before` alone."""
+    slot = 1 if before is None else before.slot + 1
+    return Entry(
+        slot, Kind.CLAIM, _term_after(before, base), by.nonce, by.owner, by.at_ms, lineage, base,
+        () if before is None else before.retained, 0 if before is None else before.last_id,
+    )  # fmt: skip
+
+
+def _term_after(before: Entry | None, base: CheckpointRef | None) -> Term:
+    """Above all that this job or the origin of its state ever used: epochs name versions and output in both."""
+    return Term(max(0 if before is None else before.term, 0 if base is None else max(base.term, base.epoch.term)) + 1)
+
+
+def checkpoint(before: Entry, by: Signature, ref: CheckpointRef, num_retained: int) -> Entry:
+    """Publishes `ref`, and drops the oldest ones beyond `num_retained` in the same stroke."""
+    kept = (*before.retained, ref)[-num_retained:]
+    return _next(before, by, Kind.CHECKPOINT, ref, kept, max(before.last_id, ref.id), None)
+
+
+def terminal_savepoint(before: Entry, by: Signature, ref: CheckpointRef) -> Entry:
+    return _next(
+        before, by, Kind.TERMINAL_SAVEPOINT, ref, before.retained, max(before.last_id, ref.id), Outcome.STOPPED
+    )
+
+
+def end(before: Entry, by: Signature, outcome: Outcome, keep: bool) -> Entry:
+    """The run is over. Without `keep` its checkpoints are given up here, before any of their files is deleted."""
+    return _next(before, by, Kind.END, before.base, before.retained if keep else (), before.last_id, outcome)
+
+
+def _next(
+    before: Entry, by: Signature, kind: Kind, base: CheckpointRef | None, kept: tuple[CheckpointRef, ...], last_id: int,
+    outcome: Outcome | None,
+) -> Entry:  # fmt: skip
+    return replace(
+        before, slot=before.slot + 1, kind=kind, nonce=by.nonce, owner=by.owner, at_ms=by.at_ms, base=base, retained=kept,
+        last_id=last_id, outcome=outcome,
+    )  # fmt: skip
+
+
+def fold(entries: Iterable[Entry], path: str = "log") -> Entry | None:
+    """The newest of a complete history, after checking that each entry may follow the one before it."""
+    before: Entry | None = None
+    for entry in entries:
+        check(before, entry, f"{path}/{entry.slot:012d}")
+        before = entry
+    return before
+
+
+def check(before: Entry | None, entry: Entry, path: str) -> None:
+    """Raise `LogCorrupt` unless `entry` may follow `before`."""
+    why = _objection(before, entry)
+    if why:
+        raise LogCorrupt(path, why)
+
+
+def _objection(before: Entry | None, entry: Entry) -> str | None:
+    if entry.slot != (1 if before is None else before.slot + 1):
+        return "is not the slot after the one before it"
+    kept = () if before is None else before.retained
+    if entry.kind is Kind.CLAIM:
+        if entry.term != _term_after(before, entry.base):
+            return "is a claim with a term out of order"
+        if entry.retained != kept:
+            return "is a claim that changes what is retained"
+        if entry.base is not None and entry.base.owned and entry.base not in kept:
+            return "is a claim whose base is not retained"
+        return None
+    if before is None or entry.term != before.term:
+        return "was not written by the owner of its time"
+    if before.outcome is not None:
+        return "follows the end of its run"
+    if entry.lineage != before.lineage:
+        return "changes the lineage without a claim"
+    new = [ref for ref in entry.retained if ref not in kept]
+    if entry.kind is Kind.CHECKPOINT:
+        if entry.base is None or new != [entry.base] or entry.base.id <= before.last_id:
+            return "is a checkpoint that does not come after the one before it"
+    elif new:
+        return "retains a checkpoint that was never published"
+    return None

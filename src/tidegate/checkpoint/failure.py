@@ -1,0 +1,56 @@
+"""Why a checkpoint did not complete: one enum that logs, metrics, tolerance and tests branch on. Flink's names."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class CheckpointFailureReason(Enum):
+    """Each reason with its message, and whether it counts against `tolerable-failed-checkpoints`."""
+
+    message: str
+    counted: bool
+
+    def __init__(self, message: str, counted: bool = False) -> None:
+        self.message = message
+        self.counted = counted
+
+    TOO_MANY_CHECKPOINT_REQUESTS = "The maximum number of queued checkpoint requests exceeded"
+    MINIMUM_TIME_BETWEEN_CHECKPOINTS = "The minimum time between checkpoints is still pending. Checkpoint will be triggered after it"
+    NOT_ALL_REQUIRED_TASKS_RUNNING = "Not all required tasks are currently running; no epoch has finished yet"
+    IO_EXCEPTION = "An exception occurred while writing to checkpoint storage", True
+    CHECKPOINT_ASYNC_EXCEPTION = "The upload of a task's state failed", True
+    CHECKPOINT_DECLINED = "A task declined the checkpoint", True
+    CHECKPOINT_EXPIRED = "Checkpoint expired before completing", True
+    FINALIZE_CHECKPOINT_FAILURE = "The checkpoint was acknowledged by all tasks and could not be published", True
+    CHECKPOINT_SUBSUMED = "Checkpoint has been subsumed by a newer one"
+    CHECKPOINT_COORDINATOR_SHUTDOWN = "The job has ended"
+    CHECKPOINT_COORDINATOR_SUSPEND = "The job restarts from its last checkpoint"
+    TASK_FAILURE = "Task has failed"
+    JOB_FAILURE = "The job has failed"
+
+
+class ToleranceTracker:
+    """Counts consecutive failures: each checkpoint id once, only counted reasons, back to zero at every success."""
+
+    def __init__(self, tolerable: int) -> None:
+        self._tolerable = tolerable
+        self._failed: set[int] = set()
+
+    def failed(self, checkpoint_id: int, reason: CheckpointFailureReason) -> bool:
+        """Whether the job must fail now."""
+        if not reason.counted:
+            return False
+        self._failed.add(checkpoint_id)
+        return len(self._failed) > self._tolerable
+
+    def succeeded(self) -> None:
+        self._failed.clear()
+
+    @property
+    def consecutive(self) -> int:
+        return len(self._failed)
+
+
+def exceeded(reason: CheckpointFailureReason) -> str:
+    return f"Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {reason.message}."

@@ -1,0 +1,94 @@
+"""Names in storage below one job, and what a name tells by itself: whose term it is of, and which checkpoint it was for.
+
+Every name is unique for ever, except the heartbeat. State files and staged rows carry the term of the driver that asked for
+them, so clean-up can tell another's from its own without looking at a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from tidegate.checkpoint.storage.port import encode_segment
+from tidegate.core.ids import AttemptId, EpochId, TaskId, Term, Uid
+
+_SHARED = re.compile(r"shared/(\d+)/[^/]+/[^/]+/chk-(\d+)-[^/]+")
+_STAGED = re.compile(r"taskowned/(\d+)/(\d+)/.+")
+_CHECKPOINT = re.compile(r"chk-(\d+)(?:\.\d+)?/.+")
+
+
+class Scope(Enum):
+    """Flink's three scopes of files."""
+
+    SHARED = auto()
+    TASKOWNED = auto()
+    EXCLUSIVE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """What the name of a file says. `term` is None for exclusive files: their checkpoint id decides alone."""
+
+    path: str
+    scope: Scope
+    term: Term | None
+    number: int
+    """Checkpoint id; for staged rows the number of the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobLayout:
+    """All names of one job. `job` is the name as the user gave it."""
+
+    job: str
+    root: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", encode_segment(self.job))
+
+    @property
+    def owner(self) -> str:
+        return f"{self.root}/owner"
+
+    @property
+    def pins(self) -> str:
+        return f"{self.root}/pins"
+
+    def log(self, slot: int) -> str:
+        return f"{self.root}/log/{slot:012d}"
+
+    def metadata(self, checkpoint_id: int, term: Term | None = None) -> str:
+        """With a term: the name taken when a predecessor's unpublished attempt sits on the plain one."""
+        return f"{self.root}/chk-{checkpoint_id}{'' if term is None else f'.{term}'}/_metadata"
+
+    def exclusive(self, checkpoint_id: int, name: str) -> str:
+        return f"{self.root}/chk-{checkpoint_id}/{name}"
+
+    def shared(self, term: Term, task: TaskId, attempt: AttemptId, checkpoint_id: int, name: str) -> str:
+        """`name` must be unique. The checkpoint it is uploaded for is part of the path: clean-up needs to know it."""
+        return f"{self.root}/shared/{term}/{task}/{attempt}/chk-{checkpoint_id}-{name}"
+
+    def staged(self, epoch: EpochId, sink: Uid, attempt: AttemptId, name: str) -> str:
+        return f"{self.root}/taskowned/{epoch.term}/{epoch.number}/{encode_segment(sink)}/{attempt}/{name}"
+
+    def pin(self, pin_id: str) -> str:
+        return f"{self.pins}/{encode_segment(pin_id)}"
+
+    def parse(self, path: str) -> StoredFile | None:
+        """None for names that clean-up never touches: log, owner, pins, and whatever it does not know."""
+        if not path.startswith(f"{self.root}/"):
+            return None
+        rest = path[len(self.root) + 1 :]
+        if found := _SHARED.fullmatch(rest):
+            return StoredFile(path, Scope.SHARED, Term(int(found[1])), int(found[2]))
+        if found := _STAGED.fullmatch(rest):
+            return StoredFile(path, Scope.TASKOWNED, Term(int(found[1])), int(found[2]))
+        if found := _CHECKPOINT.fullmatch(rest):
+            return StoredFile(path, Scope.EXCLUSIVE, None, int(found[1]))
+        return None
+
+
+def committed_record(metadata_path: str) -> str:
+    """Where it is recorded that everything a checkpoint carried is committed: beside its metadata, and gone with it."""
+    return metadata_path.removesuffix("_metadata") + "_committed"

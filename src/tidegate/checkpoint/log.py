@@ -1,0 +1,83 @@
+"""Reading the end of a job's log and writing the next entry. Who owns a job and what it consists of is decided only here."""
+
+from __future__ import annotations
+
+from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.effects import Create, Get, Steps
+from tidegate.checkpoint.entry import Entry
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.storage.port import Lost, Won
+from tidegate.core.errors import TidegateError
+
+
+class ClaimLost(TidegateError):
+    """Another driver has claimed the job. This one must stop; it deletes nothing and commits nothing more."""
+
+    code = "CLAIM_LOST"
+
+    def __init__(self, mine: int, winner: Entry) -> None:
+        self.mine = mine
+        self.winner = winner
+        super().__init__(
+            f"The job was claimed by {winner.owner} (term {winner.term}) while this driver (term {mine}) was running. "
+            "This driver stops. Nothing is lost: the other one went on from the newest checkpoint. If you did not start it, "
+            "look for a second deployment of the same job name."
+        )
+
+
+def newest(layout: JobLayout, hint: int = 0) -> Steps[Entry | None]:
+    """The last entry of the log, or None when the job has none.
+
+    Entries are gapless and never removed, so "slot n exists" is true up to the end and false after it: the end is found by
+    doubling steps from `hint` and halving, 2·log2(entries) reads at worst, two when the hint is right. A wrong hint costs
+    reads, never truth.
+    """
+    found = (yield from _read(layout, hint)) if hint > 0 else None
+    known = hint if found is not None else 0
+    step = 1
+    while (probe := (yield from _read(layout, known + step))) is not None:
+        found, known, step = probe, known + step, step * 2
+    absent = known + step
+    while absent - known > 1:
+        middle = (known + absent) // 2
+        probe = yield from _read(layout, middle)
+        if probe is None:
+            absent = middle
+        else:
+            found, known = probe, middle
+    return found
+
+
+def append(layout: JobLayout, entry: Entry) -> Steps[Won | Entry]:
+    """Try to put `entry` into its slot. Answer: `Won`, or the entry that is there instead.
+
+    `OutcomeUnknown` passes through: whoever cannot learn what its slot holds must stop as if it had crashed, and the next
+    claim will read what was decided.
+    """
+    result: Won | Lost = yield Create(layout.log(entry.slot), entries.to_bytes(entry), entry.nonce)
+    if isinstance(result, Lost):
+        return entries.from_bytes(result.existing, layout.log(entry.slot))
+    return result
+
+
+def history(layout: JobLayout, last: int) -> Steps[tuple[Entry, ...]]:
+    """Every entry up to slot `last`, checked. For people and tests; no protocol needs it."""
+    read = []
+    for slot in range(1, last + 1):
+        found = yield from _read(layout, slot)
+        if found is None:
+            raise entries.LogCorrupt(layout.log(slot), "is missing")
+        read.append(found)
+    entries.fold(read, f"{layout.root}/log")
+    return tuple(read)
+
+
+def _read(layout: JobLayout, slot: int) -> Steps[Entry | None]:
+    path = layout.log(slot)
+    data: bytes | None = yield Get(path)
+    if data is None:
+        return None
+    found = entries.from_bytes(data, path)
+    if found.slot != slot:
+        raise entries.LogCorrupt(path, f"says that it is slot {found.slot}")
+    return found

@@ -1,0 +1,49 @@
+"""`_metadata`: everything a checkpoint or savepoint says about itself, as one frozen model and its bytes."""
+
+from tidegate.checkpoint.metadata.codec import NEWEST_FORMAT, decode, encode
+from tidegate.checkpoint.metadata.errors import MetadataDamaged, MetadataError, MetadataIncomplete, MetadataTooNew
+from tidegate.checkpoint.metadata.files import FileList, StateFile
+from tidegate.checkpoint.metadata.model import (
+    MAX_INLINE_BYTES,
+    CheckpointMetadata,
+    Committable,
+    CommittedMark,
+    Distribution,
+    ElementCount,
+    InlineFile,
+    OperatorInfo,
+    QueryFile,
+    SnapshotKind,
+    SourcePosition,
+    SplitTime,
+    StateInfo,
+    StateNumber,
+    TaskState,
+)
+
+__all__ = [
+    "MAX_INLINE_BYTES",
+    "NEWEST_FORMAT",
+    "CheckpointMetadata",
+    "Committable",
+    "CommittedMark",
+    "Distribution",
+    "ElementCount",
+    "FileList",
+    "InlineFile",
+    "MetadataDamaged",
+    "MetadataError",
+    "MetadataIncomplete",
+    "MetadataTooNew",
+    "OperatorInfo",
+    "QueryFile",
+    "SnapshotKind",
+    "SourcePosition",
+    "SplitTime",
+    "StateFile",
+    "StateInfo",
+    "StateNumber",
+    "TaskState",
+    "decode",
+    "encode",
+]

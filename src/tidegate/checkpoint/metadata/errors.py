@@ -1,0 +1,54 @@
+"""What can be wrong with a `_metadata` file, each with what to do about it."""
+
+from __future__ import annotations
+
+from tidegate.core.errors import TidegateError
+
+
+class MetadataError(TidegateError):
+    """A `_metadata` file cannot be used. Nothing was restored from it."""
+
+    code = "METADATA"
+
+
+class MetadataTooNew(MetadataError):
+    """Written by a later tidegate, in a format this one does not know."""
+
+    code = "METADATA_TOO_NEW"
+
+    def __init__(self, format: int, newest: int, written_by: str) -> None:
+        self.format = format
+        self.newest = newest
+        self.written_by = written_by
+        super().__init__(
+            f"This checkpoint has metadata format {format} (written by tidegate {written_by}); this tidegate reads "
+            f"formats up to {newest}. Run the job with tidegate {written_by} or later; the checkpoint itself is sound."
+        )
+
+
+class MetadataDamaged(MetadataError):
+    """The bytes are not those that were written: cut short, altered, or not a `_metadata` file at all."""
+
+    code = "METADATA_DAMAGED"
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(
+            f"The checkpoint metadata is damaged: {what}. Fetch the file again if it was copied or edited by hand "
+            "(even formatting it anew breaks its checksum); otherwise start from an older retained checkpoint or a "
+            "savepoint."
+        )
+
+
+class MetadataIncomplete(MetadataError):
+    """The checksum holds, but a field is missing or of the wrong type: the writer was at fault, not the storage."""
+
+    code = "METADATA_INCOMPLETE"
+
+    def __init__(self, what: str, written_by: str) -> None:
+        self.what = what
+        self.written_by = written_by
+        super().__init__(
+            f"The checkpoint metadata was written whole but does not follow its format: {what}. It was written by "
+            f"{written_by!r}; write it again with a released tidegate, or start from another checkpoint or savepoint."
+        )

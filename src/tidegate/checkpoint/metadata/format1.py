@@ -1,0 +1,283 @@
+"""Format 1 of `_metadata`: the stored names. Files with these names exist, so nothing here changes; a field may only be
+added together with a new format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from tidegate.checkpoint.metadata.files import FileList
+from tidegate.checkpoint.metadata.model import (
+    CheckpointMetadata,
+    Committable,
+    CommittedMark,
+    Distribution,
+    ElementCount,
+    InlineFile,
+    OperatorInfo,
+    QueryFile,
+    SnapshotKind,
+    SourcePosition,
+    SplitTime,
+    StateInfo,
+    StateNumber,
+    TaskState,
+)
+from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.state.version import VersionId
+
+
+class _State(msgspec.Struct, gc=False):
+    name: str
+    id: int
+    kind: str
+    distribution: str
+    value: dict[str, Any]
+    map_key: dict[str, Any] | None
+    namespace: dict[str, Any] | None
+    ttl_ms: int | None
+
+
+class _Operator(msgspec.Struct):
+    uid: str
+    level: int
+    parallelism: int
+    backend: str
+    key: dict[str, Any] | None
+    states: list[_State]
+
+
+class _Number(msgspec.Struct, gc=False):
+    uid: str
+    name: str
+    id: int
+
+
+class _Inline(msgspec.Struct, gc=False):
+    name: str
+    origin: str
+    data: bytes
+
+
+class _Elements(msgspec.Struct, gc=False):
+    state: int
+    count: int
+
+
+class _TaskFront(msgspec.Struct):
+    level: int
+    slot: int
+    key_groups: tuple[int, int]
+    backend: str
+    version: str
+    inline: list[_Inline]
+    elements: list[_Elements]
+
+
+class _Task(_TaskFront):
+    files: msgspec.Raw
+
+
+class _Position(msgspec.Struct):
+    uid: str
+    lines: list[str]
+    files: msgspec.Raw
+
+
+class _QueryFile(msgspec.Struct, gc=False):
+    name: str
+    text: str
+
+
+class _Split(msgspec.Struct, gc=False):
+    source: str
+    split: str
+    event_time_ms: int
+
+
+class _Committable(msgspec.Struct, gc=False):
+    lineage: str
+    sink: str
+    partition: int
+    epoch: str
+    payload: bytes
+
+
+class _Mark(msgspec.Struct, gc=False):
+    lineage: str
+    sink: str
+    partition: int
+    epoch: str
+
+
+class _Front(msgspec.Struct):
+    job: str
+    lineage: str
+    checkpoint_id: int
+    term: int
+    epoch: str
+    kind: str
+    savepoint_format: str | None
+    triggered_ms: int
+    completed_ms: int
+    spark: str
+    max_parallelism: int
+    parallelism: int
+    clock_ms: int
+    watermark_ms: int | None
+    full_size_bytes: int
+    delta_size_bytes: int
+    splits: list[_Split]
+    positions: list[_Position]
+    query: list[_QueryFile]
+    committed: list[_Mark]
+    committables: list[_Committable]
+    operators: list[_Operator]
+    state_numbers: list[_Number]
+
+
+class _Body(_Front):
+    tasks: list[_Task]
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
+    """The value of `checkpoint`, in pieces: what a person looks for comes first, the long lists last.
+
+    In pieces, because the file lists, nearly all of it, are bytes already: encoding the whole at once would hold them
+    three times.
+    """
+    front = _encode(
+        _Front(
+            job=model.job,
+            lineage=model.lineage,
+            checkpoint_id=model.checkpoint_id,
+            term=model.term,
+            epoch=str(model.epoch),
+            kind=model.kind.value,
+            savepoint_format=model.savepoint_format,
+            triggered_ms=model.triggered_ms,
+            completed_ms=model.completed_ms,
+            spark=model.spark_version,
+            max_parallelism=model.max_parallelism,
+            parallelism=model.parallelism,
+            clock_ms=model.clock_ms,
+            watermark_ms=model.watermark_ms,
+            full_size_bytes=model.full_size_bytes,
+            delta_size_bytes=model.delta_size_bytes,
+            splits=[_Split(s.source, s.split, s.event_time_ms) for s in model.splits],
+            positions=[_Position(p.uid, list(p.lines), msgspec.Raw(p.files.packed)) for p in model.positions],
+            query=[_QueryFile(q.name, q.text) for q in model.query],
+            committed=[_Mark(m.lineage, m.sink, m.partition, str(m.epoch)) for m in model.committed],
+            committables=[
+                _Committable(c.lineage, c.sink, c.partition, str(c.epoch), c.payload) for c in model.committables
+            ],
+            operators=[_from_operator(o) for o in model.operators],
+            state_numbers=[_Number(n.uid, n.name, n.id) for n in model.state_numbers],
+        )
+    )
+    yield front[:-1] + b',"tasks":['
+    for at, task in enumerate(model.tasks):
+        yield (b"," if at else b"") + _encode(_from_task(task))[:-1] + b',"files":'
+        yield task.files.packed
+        yield b"}"
+    yield b"]}"
+
+
+def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
+    """Raises `msgspec.MsgspecError` or ValueError when the bytes do not follow the format."""
+    body = _decode(raw)
+    return CheckpointMetadata(
+        job=body.job,
+        lineage=Lineage(body.lineage),
+        checkpoint_id=body.checkpoint_id,
+        term=Term(body.term),
+        epoch=_epoch(body.epoch),
+        kind=SnapshotKind(body.kind),
+        savepoint_format=body.savepoint_format,
+        triggered_ms=body.triggered_ms,
+        completed_ms=body.completed_ms,
+        tidegate_version=written_by,
+        spark_version=body.spark,
+        max_parallelism=body.max_parallelism,
+        parallelism=body.parallelism,
+        clock_ms=body.clock_ms,
+        watermark_ms=body.watermark_ms,
+        splits=tuple(SplitTime(Uid(s.source), s.split, s.event_time_ms) for s in body.splits),
+        positions=tuple(SourcePosition(Uid(p.uid), tuple(p.lines), _files(p.files)) for p in body.positions),
+        query=tuple(QueryFile(q.name, q.text) for q in body.query),
+        committed=tuple(
+            CommittedMark(Lineage(m.lineage), Uid(m.sink), m.partition, _epoch(m.epoch)) for m in body.committed
+        ),
+        committables=tuple(
+            Committable(Lineage(c.lineage), Uid(c.sink), c.partition, _epoch(c.epoch), c.payload)
+            for c in body.committables
+        ),
+        operators=tuple(_to_operator(o) for o in body.operators),
+        state_numbers=tuple(StateNumber(Uid(n.uid), n.name, n.id) for n in body.state_numbers),
+        tasks=tuple(_to_task(t) for t in body.tasks),
+    )
+
+
+def _from_operator(operator: OperatorInfo) -> _Operator:
+    states = [
+        _State(
+            s.name, s.id, s.kind, s.distribution.value, dict(s.value), _tree(s.map_key), _tree(s.namespace), s.ttl_ms
+        )
+        for s in operator.states
+    ]
+    return _Operator(
+        operator.uid, operator.level, operator.parallelism, operator.backend, _tree(operator.key), states
+    )  # fmt: skip
+
+
+def _to_operator(o: _Operator) -> OperatorInfo:
+    states = tuple(
+        StateInfo(s.name, s.id, s.kind, s.value, s.map_key, s.namespace, Distribution(s.distribution), s.ttl_ms)
+        for s in o.states
+    )
+    return OperatorInfo(Uid(o.uid), o.level, o.parallelism, o.backend, o.key, states)
+
+
+def _from_task(t: TaskState) -> _TaskFront:
+    return _TaskFront(
+        t.task.level,
+        t.task.slot,
+        t.key_groups,
+        t.backend,
+        str(t.version),
+        [_Inline(f.name, str(f.origin), f.data) for f in t.inline],
+        [_Elements(e.state, e.count) for e in t.elements],
+    )
+
+
+def _to_task(t: _Task) -> TaskState:
+    return TaskState(
+        TaskId(t.level, Slot(t.slot)),
+        t.key_groups,
+        t.backend,
+        VersionId.parse(t.version),
+        _files(t.files),
+        tuple(InlineFile(f.name, VersionId.parse(f.origin), f.data) for f in t.inline),
+        tuple(ElementCount(e.state, e.count) for e in t.elements),
+    )
+
+
+def _files(raw: msgspec.Raw) -> FileList:
+    """A copy, so that keeping one task does not keep the whole file in memory."""
+    return FileList.of_packed(bytes(raw))
+
+
+def _tree(schema: Any) -> dict[str, Any] | None:
+    return None if schema is None else dict(schema)
+
+
+def _epoch(text: str) -> EpochId:
+    term, _, number = text.partition(".")
+    return EpochId(Term(int(term)), int(number))

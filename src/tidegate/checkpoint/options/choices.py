@@ -1,0 +1,66 @@
+"""The closed sets of values that options choose from, with Flink's names."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class CheckpointingMode(StrEnum):
+    """When output becomes visible: with its checkpoint, or at the end of its epoch."""
+
+    EXACTLY_ONCE = "EXACTLY_ONCE"
+    AT_LEAST_ONCE = "AT_LEAST_ONCE"
+
+
+class JobEnd(StrEnum):
+    """How a run of a job ended."""
+
+    FINISHED = "FINISHED"
+    CANCELED = "CANCELED"
+    FAILED = "FAILED"
+    SUSPENDED = "SUSPENDED"
+
+
+class Retention(StrEnum):
+    """What becomes of a job's checkpoints when it ends. Savepoints are never touched."""
+
+    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
+
+    def keeps(self, end: JobEnd) -> bool:
+        """Flink's table. A job that finished has no use for its checkpoints, so none of the three keeps them then."""
+        return end in _KEPT[self]
+
+
+_KEPT: dict[Retention, frozenset[JobEnd]] = {
+    Retention.NO_EXTERNALIZED_CHECKPOINTS: frozenset(),
+    Retention.DELETE_ON_CANCELLATION: frozenset({JobEnd.FAILED}),
+    Retention.RETAIN_ON_CANCELLATION: frozenset({JobEnd.CANCELED, JobEnd.FAILED, JobEnd.SUSPENDED}),
+}
+
+
+class ClaimMode(StrEnum):
+    """Who owns the snapshot that a job was started from."""
+
+    CLAIM = "CLAIM"
+    NO_CLAIM = "NO_CLAIM"
+
+
+class BackendType(StrEnum):
+    HASHMAP = "hashmap"
+    ROCKSDB = "rocksdb"
+
+
+class ChangelogStorage(StrEnum):
+    MEMORY = "memory"
+    FILESYSTEM = "filesystem"
+
+
+class RestartType(StrEnum):
+    NONE = "none"
+    FIXED_DELAY = "fixed-delay"
+    FAILURE_RATE = "failure-rate"
+    EXPONENTIAL_DELAY = "exponential-delay"
+    FALLBACK = "fallback"
+    """What the cluster's configuration says; only of use in a job's own."""

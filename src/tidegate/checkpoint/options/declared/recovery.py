@@ -1,0 +1,53 @@
+"""What a job starts from."""
+
+from __future__ import annotations
+
+from tidegate.checkpoint.options.choices import ClaimMode
+from tidegate.checkpoint.options.option import BOOL, INT, TEXT, Effect, Option, enum
+
+TITLE = "Recovery"
+_P = "execution.state-recovery."
+
+PATH: Option[str | None] = Option(
+    _P + "path",
+    TEXT,
+    None,
+    "Savepoint or retained checkpoint to start from, as `run -s`. Unset: the job's own last checkpoint, if it has one.",
+    old_keys=("execution.savepoint.path",),
+)
+IGNORE_UNCLAIMED: Option[bool] = Option(
+    _P + "ignore-unclaimed-state",
+    BOOL,
+    False,
+    "Drop state of operators that the job does not have any more, as `-n`. Otherwise such a snapshot is refused.",
+    old_keys=("execution.savepoint.ignore-unclaimed-state",),
+)
+CLAIM_MODE: Option[ClaimMode] = Option(
+    _P + "claim-mode",
+    enum(
+        ClaimMode,
+        hints={
+            "legacy": "LEGACY leaves open who may delete the files; NO_CLAIM keeps them yours, CLAIM gives them away"
+        },
+    ),
+    ClaimMode.NO_CLAIM,
+    "NO_CLAIM: the snapshot stays the user's, and the first checkpoint copies what it needs. CLAIM: the job owns it "
+    "and deletes it when it is not needed any more.",
+    old_keys=("execution.savepoint-restore-mode",),
+)
+FROM_LOCAL: Option[bool] = Option(
+    _P + "from-local",
+    BOOL,
+    False,
+    "Use versions that are still on local disk instead of a download, if they are proven intact. Keyed state only.",
+    old_keys=("state.backend.local-recovery",),
+)
+WITHOUT_CHANNEL_STATE: Option[int] = Option(
+    _P + "without-channel-state.checkpoint-id",
+    INT,
+    -1,
+    "Drop the in-flight rows of this checkpoint at restore. Loses data; a last resort. -1: none.",
+    old_keys=("execution.state-recovery.without-channel-state.checkpointId",),
+    effect=Effect.LATER,
+    reason="Only unaligned checkpoints have in-flight rows, and none is taken yet.",
+)

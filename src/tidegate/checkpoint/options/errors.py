@@ -1,0 +1,29 @@
+"""What can be wrong with a configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.core.errors import TidegateError
+
+
+class OptionError(TidegateError):
+    """The configuration cannot be used. All that is wrong with it is said at once."""
+
+    code = "OPTION"
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        head = "An option is" if len(problems) == 1 else f"{len(problems)} options are"
+        super().__init__(f"{head} to be corrected or removed: " + " · ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class OptionNote:
+    """Something about a usable configuration that its author should know: no effect, an old key, a raised value."""
+
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.text}"

@@ -1,0 +1,151 @@
+"""What an option is: key, type, default, rule and words, declared once. Parser, checks and documents read only this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from tidegate.core.durations import duration_ms, show_ms, size_bytes
+
+T = TypeVar("T")
+Check = Callable[[Any], str | None]
+"""Says what is wrong with a value, as the end of the sentence "key must …"; None when nothing is."""
+
+
+class Effect(StrEnum):
+    """What setting an option does."""
+
+    ACTS = "acts"
+    LATER = "later"
+    """Accepted and checked, to be acted on by a part not written yet; `reason` says what happens until then."""
+    NONE = "none"
+    """Has no meaning on Spark; `reason` says why, and what gives the same benefit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A type of values: how it is called, read from text, and shown."""
+
+    name: str
+    read: Callable[[str], T]
+    """Raises ValueError that says what was expected."""
+    show: Callable[[T], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class Option(Generic[T]):
+    """One option. `T` is the type of its values; durations are milliseconds and sizes are bytes.
+
+    Options that are unset by default are `Option[T | None]`: their default is None, and no text reads as None.
+    """
+
+    key: str
+    kind: Kind[Any]
+    default: T
+    text: str
+    old_keys: tuple[str, ...] = ()
+    check: Check | None = None
+    effect: Effect = Effect.ACTS
+    reason: str = ""
+    flink_default: str = ""
+    """Flink's default, where ours is another; `reason` or `text` says why."""
+
+    def parse(self, text: str) -> T:
+        """Raises ValueError: what is wrong with the text, without the key."""
+        value: T = self.kind.read(text.strip())
+        problem = self.check(value) if self.check else None
+        if problem:
+            raise ValueError(f"must {problem}, not {text.strip()!r}")
+        return value
+
+    def shown_default(self) -> str:
+        return "none" if self.default is None else self.kind.show(self.default)
+
+
+def as_text(value: object) -> str:
+    """A value given in code as the text a file would have."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, timedelta):
+        return f"{duration_ms(value)} ms"
+    if isinstance(value, StrEnum):
+        return value.value
+    return str(value)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"must be true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _number(of: Callable[[str], T], what: str) -> Callable[[str], T]:
+    def read(text: str) -> T:
+        try:
+            return of(text)
+        except ValueError as error:
+            raise ValueError(f"must be {what}, not {text!r}") from error
+
+    return read
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")) or value != value:
+        raise ValueError(text)
+    return value
+
+
+def _show_size(size: int) -> str:
+    for unit, name in ((1 << 20, "mb"), (1 << 10, "kb")):
+        if size and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} bytes"
+
+
+def enum(
+    of: type[StrEnum], aliases: dict[str, StrEnum] | None = None, hints: dict[str, str] | None = None
+) -> Kind[Any]:
+    """Names in any case, with `-` and `_` alike. `hints` answers values that other systems know."""
+    names = {_plain(member.value): member for member in of} | {_plain(k): v for k, v in (aliases or {}).items()}
+
+    def read(text: str) -> StrEnum:
+        if _plain(text) in names:
+            return names[_plain(text)]
+        hint = (hints or {}).get(text.lower(), "")
+        raise ValueError(
+            f"must be one of {', '.join(m.value for m in of)}, not {text!r}" + (f": {hint}" if hint else "")
+        )
+
+    return Kind("enum", read, lambda member: str(member.value))
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("-", "").replace("_", "")
+
+
+DURATION: Kind[int] = Kind("duration", _number(duration_ms, "a duration such as '500 ms', '10 s' or '5 min'"), show_ms)
+SIZE: Kind[int] = Kind("memory size", _number(size_bytes, "a size such as '20 kb' or '8 mb'"), _show_size)
+INT: Kind[int] = Kind("int", _number(int, "a whole number"))
+FLOAT: Kind[float] = Kind("float", _number(_finite, "a number"))
+BOOL: Kind[bool] = Kind("bool", _boolean, lambda value: "true" if value else "false")
+TEXT: Kind[str] = Kind("string", str)
+
+
+def at_least(limit: int, shown: str = "") -> Check:
+    return lambda value: None if value >= limit else f"be at least {shown or limit}"
+
+
+def at_most(limit: int, shown: str = "") -> Check:
+    return lambda value: None if value <= limit else f"be at most {shown or limit}"
+
+
+def above(limit: float) -> Check:
+    return lambda value: None if value > limit else f"be greater than {limit:g}"
+
+
+def within(low: float, high: float) -> Check:
+    return lambda value: None if low <= value <= high else f"be between {low:g} and {high:g}"

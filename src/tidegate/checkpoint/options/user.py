@@ -1,0 +1,73 @@
+"""`tg.Checkpointing`: a job's checkpoint settings in code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.checkpoint.options.declared import checkpointing as c
+from tidegate.checkpoint.options.declared import state, unaligned
+from tidegate.checkpoint.options.option import Option, as_text
+from tidegate.core.durations import Duration, duration_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointing:
+    """How a job is checkpointed; what is left out comes from the cluster's configuration or the defaults.
+
+    Each field stands for the option of that name below `execution.checkpointing.`, and overrides the cluster's.
+    `options` takes any other option by its key, also those of recovery, restarts and state.
+    """
+
+    dir: str | None = None
+    interval: Duration | None = None
+    mode: str | None = None
+    timeout: Duration | None = None
+    min_pause: Duration | None = None
+    max_concurrent: int | None = None
+    tolerable_failures: int | None = None
+    retention: str | None = None
+    num_retained: int | None = None
+    savepoint_dir: str | None = None
+    incremental: bool | None = None
+    compression: bool | None = None
+    inline_threshold: str | int | None = None
+    unaligned: bool | None = None
+    aligned_timeout: Duration | None = None
+    backend: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def to_options(self) -> dict[str, str]:
+        """The same as text under keys. A field wins over its key in `options`."""
+        given = {key: as_text(value) for key, value in self.options.items() if value is not None}
+        for name, option in FIELDS.items():
+            value = getattr(self, name)
+            if value is not None:
+                for old in option.old_keys:
+                    given.pop(old, None)
+                given[option.key] = f"{duration_ms(value)} ms" if name in _DURATIONS else as_text(value)
+        return given
+
+
+FIELDS: dict[str, Option[Any]] = {
+    "dir": c.DIR,
+    "interval": c.INTERVAL,
+    "mode": c.MODE,
+    "timeout": c.TIMEOUT,
+    "min_pause": c.MIN_PAUSE,
+    "max_concurrent": c.MAX_CONCURRENT,
+    "tolerable_failures": c.TOLERABLE_FAILURES,
+    "retention": c.RETENTION,
+    "num_retained": c.NUM_RETAINED,
+    "savepoint_dir": c.SAVEPOINT_DIR,
+    "incremental": c.INCREMENTAL,
+    "compression": c.COMPRESSION,
+    "inline_threshold": c.INLINE_THRESHOLD,
+    "unaligned": unaligned.UNALIGNED,
+    "aligned_timeout": unaligned.ALIGNED_TIMEOUT,
+    "backend": state.BACKEND,
+}
+"""The option behind each field."""
+
+_DURATIONS = {"interval", "timeout", "min_pause", "aligned_timeout"}

@@ -1,0 +1,73 @@
+"""A checkpoint under way: which tasks have acknowledged, and what they brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from tidegate.checkpoint.requests import Request
+from tidegate.core.ids import EpochId, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """One task's upload for one checkpoint is durable. May come twice, late, or from another process than the first."""
+
+    checkpoint_id: int
+    task: TaskId
+    state: Any
+    """The task's part of the metadata: handles of all its files, new and reused. Opaque here."""
+    new_files: tuple[str, ...] = ()
+    """Names that were uploaded for this checkpoint."""
+    state_size_bytes: int = 0
+    checkpointed_size_bytes: int = 0
+    sync_ms: int = 0
+    async_ms: int = 0
+    start_delay_ms: int = 0
+
+
+class Stage(Enum):
+    UPLOADING = auto()
+    PUBLISHING = auto()
+
+
+@dataclass(slots=True)
+class PendingCheckpoint:
+    """Changed only by its coordinator."""
+
+    id: int
+    epoch: EpochId
+    request: Request
+    triggered_ms: int
+    deadline_ms: int
+    tasks: frozenset[TaskId]
+    base: str | None
+    """Metadata name of the completed checkpoint whose handles tasks may reuse; None: everything is uploaded."""
+    stage: Stage = Stage.UPLOADING
+    last_ack_ms: int | None = None
+    acks: dict[TaskId, Ack] = field(default_factory=dict)
+    acked_at: dict[TaskId, int] = field(default_factory=dict)
+
+    def acknowledge(self, ack: Ack, now_ms: int) -> bool:
+        """Take one in. Answer: whether it was new; the first of a task counts, and its files are those referenced."""
+        if ack.task in self.acks or ack.task not in self.tasks:
+            return False
+        self.acks[ack.task] = ack
+        self.acked_at[ack.task] = now_ms
+        self.last_ack_ms = now_ms
+        return True
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.acks) == len(self.tasks)
+
+    @property
+    def missing(self) -> frozenset[TaskId]:
+        """Tasks that the next epoch must remind."""
+        return self.tasks - self.acks.keys()
+
+    @property
+    def states(self) -> Mapping[TaskId, Any]:
+        return {task: ack.state for task, ack in self.acks.items()}

@@ -1,0 +1,127 @@
+"""Which checkpoint to take next, and whether now: Flink's rules, as a pure decision over a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from tidegate.checkpoint.failure import CheckpointFailureReason
+
+MAX_QUEUED = 1000
+
+
+class RequestKind(Enum):
+    PERIODIC = auto()
+    MANUAL = auto()
+    """Asked for by the user; otherwise a checkpoint like any other."""
+    SAVEPOINT = auto()
+    TERMINAL_SAVEPOINT = auto()
+    """The savepoint that ends the job (stop)."""
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self in (RequestKind.SAVEPOINT, RequestKind.TERMINAL_SAVEPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Somebody wants a checkpoint. `token` is what the answer is addressed to; `target` the directory of a savepoint."""
+
+    kind: RequestKind
+    at_ms: int
+    token: str = ""
+    forced: bool = False
+    target: str | None = None
+
+    @property
+    def is_forced(self) -> bool:
+        return self.forced or self.kind.is_savepoint
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, int]:
+        """Savepoints first, then forced, manual, periodic; within these by age."""
+        return not self.kind.is_savepoint, not self.is_forced, self.kind is RequestKind.PERIODIC, self.at_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_concurrent: int = 1
+    min_pause_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is going on."""
+
+    pending: int
+    cleaning: int
+    """Dropped checkpoints whose files are not yet deleted."""
+    last_completion_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing now. `until_ms` says when time alone will change that; None: something must happen first."""
+
+    until_ms: int | None = None
+
+
+@dataclass(slots=True)
+class RequestQueue:
+    """At most 1000 requests. A second periodic one is the same as the first, so one is kept."""
+
+    limit: int = MAX_QUEUED
+    _waiting: list[Request] = field(default_factory=list)
+
+    def add(self, request: Request) -> Request | None:
+        """Queue it. Answer: the request that had to go, with `TOO_MANY_CHECKPOINT_REQUESTS`; perhaps this very one."""
+        if request.kind is RequestKind.PERIODIC and any(r.kind is RequestKind.PERIODIC for r in self._waiting):
+            return None
+        if len(self._waiting) >= self.limit and self._waiting[-1].kind is not RequestKind.PERIODIC:
+            return request
+        self._waiting.append(request)
+        self._waiting.sort(key=lambda r: r.rank)
+        return self._waiting.pop() if len(self._waiting) > self.limit else None
+
+    def take(self, load: Load, limits: Limits, now_ms: int) -> Run | Wait:
+        """The request to run now, taken out of the queue."""
+        choice = choose(self._waiting[0] if self._waiting else None, load, limits, now_ms)
+        if isinstance(choice, Run):
+            self._waiting.pop(0)
+        return choice
+
+    def remove(self, unwanted: Callable[[Request], bool]) -> tuple[Request, ...]:
+        """Take out all that match."""
+        out = tuple(r for r in self._waiting if unwanted(r))
+        self._waiting = [r for r in self._waiting if not unwanted(r)]
+        return out
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+def choose(first: Request | None, load: Load, limits: Limits, now_ms: int) -> Run | Wait:
+    """The rules, for the first of the queue: only it is looked at.
+
+    - Nothing starts while more than max-concurrent dropped checkpoints are still being cleaned.
+    - Max-concurrent holds back all but forced ones; savepoints are forced.
+    - Min-pause holds back periodic ones only.
+    """
+    if first is None or load.cleaning > limits.max_concurrent:
+        return Wait()
+    if load.pending >= limits.max_concurrent:
+        return Run(first) if first.is_forced else Wait()
+    if first.kind is RequestKind.PERIODIC and not first.is_forced and load.last_completion_ms is not None:
+        earliest = load.last_completion_ms + limits.min_pause_ms
+        if earliest > now_ms:
+            return Wait(earliest)
+    return Run(first)
+
+
+TOO_MANY = CheckpointFailureReason.TOO_MANY_CHECKPOINT_REQUESTS

@@ -1,0 +1,101 @@
+"""Which stored files are still needed. Pure: reference counts, and the plan of a sweep.
+
+A sweep deletes by names alone, with no look at a clock and no check of ownership right before the delete, because no such
+check could help a driver that is paused between check and delete. It is safe for another reason:
+
+- What it deletes is unreferenced by everything retained in its owner's last entry, and of a term not above its own.
+- Whoever claims after that entry starts from something retained in it (or from outside), and everything published later
+  consists of files of that base and of files with newer terms. Neither is on the list, however late the delete arrives.
+- A file that nobody references can never be referenced again: handles are taken only from completed checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tidegate.checkpoint.layout import JobLayout, Scope
+from tidegate.core.ids import EpochId, Term
+
+
+class SharedRegistry:
+    """References from completed checkpoints to files: counted when one completes, released when one is dropped."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, frozenset[str]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def register(self, checkpoint: str, files: Iterable[str]) -> None:
+        """`checkpoint` is any name of its own. Registering again replaces what it referenced."""
+        held = frozenset(files)
+        before = self._files.get(checkpoint, frozenset())
+        self._files[checkpoint] = held
+        self._counts.update(held - before)
+        self._release(before - held)
+
+    def drop(self, checkpoint: str) -> frozenset[str]:
+        """Forget a checkpoint. Answer: the files that nothing references any more."""
+        return self._release(self._files.pop(checkpoint, frozenset()))
+
+    def count(self, path: str) -> int:
+        return self._counts.get(path, 0)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._counts
+
+    def counts(self) -> Mapping[str, int]:
+        """Every referenced file and how many checkpoints need it."""
+        return dict(self._counts)
+
+    def _release(self, files: Iterable[str]) -> frozenset[str]:
+        free = set()
+        for path in files:
+            self._counts[path] -= 1
+            if self._counts[path] == 0:
+                del self._counts[path]
+                free.add(path)
+        return frozenset(free)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """What clean-up must know of checkpoints that may still complete."""
+
+    lowest_id: int
+    """Smallest id that may still complete: of a pending checkpoint, or the next one."""
+    bases: frozenset[str] = frozenset()
+    """Metadata names of completed checkpoints whose files pending ones may reuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Up to where a sweep may look: everything beyond may still be on its way into a checkpoint."""
+
+    term: Term
+    """The sweeper's own."""
+    last_id: int
+    """Greatest id published. Names of checkpoints above it may yet be given out by another driver."""
+    pending_id: int
+    """Smallest id that may still complete: of a pending checkpoint, or the next one."""
+    epoch: EpochId | None
+    """Epoch of the newest checkpoint of this term: staged rows up to it are carried by that checkpoint, or orphans."""
+
+    def settled(self, layout: JobLayout, path: str) -> bool:
+        """Whether a file that nothing references now can never be referenced."""
+        file = layout.parse(path)
+        if file is None:
+            return False
+        if file.scope is Scope.EXCLUSIVE:
+            return file.number <= self.last_id and file.number < self.pending_id
+        if file.term != self.term:
+            return file.term is not None and file.term < self.term
+        if file.scope is Scope.SHARED:
+            return file.number < self.pending_id
+        return self.epoch is not None and self.epoch.term == self.term and file.number <= self.epoch.number
+
+
+def orphans(layout: JobLayout, listed: Iterable[str], boundary: Boundary, needed: Iterable[str]) -> tuple[str, ...]:
+    """What a sweep deletes of `listed`. `needed` is everything that retained checkpoints, pins and pending ones reference."""
+    keep = frozenset(needed)
+    return tuple(path for path in listed if path not in keep and boundary.settled(layout, path))

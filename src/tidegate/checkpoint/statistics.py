@@ -1,0 +1,222 @@
+"""What is remembered of checkpoints for people: counts, a short history, summaries; shaped after Flink's REST objects."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from tidegate.checkpoint.failure import CheckpointFailureReason
+from tidegate.checkpoint.pending import Ack, PendingCheckpoint
+from tidegate.core.ids import EpochId, TaskId
+
+HISTORY = 10
+"""Flink's `web.checkpoints.history`."""
+_SUMMARISED = 10_000
+
+
+class CheckpointStatus(StrEnum):
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStats:
+    """One subtask's part in one checkpoint."""
+
+    task: TaskId
+    acked_ms: int
+    end_to_end_ms: int
+    state_size_bytes: int
+    checkpointed_size_bytes: int
+    sync_ms: int
+    async_ms: int
+    start_delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LevelStats:
+    """All subtasks of one level together: Flink's "operators" table."""
+
+    level: int
+    tasks: int
+    acknowledged: int
+    latest_ack_ms: int
+    end_to_end_ms: int
+    state_size_bytes: int
+    checkpointed_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStats:
+    """One checkpoint as far as it came. Unknown times are -1, as in Flink."""
+
+    id: int
+    epoch: EpochId
+    status: CheckpointStatus
+    is_savepoint: bool
+    trigger_timestamp: int
+    latest_ack_timestamp: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+    state_size_bytes: int
+    checkpointed_size_bytes: int
+    end_to_end_ms: int
+    tasks: tuple[TaskStats, ...] = ()
+    external_path: str | None = None
+    discarded: bool = False
+    failure_timestamp: int = -1
+    failure: CheckpointFailureReason | None = None
+    failure_message: str | None = None
+
+    def levels(self) -> tuple[LevelStats, ...]:
+        by_level: dict[int, list[TaskStats]] = {}
+        for task in self.tasks:
+            by_level.setdefault(task.task.level, []).append(task)
+        return tuple(
+            LevelStats(
+                level, len(group), len(group), max(t.acked_ms for t in group), max(t.end_to_end_ms for t in group),
+                sum(t.state_size_bytes for t in group), sum(t.checkpointed_size_bytes for t in group),
+            )
+            for level, group in sorted(by_level.items())
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The checkpoint or savepoint that this run began from."""
+
+    id: int
+    restore_timestamp: int
+    is_savepoint: bool
+    external_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Summary of one figure over the last completed checkpoints."""
+
+    min: int
+    max: int
+    avg: int
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    p999: float
+
+    @staticmethod
+    def of(values: Iterable[int]) -> Spread | None:
+        ordered = sorted(values)
+        if not ordered:
+            return None
+        last = len(ordered) - 1
+
+        def at(quantile: float) -> float:
+            low = int(quantile * last)
+            high = min(low + 1, last)
+            return ordered[low] + (ordered[high] - ordered[low]) * (quantile * last - low)
+
+        return Spread(
+            ordered[0], ordered[-1], sum(ordered) // len(ordered), at(0.5), at(0.9), at(0.95), at(0.99), at(0.999)
+        )
+
+
+@dataclass(slots=True)
+class Counts:
+    restored: int = 0
+    total: int = 0
+    in_progress: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class CheckpointStatistics:
+    """Fed by the coordinator. Lost with the driver, as Flink's are."""
+
+    counts: Counts = field(default_factory=Counts)
+    latest_completed: CheckpointStats | None = None
+    latest_savepoint: CheckpointStats | None = None
+    latest_failed: CheckpointStats | None = None
+    latest_restored: Restored | None = None
+    _history: deque[CheckpointStats] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    _finished: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_SUMMARISED))
+
+    def restored(self, restored: Restored) -> None:
+        self.counts.restored += 1
+        self.latest_restored = restored
+
+    def triggered(self) -> None:
+        self.counts.total += 1
+        self.counts.in_progress += 1
+
+    def completed(self, pending: PendingCheckpoint, now_ms: int, external_path: str) -> CheckpointStats:
+        stats = replace(describe(pending, CheckpointStatus.COMPLETED, now_ms), external_path=external_path)
+        self.counts.in_progress -= 1
+        self.counts.completed += 1
+        if stats.is_savepoint:
+            self.latest_savepoint = stats
+        else:
+            self.latest_completed = stats
+        self._finished.append((stats.checkpointed_size_bytes, stats.state_size_bytes, stats.end_to_end_ms))
+        self._history.append(stats)
+        return stats
+
+    def failed(
+        self, pending: PendingCheckpoint, now_ms: int, reason: CheckpointFailureReason, message: str
+    ) -> CheckpointStats:
+        stats = replace(
+            describe(pending, CheckpointStatus.FAILED, now_ms),
+            failure=reason, failure_message=message or reason.message, failure_timestamp=now_ms,
+        )  # fmt: skip
+        self.counts.in_progress -= 1
+        self.counts.failed += 1
+        self.latest_failed = stats
+        self._history.append(stats)
+        return stats
+
+    def dropped(self, checkpoint_ids: Iterable[int]) -> None:
+        """These are subsumed; the history shows them as discarded."""
+        gone = set(checkpoint_ids)
+        kept = [replace(s, discarded=True) if s.id in gone else s for s in self._history]
+        self._history = deque(kept, maxlen=HISTORY)
+
+    def history(self) -> tuple[CheckpointStats, ...]:
+        """Newest first."""
+        return tuple(reversed(self._history))
+
+    def summary(self) -> dict[str, Spread | None]:
+        """Under Flink's names."""
+        columns = list(zip(*self._finished)) or [(), (), ()]
+        names = ("checkpointed_size", "state_size", "end_to_end_duration")
+        return {name: Spread.of(values) for name, values in zip(names, columns)}
+
+
+def describe(pending: PendingCheckpoint, status: CheckpointStatus, now_ms: int) -> CheckpointStats:
+    """A checkpoint under way, or just ended, as people see it."""
+    acks = pending.acks.values()
+    return CheckpointStats(
+        id=pending.id,
+        epoch=pending.epoch,
+        status=status,
+        is_savepoint=pending.request.kind.is_savepoint,
+        trigger_timestamp=pending.triggered_ms,
+        latest_ack_timestamp=-1 if pending.last_ack_ms is None else pending.last_ack_ms,
+        num_subtasks=len(pending.tasks),
+        num_acknowledged_subtasks=len(pending.acks),
+        state_size_bytes=sum(a.state_size_bytes for a in acks),
+        checkpointed_size_bytes=sum(a.checkpointed_size_bytes for a in acks),
+        end_to_end_ms=now_ms - pending.triggered_ms,
+        tasks=tuple(_task(ack, pending) for ack in acks),
+    )
+
+
+def _task(ack: Ack, pending: PendingCheckpoint) -> TaskStats:
+    acked = pending.acked_at[ack.task]
+    return TaskStats(
+        ack.task, acked, acked - pending.triggered_ms, ack.state_size_bytes, ack.checkpointed_size_bytes, ack.sync_ms,
+        ack.async_ms, ack.start_delay_ms,
+    )  # fmt: skip

@@ -1,0 +1,71 @@
+"""Handles: all that must be known to fetch a stored file and to know that it is the right one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PART_BYTES = 8 * 1024 * 1024
+"""A file is moved in parts of at most this size: what is lost when a worker dies in the middle."""
+
+_ALGORITHM = "sha256"
+_BLOCK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileHandle:
+    """One immutable stored file.
+
+    A file of one part is the object `path`; a longer one is the objects `path.00000`, `path.00001`, …, each of `part_bytes`
+    except the last. `checksum` is of the whole, as `sha256:<hex>`, so `cat` of the objects and `sha256sum` can check it.
+    """
+
+    path: str
+    size_bytes: int
+    checksum: str
+    part_bytes: int = PART_BYTES
+
+    def parts(self) -> Iterator[tuple[str, int]]:
+        """Names and sizes of the objects, in order of content."""
+        return parts_of(self.path, self.size_bytes, self.part_bytes)
+
+    def objects(self) -> tuple[str, ...]:
+        """Names of the objects: what clean-up must keep for this file, or delete with it."""
+        return tuple(name for name, _ in self.parts())
+
+
+class Checksum:
+    """A running checksum in the form handles carry."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.new(_ALGORITHM)
+
+    def update(self, data: bytes) -> None:
+        self._hash.update(data)
+
+    def text(self) -> str:
+        return f"{_ALGORITHM}:{self._hash.hexdigest()}"
+
+
+def checksum_of(data: bytes) -> str:
+    running = Checksum()
+    running.update(data)
+    return running.text()
+
+
+def checksum_of_file(path: Path) -> str:
+    running = Checksum()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            running.update(block)
+    return running.text()
+
+
+def parts_of(path: str, size_bytes: int, part_bytes: int) -> Iterator[tuple[str, int]]:
+    if size_bytes <= part_bytes:
+        yield path, size_bytes
+        return
+    for index, start in enumerate(range(0, size_bytes, part_bytes)):
+        yield f"{path}.{index:05d}", min(part_bytes, size_bytes - start)

@@ -1,0 +1,49 @@
+"""From the URL a user writes to a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from tidegate.checkpoint.storage.errors import StorageMisconfigured
+from tidegate.checkpoint.storage.local import LocalStorage
+from tidegate.checkpoint.storage.port import Storage
+from tidegate.checkpoint.storage.retry import Patience
+
+_OBJECT_STORES = {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}
+_OTHERS = {
+    "hdfs": "HDFS has no put-if-absent that tidegate can use. Mount it (NFS gateway), or use an object store.",
+    "dbfs": "Use the cloud's own URL (s3://, abfss://, gs://) instead.",
+    "memory": "Memory lives in one process; tests use tidegate.testing.storage.MemoryStorage.",
+}
+
+
+def open_storage(url: str | Path, *, patience: Patience | None = None, **options: Any) -> Storage:
+    """The store at `url`: a path, `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix` or `az://account/container/prefix`.
+
+    `options` go to the client of an object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`, …; what is
+    not given comes from its usual environment variables. Nothing is sent yet; `probe` tells whether the store will do.
+    """
+    text = str(url)
+    scheme = urlsplit(text).scheme.lower() if "://" in text else ""
+    if scheme in ("", "file"):
+        if options:
+            raise StorageMisconfigured(
+                text, "", f"A directory takes no options, but was given {sorted(options)}. Remove them."
+            )
+        return LocalStorage(_directory(text) if scheme else Path(text), patience)
+    if scheme in _OBJECT_STORES:
+        # Not at the top: a cold import of tidegate must not load the client.
+        from tidegate.checkpoint.storage.object_store import ObjectStorage
+
+        return ObjectStorage(text, options, patience)
+    advice = _OTHERS.get(scheme, "Use a path, file://, s3://, gs:// or az://.")
+    raise StorageMisconfigured(text, "", f"{text!r} cannot be opened as checkpoint storage. {advice}")
+
+
+def _directory(text: str) -> Path:
+    parts = urlsplit(text)
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise StorageMisconfigured(text, "", f"{text!r} names a machine. Write file:/// and the absolute path.")
+    return Path(unquote(parts.path))

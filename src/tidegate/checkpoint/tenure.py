@@ -1,0 +1,303 @@
+"""One driver's time as the owner of a job: recovery, publication, release to sinks, clean-up, end.
+
+Every method is a protocol of numbered steps, run by `effects.perform`. They are called one after the other by one thread,
+except `clean` and `sweep`, which may run beside the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tidegate.checkpoint import committables
+from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.committables import Ledger
+from tidegate.checkpoint.effects import Create, Delete, Get, ListFolders, ListNames, Put, Steps
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
+from tidegate.checkpoint.layout import JobLayout, committed_record
+from tidegate.checkpoint.log import ClaimLost, append
+from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.pins import read_pins
+from tidegate.checkpoint.shared import Boundary, InFlight, SharedRegistry, orphans
+from tidegate.checkpoint.storage.errors import StorageError
+from tidegate.checkpoint.storage.port import Lost, Nonce, Won
+from tidegate.core.errors import TidegateError
+from tidegate.core.faults import reach
+from tidegate.core.ids import EpochId, Term
+
+
+class CheckpointUnreadable(TidegateError):
+    """A checkpoint that the log names cannot be read, or is not what was published."""
+
+    code = "CHECKPOINT_UNREADABLE"
+
+    def __init__(self, ref: CheckpointRef, why: str) -> None:
+        self.ref = ref
+        super().__init__(
+            f"Checkpoint {ref.id} at {ref.metadata} {why}. Nothing was changed. Going back past it may double output that "
+            "was already committed: start from an older retained checkpoint or a savepoint with -s if you accept that."
+        )
+
+
+class RunEnded(TidegateError):
+    """The log says that this run is over; nothing may follow but a new claim."""
+
+    code = "RUN_ENDED"
+
+    def __init__(self, end: Entry) -> None:
+        super().__init__(f"This run has ended as {end.outcome}. Start the job anew; it resumes from where it ended.")
+
+
+class NotPublished(TidegateError):
+    """`_metadata` could not be written, so no entry was tried: the checkpoint does not exist, and the job may go on."""
+
+    code = "NOT_PUBLISHED"
+    retryable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the protocol must know of a `_metadata`; the rest of it is opaque here. Paths are names in storage."""
+
+    files: frozenset[str]
+    staged: frozenset[str]
+    """Files of rows that wait for a commit."""
+    committables: tuple[Committable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A checkpoint with all uploads acknowledged, ready to be published. `metadata` contains `checksum` as its nonce."""
+
+    id: int
+    epoch: EpochId
+    metadata: bytes
+    checksum: str
+    contents: Contents
+
+
+class Tenure:
+    """State of the present owner. Nothing in it is needed after a crash: the log and the retained metadata have it all."""
+
+    def __init__(
+        self,
+        layout: JobLayout,
+        claimed: Entry,
+        read: Callable[[bytes], Contents],
+        sign: Callable[[], Signature],
+        num_retained: int = 1,
+    ) -> None:
+        self.layout = layout
+        self.entry = claimed
+        self.ledger = Ledger()
+        self.shared = SharedRegistry()
+        self._read = read
+        self._sign = sign
+        self._num_retained = num_retained
+        self._contents: dict[str, Contents] = {}
+        self._dropped: set[str] = set()
+        self._published_epoch: EpochId | None = None
+
+    @property
+    def term(self) -> Term:
+        return self.entry.term
+
+    def contents(self, ref: CheckpointRef) -> Contents:
+        """Of a retained checkpoint or the base."""
+        return self._contents[ref.metadata]
+
+    def recover(self) -> Steps[bytes | None]:
+        """Take over what the log says. Answer: the base's metadata, or None for a start from the beginning.
+
+        1. Read and verify the metadata of the base, and of every other retained checkpoint.
+        2. Learn which of them are COMMITTED.
+        3. Commit what the base carries, in order; a crash leaves some committed, and the repeat skips those by marker.
+        4. Record COMMITTED. What a target did not take is carried by the next checkpoint.
+        """
+        base = self.entry.base
+        data: bytes | None = None
+        for ref in dict.fromkeys((*self.entry.retained, *(() if base is None else (base,)))):
+            body: bytes | None = yield Get(ref.metadata)
+            if body is None or ref.checksum.encode() not in body:
+                raise CheckpointUnreadable(
+                    ref, "is missing" if body is None else "has another checksum than its log entry"
+                )
+            self._contents[ref.metadata] = self._read(body)
+            if ref == base:
+                data = body
+        reach("recover.1-read", term=self.term)
+        for ref in self.entry.retained:
+            yield from self._learn_committed(ref)
+        reach("recover.2-learnt", term=self.term)
+        if base is not None and base.lineage == self.entry.lineage:
+            done: bytes | None = yield Get(committed_record(base.metadata))
+            self.ledger.accept(self._contents[base.metadata].committables)
+            if done is not None:
+                self.ledger.confirm(committables.read_record(done))
+            yield from self.release(base)
+        return data
+
+    def _learn_committed(self, ref: CheckpointRef) -> Steps[None]:
+        contents = self._contents[ref.metadata]
+        done: bytes | None = (yield Get(committed_record(ref.metadata))) if contents.staged else None
+        self.shared.register(ref.metadata, contents.files if done is not None else contents.files | contents.staged)
+
+    def publish(self, draft: Draft) -> Steps[CheckpointRef]:
+        """Make a fully acknowledged checkpoint real.
+
+        Raises `NotPublished` when it certainly is not in the log; `ClaimLost` when another driver has the job; any other
+        error leaves the outcome unknown, and the driver must stop.
+
+        1. Write `_metadata`. A crash before the next step leaves an orphan, swept once its id has been passed. If a
+           predecessor's orphan has the name, take the one with our term.
+        2. Win the next slot of the log. Before, the checkpoint does not exist; after, it is what every restart begins from,
+           and the oldest ones beyond the retained number are dropped.
+        """
+        path = yield from self._write_metadata(draft)
+        reach("publish.1-metadata", id=draft.id, term=self.term)
+        ref = CheckpointRef(draft.id, self.term, draft.epoch, self.entry.lineage, path, draft.checksum)
+        before = self.entry
+        yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
+        self._contents[path] = draft.contents
+        self.shared.register(path, draft.contents.files | draft.contents.staged)
+        self._published_epoch = draft.epoch
+        self._drop(before.retained)
+        reach("publish.2-entry", id=draft.id, term=self.term)
+        return ref
+
+    def _write_metadata(self, draft: Draft) -> Steps[str]:
+        for path in (self.layout.metadata(draft.id), self.layout.metadata(draft.id, self.term)):
+            try:
+                result: Won | Lost = yield Create(path, draft.metadata, Nonce(draft.checksum))
+            except StorageError as error:
+                raise NotPublished(f"Checkpoint {draft.id} could not write {path}: {error}") from error
+            if isinstance(result, Won):
+                return path
+        raise entries.LogCorrupt(path, "was written by somebody else under this driver's term")
+
+    def publish_terminal(self, ref: CheckpointRef, contents: Contents) -> Steps[None]:
+        """Enter the savepoint that ends the job into the log, before anything of it is committed.
+
+        1. Win the next slot. Before, the job goes on from its last checkpoint; after, every restart begins from here.
+        Then `release` commits what it carries; a crash in between leaves that to the next start.
+        """
+        yield from self._append(entries.terminal_savepoint(self.entry, self._sign(), ref))
+        self._contents[ref.metadata] = contents
+        reach("stop.1-entry", term=self.term)
+
+    def release(self, ref: CheckpointRef) -> Steps[bool]:
+        """Let the output of a completed checkpoint become visible. Answer: whether every target took all of it.
+
+        1. Commit in order of epochs per channel, each in one transaction of its target with its marker.
+        2. Record COMMITTED. A crash before leaves a repeat that finds the markers. Beside a savepoint nothing is written: it
+           is the user's, so what it carried is carried on by the next checkpoint.
+        3. Stop holding the staged rows. They go with the next clean-up.
+        """
+        contents = self._contents[ref.metadata]
+        left = yield from committables.commit(self.ledger.carried_by(ref.epoch))
+        reach("release.1-commit", id=ref.id, term=self.term)
+        if left:
+            return False
+        if not ref.owned:
+            return True
+        if contents.committables:
+            yield Put(committed_record(ref.metadata), committables.record(contents.committables))
+            reach("release.2-committed", id=ref.id, term=self.term)
+            self.ledger.confirm(committables.marks(contents.committables))
+        if ref in self.entry.retained:
+            self.shared.register(ref.metadata, contents.files)
+        self._dropped.update(path for path in contents.staged if path not in self.shared)
+        return True
+
+    def clean(self, in_flight: InFlight) -> Steps[int]:
+        """Delete what dropped checkpoints left and nothing else needs. Answer: how many files.
+
+        1. Read the pins. They are read after the entry that dropped, so no pin that was placed in time is missed.
+        2. Delete `_metadata` of dropped checkpoints, so that nobody starts from half of one.
+        3. Delete the files. A crash leaves some; the sweep of the next owner finds them.
+        """
+        self._dropped = {path for path in self._dropped if self.layout.parse(path) is not None}
+        candidates = {path for path in self._dropped if path not in self.shared}
+        if not candidates:
+            return 0
+        named = (*self.entry.retained, *(() if self.entry.base is None else (self.entry.base,)))
+        over = self._contents.keys() - {ref.metadata for ref in named} - in_flight.bases
+        doomed = candidates - (yield from self._held(in_flight))
+        reach("clean.1-marked", term=self.term)
+        first = tuple(sorted(path for path in doomed if path.endswith("/_metadata")))
+        if first:
+            yield Delete(first)
+        reach("clean.2-metadata", term=self.term)
+        if rest := tuple(sorted(doomed.difference(first))):
+            yield Delete(rest)
+        reach("clean.3-files", term=self.term)
+        self._dropped -= doomed
+        for path in over:
+            self._contents.pop(path, None)
+        return len(doomed)
+
+    def sweep(self, in_flight: InFlight) -> Steps[int]:
+        """Delete everything that crashes, failed checkpoints and former owners left behind. Answer: how many files.
+
+        1. Note what is referenced, then list, then read the pins: in this order, publications beside us do no harm. What
+           they add is beyond the boundary; what they drop is still in the notes, so a pin placed before is not missed.
+        2. Delete what nothing references and nothing can come to reference (see `shared`), `_metadata` first.
+        """
+        boundary = Boundary(self.term, self.entry.last_id, in_flight.lowest_id, self._published_epoch)
+        needed = set(self.shared.counts())
+        for ref in self.entry.retained:
+            needed |= {ref.metadata, committed_record(ref.metadata)}
+        listed: list[str] = []
+        for folder in ("shared", "taskowned"):
+            listed += yield ListNames(f"{self.layout.root}/{folder}")
+        folders: list[str] = yield ListFolders(self.layout.root)
+        for folder in folders:
+            if folder.startswith("chk-"):
+                listed += yield ListNames(f"{self.layout.root}/{folder}")
+        reach("sweep.1-listed", term=self.term)
+        needed |= yield from self._held(in_flight)
+        lost = sorted(
+            orphans(self.layout, listed, boundary, needed), key=lambda path: not path.endswith("/_metadata")
+        )
+        if lost:
+            yield Delete(tuple(lost))
+        reach("sweep.2-deleted", term=self.term)
+        self._dropped.difference_update(lost)
+        return len(lost)
+
+    def finish(self, outcome: Outcome, keep: bool) -> Steps[None]:
+        """End the run in order.
+
+        1. Enter the end into the log; without `keep` it gives up every checkpoint of the job.
+        2. `clean` deletes what was given up.
+        """
+        before = self.entry
+        yield from self._append(entries.end(before, self._sign(), outcome, keep))
+        self._drop(before.retained)
+        reach("end.1-entry", term=self.term)
+
+    def _append(self, entry: Entry) -> Steps[None]:
+        if self.entry.outcome is not None:
+            raise RunEnded(self.entry)
+        result = yield from append(self.layout, entry)
+        if not isinstance(result, Won):
+            raise ClaimLost(self.term, result)
+        self.entry = entry
+
+    def _drop(self, before: Iterable[CheckpointRef]) -> None:
+        for ref in before:
+            if ref not in self.entry.retained:
+                self._dropped |= self.shared.drop(ref.metadata)
+                self._dropped |= {ref.metadata, committed_record(ref.metadata)}
+
+    def _held(self, in_flight: InFlight) -> Steps[set[str]]:
+        """Everything that pins and pending checkpoints need."""
+        held: set[str] = set()
+        for pin in (yield from read_pins(self.layout)):
+            body: bytes | None = yield Get(pin.metadata)
+            if body is not None:
+                contents = self._read(body)
+                held |= contents.files | contents.staged | {pin.metadata, committed_record(pin.metadata)}
+        for base in in_flight.bases:
+            held |= self._contents[base].files
+        return held

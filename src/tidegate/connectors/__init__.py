@@ -1,0 +1,1 @@
+"""What rows are written to. Each client library has one home here."""

@@ -1,0 +1,124 @@
+"""Sinks that bring rows to the driver: for tests, notebooks and first steps. Rows of an epoch must fit in its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidegate.connectors.sink import CommitRequest, Committer, SinkWriter, WriterContext
+from tidegate.core.ids import EpochId
+from tidegate.graph.schema import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class _IpcWriter:
+    """Stages batches in the acknowledgement itself, as one Arrow stream."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    def prepare_commit(self) -> Sequence[bytes]:
+        import pyarrow as pa
+
+        if not self._batches:
+            return ()
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, self._batches[0].schema) as stream:
+            for batch in self._batches:
+                stream.write_batch(batch)
+        return (out.getvalue().to_pybytes(),)
+
+    def abort(self) -> None:
+        self._batches.clear()
+
+
+class _RowCommitter:
+    def __init__(self, schema: Schema, deliver: Callable[[list[Any], EpochId], None]) -> None:
+        self._schema = schema
+        self._deliver = deliver
+        self._seen: EpochId | None = None
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        import pyarrow as pa
+
+        from tidegate.state.columns import rows_of, struct_class
+
+        row = struct_class(self._schema.fields)
+        by_epoch: dict[EpochId, list[Any]] = {}
+        for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
+            rows = by_epoch.setdefault(request.epoch, [])
+            for batch in pa.ipc.open_stream(request.payload):
+                rows.extend(rows_of(batch, self._schema, row))
+        for epoch, rows in by_epoch.items():
+            if self._seen is None or epoch > self._seen:
+                self._deliver(rows, epoch)
+                self._seen = epoch
+
+
+@dataclass(frozen=True)
+class CollectSink:
+    """Keeps every row in `rows`, a list in the driver's memory."""
+
+    rows: list[Any] = field(default_factory=list, compare=False)
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _IpcWriter()
+
+    def create_committer(self, schema: Schema) -> Committer:
+        return _RowCommitter(schema, lambda rows, epoch: self.rows.extend(rows))
+
+    def describe(self) -> str:
+        return "collected in the driver"
+
+    def __reduce__(self) -> Any:
+        # What the driver has collected is of no use to a task.
+        return CollectSink, ()
+
+
+@dataclass(frozen=True)
+class CallbackSink:
+    """Calls `function(rows, epoch)` in the driver, once for each epoch with rows. A restart may call it again."""
+
+    function: Callable[[list[Any], EpochId], None]
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _IpcWriter()
+
+    def create_committer(self, schema: Schema) -> Committer:
+        return _RowCommitter(schema, self.function)
+
+    def describe(self) -> str:
+        return f"calls {getattr(self.function, '__name__', 'a function')} in the driver"
+
+    def __reduce__(self) -> Any:
+        # The function stays in the driver: it may hold what cannot be pickled.
+        return CallbackSink, (None,)
+
+
+@dataclass(frozen=True)
+class PrintSink:
+    """Prints each row in the driver, up to `limit` rows an epoch."""
+
+    limit: int = 20
+    prefix: str = ""
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _IpcWriter()
+
+    def create_committer(self, schema: Schema) -> Committer:
+        return _RowCommitter(schema, self._print)
+
+    def describe(self) -> str:
+        return "printed by the driver"
+
+    def _print(self, rows: list[Any], epoch: EpochId) -> None:
+        for row in rows[: self.limit]:
+            print(f"{self.prefix}{tuple(row)}", flush=True)
+        if len(rows) > self.limit:
+            print(f"{self.prefix}… {len(rows) - self.limit} more rows in epoch {epoch}", flush=True)

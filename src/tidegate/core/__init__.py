@@ -1,0 +1,1 @@
+"""Words every other package speaks: ids, errors, durations, fault points. Imports nothing of tidegate's."""

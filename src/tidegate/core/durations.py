@@ -1,0 +1,55 @@
+"""Durations and sizes as people write them: `"10 s"`, `"1 day"`, `"64 mb"`, or a timedelta."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_UNITS_MS: dict[str, float] = {
+    "ns": 1e-6, "us": 1e-3, "µs": 1e-3,
+    "ms": 1, "milli": 1, "millis": 1, "millisecond": 1, "milliseconds": 1,
+    "": 1,
+    "s": 1000, "sec": 1000, "secs": 1000, "second": 1000, "seconds": 1000,
+    "m": 60_000, "min": 60_000, "mins": 60_000, "minute": 60_000, "minutes": 60_000,
+    "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000,
+    "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
+}  # fmt: skip
+_UNITS_BYTES = {"": 1, "b": 1, "bytes": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20,
+                "mib": 1 << 20, "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}  # fmt: skip
+_FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
+
+Duration = timedelta | str | int
+"""A timedelta, a text such as `"10 s"`, or milliseconds."""
+
+
+def duration_ms(value: Duration) -> int:
+    """Milliseconds of a duration. Raises ValueError with the accepted forms when it cannot be read."""
+    if isinstance(value, timedelta):
+        return round(value.total_seconds() * 1000)
+    if isinstance(value, int):
+        return value
+    return round(_scaled(value, _UNITS_MS, "a duration such as '500 ms', '10 s', '5 min', '1 h' or '1 day'"))
+
+
+def size_bytes(value: str | int) -> int:
+    """Bytes of a size, with Flink's units (1 kb = 1024 bytes)."""
+    if isinstance(value, int):
+        return value
+    return round(_scaled(value, {k: float(v) for k, v in _UNITS_BYTES.items()}, "a size such as '20 kb', '8 mb' or '1 gb'"))
+
+
+def show_ms(ms: int) -> str:
+    """A duration as a person reads it."""
+    if ms < 1000:
+        return f"{ms} ms"
+    for limit, unit, name in ((60_000, 1000, "s"), (3_600_000, 60_000, "min"), (86_400_000, 3_600_000, "h")):
+        if ms < limit:
+            return f"{ms / unit:g} {name}"
+    return f"{ms / 86_400_000:g} d"
+
+
+def _scaled(text: str, units: dict[str, float], expected: str) -> float:
+    match = _FORM.fullmatch(text)
+    if match is None or match[2].lower() not in units:
+        raise ValueError(f"{text!r} is not {expected}")
+    return float(match[1]) * units[match[2].lower()]

@@ -1,0 +1,55 @@
+"""The identities of tidegate, each a type of its own. Together they are the glossary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+Uid = NewType("Uid", str)
+"""Names an operator, a source or a sink for ever. Given by the user; state and positions are found by it."""
+
+Lineage = NewType("Lineage", str)
+"""Names a line of history: minted when a job is created, new for a fork. With the epoch it names output for ever."""
+
+Term = NewType("Term", int)
+"""Counts the claims of a job. Every run of a driver has one of its own; grows through restarts and rollbacks."""
+
+Slot = NewType("Slot", int)
+"""Index of a share of the key groups, 0 to parallelism - 1. Which Spark partition serves it is decided by placement."""
+
+Partition = NewType("Partition", int)
+"""Index of a Spark partition of a level, 0 to parallelism - 1."""
+
+AttemptId = NewType("AttemptId", int)
+"""Spark's `taskAttemptId`: unique in one Spark application, so unique within a term."""
+
+HostId = NewType("HostId", str)
+"""Names a local state root: the UUID kept in it and the boot id of its machine."""
+
+KeyGroup = NewType("KeyGroup", int)
+"""The atom of keyed state distribution, 0 to max parallelism - 1."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EpochId:
+    """One pass of data through the whole graph. Ordered; never used twice, through restarts, rollbacks and upgrades."""
+
+    term: Term
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.term}.{self.number}"
+
+    def next(self) -> EpochId:
+        return EpochId(self.term, self.number + 1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskId:
+    """One slot of one level: the holder of a share of the state of every operator of that level."""
+
+    level: int
+    slot: Slot
+
+    def __str__(self) -> str:
+        return f"L{self.level}-S{self.slot}"

@@ -1,0 +1,145 @@
+"""A plan as a person reads it, from the sources down: every level with its operators, then the rows that leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.core.durations import show_ms
+from tidegate.graph.labels import Labels, name_of, summary_of
+from tidegate.graph.levels import Edge, Level, Plan
+from tidegate.graph.model import Graph, Node, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.parallelism import default_max_parallelism
+
+Lines = Iterator[str]
+_INDENT = 14
+
+
+def explain_text(graph: Graph, plan: Plan, parallelism: int | None = None, max_parallelism: int | None = None) -> str:
+    """The whole job as text. The same graph gives the same text."""
+    labels = Labels(graph)
+    lines = [f"Job {graph.job}", _totals(graph, plan), _parallel(parallelism, max_parallelism), ""]
+    for level in plan.levels:
+        last = level is plan.levels[-1]
+        lines.append(("└─ " if last else "┌─ " if level.index == 0 else "├─ ") + _title(level))
+        rail = " " if last else "│"
+        for block in _blocks(graph, level, labels):
+            lines.append(rail)
+            lines.extend(f"{rail}  {line}" for line in block)
+        if not last:
+            lines.append(rail)
+    if not graph.sinks:
+        lines += ["", "There is no sink yet: add one with stream.sink(uid, target) before the job is run."]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _totals(graph: Graph, plan: Plan) -> str:
+    states = sum(len(process.states) for process in graph.processes)
+    return " · ".join(
+        (
+            _count(len(graph.sources), "source"),
+            f"{_count(len(graph.processes), 'keyed operator')} with {_count(states, 'state')}",
+            _count(len(graph.sinks), "sink"),
+            _count(len(plan.levels) - 1, "shuffle") + " in every epoch",
+        )
+    )
+
+
+def _parallel(parallelism: int | None, max_parallelism: int | None) -> str:
+    if parallelism is None:
+        limit = "" if max_parallelism is None else f", at most {max_parallelism}"
+        return f"parallelism chosen from the Spark session{limit}"
+    return f"parallelism {parallelism}, at most {max_parallelism or default_max_parallelism(parallelism)}"
+
+
+def _title(level: Level) -> str:
+    return "Level 0 · source stage, before the first shuffle" if level.index == 0 else f"Level {level.index}"
+
+
+def _blocks(graph: Graph, level: Level, labels: Labels) -> Iterator[list[str]]:
+    for id in level.nodes:
+        yield list(_node(graph, graph.node(id), labels))
+    leaving = [_arrow(edge, labels) for edge in level.outgoing]
+    leaving += [f"{_arrow(edge, labels)} (passing through)" for edge in level.passing]
+    if leaving:
+        yield _aligned(leaving)
+
+
+def _arrow(edge: Edge, labels: Labels) -> str:
+    how = f"shuffle by {', '.join(edge.key)}" if edge.key else "forward"
+    beyond = f" on level {edge.to_level}" if edge.to_level > edge.from_level + 1 else ""
+    return f"{labels.stream(edge.source)} ── {how} ──▶ {labels.node(edge.target)}{beyond}"
+
+
+def _node(graph: Graph, node: Node, labels: Labels) -> Lines:
+    match node:
+        case Source():
+            yield f"source {labels.node(node.id)} · {'bounded' if node.bounded else 'streaming'}"
+            yield from _part("columns", str(node.schema) + _unread(StreamRef(node.id), labels))
+            if node.event_time is not None:
+                late = (
+                    f"rows up to {show_ms(node.out_of_orderness_ms)} late" if node.out_of_orderness_ms else "in order"
+                )
+                yield from _part("event time", f"{node.event_time}, {late}")
+        case Transform():
+            yield _headline(node.kind, labels.node(node.id), node.function)
+            yield from _summary(node.function)
+            yield from _reads(node, labels)
+            if node.schema != node.input.schema:
+                yield from _part("emits", str(node.schema))
+            if not labels.is_read(StreamRef(node.id)):
+                yield from _part("note", "nothing reads its rows")
+        case Process():
+            yield _headline("process", labels.node(node.id), node.function)
+            yield from _summary(node.function)
+            yield from _reads(node, labels)
+            yield from _part("key", str(node.input.schema.select(node.input.key)))
+            width = max((len(state.name) for state in node.states), default=0)
+            yield from _part("state", *(f"{state.name:<{width}}  {state}" for state in node.states))
+            yield from _part("emits", str(node.schema) + _unread(StreamRef(node.id), labels))
+            yield from _part(
+                "side output",
+                *(f"{tag}: {schema}{_unread(StreamRef(node.id, tag), labels)}" for tag, schema in node.side_outputs),
+            )
+        case Sink():
+            yield _headline("sink", labels.node(node.id), node.target)
+            yield from _reads(node, labels)
+
+
+def _headline(kind: str, label: str, function: object) -> str:
+    name, plain = name_of(function), label.partition("#")[0]
+    return (label if plain == kind else f"{kind} {label}") + (f" · {name}" if name and name != plain else "")
+
+
+def _summary(function: object) -> Lines:
+    summary = summary_of(function)
+    if summary:
+        yield f"  {summary}"
+
+
+def _reads(node: Transform | Process | Sink, labels: Labels) -> Lines:
+    yield from _part("reads", " ∪ ".join(labels.stream(stream) for stream in node.input.streams))
+
+
+def _unread(stream: StreamRef, labels: Labels) -> str:
+    return "" if labels.is_read(stream) else "  (nothing reads it)"
+
+
+def _part(title: str, *values: str) -> Lines:
+    for number, value in enumerate(values):
+        yield f"  {'' if number else title:<{_INDENT}}{value}"
+
+
+def _aligned(arrows: list[str]) -> list[str]:
+    """Arrows below one another with their shafts drawn to one length."""
+    split = [arrow.split(" ── ", 1) for arrow in arrows]
+    names = max(len(name) for name, _ in split)
+    hows = max(len(rest.split(" ──▶ ", 1)[0]) for _, rest in split)
+    drawn = []
+    for name, rest in split:
+        how, target = rest.split(" ──▶ ", 1)
+        drawn.append(f"{name:>{names}} ── {how} ──{'─' * (hows - len(how))}▶ {target}")
+    return drawn
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,52 @@
+"""What nodes, streams and functions are called when a graph is shown to a person."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from typing import Any
+
+from tidegate.graph.model import Graph, NodeId, Source, StreamRef, Transform
+
+
+class Labels:
+    """Short, distinct names: the uid where there is one, else the transform's name, numbered where it is not unique."""
+
+    def __init__(self, graph: Graph) -> None:
+        plain = [node.name if isinstance(node, Transform) else str(node.uid) for node in graph.nodes]
+        count = Counter(plain)
+        self._nodes = [
+            f"{name}#{node.id}" if isinstance(node, Transform) and count[name] > 1 else name
+            for node, name in zip(graph.nodes, plain)
+        ]
+        self._read = {
+            stream
+            for node in graph.nodes
+            if not isinstance(node, Source)
+            for input in graph.inputs(node)
+            for stream in input.streams
+        }
+
+    def node(self, id: NodeId) -> str:
+        return self._nodes[id]
+
+    def stream(self, stream: StreamRef) -> str:
+        return self.node(stream.node) + ("" if stream.tag is None else f"[{stream.tag}]")
+
+    def is_read(self, stream: StreamRef) -> bool:
+        return stream in self._read
+
+
+def name_of(function: Any) -> str | None:
+    """The class of a function object, or the name of a plain function; None for a lambda."""
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return None if name == "<lambda>" else str(name)
+
+
+def summary_of(function: Any) -> str | None:
+    """First line of the docstring that the user wrote. Docstrings of base classes say nothing about this function."""
+    owner = function if inspect.isroutine(function) else type(function)
+    if owner.__module__ in ("builtins", "functools"):
+        return None
+    doc = owner.__doc__
+    return inspect.cleandoc(doc).split("\n", 1)[0] if isinstance(doc, str) and doc.strip() else None

@@ -1,0 +1,133 @@
+"""Levels: which operators share a task, and which rows cross a shuffle to get there. Pure.
+
+- Sources are level 0.
+- A process is one above the highest of its producers, since its rows must be shuffled by key first.
+- A transform is where the highest of its producers is, chained behind it. At level 0 it runs in the source stage,
+  before the shuffle, only if a process follows it through transforms alone; otherwise nothing would be gained and it
+  is moved to level 1, beside the sinks.
+- A sink is where the highest of its producers is, but never in the source stage.
+
+A stream whose producer is lower than its consumer crosses an exchange, an `Edge`. An edge over several levels is
+carried through the tasks of those in between, which hand its rows on as they came. Streams within a level are
+`Chain`s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.graph.model import Graph, Node, NodeId, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Rows that go from a level to a higher one."""
+
+    id: int
+    """Index in `Plan.edges`. Tags the rows of the edge on their way; means nothing outside one run."""
+    source: StreamRef
+    target: NodeId
+    input: int
+    """Which input of the target the rows are for."""
+    key: tuple[str, ...]
+    """Columns that decide the slot. Empty: forward, the rows stay in the slot they are in."""
+    schema: Schema
+    from_level: int
+    to_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Rows that go from a node to another of the same level, by a call in the same task."""
+
+    source: StreamRef
+    target: NodeId
+    input: int
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What one task of a level does. `nodes` are in topological order."""
+
+    index: int
+    nodes: tuple[NodeId, ...]
+    incoming: tuple[Edge, ...]
+    outgoing: tuple[Edge, ...]
+    passing: tuple[Edge, ...]
+    """Edges that begin below and end above; their rows are handed on untouched."""
+    chains: tuple[Chain, ...]
+
+    def consumers(self, stream: StreamRef) -> tuple[Chain, ...]:
+        """Who reads a stream inside this level. A consumer that united the stream with itself is there twice."""
+        return tuple(chain for chain in self.chains if chain.source == stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The levels of a graph, 0 (the source stage) first, and every edge between them."""
+
+    levels: tuple[Level, ...]
+    edges: tuple[Edge, ...]
+
+    def level_of(self, node: NodeId) -> int:
+        return next(level.index for level in self.levels if node in level.nodes)
+
+
+def plan(graph: Graph) -> Plan:
+    """Assign every node of a checked graph to a level."""
+    level_of = _assign(graph)
+    edges: list[Edge] = []
+    chains: list[Chain] = []
+    for node in graph.nodes:
+        here = level_of[node.id]
+        for number, input in enumerate(graph.inputs(node)):
+            for stream in input.streams:
+                there = level_of[stream.node]
+                if there < here:
+                    edges.append(Edge(len(edges), stream, node.id, number, input.key, input.schema, there, here))
+                else:
+                    chains.append(Chain(stream, node.id, number))
+    levels = tuple(
+        Level(
+            index=index,
+            nodes=tuple(node.id for node in graph.nodes if level_of[node.id] == index),
+            incoming=tuple(edge for edge in edges if edge.to_level == index),
+            outgoing=tuple(edge for edge in edges if edge.from_level == index),
+            passing=tuple(edge for edge in edges if edge.from_level < index < edge.to_level),
+            chains=tuple(chain for chain in chains if level_of[chain.target] == index),
+        )
+        for index in range(max(level_of, default=0) + 1)
+    )
+    return Plan(levels, tuple(edges))
+
+
+def _assign(graph: Graph) -> list[int]:
+    before_a_key = _before_a_key(graph)
+    level_of: list[int] = []
+    for node in graph.nodes:
+        below = max((level_of[producer] for producer in _producers(graph, node)), default=0)
+        match node:
+            case Source():
+                level_of.append(0)
+            case Process():
+                level_of.append(below + 1)
+            case Transform():
+                level_of.append(below if below or before_a_key[node.id] else 1)
+            case Sink():
+                level_of.append(max(1, below))
+    return level_of
+
+
+def _before_a_key(graph: Graph) -> list[bool]:
+    """For each node whether a process reads it, directly or through transforms."""
+    found = [False] * len(graph.nodes)
+    for node in reversed(graph.nodes):
+        if isinstance(node, Process) or (isinstance(node, Transform) and found[node.id]):
+            for producer in _producers(graph, node):
+                found[producer] = True
+    return found
+
+
+def _producers(graph: Graph, node: Node) -> list[NodeId]:
+    return [stream.node for input in graph.inputs(node) for stream in input.streams]

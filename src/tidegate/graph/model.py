@@ -1,0 +1,157 @@
+"""The graph of a job: nodes and the streams between them, as frozen data.
+
+A node with a `uid` owns state, positions or output under that name for ever. Everything else may change between runs.
+Functions of the user are opaque objects here; only the runtime calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NewType
+
+from tidegate.core.errors import GraphError
+from tidegate.core.ids import Uid
+from tidegate.graph.schema import Schema
+from tidegate.graph.states import StateSpec
+
+NodeId = NewType("NodeId", int)
+"""Index of a node in its graph, in the order of declaration. Means nothing outside one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRef:
+    """One output of a node: the main one (tag None) or a side output by its tag."""
+
+    node: NodeId
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a node reads: one or more streams of one schema (more than one is a union), keyed or not.
+
+    `key` names the key columns. Empty: the rows come as they are, chained where producer and consumer share a level.
+    """
+
+    streams: tuple[StreamRef, ...]
+    schema: Schema
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    id: NodeId
+    uid: Uid
+    schema: Schema
+    frame: Any = field(compare=False, repr=False)
+    """A Spark DataFrame, streaming or batch. Opaque."""
+    bounded: bool = False
+    event_time: str | None = None
+    out_of_orderness_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"source {self.uid!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A stateless function of rows: kind "map", "filter" or "flat_map"."""
+
+    id: NodeId
+    kind: str
+    function: Any = field(compare=False)
+    """An object with a method named after `kind` (and perhaps `open` and `close`), or a plain callable."""
+    input: Input
+    schema: Schema
+    name: str
+
+    @property
+    def call(self) -> Callable[[Any], Any]:
+        """What to call with a row: the method named after the kind where there is one, else the function itself."""
+        found: Callable[[Any], Any] = getattr(self.function, self.kind, self.function)
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A keyed function with declared state."""
+
+    id: NodeId
+    uid: Uid
+    function: Any = field(compare=False)
+    input: Input
+    schema: Schema
+    states: tuple[StateSpec, ...]
+    side_outputs: tuple[tuple[str, Schema], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return str(self.uid)
+
+    def __str__(self) -> str:
+        return f"process {self.uid!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    id: NodeId
+    uid: Uid
+    target: Any = field(compare=False)
+    """A sink of `tidegate.connectors`. Opaque."""
+    input: Input
+
+    def __str__(self) -> str:
+        return f"sink {self.uid!r}"
+
+
+Node = Source | Transform | Process | Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A whole job. Nodes are in the order of declaration, which is a topological order.
+
+    What `Job.graph()` gives has passed `validate.check`; a graph put together by hand should be sent through it.
+    """
+
+    job: str
+    nodes: tuple[Node, ...]
+
+    def node(self, id: NodeId) -> Node:
+        return self.nodes[id]
+
+    def inputs(self, node: Node) -> tuple[Input, ...]:
+        """What a node reads. Sources read nothing; today everything else has exactly one input."""
+        return () if isinstance(node, Source) else (node.input,)
+
+    def schema(self, stream: StreamRef) -> Schema:
+        """The columns of a stream. Raises GraphError where no such stream is declared."""
+        node = self.nodes[stream.node]
+        if isinstance(node, Sink):
+            raise GraphError(f"Nothing can be read from {node}: a sink ends its stream.")
+        if stream.tag is None:
+            return node.schema
+        declared = dict(node.side_outputs) if isinstance(node, Process) else {}
+        if stream.tag not in declared:
+            known = f"It declares {', '.join(map(repr, declared))}." if declared else "It declares none."
+            raise GraphError(
+                f"The side output {stream.tag!r} of {node} is used but not declared. {known} "
+                f'Add it where the operator is made: process(…, side_outputs={{{stream.tag!r}: "…"}}).'
+            )
+        return declared[stream.tag]
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Source))
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Process))
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, Sink))

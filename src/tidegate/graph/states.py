@@ -1,0 +1,47 @@
+"""State as it is declared: name, kind and types. Known without running anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tidegate.core.types import schema_of, show_type
+
+
+class StateKind(StrEnum):
+    """The shape of a state. The names are stored in snapshots and never change."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+
+
+_SHOWN = {StateKind.VALUE: "ValueState", StateKind.LIST: "ListState", StateKind.MAP: "MapState"}
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpec:
+    """One declared state of one operator. `value` and `map_key` are Python types.
+
+    `default` is what a value state reads as where nothing was written. It is one object for all keys: whoever hands it
+    to a function copies it first if it can be changed.
+    """
+
+    name: str
+    kind: StateKind
+    value: Any
+    map_key: Any = None
+    default: Any = None
+
+    def describe(self) -> dict[str, Any]:
+        """What a snapshot keeps of the declaration: kind and types, JSON-able. Equal for equal layouts of state."""
+        described: dict[str, Any] = {"kind": str(self.kind), "value": schema_of(self.value)}
+        if self.kind is StateKind.MAP:
+            described["map_key"] = schema_of(self.map_key)
+        return described
+
+    def __str__(self) -> str:
+        inside = ", ".join(show_type(t) for t in (self.map_key, self.value) if t is not None)
+        default = "" if self.default is None else f" = {self.default!r}"
+        return f"{_SHOWN[self.kind]}[{inside}]{default}"

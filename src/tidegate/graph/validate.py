@@ -1,0 +1,163 @@
+"""What makes a graph right. Pure checks; the API calls them as it goes, so that an error points at the user's line."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from tidegate.core.errors import DuplicateUid, GraphError
+from tidegate.core.ids import Uid
+from tidegate.core.types import schema_of
+from tidegate.graph.model import Graph, Input, Node, Process, Sink, Source, Transform
+from tidegate.graph.schema import KEY_KINDS, Schema
+
+MAX_NAME_CHARS = 200
+TRANSFORM_KINDS = ("map", "filter", "flat_map")
+
+
+def check_name(name: object, what: str) -> str:
+    """The form of uids and job names: they are parts of paths in storage and of addresses of the REST API.
+
+    1 to 200 characters, no '/', no control characters, not '.' or '..', no space at either end. Spaces inside are fine.
+    """
+    if not isinstance(name, str) or not name:
+        raise GraphError(f"The {what} must be a text that is not empty, such as 'orders'; got {name!r}.")
+    if len(name) > MAX_NAME_CHARS:
+        raise GraphError(
+            f"The {what} {name[:40]!r}… has {len(name)} characters; at most {MAX_NAME_CHARS} are allowed. Shorten it."
+        )
+    wrong = [c for c in name if c == "/" or unicodedata.category(c) in ("Cc", "Cs")]
+    if wrong:
+        raise GraphError(
+            f"The {what} {name!r} contains {wrong[0]!r}. It becomes part of paths: no '/' and no control characters."
+        )
+    if name != name.strip() or name in (".", ".."):
+        raise GraphError(f"The {what} {name!r} is '.' or '..', or has a space at an end. Use a name such as 'orders'.")
+    return name
+
+
+def check_new_uid(uid: object, shown: str, nodes: Iterable[Node]) -> Uid:
+    """A uid for a node about to join `nodes`; `shown` says what it will be, for the message."""
+    checked = Uid(check_name(uid, "uid"))
+    for node in nodes:
+        if not isinstance(node, Transform) and node.uid == checked:
+            raise DuplicateUid(checked, str(node), shown)
+    return checked
+
+
+def check_key(columns: tuple[str, ...], schema: Schema) -> None:
+    """Key columns exist, are named once, and have types with one byte string for equal values."""
+    if not columns:
+        raise GraphError(f"key_by needs at least one column. The columns are {', '.join(schema.names)}.")
+    for position, name in enumerate(columns):
+        if name not in schema:
+            raise GraphError(f"There is no column {name!r} to key by. The columns are {', '.join(schema.names)}.")
+        if name in columns[:position]:
+            raise GraphError(f"The key names the column {name!r} twice. Name it once.")
+        type = schema.fields[schema.index(name)].type
+        if type.kind not in KEY_KINDS:
+            raise GraphError(
+                f"The column {name!r} is a {type} and cannot be a key; keys are {', '.join(sorted(KEY_KINDS))}. "
+                "Select its parts as columns of their own, or a text form of it, and key by those."
+            )
+
+
+def check_event_time(column: str, schema: Schema) -> None:
+    if column not in schema:
+        raise GraphError(f"There is no event time column {column!r}. The columns are {', '.join(schema.names)}.")
+    type = schema.fields[schema.index(column)].type
+    if type.kind not in ("timestamp", "timestamp_ntz"):
+        raise GraphError(
+            f"The event time column {column!r} is a {type}. It must be a timestamp; "
+            f"for example, select timestamp_millis({column}) or cast({column} as timestamp)."
+        )
+
+
+def check_union(schemas: Iterable[tuple[str, Schema]]) -> None:
+    """Streams to be united have the same columns in the same order. Each comes with a name for the message."""
+    (first_name, first), *others = schemas
+    for name, schema in others:
+        if not first.same_rows(schema):
+            raise GraphError(
+                f"Streams of different columns cannot be united: {first_name} has ({first}) and {name} has ({schema}). "
+                "Bring them to one form with map(…, schema=…) first."
+            )
+
+
+def check_runnable(graph: Graph) -> None:
+    """What a graph needs on top of being right before it can run."""
+    if not graph.sources:
+        raise GraphError(f"The job {graph.job!r} has no source. Add one with job.source(uid, df).")
+    if not graph.sinks:
+        raise GraphError(
+            f"The job {graph.job!r} has no sink, so nothing of its work would be seen. End a stream with "
+            "stream.sink(uid, target); tidegate.PrintSink() will do for a first try."
+        )
+    bounded = [source.uid for source in graph.sources if source.bounded]
+    streaming = [source.uid for source in graph.sources if not source.bounded]
+    if bounded and streaming:
+        raise GraphError(
+            f"The job {graph.job!r} mixes bounded sources ({', '.join(bounded)}) with streaming ones "
+            f"({', '.join(streaming)}). Read them all with spark.readStream, or all with spark.read; a table to look "
+            "things up in is joined to a streaming DataFrame before it becomes a source."
+        )
+
+
+def check(graph: Graph) -> Graph:
+    """Check a whole graph and give it back. Raises GraphError, DuplicateUid or UnsupportedType at the first fault."""
+    check_name(graph.job, "job name")
+    for position, node in enumerate(graph.nodes):
+        if node.id != position:
+            raise GraphError(f"{node} has the id {node.id} and stands at {position}. Ids count the nodes from 0.")
+        if not isinstance(node, Transform):
+            check_new_uid(node.uid, str(node), graph.nodes[:position])
+        for input in graph.inputs(node):
+            _check_input(graph, node, input)
+        match node:
+            case Source(event_time=str(column)):
+                check_event_time(column, node.schema)
+            case Transform():
+                _check_transform(node)
+            case Process():
+                _check_process(node)
+            case Sink() if node.input.key:
+                raise GraphError(f"{node} reads a keyed stream; sinks take their rows as they come. Leave out key_by.")
+    return graph
+
+
+def _check_input(graph: Graph, node: Node, input: Input) -> None:
+    if not input.streams:
+        raise GraphError(f"{node} reads nothing. Give it a stream.")
+    for stream in input.streams:
+        if not 0 <= stream.node < node.id:
+            raise GraphError(
+                f"{node} reads node {stream.node}, which is not declared before it. Cycles are not possible."
+            )
+    found = [(str(graph.node(stream.node)), graph.schema(stream)) for stream in input.streams]
+    check_union([("what it declares", input.schema), *found])
+
+
+def _check_transform(node: Transform) -> None:
+    if node.kind not in TRANSFORM_KINDS:
+        raise GraphError(f"{node} is of unknown kind {node.kind!r}. The kinds are {', '.join(TRANSFORM_KINDS)}.")
+    if node.input.key:
+        raise GraphError(f"{node} reads a keyed stream but has no state. Put it before key_by, or use process.")
+    if node.kind == "filter" and not node.schema.same_rows(node.input.schema):
+        raise GraphError(f"{node} changes the columns of its rows. A filter cannot; use map or flat_map.")
+
+
+def _check_process(node: Process) -> None:
+    check_key(node.input.key, node.input.schema)
+    names = [state.name for state in node.states]
+    for name in names:
+        if names.count(name) > 1:
+            raise GraphError(f"{node} declares the state {name!r} twice. Rename one of them.")
+    for state in node.states:
+        schema_of(state.value)
+        if state.map_key is not None:
+            schema_of(state.map_key)
+    tags = [tag for tag, _ in node.side_outputs]
+    for tag in tags:
+        check_name(tag, "side output tag")
+        if tags.count(tag) > 1:
+            raise GraphError(f"{node} declares the side output {tag!r} twice. Leave one out.")

@@ -1,0 +1,1 @@
+"""How Spark runs a graph: source stage, levels, tasks, epochs. The only home of pyspark."""

@@ -1,0 +1,80 @@
+"""The anchor: a tiny cached DataFrame that keeps every partition of a job on the executor it started on.
+
+Unioned with each level's input, partition by partition, it makes Spark prefer the executor that holds its cached block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidegate.core.errors import ProtocolViolation
+from tidegate.core.ids import HostId
+from tidegate.state.key_groups import salts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PROBED = pa.schema([pa.field("partition", pa.int32()), pa.field("host", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    frame: DataFrame
+    layout: tuple[HostId, ...]
+    """The host of each partition."""
+    salts: tuple[int, ...]
+    """For each partition an integer that Spark's hash brings there."""
+
+    def join(self, rows: DataFrame) -> DataFrame:
+        """`rows`, which have a column `part`, in their partitions, each at home."""
+        schema: StructType = rows.schema
+        nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields[1:]]
+        return rows.repartition(len(self.salts), F.col("part")).union(self.frame.select(F.col("part"), *nulls))
+
+    def release(self) -> None:
+        try:
+            self.frame.unpersist()
+        except Exception:
+            # Its executors may be gone, and a cache that nobody reads again is no reason to stop.
+            pass
+
+
+def drop_anchor(spark: SparkSession, parallelism: int, local_dir: str | None, spread_ms: int) -> Anchor:
+    """Place the partitions anew. The first job on the anchor fills its cache, spreads its tasks over the executors by
+    letting each wait for `spread_ms`, and reports where each partition came to be."""
+    numbers = salts(parallelism)
+    rows = pa.table({"part": pa.array(numbers, pa.int32())})
+    frame = spark.createDataFrame(rows).repartition(parallelism, F.col("part")).cache()
+    found = frame.mapInArrow(_probe(local_dir, spread_ms), "partition int, host string").toArrow()
+    layout: dict[int, str] = dict(zip(found["partition"].to_pylist(), found["host"].to_pylist()))
+    if sorted(layout) != list(range(parallelism)):
+        frame.unpersist()
+        raise ProtocolViolation(f"The anchor lies in partitions {sorted(layout)} instead of {parallelism}.")
+    return Anchor(frame, tuple(HostId(layout[p]) for p in range(parallelism)), numbers)
+
+
+def _probe(local_dir: str | None, spread_ms: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import time
+
+        from pyspark import TaskContext
+
+        from tidegate.state.local_root import LocalRoot
+
+        for _ in batches:
+            pass
+        time.sleep(spread_ms / 1000)
+        context = TaskContext.get()
+        assert context is not None
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([context.partitionId()], pa.int32()), pa.array([LocalRoot.open(local_dir).host], pa.string())], schema=_PROBED
+        )
+
+    return probe

@@ -1,0 +1,302 @@
+"""Runs epochs: one Spark job each, accepted whole or thrown away and run again. Owned by one thread at a time.
+
+The driver knows, for every task, the version its state is in and the host that has it. An epoch starts from those versions
+and, once accepted, replaces them; a discarded one changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.connectors.sink import CommitRequest, Committer
+from tidegate.core.errors import EpochFailed, StateLost
+from tidegate.core.faults import reach
+from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.graph import state_ids
+from tidegate.graph.levels import plan as plan_levels
+from tidegate.graph.model import Graph
+from tidegate.runtime import epoch_frame, failover, user_code
+from tidegate.runtime.anchor import Anchor, drop_anchor
+from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
+from tidegate.runtime.placement import Homeless, Placed, place
+from tidegate.runtime.program import Orders, exchange, programs
+from tidegate.runtime.settings import Settings
+from tidegate.runtime.verdict import Accepted, Expected, Verdict, judge
+from tidegate.state.version import VersionId, VersionRef
+
+log = logging.getLogger("tidegate")
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """What one accepted epoch did."""
+
+    epoch: EpochId
+    rows_in: int
+    tries: int
+    duration_ms: int
+    plan_ms: int
+    job_ms: int
+    operators: dict[str, tuple[int, int]]
+    """Rows in and out by operator."""
+    hosts: dict[TaskId, HostId] = field(repr=False)
+    control_bytes: int = 0
+
+
+class Driver:
+    def __init__(self, spark: SparkSession, graph: Graph, settings: Settings) -> None:
+        self.spark, self.graph, self.settings = spark, graph, settings
+        self.lineage = Lineage(uuid.uuid4().hex)
+        self.term = Term(1)
+        self.epoch = EpochId(self.term, 0)
+        self.counters = Counters()
+        self.versions: dict[TaskId, VersionRef] = {}
+        self.plan = plan_levels(graph)
+        self.levels = len(self.plan.levels) - 1
+        declared = [(node.uid, spec.name) for node in graph.processes for spec in node.states]
+        self.state_ids = state_ids.assign({}, declared)
+        self._programs = [cloudpickle.dumps(p) for p in programs(graph, self.plan, self.state_ids)]
+        self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
+        self._committers: dict[Uid, Committer] = {
+            sink.uid: sink.target.create_committer(sink.input.schema) for sink in graph.sinks
+        }
+        self._anchor: Anchor | None = None
+        self._placed: list[Placed] = []
+
+    # -- one epoch ---------------------------------------------------------------------------------------------------
+
+    def run_epoch(self, batch: DataFrame | None) -> EpochReport:
+        """Run one epoch on a batch of the sources (None: an empty epoch), however many tries it takes.
+
+        1. Place partitions where the state is.
+        2. Run the Spark job; collect control rows.
+        3. Judge. Not whole: throw away, go to 1. A crash up to here leaves versions and staged rows that nobody names.
+        4. Record the new versions. The epoch has happened.
+        5. Commit what the sinks prepared.
+        """
+        epoch = self.epoch.next()
+        started = time.monotonic()
+        tries = 0
+        while True:
+            tries += 1
+            self._ensure_placed()
+            verdict, report = self._try(epoch, batch, tries, started)
+            if isinstance(verdict, Accepted):
+                break
+            self._discard(epoch, verdict, tries)
+            # A fresh number for a fresh try would leave gaps; attempts tell tries apart, so the epoch keeps its own.
+        self._accept(epoch, verdict)
+        reach("epoch.4-recorded", epoch=epoch)
+        self._commit(epoch, verdict)
+        reach("epoch.5-committed", epoch=epoch)
+        assert report is not None
+        return report
+
+    def _try(self, epoch: EpochId, batch: DataFrame | None, tries: int, started: float) -> tuple[Verdict | Interrupted, EpochReport | None]:
+        planned = time.monotonic()
+        frame = self._frame(epoch, batch)
+        ran = time.monotonic()
+        try:
+            with self._deadline(f"epoch {epoch}"):
+                table = frame.toArrow()
+        except AnalysisException:
+            raise
+        except Exception as error:
+            found = user_code.find(str(error))
+            if found is not None:
+                raise found from error
+            return Interrupted(_first_line(error)), None
+        reach("epoch.2-collected", epoch=epoch)
+        rows: list[bytes] = table.column("ctl").to_pylist()
+        expected = Expected(epoch, self.levels, self.settings.parallelism, self._source_tasks)
+        verdict = judge(expected, rows)
+        if not isinstance(verdict, Accepted):
+            return verdict, None
+        now = time.monotonic()
+        return verdict, EpochReport(
+            epoch,
+            sum(ack.rows_in for ack in verdict.acks if ack.level == (0 if self._source_tasks else 1)),
+            tries,
+            round((now - started) * 1000),
+            round((ran - planned) * 1000),
+            round((now - ran) * 1000),
+            _by_operator(verdict),
+            {TaskId(ack.level, Slot(ack.sender)): HostId(ack.host) for ack in verdict.acks if ack.level > 0},
+            sum(map(len, rows)),
+        )
+
+    def _discard(self, epoch: EpochId, cause: Any, tries: int) -> None:
+        homes = {task: ref.host for task, ref in self.versions.items()}
+        action = failover.decide(cause, homes, tries, self.settings.max_tries)
+        self.counters = failover.count(self.counters, action)
+        self._lift_anchor()
+        match action:
+            case Repeat(reason):
+                log.warning("epoch %s discarded and repeated: %s", epoch, reason)
+            case Rewind(reason):
+                self._rewind(reason)
+            case GiveUp(reason):
+                raise EpochFailed(f"Epoch {epoch} was {reason}. Nothing of it was made visible. Look at the executors' logs.")
+
+    def _rewind(self, reason: str) -> None:
+        raise StateLost(
+            f"{reason}. Without checkpoints the state of the job cannot be brought back: "
+            "run it with checkpoint=tidegate.Checkpointing(dir=…), and start it again."
+        )
+
+    def _accept(self, epoch: EpochId, verdict: Accepted) -> None:
+        for ack in verdict.acks:
+            if ack.version is not None:
+                task = TaskId(ack.level, Slot(ack.sender))
+                self.versions[task] = VersionRef(VersionId.parse(ack.version), HostId(ack.host))
+        self.epoch = epoch
+
+    def _commit(self, epoch: EpochId, verdict: Accepted) -> None:
+        requests: dict[Uid, list[CommitRequest]] = {uid: [] for uid in self._committers}
+        for ack in verdict.acks:
+            for item in ack.committables:
+                uid = Uid(item.sink)
+                requests[uid].append(CommitRequest(self.lineage, uid, epoch, Slot(ack.sender), item.payload))
+        for uid, found in requests.items():
+            if found:
+                self._committers[uid].commit(found)
+
+    # -- the Spark job -----------------------------------------------------------------------------------------------
+
+    def _frame(self, epoch: EpochId, batch: DataFrame | None) -> DataFrame:
+        anchor = self._anchor
+        assert anchor is not None
+        p, max_p = self.settings.parallelism, self.settings.max_parallelism
+        edges = exchange(self.plan, 1)
+        salts = self._salts(1)
+        if batch is None:
+            frame = epoch_frame.no_rows(self.spark, edges)
+        elif self._source_tasks:
+            frame = epoch_frame.source_tasks(batch, self._orders(epoch, 0), edges)
+        else:
+            frame = epoch_frame.source_rows(batch, self.graph.sources, edges, salts, p, max_p)
+        for level in range(1, self.levels + 1):
+            frame = epoch_frame.level(frame, anchor, self._orders(epoch, level), exchange(self.plan, level + 1))
+        return frame
+
+    def _orders(self, epoch: EpochId, level: int) -> Orders:
+        s = self.settings
+        if level == 0:
+            senders: int | None = 0
+        elif level == 1:
+            senders = None if self._source_tasks else 0
+        else:
+            senders = s.parallelism
+        refs = [self.versions.get(TaskId(level, Slot(slot))) for slot in range(s.parallelism)]
+        return Orders(
+            self.graph.job, self.lineage, epoch, s.parallelism, s.max_parallelism, self._programs[level],
+            self._placed[level - 1].slots() if level > 0 else (),
+            self._salts(level + 1) if level < self.levels else (),
+            tuple(ref.version if ref is not None else None for ref in refs),
+            (), s.state_backend, s.backend_options, s.local_dir, senders,
+        )  # fmt: skip
+
+    def _salts(self, level: int) -> tuple[int, ...]:
+        """For each slot of a level the salt of the partition that serves it."""
+        assert self._anchor is not None
+        return tuple(self._anchor.salts[partition] for partition in self._placed[level - 1].partitions)
+
+    # -- placement ---------------------------------------------------------------------------------------------------
+
+    def _ensure_placed(self) -> None:
+        """Anchor until every version is at home. A host that stays away longer than allowed is lost, with its versions."""
+        if self._anchor is not None:
+            return
+        deadline = time.monotonic() + self.settings.host_timeout_ms / 1000
+        spread_ms = self.settings.spread_ms
+        while True:
+            problem = self._anchor_once(spread_ms)
+            if problem is None:
+                return
+            if time.monotonic() > deadline:
+                match problem:
+                    case Homeless(slots, hosts):
+                        self._rewind(f"The hosts {', '.join(hosts)} with the state of slots {list(slots)} did not come back")
+                    case _:
+                        raise EpochFailed(f"No place could be found for the tasks: {problem}") from None
+            spread_ms = min(spread_ms * 2, 2_000)
+            time.sleep(0.2)
+
+    def _anchor_once(self, spread_ms: int) -> Homeless | str | None:
+        """None when the anchor holds; otherwise what is wrong."""
+        try:
+            with self._deadline("placing the tasks"):
+                anchor = drop_anchor(self.spark, self.settings.parallelism, self.settings.local_dir, spread_ms)
+        except Exception as error:
+            return _first_line(error)
+        placed: list[Placed] = []
+        for level in range(1, self.levels + 1):
+            refs = [self.versions.get(TaskId(level, Slot(slot))) for slot in range(self.settings.parallelism)]
+            result = place(anchor.layout, [ref.host if ref is not None else None for ref in refs])
+            if isinstance(result, Homeless):
+                anchor.release()
+                return result
+            placed.append(result)
+        self._anchor, self._placed = anchor, placed
+        return None
+
+    def _lift_anchor(self) -> None:
+        if self._anchor is not None:
+            self._anchor.release()
+            self._anchor = None
+
+    def close(self) -> None:
+        self._lift_anchor()
+
+    @contextmanager
+    def _deadline(self, what: str) -> Iterator[None]:
+        """End the Spark jobs started inside when they take too long."""
+        tag = f"tidegate-{uuid.uuid4().hex}"
+        expired = threading.Event()
+
+        def interrupt() -> None:
+            expired.set()
+            self.spark.interruptTag(tag)
+
+        timer = threading.Timer(self.settings.epoch_timeout_ms / 1000, interrupt)
+        timer.daemon = True
+        self.spark.addTag(tag)
+        timer.start()
+        try:
+            yield
+        except Exception as error:
+            if expired.is_set():
+                raise EpochTimeoutSignal(f"{what} took longer than {self.settings.epoch_timeout_ms} ms and was interrupted") from error
+            raise
+        finally:
+            timer.cancel()
+            self.spark.removeTag(tag)
+
+
+class EpochTimeoutSignal(Exception):
+    """The deadline of an epoch passed and its jobs were ended."""
+
+
+def _by_operator(verdict: Accepted) -> dict[str, tuple[int, int]]:
+    total: dict[str, tuple[int, int]] = {}
+    for ack in verdict.acks:
+        for name, (rows_in, rows_out) in ack.operators.items():
+            before = total.get(name, (0, 0))
+            total[name] = (before[0] + rows_in, before[1] + rows_out)
+    return total
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:500]

@@ -1,0 +1,131 @@
+"""The DataFrame of one epoch: source stage, shuffle, level, shuffle, level … ended by control rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidegate.graph.levels import Edge
+from tidegate.graph.model import Source
+from tidegate.runtime.anchor import Anchor
+from tidegate.graph.schema import DataType
+from tidegate.runtime.channel import column_name
+from tidegate.runtime.program import Orders
+from tidegate.state.key_groups import key_group_sql, slot_sql
+
+LAST = "ctl binary"
+
+
+def source_column(place: int) -> str:
+    """The column that holds the rows of a source in the one query that reads them all."""
+    return f"s{place}"
+
+
+def combine(sources: Sequence[Source]) -> DataFrame:
+    """All sources as one DataFrame, so that one batch id and one set of offsets covers them: a struct column for each."""
+    frames: list[DataFrame] = []
+    types = [source.frame.schema for source in sources]
+    for place, source in enumerate(sources):
+        own = F.struct(*[F.col(_quoted(name)) for name in source.frame.columns])
+        columns = [own if i == place else F.lit(None).cast(type_) for i, type_ in enumerate(types)]
+        frames.append(source.frame.select(*[c.alias(source_column(i)) for i, c in enumerate(columns)]))
+    return reduce(DataFrame.union, frames)
+
+
+def source_rows(batch: DataFrame, sources: Sequence[Source], edges: Sequence[Edge], salts: Sequence[int], parallelism: int, max_parallelism: int) -> DataFrame:
+    """The source stage in plain SQL: rows of each source, once for each edge that leaves it, with their slot's salt."""
+    places = {source.id: place for place, source in enumerate(sources)}
+    table = F.array(*[F.lit(salt) for salt in salts])
+    outputs: list[tuple[Column, Edge, Column, Column]] = []
+    for edge in edges:
+        name = source_column(places[edge.source.node])
+        if edge.key:
+            group = F.expr(key_group_sql(edge.key, max_parallelism, name))
+            slot = F.expr(slot_sql(edge.key, parallelism, max_parallelism, name))
+        else:
+            group = F.lit(-1)
+            slot = F.pmod(F.spark_partition_id(), F.lit(parallelism))
+        outputs.append((F.col(name).isNotNull(), edge, group.cast("int"), F.element_at(table, slot + F.lit(1))))
+    types = {column_name(edge): _struct_ddl(edge) for edge in edges}
+
+    def columns(condition: Column | None, edge: Edge, group: Column, part: Column) -> list[Column]:
+        data = [
+            F.col(source_column(places[other.source.node])) if other.id == edge.id else F.lit(None).cast(types[column_name(other)])
+            for other in edges
+        ]
+        fixed = [part.alias("part"), F.lit(edge.id).alias("edge"), group.alias("kg"), F.lit(None).cast("binary").alias("ctl")]
+        return fixed + [column.alias(column_name(other)) for column, other in zip(data, edges)]
+
+    if len(outputs) == 1:
+        return batch.select(*columns(*outputs[0]))
+    if len(edges) == len(places) and len({edge.source.node for edge in edges}) == len(edges):
+        return _one_edge_each(batch, outputs, edges, places)
+    # A row that several operators read is sent once to each of them.
+    targets = [F.when(condition, F.struct(*columns(condition, edge, group, part))) for condition, edge, group, part in outputs]
+    return batch.select(F.explode(F.array_compact(F.array(*targets))).alias("x")).select("x.*")
+
+
+def _one_edge_each(batch: DataFrame, outputs: Sequence[tuple[Column, Edge, Column, Column]], edges: Sequence[Edge], places: dict[Any, int]) -> DataFrame:
+    """The common case: every source feeds one operator, and no row has to be sent twice."""
+
+    def choose(values: Sequence[Column]) -> Column:
+        chosen = F.lit(None)
+        for (condition, *_), value in reversed(list(zip(outputs, values))):
+            chosen = F.when(condition, value).otherwise(chosen)
+        return chosen
+
+    return batch.select(
+        choose([part for *_, part in outputs]).cast("int").alias("part"),
+        choose([F.lit(edge.id) for _, edge, _, _ in outputs]).cast("int").alias("edge"),
+        choose([group for _, _, group, _ in outputs]).cast("int").alias("kg"),
+        F.lit(None).cast("binary").alias("ctl"),
+        *[F.col(source_column(places[edge.source.node])).alias(column_name(edge)) for edge in edges],
+    )
+
+
+def no_rows(spark: SparkSession, edges: Sequence[Edge]) -> DataFrame:
+    """What the sources send in an empty epoch."""
+    fixed = {"part": "int", "edge": "int", "kg": "int", "ctl": "binary"}
+    types = {**fixed, **{column_name(edge): _struct_ddl(edge) for edge in edges}}
+    return spark.range(0).select(*[F.lit(None).cast(type_).alias(name) for name, type_ in types.items()])
+
+
+def source_tasks(batch: DataFrame, orders: Orders, edges: Sequence[Edge]) -> DataFrame:
+    """The source stage where Python functions come before the first shuffle."""
+    return batch.mapInArrow(_runner("run_source_stage", orders), spark_schema(edges))
+
+
+def level(rows: DataFrame, anchor: Anchor, orders: Orders, edges: Sequence[Edge]) -> DataFrame:
+    """One level over the rows that the one before sent. `edges` are those it sends on; none for the last level."""
+    return anchor.join(rows).mapInArrow(_runner("run_level", orders), spark_schema(edges) if orders.salts else LAST)
+
+
+def spark_schema(edges: Sequence[Edge]) -> str:
+    """The layout of an exchange (see `runtime.channel`) as Spark's DDL."""
+    return ", ".join(["part int, edge int, kg int, ctl binary", *(f"{column_name(e)} {_struct_ddl(e)}" for e in edges)])
+
+
+def _struct_ddl(edge: Edge) -> str:
+    return DataType("struct", fields=edge.schema.fields).without_nullability().ddl()
+
+
+def _runner(entry: str, orders: Orders) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        from tidegate.runtime import task
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from getattr(task, entry)(orders, context.partitionId(), context.taskAttemptId(), batches)
+
+    return run
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

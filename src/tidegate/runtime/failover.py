@@ -1,0 +1,87 @@
+"""What to do when an epoch did not come out whole. Pure: the cause and the counters in, the next action out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tidegate.core.ids import HostId, Slot, TaskId
+from tidegate.runtime.messages import Ack
+from tidegate.runtime.verdict import Broken, Damaged, Missed
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The Spark job of the epoch failed, or was ended at its deadline: lost executors, aborted stages."""
+
+    reason: str
+
+
+Cause = Missed | Broken | Damaged | Interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """How often epochs were thrown away, by what was done about it. Only a rewind is a restart in Flink's sense."""
+
+    repeats: int = 0
+    replacements: int = 0
+    rewinds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Run the epoch again from the same versions, with partitions placed anew."""
+
+    reason: str
+    replaced: bool
+    """Whether tasks ran away from home, so that placing them anew is the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """Versions are gone: only a checkpoint brings them back."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    reason: str
+
+
+def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: int) -> Repeat | Rewind | GiveUp:
+    """`homes` are the hosts of the versions the epoch started from; `tries` how often this epoch was tried."""
+    match cause:
+        case Missed(acks):
+            gone = [ack for ack in acks if homes.get(_task(ack)) == ack.host]
+            if gone:
+                return Rewind(f"{_shown(gone)}: the state version is gone from its home")
+            action: Repeat | Rewind = Repeat(f"{_shown(acks)}: ran away from the home of its state", True)
+        case Damaged(acks):
+            return Rewind("; ".join(ack.fault.text for ack in acks if ack.fault is not None))
+        case Broken(reason) | Interrupted(reason):
+            action = Repeat(reason, False)
+    if tries >= max_tries:
+        return GiveUp(f"tried {tries} times; the last time: {action.reason}")
+    return action
+
+
+def count(counters: Counters, action: Repeat | Rewind | GiveUp) -> Counters:
+    match action:
+        case Repeat(replaced=True):
+            return replace(counters, replacements=counters.replacements + 1)
+        case Repeat():
+            return replace(counters, repeats=counters.repeats + 1)
+        case Rewind():
+            return replace(counters, rewinds=counters.rewinds + 1)
+        case GiveUp():
+            return counters
+
+
+def _task(ack: Ack) -> TaskId:
+    return TaskId(ack.level, Slot(ack.sender))
+
+
+def _shown(acks: tuple[Ack, ...] | list[Ack]) -> str:
+    return ", ".join(str(_task(ack)) for ack in acks)

@@ -1,0 +1,296 @@
+"""Operators of a level as they run in one task: chained calls on lists of rows. Knows no Spark.
+
+Everything here is made afresh for each attempt of a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.connectors.sink import SinkWriter, WriterContext
+from tidegate.core.errors import GraphError, SchemaError
+from tidegate.core.ids import KeyGroup
+from tidegate.graph.model import Process, Sink, Transform
+from tidegate.graph.schema import DataType, Schema
+from tidegate.runtime.user_code import FunctionFailed
+from tidegate.state.access import KeyedStates
+from tidegate.state.canonical import canonical_of
+from tidegate.state.columns import struct_class, to_python
+from tidegate.state.keys import KeyCodec
+from tidegate.state.output_columns import batch_from_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidegate.runtime.channel import EdgeRows
+
+Emit = Callable[[Sequence[Any]], None]
+
+
+class Operator(Protocol):
+    """A node at work. `accept` takes rows as their producer made them; `accept_edge` takes rows as they came over a shuffle."""
+
+    name: str
+    rows_in: int
+    rows_out: int
+
+    def open(self) -> None: ...
+    def accept(self, rows: Sequence[Any]) -> None: ...
+    def accept_edge(self, rows: EdgeRows) -> None: ...
+    def close(self) -> None: ...
+
+
+def emit_to(consumers: Sequence[Emit]) -> Emit:
+    """One call that reaches all consumers of a stream."""
+    if len(consumers) == 1:
+        return consumers[0]
+
+    def emit(rows: Sequence[Any]) -> None:
+        for consumer in consumers:
+            consumer(rows)
+
+    return emit
+
+
+class FunctionContext:
+    """What a function may ask in `open`."""
+
+    def __init__(self, name: str, subtask: int, parallelism: int) -> None:
+        self._name = name
+        self._subtask = subtask
+        self._parallelism = parallelism
+
+    def get_task_name(self) -> str:
+        return self._name
+
+    def get_index_of_this_subtask(self) -> int:
+        return self._subtask
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self._parallelism
+
+
+class ProcessContext:
+    """What a keyed function may ask while it processes a row."""
+
+    __slots__ = ("_scope", "_sides")
+
+    def __init__(self, scope: Any, sides: dict[str, list[Any]]) -> None:
+        self._scope = scope
+        self._sides = sides
+
+    def get_current_key(self) -> Any:
+        return self._scope.key
+
+    def output(self, tag: str, row: Any) -> None:
+        """Send a row to a side output."""
+        try:
+            self._sides[tag].append(row)
+        except KeyError:
+            declared = ", ".join(sorted(self._sides)) or "none"
+            raise GraphError(
+                f"There is no side output {tag!r}; declared are: {declared}. "
+                f"Declare it: process(…, side_outputs={{{tag!r}: 'column type, …'}})."
+            ) from None
+
+
+def _opened(function: Any, context: FunctionContext, name: str) -> None:
+    open_ = getattr(function, "open", None)
+    if callable(open_):
+        try:
+            open_(context)
+        except Exception as error:
+            raise FunctionFailed(name, error) from error
+
+
+def _closed(function: Any, name: str) -> None:
+    close = getattr(function, "close", None)
+    if callable(close):
+        try:
+            close()
+        except Exception as error:
+            raise FunctionFailed(name, error) from error
+
+
+class ProcessOperator:
+    """A keyed function, row by row, with its state bound to the row's key."""
+
+    def __init__(
+        self, node: Process, states: KeyedStates, context: FunctionContext, emit: Emit, side_emits: dict[str, Emit]
+    ) -> None:
+        self.name = node.name
+        self.rows_in = self.rows_out = 0
+        self._function = node.function
+        self._context = context
+        self._schema = node.input.schema
+        self._row = partial(tuple.__new__, struct_class(self._schema.fields))
+        self._key_columns = [self._schema.index(column) for column in node.input.key]
+        self._key_types = [self._schema.fields[i].type for i in self._key_columns]
+        self._states = states
+        self._emit = emit
+        self._sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
+        self._side_emits = side_emits
+        self._process_context = ProcessContext(states.scope, self._sides)
+        states.bind(self._function)
+
+    def open(self) -> None:
+        _opened(self._function, self._context, self.name)
+
+    def close(self) -> None:
+        _closed(self._function, self.name)
+
+    def accept(self, rows: Sequence[Any]) -> None:
+        raise AssertionError("a keyed operator is always reached through a shuffle")
+
+    def accept_edge(self, rows: EdgeRows) -> None:
+        columns = [to_python(c, f.type) for c, f in zip(rows.columns, self._schema.fields)]
+        keys = canonical_keys([columns[i] for i in self._key_columns], self._key_types)
+        self.process(map(self._row, zip(*columns)), keys, rows.groups.tolist())
+
+    def process(self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int]) -> None:
+        """The loop. Everything in it is paid for each row."""
+        out: list[Any] = []
+        extend = out.extend
+        scope, context, function = self._states.scope, self._process_context, self._function.process_element
+        try:
+            for row, scope.key, scope.key_group in zip(rows, keys, groups):
+                result = function(row, context)
+                if result is not None:
+                    extend(result)
+        except Exception as error:
+            raise FunctionFailed(self.name, error) from error
+        self.rows_in += len(keys)
+        self._deliver(out)
+        self._states.bound_memory()
+
+    def _deliver(self, out: list[Any]) -> None:
+        if out:
+            self.rows_out += len(out)
+            self._emit(out)
+        for tag, rows in self._sides.items():
+            if rows:
+                self.rows_out += len(rows)
+                self._side_emits[tag](rows.copy())
+                rows.clear()
+
+
+class TransformOperator:
+    """map, filter, flat_map: a function of one row, without state."""
+
+    def __init__(self, node: Transform, context: FunctionContext, emit: Emit) -> None:
+        self.name = node.name
+        self.rows_in = self.rows_out = 0
+        self._kind = node.kind
+        self._function = node.function
+        self._call = getattr(node.function, node.kind, node.function)
+        self._schema = node.input.schema
+        self._row = struct_class(self._schema.fields)
+        self._context = context
+        self._emit = emit
+
+    def open(self) -> None:
+        if self._call is not self._function:
+            _opened(self._function, self._context, self.name)
+
+    def close(self) -> None:
+        if self._call is not self._function:
+            _closed(self._function, self.name)
+
+    def accept(self, rows: Sequence[Any]) -> None:
+        self._run(as_rows(rows, self._schema, self._row))
+
+    def accept_edge(self, rows: EdgeRows) -> None:
+        self._run(rows_of(rows.columns, self._schema, self._row))
+
+    def _run(self, rows: list[Any]) -> None:
+        call = self._call
+        out: list[Any]
+        try:
+            if self._kind == "map":
+                out = list(map(call, rows))
+            elif self._kind == "filter":
+                out = list(filter(call, rows))
+            else:
+                out = []
+                for row in rows:
+                    result = call(row)
+                    if result is not None:
+                        out.extend(result)
+        except Exception as error:
+            raise FunctionFailed(self.name, error) from error
+        self.rows_in += len(rows)
+        self.rows_out += len(out)
+        if out:
+            self._emit(out)
+
+
+class SinkOperator:
+    """A sink's writer, chained behind whatever makes its rows."""
+
+    def __init__(self, node: Sink, context: WriterContext) -> None:
+        self.name = str(node.uid)
+        self.uid = node.uid
+        self.rows_in = self.rows_out = 0
+        self._target = node.target
+        self._context = context
+        self._writer: SinkWriter | None = None
+
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+
+    def accept(self, rows: Sequence[Any]) -> None:
+        try:
+            batch = batch_from_rows(rows, self._context.schema)
+        except SchemaError as error:
+            raise FunctionFailed(self.name, error) from error
+        self._write(batch)
+
+    def accept_edge(self, rows: EdgeRows) -> None:
+        import pyarrow as pa
+
+        self._write(pa.RecordBatch.from_arrays(rows.columns, schema=self._context.schema.to_arrow()))
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = self._target.create_writer(self._context)
+        self._writer.write(batch)
+        self.rows_in += batch.num_rows
+
+    def prepare_commit(self) -> Sequence[bytes]:
+        return () if self._writer is None else self._writer.prepare_commit()
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+
+
+def key_codec(schema: Schema, key: Sequence[str]) -> KeyCodec:
+    return KeyCodec([schema.fields[schema.index(column)].type for column in key])
+
+
+def as_rows(rows: Sequence[Any], schema: Schema, row: type[tuple[Any, ...]]) -> list[Any]:
+    """Rows as functions read them, out of what another function emitted: tuples, dicts or rows."""
+    first = rows[0]
+    if type(first) is row:
+        return list(rows)
+    if not isinstance(first, tuple):
+        return rows_of(batch_from_rows(rows, schema).columns, schema, row)
+    width = len(schema)
+    if any(len(values) != width for values in rows):
+        batch_from_rows(rows, schema)
+    return list(map(partial(tuple.__new__, row), rows))
+
+
+def rows_of(columns: Sequence[pa.Array], schema: Schema, row: type[tuple[Any, ...]]) -> list[Any]:
+    return list(map(partial(tuple.__new__, row), zip(*[to_python(c, f.type) for c, f in zip(columns, schema.fields)])))
+
+
+def canonical_keys(values: Sequence[list[Any]], types: Sequence[DataType]) -> list[Any]:
+    """The canonical key of each row. Only floats have several forms of one key; of all else Arrow gives just one."""
+    columns = [
+        list(map(canonical_of(type_), column)) if type_.kind in ("float", "double") else column
+        for column, type_ in zip(values, types)
+    ]
+    return columns[0] if len(columns) == 1 else list(zip(*columns))

@@ -1,0 +1,68 @@
+"""Which Spark partition serves which slot: the one whose host has that slot's state."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.core.ids import HostId, Partition, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A permutation: the partition of each slot."""
+
+    partitions: tuple[Partition, ...]
+
+    def slots(self) -> tuple[Slot, ...]:
+        """The slot of each partition."""
+        inverse = [Slot(0)] * len(self.partitions)
+        for slot, partition in enumerate(self.partitions):
+            inverse[partition] = Slot(slot)
+        return tuple(inverse)
+
+
+@dataclass(frozen=True, slots=True)
+class Homeless:
+    """Slots whose host has too few partitions, or none. Anchoring again may help; if the host is gone, only a rewind does."""
+
+    slots: tuple[Slot, ...]
+    hosts: tuple[HostId, ...]
+    """Their hosts, each once."""
+
+
+def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | Homeless:
+    """Bring every slot home. `layout` is the host of each partition, `homes` the host of each slot's version (None: anywhere).
+
+    Deterministic: the same arguments give the same permutation, and a slot that can stay on the partition of its own
+    number does, so that an undisturbed job keeps the identity.
+    """
+    free: dict[HostId, list[int]] = defaultdict(list)
+    for partition in reversed(range(len(layout))):
+        free[layout[partition]].append(partition)
+    chosen: dict[int, int] = {}
+    for slot, home in enumerate(homes):
+        if home is not None and layout[slot] == home:
+            chosen[slot] = slot
+            free[home].remove(slot)
+    homeless: list[int] = []
+    for slot, home in enumerate(homes):
+        if home is None or slot in chosen:
+            continue
+        if free.get(home):
+            chosen[slot] = free[home].pop()
+        else:
+            homeless.append(slot)
+    if homeless:
+        hosts = sorted({home for slot in homeless if (home := homes[slot]) is not None})
+        return Homeless(tuple(Slot(s) for s in homeless), tuple(hosts))
+    rest = sorted(partition for partitions in free.values() for partition in partitions)
+    for slot, home in enumerate(homes):
+        if home is None and slot in rest:
+            chosen[slot] = slot
+            rest.remove(slot)
+    for slot in range(len(homes)):
+        if slot not in chosen:
+            chosen[slot] = rest.pop(0)
+    return Placed(tuple(Partition(chosen[slot]) for slot in range(len(homes))))

@@ -1,0 +1,85 @@
+"""What is sent to the tasks: the program of a level, pickled once per run, and the orders of one epoch."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidegate.core.ids import EpochId, Lineage, Slot, Uid
+from tidegate.graph.levels import Edge, Level, Plan
+from tidegate.graph.model import Graph, Node, NodeId, Source, StreamRef
+from tidegate.state.version import VersionId
+
+
+@dataclass(frozen=True, slots=True)
+class LevelProgram:
+    """One level's operators with the user's functions, and the edges that reach and leave it.
+
+    `consumers` are the nodes of this level that read a stream made in this level (chained: same process, no shuffle).
+    `incoming` and `outgoing` include the edges whose rows only pass through.
+    """
+
+    level: int
+    nodes: tuple[Node, ...]
+    consumers: Mapping[StreamRef, tuple[NodeId, ...]]
+    incoming: tuple[Edge, ...]
+    outgoing: tuple[Edge, ...]
+    state_ids: Mapping[tuple[Uid, str], int]
+
+
+def programs(graph: Graph, plan: Plan, state_ids: Mapping[tuple[Uid, str], int]) -> tuple[LevelProgram, ...]:
+    """The program of every level, the source stage (level 0) included."""
+    return tuple(_program(graph, plan, level, state_ids) for level in plan.levels)
+
+
+def exchange(plan: Plan, level: int) -> tuple[Edge, ...]:
+    """Edges whose rows arrive at a level, to stay or to pass: the columns of the exchange above it."""
+    return tuple(edge for edge in plan.edges if edge.from_level < level <= edge.to_level)
+
+
+def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Uid, str], int]) -> LevelProgram:
+    consumers: dict[StreamRef, tuple[NodeId, ...]] = {}
+    for chain in level.chains:
+        consumers[chain.source] = (*consumers.get(chain.source, ()), chain.target)
+    return LevelProgram(
+        level.index,
+        # A DataFrame stays in the driver.
+        tuple(replace(n, frame=None) if isinstance(n, Source) else n for n in map(graph.node, level.nodes)),
+        consumers,
+        exchange(plan, level.index),
+        exchange(plan, level.index + 1),
+        dict(state_ids),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the tasks of one level are to do in one epoch. One object for all of them: each finds its own by its partition."""
+
+    job: str
+    lineage: Lineage
+    epoch: EpochId
+    parallelism: int
+    max_parallelism: int
+    program: bytes
+    """A pickled LevelProgram. Unpickled afresh for every attempt, so that a failed one leaves nothing in a function."""
+    slots: tuple[Slot, ...]
+    """The slot of each partition of this level."""
+    salts: tuple[int, ...]
+    """For each slot of the next level, the integer that Spark's hash brings to its partition. Empty for the last level."""
+    versions: tuple[VersionId | None, ...]
+    """The state version of each slot to start from."""
+    keep: tuple[VersionId, ...]
+    """Older versions that local tidying must leave alone."""
+    backend: str
+    backend_options: Mapping[str, Any]
+    local_dir: str | None
+    senders: int | None
+    """How many tasks of the level above send barriers; None where only Spark knows (the source stage), 0 where it sends none."""
+
+    def unpickle(self) -> LevelProgram:
+        program = pickle.loads(self.program)
+        assert isinstance(program, LevelProgram)
+        return program

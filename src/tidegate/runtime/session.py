@@ -1,0 +1,108 @@
+"""A SparkSession with what tidegate needs, and the check of one that the user brings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from tidegate.core.errors import PreconditionFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One setting of Spark's that correctness or affinity rests on."""
+
+    key: str
+    wanted: str
+    default: str
+    """What Spark takes when the key is not set."""
+    why: str
+
+
+REQUIREMENTS = (
+    Requirement(
+        "spark.sql.adaptive.enabled", "false", "true",
+        "adaptive execution changes partitions while a job runs, and a slot would lose its state",
+    ),
+    Requirement(
+        "spark.shuffle.reduceLocality.enabled", "false", "true",
+        "tasks would follow their input's blocks instead of their state",
+    ),
+    Requirement(
+        "spark.sql.shuffle.orderIndependentChecksum.enabled", "true", "true",
+        "without shuffle checksums nobody notices that a source task ran again with other rows",
+    ),
+    Requirement(
+        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch", "true", "true",
+        "a stage whose input changed must run again as a whole",
+    ),
+    Requirement(
+        "spark.sql.unionOutputPartitioning", "true", "true",
+        "rows and the anchor that keeps tasks at home would not share partitions",
+    ),
+    Requirement("spark.speculation", "false", "false", "a second copy of a task doubles its work and wins nothing"),
+    Requirement(
+        "spark.shuffle.push.enabled", "false", "false",
+        "merged shuffle blocks are not covered by the checksums and do not keep the order of rows",
+    ),
+)  # fmt: skip
+
+
+def session(name: str, *, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+    """A SparkSession for tidegate: `spark = tg.session("orders")`.
+
+    Where `spark-submit` or the environment names a master, that is used; otherwise all cores of this machine.
+    `config` is added to, and may not contradict, what tidegate requires.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master is None and not _master_given():
+        # Four attempts for a task, as on a cluster: plain local[*] gives up after the first failure.
+        master = "local[*,4]"
+    if master is not None:
+        builder = builder.master(master)
+    settings = {
+        "spark.locality.wait": "10s",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        **{requirement.key: requirement.wanted for requirement in REQUIREMENTS},
+        **(config or {}),
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    check_session(spark.conf.get)
+    return spark
+
+
+def _master_given() -> bool:
+    """Whether spark-submit or the environment says where to run."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+
+
+def check_session(get: Callable[[str, str | None], str | None]) -> None:
+    """Refuse a session that lacks a setting, with the lines to add. `get(key, default)` reads one setting."""
+    wrong: list[str] = []
+    for requirement in REQUIREMENTS:
+        found = get(requirement.key, requirement.default) or requirement.default
+        if found.lower() != requirement.wanted:
+            wrong.append(f'    .config("{requirement.key}", "{requirement.wanted}")   # {requirement.why}')
+    if wrong:
+        raise PreconditionFailed(
+            "This SparkSession is not set up for tidegate. Use tidegate.session(name), or build yours with:\n" + "\n".join(wrong)
+        )
+    _check_version()
+
+
+def _check_version() -> None:
+    import pyspark
+
+    major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
+    if (major, minor) < (4, 2):
+        raise PreconditionFailed(
+            f"PySpark {pyspark.__version__} is too old: tidegate needs 4.2 or later, the first with the shuffle checksums it relies on."
+        )

@@ -1,0 +1,300 @@
+"""One task of one epoch: read rows, run operators, make the next state version, send rows and barriers on. Knows no Spark.
+
+`run_level` is what `mapInArrow` calls in a Python worker (through `runtime.epoch_frame`), and what tests call directly.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from tidegate.connectors.sink import WriterContext
+from tidegate.core.errors import CorruptState
+from tidegate.core.faults import reach
+from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
+from tidegate.graph.levels import Edge
+from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef, Transform
+from tidegate.runtime import channel
+from tidegate.runtime.channel import ChannelWriter, EdgeRows
+from tidegate.runtime.inlet import Inlet
+from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, encode
+from tidegate.runtime.operators import (
+    Emit,
+    FunctionContext,
+    Operator,
+    ProcessOperator,
+    SinkOperator,
+    TransformOperator,
+    emit_to,
+    key_codec,
+)
+from tidegate.runtime.program import Orders
+from tidegate.state.access import KeyedStates
+from tidegate.state.backends import backend_named
+from tidegate.state.key_groups import range_of_slot
+from tidegate.state.local_root import LocalRoot
+from tidegate.state.port import StateBackend, StateStore, VersionMissing
+from tidegate.state.version import Manifest, VersionId
+
+LAST = pa.schema([pa.field("ctl", pa.binary())])
+"""What the last level sends to the driver."""
+
+
+class _State:
+    """The store of one attempt, opened at the first row and never for a task without rows."""
+
+    def __init__(self, backend: StateBackend, directory: Path, base: VersionId | None, target: VersionId, groups: tuple[int, int]) -> None:
+        self._backend = backend
+        self._directory = directory
+        self._base = base
+        self._target = target
+        self._groups = groups
+        self.store: StateStore | None = None
+        self.states: list[KeyedStates] = []
+
+    def begin(self) -> StateStore:
+        if self.store is None:
+            self.store = self._backend.begin(self._directory, self._base, self._target, self._groups)
+        return self.store
+
+    def seal(self) -> Manifest | None:
+        if self.store is None:
+            return None
+        for states in self.states:
+            states.flush()
+        return self.store.seal()
+
+    def tidy(self, keep: Iterable[VersionId]) -> None:
+        """Drop what was superseded. Versions newer than the base stay: this attempt may not be the one that counts."""
+        if self._base is not None and self._base.epoch.term == self._target.epoch.term:
+            self._backend.tidy(self._directory, self._target.epoch.term, (self._base, *keep))
+
+    def abandon(self) -> None:
+        if self.store is not None:
+            self.store.abandon()
+
+
+class _Task:
+    """One attempt. Assembled, run once, thrown away."""
+
+    def __init__(self, orders: Orders, slot: Slot, partition: int, attempt: AttemptId) -> None:
+        program = orders.unpickle()
+        root = LocalRoot.open(orders.local_dir)
+        self.orders, self.program, self.slot, self.partition, self.attempt = orders, program, slot, partition, attempt
+        self.root = root
+        # In the source stage there may be more tasks than slots; there a task is named by its partition.
+        self.sender = int(slot) if program.level > 0 else partition
+        self.inlet = Inlet(orders.epoch, program.level, slot, orders.senders)
+        self.base = orders.versions[slot] if program.level > 0 else None
+        self.stateful = any(isinstance(node, Process) and node.states for node in program.nodes)
+        self.directory = root.task_directory(orders.job, orders.lineage, TaskId(program.level, slot))
+        self.backend = backend_named(orders.backend, orders.backend_options)
+        groups = range_of_slot(slot, orders.parallelism, orders.max_parallelism) if program.level > 0 else (0, 0)
+        self.state = _State(self.backend, self.directory, self.base, VersionId(orders.epoch, attempt), groups)
+        self.writer = (
+            ChannelWriter(program.outgoing, orders.salts, orders.parallelism, orders.max_parallelism) if orders.salts else None
+        )
+        self.operators: dict[NodeId, Operator] = {}
+        self.sinks: list[SinkOperator] = []
+
+    def missing(self) -> Fault | None:
+        """Whether the version to start from is here. Looked up even when there are no rows: an acknowledgement vouches for it."""
+        if self.base is None:
+            return None
+        try:
+            self.backend.manifest(self.directory, self.base)
+        except VersionMissing as error:
+            return Fault(FaultKind.MISS, str(error))
+        except CorruptState as error:
+            return Fault(FaultKind.CORRUPT, str(error))
+        return None
+
+    def assemble(self) -> None:
+        """Make the operators, consumers before producers, and open their functions."""
+        for node in reversed(self.program.nodes):
+            operator = self._operator(node)
+            if operator is not None:
+                self.operators[node.id] = operator
+        for operator in self.operators.values():
+            operator.open()
+
+    def _operator(self, node: Node) -> Operator | None:
+        context = FunctionContext(getattr(node, "name", ""), self.slot, self.orders.parallelism)
+        match node:
+            case Transform():
+                return TransformOperator(node, context, self._emit(StreamRef(node.id)))
+            case Process():
+                states = self._states(node)
+                sides = {tag: self._emit(StreamRef(node.id, tag)) for tag, _ in node.side_outputs}
+                return ProcessOperator(node, states, context, self._emit(StreamRef(node.id)), sides)
+            case Sink():
+                sink = SinkOperator(node, self._writer_context(node))
+                self.sinks.append(sink)
+                return sink
+            case Source():
+                return None
+
+    def _states(self, node: Process) -> KeyedStates:
+        codec = key_codec(node.input.schema, node.input.key)
+        states = KeyedStates(
+            self.state.begin() if node.states else None, node.states, lambda name: self.program.state_ids[node.uid, name], codec, self.orders.epoch
+        )
+        self.state.states.append(states)
+        return states
+
+    def _writer_context(self, node: Sink) -> WriterContext:
+        orders = self.orders
+        return WriterContext(orders.lineage, Uid(node.uid), orders.epoch, self.slot, self.attempt, node.input.schema)
+
+    def _emit(self, stream: StreamRef) -> Emit:
+        consumers: list[Emit] = [self.operators[id].accept for id in self.program.consumers.get(stream, ())]
+        for edge in self.program.outgoing:
+            if edge.source == stream and edge.from_level == self.program.level:
+                consumers.append(self._outlet(edge))
+        return emit_to(consumers)
+
+    def _outlet(self, edge: Edge) -> Emit:
+        writer = self.writer
+        assert writer is not None
+        return lambda rows: writer.send_rows(edge, rows, self.slot)
+
+    def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run every row through; yield what is ready to be sent. Operators are made when the first row comes."""
+        for rows in channel.read(batches, self.program.incoming, self.inlet.control):
+            if not self.operators:
+                reach("task.2-first-row", task=self)
+                self.assemble()
+            self.inlet.rows += len(rows)
+            self._route(rows)
+            if self.writer is not None:
+                yield from self.writer.take()
+
+    def _route(self, rows: EdgeRows) -> None:
+        edge = rows.edge
+        if edge.to_level == self.program.level:
+            self.operators[edge.target].accept_edge(rows)
+        else:
+            assert self.writer is not None
+            self.writer.pass_on(edge, rows.struct, rows.groups, self.slot)
+
+    def drain(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Read everything and do nothing: Spark kills a worker that leaves input unread. Acknowledgements are passed on."""
+        for rows in channel.read(batches, self.program.incoming, self.inlet.control):
+            self.inlet.rows += len(rows)
+
+    def abort(self) -> None:
+        self.state.abandon()
+        for sink in self.sinks:
+            sink.abort()
+
+    def finish(self, fault: Fault | None, version: str | None, committables: tuple[Committable, ...], size: int, started: float) -> Iterator[pa.RecordBatch]:
+        """The barriers of this task, or for the last level its one row to the driver."""
+        orders = self.orders
+        ack = Ack(
+            orders.epoch.term, orders.epoch.number, self.program.level, self.sender, self.partition, self.attempt, self.root.host,
+            version, self.inlet.digest(), self.inlet.rows, 0 if self.writer is None else self.writer.rows, fault, committables,
+            {op.name: (op.rows_in, op.rows_out) for op in self.operators.values()}, size, round((time.monotonic() - started) * 1000),
+        )  # fmt: skip
+        acks = (*self.inlet.acks, encode(ack))
+        poisoned = fault is not None
+        level, sender, attempt = self.program.level, self.sender, self.attempt
+
+        def barrier(target: int, rows: int) -> bytes:
+            riders = acks if target == self.slot else ()
+            return encode(Barrier(orders.epoch.term, orders.epoch.number, level, sender, attempt, target, rows, poisoned, riders))
+
+        if self.writer is None:
+            yield pa.RecordBatch.from_arrays([pa.array([barrier(self.slot, 0)], pa.binary())], schema=LAST)
+        else:
+            self.writer.send_barriers(barrier)
+            yield from self.writer.take()
+
+
+def run_level(orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One attempt of one task of levels 1 and up.
+
+    1. Find the slot and the version to start from. Not here: drain, answer with a miss.
+    2. Read rows, run operators, send on what they emit. A crash leaves a private directory.
+    3. Verify the input: a barrier from every sender, the rows they announced. Wrong: answer so, seal nothing.
+    4. Seal the state version. A crash after it leaves a version that nobody names.
+    5. Let sink writers finish staging. A crash after it leaves staged rows that nobody names.
+    6. Send barriers with the acknowledgement. From here the driver decides.
+    """
+    started = time.monotonic()
+    task = _Task(orders, orders.slots[partition], partition, AttemptId(attempt))
+    fault = task.missing()
+    reach("task.1-located", task=task)
+    if fault is not None:
+        task.drain(batches)
+        yield from task.finish(fault, None, (), 0, started)
+        return
+    # Rows are tuples and generators without cycles: the collector would only walk them again and again.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield from task.read(batches)
+        fault = task.inlet.fault()
+        if fault is not None:
+            task.abort()
+            yield from task.finish(fault, None, (), 0, started)
+            return
+        reach("task.3-verified", task=task)
+        for operator in task.operators.values():
+            operator.close()
+        if task.writer is not None:
+            yield from task.writer.take()
+        manifest = task.state.seal() if task.stateful else None
+        reach("task.4-sealed", task=task)
+        committables = tuple(Committable(str(sink.uid), payload) for sink in task.sinks for payload in sink.prepare_commit())
+        reach("task.5-prepared", task=task)
+        version = manifest.version if manifest is not None else task.base
+        yield from task.finish(None, None if version is None else str(version), committables, manifest.size_bytes if manifest else 0, started)
+        reach("task.6-sent", task=task)
+        task.state.tidy(orders.keep)
+    except BaseException:
+        task.abort()
+        raise
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def run_source_stage(orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The source stage where it has Python functions before the first shuffle: no state, no slots, barriers of its own.
+
+    Input columns are one struct per source, in the order of the program's sources.
+    """
+    started = time.monotonic()
+    task = _Task(orders, Slot(partition % orders.parallelism), partition, AttemptId(attempt))
+    assert task.writer is not None
+    sources = [node for node in task.program.nodes if isinstance(node, Source)]
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        task.assemble()
+        for batch in batches:
+            for place, source in enumerate(sources):
+                struct = batch.column(place)
+                struct = struct.drop_null() if struct.null_count else struct
+                if len(struct) == 0:
+                    continue
+                task.inlet.rows += len(struct)
+                stream = StreamRef(source.id)
+                rows = EdgeRows(Edge(-1, stream, source.id, 0, (), source.schema, 0, 0), struct, pa.nulls(0))
+                for id in task.program.consumers.get(stream, ()):
+                    task.operators[id].accept_edge(rows)
+                for edge in task.program.outgoing:
+                    if edge.source == stream:
+                        task.writer.send_columns(edge, rows.columns, task.slot)
+            yield from task.writer.take()
+        for operator in task.operators.values():
+            operator.close()
+        yield from task.writer.take()
+        yield from task.finish(None, None, (), 0, started)
+    finally:
+        if collecting:
+            gc.enable()

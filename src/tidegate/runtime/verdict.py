@@ -1,0 +1,102 @@
+"""Is an epoch whole? Decided from the control rows that reached the driver, and from nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidegate.core.ids import EpochId
+from tidegate.runtime.messages import Ack, FaultKind, decode_ack, decode_barrier, digest
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a whole epoch looks like."""
+
+    epoch: EpochId
+    levels: int
+    parallelism: int
+    source_tasks: bool
+    """Whether the source stage runs Python, and therefore sends barriers and acknowledgements. Their number is Spark's affair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    acks: tuple[Ack, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Tasks that found no version to start from. Nothing is wrong; they ran in the wrong place, or the version is gone."""
+
+    acks: tuple[Ack, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What arrived is not what was sent. The epoch is thrown away; a repeat may be whole."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A version on local disk is damaged; a repeat would meet it again."""
+
+    acks: tuple[Ack, ...]
+
+
+Verdict = Accepted | Missed | Broken | Damaged
+
+
+def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
+    """Accept an epoch only if every task of every level acknowledged once, and all tasks of a level consumed the same attempts.
+
+    1. The last level's barriers: one from each slot, of this epoch.
+    2. Acknowledgements: exactly one for each (level, slot), of this epoch, from a partition below the parallelism.
+    3. Faults: a miss explains the poison below it.
+    4. Digests: each task of level n consumed just the attempts of level n-1 whose acknowledgements arrived.
+    """
+    barriers = [decode_barrier(row) for row in control_rows]
+    wrong = sorted(b.sender for b in barriers if (b.term, b.number) != (expected.epoch.term, expected.epoch.number))
+    if wrong:
+        return Broken(f"slots {wrong} of the last level answered for another epoch than {expected.epoch}")
+    slots = list(range(expected.parallelism))
+    if sorted(b.sender for b in barriers) != slots:
+        return Broken(f"the last level answered from slots {sorted(b.sender for b in barriers)}, not once from each of {expected.parallelism}")
+
+    by_level: dict[int, list[Ack]] = defaultdict(list)
+    for barrier in barriers:
+        for raw in barrier.acks:
+            ack = decode_ack(raw)
+            by_level[ack.level].append(ack)
+    acks = tuple(ack for level in sorted(by_level) for ack in by_level[level])
+    corrupt = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.CORRUPT)
+    if corrupt:
+        return Damaged(corrupt)
+    missed = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.MISS)
+    if missed:
+        return Missed(missed)
+    for ack in acks:
+        if ack.fault is not None:
+            return Broken(f"level {ack.level}, slot {ack.sender}: {ack.fault.text}")
+
+    for level in range(1, expected.levels + 1):
+        found = sorted(ack.sender for ack in by_level[level])
+        if found != slots:
+            return Broken(f"level {level} has acknowledgements from slots {found}, not once from each of {expected.parallelism}")
+        if any(ack.epoch != expected.epoch for ack in by_level[level]):
+            return Broken(f"level {level} acknowledged another epoch than {expected.epoch}")
+        if sorted(ack.partition for ack in by_level[level]) != slots:
+            return Broken(
+                f"level {level} ran on partitions {sorted(ack.partition for ack in by_level[level])}: the anchor was not zipped with its input"
+            )
+    for level in range(1, expected.levels + 1):
+        if level == 1 and not expected.source_tasks:
+            continue
+        sent = digest((ack.sender, ack.attempt) for ack in by_level[level - 1])
+        mixed = [ack.sender for ack in by_level[level] if ack.digest != sent]
+        if mixed:
+            return Broken(f"slots {mixed} of level {level} read other attempts of level {level - 1} than the ones acknowledged")
+    return Accepted(acks)

@@ -1,0 +1,1 @@
+"""Snapshots the user owns."""

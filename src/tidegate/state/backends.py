@@ -1,0 +1,74 @@
+"""Which backend a job uses: by name, by Flink's configuration keys, or by the class name of a user's own."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tidegate.core.errors import StateError
+from tidegate.state.port import StateBackend
+
+TYPE_KEY = "state.backend.type"
+OLDER_TYPE_KEY = "state.backend"
+DEFAULT = "hashmap"
+
+
+class StateBackendFactory(Protocol):
+    """What a user's class must offer to be named in `state.backend.type`. It is made without arguments."""
+
+    def create_from_config(self, configuration: Mapping[str, Any]) -> StateBackend:
+        """The backend. It is pickled to the workers, so it holds configuration only."""
+        ...
+
+
+class UnknownBackend(StateError):
+    """The named backend does not exist, or is not one."""
+
+    code = "UNKNOWN_BACKEND"
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        super().__init__(
+            f"The state backend {name!r} {why}. Use 'hashmap', 'rocksdb', or the full name of a class with "
+            "create_from_config(configuration), importable on the driver and on every executor."
+        )
+
+
+def backend_from_configuration(configuration: Mapping[str, Any]) -> StateBackend:
+    """The backend that `state.backend.type`, or the older `state.backend`, asks for; without both, `hashmap`."""
+    name = configuration.get(TYPE_KEY) or configuration.get(OLDER_TYPE_KEY) or DEFAULT
+    return backend_named(str(name), configuration)
+
+
+def backend_named(name: str, configuration: Mapping[str, Any] | None = None) -> StateBackend:
+    """The backend called `name`, with its options out of `configuration`.
+
+    Client libraries are imported only for the backend that is asked for.
+    """
+    options = configuration or {}
+    match name.strip():
+        case "hashmap" | "jobmanager":
+            from tidegate.state.heap import HashMapBackend
+
+            return HashMapBackend.from_configuration(options)
+        case "rocksdb":
+            from tidegate.state.rocksdb import RocksDBBackend, RocksDBOptions
+
+            return RocksDBBackend(RocksDBOptions.from_configuration(options))
+        case other:
+            return _factory(other).create_from_config(options)
+
+
+def _factory(name: str) -> StateBackendFactory:
+    module_name, _, class_name = name.rpartition(".")
+    if not module_name:
+        raise UnknownBackend(name, "is not known")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise UnknownBackend(name, f"cannot be imported ({error})") from error
+    if not (isinstance(found, type) and hasattr(found, "create_from_config")):
+        raise UnknownBackend(name, "has no method create_from_config")
+    factory: StateBackendFactory = found()
+    return factory

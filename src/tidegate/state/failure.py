@@ -1,0 +1,38 @@
+"""Foreign errors of the disk and of RocksDB, translated once into errors that say what to do."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from tidegate.core.errors import CorruptState, StateError
+
+_FULL = ("no space left on device", "disk quota exceeded", "file too large")
+
+
+class StateDiskFull(StateError):
+    """The local state root has no room left. The attempt is lost, its base is not."""
+
+    code = "STATE_DISK_FULL"
+    retryable = True
+
+
+def state_failure(doing: str, path: Path, error: BaseException) -> StateError:
+    """The error to raise, `from error`, when `doing` something below `path` failed. Errors of ours pass unchanged."""
+    if isinstance(error, StateError):
+        return error
+    text = str(error) or repr(error)
+    lower = text.lower()
+    if any(sign in lower for sign in _FULL) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+        return StateDiskFull(
+            f"The disk is full while {doing} in {path}: {text}. Free space there, or set TIDEGATE_LOCAL_DIR to a "
+            "larger disk. The version before is unharmed, so the epoch can be run again."
+        )
+    if lower.startswith("corruption") or "checksum mismatch" in lower:
+        return CorruptState(
+            f"State in {path} is damaged; found while {doing}: {text}. "
+            "Remove that version and let the job restore the task from its last checkpoint."
+        )
+    return StateError(
+        f"Failed while {doing} in {path}: {text}. The version before is unharmed; the epoch can be run again."
+    )

@@ -1,0 +1,89 @@
+"""The files of a heap version, in order: one full file, then deltas. How they grow and are read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidegate.core.errors import CorruptState
+from tidegate.state.heap import change_file
+from tidegate.state.heap.change_file import Changes, Header
+from tidegate.state.heap.table import Table
+from tidegate.state.version import Manifest, VersionFile, VersionId
+
+ORIGINS_KEPT = 64
+"""How many versions a delta names: a worker whose table is older than that reads all files again."""
+
+_FILE_BYTES = 1024
+"""What a file weighs at most besides its entries: the smallest change must not look smaller than the smallest file."""
+
+
+def kept_files(files: Sequence[VersionFile], change_bytes: int) -> int:
+    """How many files at the front of a chain to link; the rest is merged with the changes into one new file.
+
+    A file is merged when it is not larger than what would be written anyway. So the chain's length and the times an
+    entry is rewritten are logarithmic in the size of the state. When nothing is kept, the new file is a full one.
+    """
+    writing = change_bytes + _FILE_BYTES
+    kept = len(files)
+    while kept and files[kept - 1].size_bytes <= writing:
+        kept -= 1
+        writing += files[kept].size_bytes
+    return kept
+
+
+def load(path: Path, manifest: Manifest, cached: Table | None) -> Table:
+    """The table of the version in `path`: the cached one, brought up to date, if on the way there; else read anew.
+
+    A cached table that is not on the way belongs to a discarded epoch or a losing attempt, and is dropped.
+    """
+    files = manifest.files
+    if not files:
+        return Table(None, {})
+    tip = files[-1].origin
+    if cached is not None and cached.tip == tip:
+        return cached
+    if cached is not None and cached.tip is not None:
+        missing: list[VersionFile] = []
+        for file in reversed(files):
+            header = change_file.read_header(path / file.name)
+            if file.origin == cached.tip:
+                break
+            if header.full:
+                cached = None
+                break
+            missing.insert(0, file)
+            if cached.tip in header.origins:
+                break
+        if cached is not None:
+            cached.apply(merged(path, missing), tip)
+            return cached
+    entries: dict[bytes, bytes] = {}
+    for at, file in enumerate(files):
+        if change_file.read_header(path / file.name).full != (at == 0):
+            raise CorruptState(f"{path / file.name} is out of place in the chain of version {manifest.version}.")
+        change_file.read_into(path / file.name, entries, keep_deletes=False)
+    return Table(tip, entries)
+
+
+def merged(path: Path, files: Sequence[VersionFile]) -> Changes:
+    """What consecutive deltas change together."""
+    changes: Changes = {}
+    for file in files:
+        change_file.read_into(path / file.name, changes, keep_deletes=True)
+    return changes
+
+
+def write_full(path: Path, table: Table, changes: Changes, target: VersionId) -> None:
+    """Write all entries of `target` into `path`."""
+    rest = ((key, value) for key, value in table.entries.items() if key not in changes)
+    new = ((key, value) for key, value in changes.items() if value is not None)
+    change_file.write(path, Header(True, (target,)), itertools.chain(rest, new))
+
+
+def write_delta(path: Path, source: Path, absorbed: Sequence[VersionFile], changes: Changes, target: VersionId) -> None:
+    """Write into `path` what the deltas `absorbed`, in `source`, and `changes` change together."""
+    held = [origin for file in absorbed for origin in change_file.read_header(source / file.name).origins]
+    together = merged(source, absorbed) | changes if absorbed else changes
+    change_file.write(path, Header(False, (*held[-ORIGINS_KEPT:], target)), together.items())

@@ -1,0 +1,187 @@
+"""One attempt over a table in memory: reads go through to the base, writes into an overlay, which `seal` writes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tidegate.core.errors import StateError
+from tidegate.core.faults import reach
+from tidegate.state.failure import state_failure
+from tidegate.state.heap import chain
+from tidegate.state.heap.change_file import Changes
+from tidegate.state.heap.key_order import KeyOrder
+from tidegate.state.heap.table import CACHE, Table
+from tidegate.state.version import Manifest, VersionFile, VersionId
+from tidegate.state.version_directory import Building, base_of, version_path
+
+
+class HeapStore:
+    """See `StateStore`. The base's table is loaded at first use and never written by an attempt."""
+
+    def __init__(
+        self,
+        cache_size: int,
+        directory: Path,
+        base: Manifest | None,
+        target: VersionId,
+        key_groups: tuple[int, int],
+    ) -> None:
+        self._cache_size = cache_size
+        self._directory = directory
+        self._base = base
+        self._target = target
+        self._key_groups = key_groups
+        self._table: Table | None = None
+        self._changes: Changes = {}
+        self._changed_order: KeyOrder | None = None
+        self._building: Building | None = None
+        self._ended: str | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        table = self._table or self._load()
+        if key in self._changes:
+            return self._changes[key]
+        return table.entries.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        entries = (self._table or self._load()).entries
+        changes = self._changes
+        if not changes:
+            return [entries.get(key) for key in keys]
+        return [changes[key] if key in changes else entries.get(key) for key in keys]
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        table = self._table or self._load()
+        # The table stands still until `seal`; the overlay does not, so its part of the range is copied now.
+        changed = [(key, self._changes[key]) for chunk in self._changed_chunks(start, end) for key in chunk]
+        return self._walk(table, changed, start, end)
+
+    def _walk(
+        self, table: Table, changed: list[tuple[bytes, bytes | None]], start: bytes, end: bytes
+    ) -> Iterator[tuple[bytes, bytes]]:
+        entries = table.entries
+        at = 0
+        for keys in table.key_chunks(start, end):
+            if not changed:
+                pairs = [(key, entries[key]) for key in keys]
+            else:
+                upto = at
+                while upto < len(changed) and changed[upto][0] <= keys[-1]:
+                    upto += 1
+                mixed: Changes = {key: entries[key] for key in keys}
+                mixed.update(changed[at:upto])
+                pairs = [(key, value) for key, value in sorted(mixed.items()) if value is not None]
+                at = upto
+            yield from pairs
+            if self._ended is not None:
+                raise StateError("A scan was read after its store had been sealed or abandoned. Finish scans before.")
+        yield from ((key, value) for key, value in changed[at:] if value is not None)
+
+    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+        self._check_usable()
+        changes, order = self._changes, self._changed_order
+        if order is None:
+            changes.update(puts)
+            changes.update(dict.fromkeys(deletes))
+            return
+        for key, value in puts:
+            if key not in changes:
+                order.add(key)
+            changes[key] = value
+        for key in deletes:
+            if key not in changes:
+                order.add(key)
+            changes[key] = None
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        table = self._table or self._load()
+        doomed = [key for chunk in self._changed_chunks(start, end) for key in chunk]
+        doomed += [key for chunk in table.key_chunks(start, end) for key in chunk]
+        self.write((), doomed)
+
+    def _changed_chunks(self, start: bytes, end: bytes) -> Iterator[list[bytes]]:
+        if self._changed_order is None:
+            self._changed_order = KeyOrder(self._changes)
+        return self._changed_order.chunks(start, end)
+
+    def seal(self) -> Manifest:
+        """Give the version its name.
+
+        1. Link the files of the base that stay.
+        2. Write one file with the changes, merged with the base's last files as far as those are small.
+        3. Write the manifest; rename the private directory to the version's name.
+        4. Bring the table in memory to the new version and keep it for the next attempt in this process.
+
+        A crash before the rename leaves an unlocked private directory, which `tidy` removes, and the base as it was.
+        """
+        table = self._table or self._load()
+        changes = {key: value for key, value in self._changes.items() if value is not None or key in table.entries}
+        try:
+            manifest = self._write_version(table, changes)
+        except Exception as error:
+            self.abandon()
+            raise state_failure("sealing", self._directory, error) from error
+        self._ended = "sealed"
+        self._table = None
+        if manifest.files:
+            table.apply(changes, manifest.files[-1].origin)
+        CACHE.put(self._directory, table, self._cache_size)
+        return manifest
+
+    def _write_version(self, table: Table, changes: Changes) -> Manifest:
+        self._building = building = Building.begin(self._directory, self._target)
+        base = self._base
+        files = () if base is None else base.files
+        source = self._directory if base is None else version_path(self._directory, base.version)
+        kept = len(files) if not changes else chain.kept_files(files, _size(changes))
+        building.link(source, files[:kept])
+        reach("seal.1-linked", version=self._target)
+        new: tuple[VersionFile, ...] = ()
+        if changes:
+            epoch = self._target.epoch
+            name = f"{epoch.term}-{epoch.number}-{self._target.attempt}.{'delta' if kept else 'full'}"
+            path = building.path / name
+            if kept:
+                chain.write_delta(path, source, files[kept:], changes, self._target)
+            else:
+                chain.write_full(path, table, changes, self._target)
+            new = (VersionFile(name, path.stat().st_size, self._target),)
+        reach("seal.2-written", version=self._target)
+        manifest = Manifest(
+            "hashmap", self._target, None if base is None else base.version, (*files[:kept], *new), self._key_groups
+        )
+        building.publish(manifest)
+        reach("seal.3-published", version=self._target)
+        return manifest
+
+    def abandon(self) -> None:
+        if self._ended is None:
+            self._ended = "abandoned"
+        if self._table is not None:
+            CACHE.put(self._directory, self._table, self._cache_size)
+            self._table = None
+        if self._building is not None:
+            self._building.discard()
+
+    def _load(self) -> Table:
+        self._check_usable()
+        cached = CACHE.take(self._directory)
+        try:
+            if self._base is None:
+                self._table = Table(None, {})
+            else:
+                with base_of(self._directory, self._base.version) as source:
+                    self._table = chain.load(source, self._base, cached)
+        except Exception as error:
+            self._ended = "unusable since its base could not be read"
+            raise state_failure("reading", self._directory, error) from error
+        return self._table
+
+    def _check_usable(self) -> None:
+        if self._ended is not None:
+            raise StateError(f"The store of version {self._target} is {self._ended}. Begin a new attempt.")
+
+
+def _size(changes: Changes) -> int:
+    return sum(len(key) + len(value or b"") + 10 for key, value in changes.items())

@@ -1,0 +1,84 @@
+"""The entries of one version in memory, and the process's cache of such tables."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidegate.state.heap.change_file import Changes
+from tidegate.state.heap.key_order import KeyOrder
+from tidegate.state.version import VersionId
+
+_ENTRY_BYTES = 150
+"""What Python spends on an entry besides its bytes: two objects, a slot of the dict, a reference in the key order."""
+
+
+class Table:
+    """All entries after version `tip` wrote its file. Attempts only read it; `apply` makes it the next version's."""
+
+    def __init__(self, tip: VersionId | None, entries: dict[bytes, bytes]) -> None:
+        self.tip = tip
+        self.entries = entries
+        self._order: KeyOrder | None = None
+        self.size_bytes = sum(map(len, entries)) + sum(map(len, entries.values())) + _ENTRY_BYTES * len(entries)
+
+    def key_chunks(self, start: bytes, end: bytes) -> Iterator[list[bytes]]:
+        """Keys of a range, in order. The first call sorts all keys; state that is never scanned never pays for it."""
+        if self._order is None:
+            self._order = KeyOrder(self.entries)
+        return self._order.chunks(start, end)
+
+    def apply(self, changes: Changes, tip: VersionId) -> None:
+        """Become the version that `changes` lead to."""
+        entries, order = self.entries, self._order
+        for key, value in changes.items():
+            old = entries.get(key)
+            if value is not None:
+                entries[key] = value
+                self.size_bytes += len(value) - len(old) if old is not None else len(value) + len(key) + _ENTRY_BYTES
+                if old is None and order is not None:
+                    order.add(key)
+            elif old is not None:
+                del entries[key]
+                self.size_bytes -= len(old) + len(key) + _ENTRY_BYTES
+                if order is not None:
+                    order.remove(key)
+        self.tip = tip
+
+
+class TableCache:
+    """Tables of this process by task directory. A hint: whoever finds nothing here reads the files.
+
+    A table is taken out by an attempt and put back when that has sealed or given up, so no two attempts share one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[Path, Table] = OrderedDict()
+
+    def take(self, directory: Path) -> Table | None:
+        with self._lock:
+            return self._tables.pop(directory, None)
+
+    def put(self, directory: Path, table: Table, limit_bytes: int) -> None:
+        """Keep `table`, and drop those used longest ago while all together are above `limit_bytes`."""
+        with self._lock:
+            self._tables[directory] = table
+            self._tables.move_to_end(directory)
+            while len(self._tables) > 1 and sum(each.size_bytes for each in self._tables.values()) > limit_bytes:
+                self._tables.popitem(last=False)
+
+    def forget(self) -> None:
+        with self._lock:
+            self._tables.clear()
+
+
+CACHE = TableCache()
+"""The cache of this process."""
+
+
+def forget() -> None:
+    """Drop every table this process keeps in memory, as its death would. For tests."""
+    CACHE.forget()

@@ -1,0 +1,215 @@
+"""Keys as bytes: the codec of keys and map keys, and the layout of an entry's key. Fixed for ever, see decision 0001.
+
+    entry key = key group (2, big endian) · state id (2, big endian) · key · namespace · rest
+    namespace = 00                                    none
+              | 01 · start ms (8) · end ms (8)        a time window, sign bits flipped
+              | 02 · text, escaped · 00 00            a name
+    rest      = nothing (ValueState) | map key (MapState) | segment number (4, big endian; ListState)
+
+Key and namespace carry no lengths: none of their encodings begins another, so every entry can be cut into its parts
+again, and the entries of one (key group, state, key, namespace) lie together, in the order of their map keys.
+Key groups end at 7F FF, so entries that belong to no key may begin with 80 00 and above.
+
+Measured with Python 3.11 on a busy machine: 0.2–0.3 µs to encode a str or bigint key, 0.5 µs for a pair of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tidegate.core.ids import KeyGroup
+from tidegate.graph.schema import DataType
+from tidegate.state.canonical import NAN, InvalidKey, canonical
+from tidegate.state.ordered import Decode, Encode, Form, column_form, damaged, decode_string, encode_bytes
+from tidegate.state.python_keys import python_form
+
+__all__ = [
+    "NAN",
+    "VOID_NAMESPACE",
+    "InvalidKey",
+    "KeyCodec",
+    "Namespace",
+    "StateKey",
+    "TimeWindow",
+    "canonical",
+    "entry_key",
+    "key_group_range",
+    "list_segment",
+    "namespace_bytes",
+    "prefix_end",
+    "read_namespace",
+    "read_segment",
+    "split_entry_key",
+    "state_prefix",
+]
+
+_head = struct.Struct(">HH")
+_group = struct.Struct(">H")
+_segment = struct.Struct(">I")
+_window = struct.Struct(">BQQ")
+_SIGN = 1 << 63
+
+VOID_NAMESPACE = b"\x00"
+"""The namespace of state that is not kept per window."""
+
+
+class KeyCodec:
+    """Keys to bytes and back. Bytes compare as keys do (None first, NaN last), and no key's bytes begin another's.
+
+    The key of one column is its value, that of several a tuple of them, and None is allowed in each. `encode` accepts
+    keys that are not canonical; `decode(data, offset)` gives the canonical key and where its bytes end. Can be pickled.
+    """
+
+    __slots__ = ("_made_from", "canonical", "decode", "encode")
+
+    def __init__(self, types: Sequence[DataType]) -> None:
+        if not types:
+            raise ValueError("A key needs at least one column.")
+        self._set(_concatenated([column_form(type) for type in types]), (KeyCodec, (tuple(types),)))
+
+    @classmethod
+    def of_python(cls, tp: Any) -> KeyCodec:
+        """The codec of a Python type, for the map keys of MapState. Raises UnsupportedType."""
+        codec = cls.__new__(cls)
+        codec._set(python_form(tp), (KeyCodec.of_python, (tp,)))
+        return codec
+
+    def _set(self, form: Form, made_from: tuple[Any, ...]) -> None:
+        # Closures as attributes: a method in between would cost a third of the encoding.
+        self.canonical = form.canonical
+        self.encode: Encode = form.encode
+        self.decode: Decode = form.decode
+        self._made_from = made_from
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._made_from
+
+
+class TimeWindow(NamedTuple):
+    """The window [start, end), in milliseconds since 1970."""
+
+    start_ms: int
+    end_ms: int
+
+
+Namespace = TimeWindow | str | None
+
+
+class StateKey(NamedTuple):
+    """An entry's key, taken apart. `rest` is the encoded map key, the list segment, or empty."""
+
+    key_group: KeyGroup
+    state_id: int
+    key: Any
+    namespace: Namespace
+    rest: bytes
+
+
+def state_prefix(key_group: int, state_id: int) -> bytes:
+    """Begins all entries of one state in one key group."""
+    return _head.pack(key_group, state_id)
+
+
+def entry_key(prefix: bytes, key: bytes, namespace: bytes = VOID_NAMESPACE, rest: bytes = b"") -> bytes:
+    """A whole entry key, or, for MapState and ListState without `rest`, the prefix of all its entries."""
+    return prefix + key + namespace + rest
+
+
+def split_entry_key(data: bytes, codec: KeyCodec) -> StateKey:
+    """Take an entry key apart. Raises CorruptState."""
+    try:
+        group, state_id = _head.unpack_from(data)
+    except struct.error:
+        raise damaged(data, 0) from None
+    key, at = codec.decode(data, _head.size)
+    namespace, at = read_namespace(data, at)
+    return StateKey(KeyGroup(group), state_id, key, namespace, data[at:])
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The first byte string after all that begin with `prefix`: the end of its range in a scan."""
+    kept = prefix.rstrip(b"\xff")
+    if not kept:
+        raise ValueError(f"No byte string comes after all that begin with {prefix!r}; scan to the end instead.")
+    return kept[:-1] + bytes((kept[-1] + 1,))
+
+
+def key_group_range(first: int, last: int) -> tuple[bytes, bytes]:
+    """Start and end of a scan over the key groups `first` to `last`, both included."""
+    return _group.pack(first), _group.pack(last + 1)
+
+
+def namespace_bytes(namespace: Namespace) -> bytes:
+    match namespace:
+        case None:
+            return VOID_NAMESPACE
+        case TimeWindow(start_ms, end_ms):
+            return _window.pack(1, start_ms + _SIGN, end_ms + _SIGN)
+    return encode_bytes(namespace.encode())
+
+
+def read_namespace(data: bytes, at: int = 0) -> tuple[Namespace, int]:
+    """A namespace and where its bytes end. Raises CorruptState."""
+    match data[at : at + 1]:
+        case b"\x00":
+            return None, at + 1
+        case b"\x01" if len(data) >= at + _window.size:
+            _, start, end = _window.unpack_from(data, at)
+            return TimeWindow(start - _SIGN, end - _SIGN), at + _window.size
+        case b"\x02":
+            return decode_string(data, at)
+    raise damaged(data, at)
+
+
+def list_segment(number: int) -> bytes:
+    """The `rest` of the n-th part of a ListState."""
+    return _segment.pack(number)
+
+
+def read_segment(rest: bytes) -> int:
+    if len(rest) != _segment.size:
+        raise damaged(rest, 0)
+    number: int = _segment.unpack(rest)[0]
+    return number
+
+
+def _concatenated(forms: list[Form]) -> Form:
+    if len(forms) == 1:
+        return forms[0]
+    count = len(forms)
+
+    def canonical(key: Any) -> tuple[Any, ...]:
+        _check_tuple(key, count)
+        return tuple([form.canonical(value) for form, value in zip(forms, key)])
+
+    encoders = [form.encode for form in forms]
+    decoders = [form.decode for form in forms]
+
+    def encode(key: Any) -> bytes:
+        _check_tuple(key, count)
+        return b"".join([encode(value) for encode, value in zip(encoders, key)])
+
+    def decode(data: bytes, at: int = 0) -> tuple[tuple[Any, ...], int]:
+        values = []
+        for one in decoders:
+            value, at = one(data, at)
+            values.append(value)
+        return tuple(values), at
+
+    if count == 2:  # the common composite, without the loop
+        first, second = encoders
+
+        def encode(key: Any) -> bytes:
+            if type(key) is not tuple or len(key) != 2:
+                _check_tuple(key, 2)
+            a, b = key
+            return first(a) + second(b)
+
+    return Form(canonical, encode, decode)
+
+
+def _check_tuple(key: Any, count: int) -> None:
+    if not isinstance(key, tuple) or len(key) != count:
+        raise InvalidKey(key, f"tuple of {count} columns", "Give one value for each key column, in their order.")

@@ -1,0 +1,34 @@
+"""The `rocksdb` backend: names versions, holds options, opens nothing by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from tidegate.core.ids import Term
+from tidegate.state import version_directory
+from tidegate.state.rocksdb.options import RocksDBOptions
+from tidegate.state.rocksdb.store import RocksDBStore
+from tidegate.state.version import Manifest, VersionId
+
+
+@dataclass(frozen=True, slots=True)
+class RocksDBBackend:
+    """State bounded by disk, not by memory; a version shares all unchanged files with its base."""
+
+    name: ClassVar[str] = "rocksdb"
+    options: RocksDBOptions = field(default_factory=RocksDBOptions)
+
+    def begin(
+        self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]
+    ) -> RocksDBStore:
+        found = None if base is None else self.manifest(directory, base)
+        return RocksDBStore(self.options, directory, found, target, key_groups)
+
+    def manifest(self, directory: Path, version: VersionId) -> Manifest:
+        return version_directory.read_version(directory, version, self.name)
+
+    def tidy(self, directory: Path, term: Term, keep: Iterable[VersionId]) -> None:
+        version_directory.tidy(directory, term, keep)

@@ -1,0 +1,247 @@
+"""One attempt's database: a clone of the base by hard links, opened at first use, sealed as the next version."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rocksdict import Rdict, RdictIter, ReadOptions, WriteBatch
+
+from tidegate.core.errors import StateError
+from tidegate.core.faults import reach
+from tidegate.state.failure import state_failure
+from tidegate.state.rocksdb.database import flush_and_settle, open_database, without_wal
+from tidegate.state.rocksdb.options import RocksDBOptions
+from tidegate.state.version import Manifest, VersionFile, VersionId
+from tidegate.state.version_directory import Building, base_of
+
+_BATCH_ROWS = 1000
+"""Rows of one RocksDB write, which holds the interpreter's lock: other threads of the worker upload meanwhile."""
+_SCAN_FIRST, _SCAN_MOST = 16, 1024
+"""Entries read ahead by a scan: few at first, as most scans are of one key's map entries, then doubling."""
+
+
+class RocksDBStore:
+    """See `StateStore`. Any error of RocksDB ends the attempt: what it holds by then can no longer be trusted."""
+
+    def __init__(
+        self,
+        options: RocksDBOptions,
+        directory: Path,
+        base: Manifest | None,
+        target: VersionId,
+        key_groups: tuple[int, int],
+    ) -> None:
+        self._options = options
+        self._directory = directory
+        self._base = base
+        self._target = target
+        self._key_groups = key_groups
+        self._building: Building | None = None
+        self._database: Rdict | None = None
+        self._written = False
+        self._ended: str | None = None
+        self._no_wal = without_wal()
+        self._scans: dict[int, list[Any]] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            return (self._database or self._open()).get(key)
+        except Exception as error:
+            raise self._failed("reading", error) from error
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        try:
+            found: list[bytes | None] = (self._database or self._open()).get(list(keys)) or []
+            return found
+        except Exception as error:
+            raise self._failed("reading", error) from error
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        if start >= end:
+            return iter(())
+        try:
+            bounds = ReadOptions()
+            bounds.set_iterate_upper_bound(end)
+            cursor = (self._database or self._open()).iter(bounds)
+            cursor.seek(start)
+        except Exception as error:
+            raise self._failed("scanning", error) from error
+        # RocksDB stays open as long as a cursor lives, so the store must be able to take it away from an open scan.
+        # The bound's bytes belong to `bounds` and are read by the cursor at every step: both must live equally long.
+        holder = [cursor, bounds]
+        self._scans[id(holder)] = holder
+        return self._walk(holder)
+
+    def _walk(self, holder: list[Any]) -> Iterator[tuple[bytes, bytes]]:
+        size = _SCAN_FIRST
+        try:
+            while True:
+                if not holder:
+                    raise StateError(
+                        "A scan was read after its store had been sealed or abandoned. Finish scans before."
+                    )
+                try:
+                    chunk = _read_ahead(holder[0], size)
+                except Exception as error:
+                    raise self._failed("scanning", error) from error
+                yield from chunk
+                if len(chunk) < size:
+                    return
+                size = min(2 * size, _SCAN_MOST)
+        finally:
+            holder.clear()
+            self._scans.pop(id(holder), None)
+
+    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
+        try:
+            database = self._database or self._open()
+            self._written = True
+            rows = iter(puts)
+            while chunk := list(islice(rows, _BATCH_ROWS)):
+                batch = WriteBatch(raw_mode=True)
+                put = batch.put
+                for key, value in chunk:
+                    put(key, value)
+                database.write(batch, self._no_wal)
+            gone = iter(deletes)
+            while keys := list(islice(gone, _BATCH_ROWS)):
+                batch = WriteBatch(raw_mode=True)
+                for key in keys:
+                    batch.delete(key)
+                database.write(batch, self._no_wal)
+        except Exception as error:
+            raise self._failed("writing", error) from error
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        if start >= end:
+            return
+        try:
+            database = self._database or self._open()
+            self._written = True
+            database.delete_range(start, end, self._no_wal)
+        except Exception as error:
+            raise self._failed("deleting a range", error) from error
+
+    def seal(self) -> Manifest:
+        """Give the version its name.
+
+        1. Flush what was written into a table file, and let background work end.
+        2. Close, and remove whatever is not part of the database.
+        3. Write the manifest; rename the private directory to the version's name.
+
+        A crash before the rename leaves an unlocked private directory, which `tidy` removes, and the base as it was. An
+        attempt that wrote nothing links its base's files, all of them, and opens no database.
+        """
+        self._check_usable()
+        try:
+            manifest = self._seal_written() if self._written else self._seal_unchanged()
+        except Exception as error:
+            raise self._failed("sealing", error) from error
+        self._ended = "sealed"
+        return manifest
+
+    def _seal_written(self) -> Manifest:
+        assert self._database is not None
+        assert self._building is not None
+        path = self._building.path
+        tables = flush_and_settle(self._database)
+        reach("seal.1-flushed", version=self._target)
+        self._close()
+        current = (path / "CURRENT").read_text().strip()
+        live = {*tables, "CURRENT", "IDENTITY", current}
+        for entry in list(path.iterdir()):
+            if entry.name not in live:
+                entry.unlink()
+        reach("seal.2-closed", version=self._target)
+        linked = {file.name: file for file in _immutable(self._base)}
+        files = tuple(
+            linked.get(name) or VersionFile(name, (path / name).stat().st_size, self._target) for name in sorted(live)
+        )
+        return self._publish(self._building, files)
+
+    def _seal_unchanged(self) -> Manifest:
+        self._close()
+        if self._building is not None:
+            self._building.discard()
+        self._building = building = Building.begin(self._directory, self._target)
+        files = () if self._base is None else self._base.files
+        if self._base is not None:
+            with base_of(self._directory, self._base.version) as source:
+                building.link(source, files)
+        return self._publish(building, files)
+
+    def _publish(self, building: Building, files: tuple[VersionFile, ...]) -> Manifest:
+        base = None if self._base is None else self._base.version
+        manifest = Manifest("rocksdb", self._target, base, files, self._key_groups)
+        building.publish(manifest)
+        reach("seal.3-published", version=self._target)
+        return manifest
+
+    def abandon(self) -> None:
+        if self._ended is None:
+            self._ended = "abandoned"
+        with suppress(Exception):
+            self._close()
+        if self._building is not None:
+            self._building.discard()
+
+    def _open(self) -> Rdict:
+        """Clone the base and open the clone.
+
+        Files that never change are linked. The small ones that RocksDB appends to or replaces are copied.
+        """
+        self._check_usable()
+        self._building = building = Building.begin(self._directory, self._target)
+        if self._base is not None:
+            linked = _immutable(self._base)
+            with base_of(self._directory, self._base.version) as source:
+                building.link(source, linked)
+                for file in self._base.files:
+                    if file not in linked:
+                        shutil.copyfile(source / file.name, building.path / file.name)
+        self._database = open_database(building.path, self._options)
+        reach("begin.1-opened", version=self._target)
+        return self._database
+
+    def _close(self) -> None:
+        for holder in self._scans.values():
+            holder.clear()
+        self._scans.clear()
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _check_usable(self) -> None:
+        if self._ended is not None:
+            raise StateError(f"The store of version {self._target} is {self._ended}. Begin a new attempt.")
+
+    def _failed(self, doing: str, error: Exception) -> StateError:
+        place = self._building.path if self._building is not None else self._directory
+        if self._ended is None:
+            self._ended = f"unusable since it failed while {doing}"
+            self.abandon()
+        return state_failure(doing, place, error)
+
+
+def _read_ahead(cursor: RdictIter, size: int) -> list[tuple[bytes, bytes]]:
+    """The next entries, fewer than `size` at the end. A cursor ends on an error as it does at its bound: ask it."""
+    chunk: list[tuple[bytes, bytes]] = []
+    valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
+    while len(chunk) < size:
+        if not valid():
+            cursor.status()
+            break
+        chunk.append((key(), value()))
+        step()
+    return chunk
+
+
+def _immutable(manifest: Manifest | None) -> list[VersionFile]:
+    """Files that RocksDB writes once, under names that it never uses again: tables, and the identity."""
+    files = () if manifest is None else manifest.files
+    return [file for file in files if file.name.endswith(".sst") or file.name == "IDENTITY"]

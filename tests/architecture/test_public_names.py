@@ -1,0 +1,37 @@
+"""The public names, frozen. Adding one is a decision, and removing one breaks somebody."""
+
+from __future__ import annotations
+
+import tidegate
+
+PUBLIC = {
+    "CallbackSink",
+    "CollectSink",
+    "FileSink",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Job",
+    "KeyedProcessFunction",
+    "ListState",
+    "MapFunction",
+    "MapState",
+    "PrintSink",
+    "TidegateError",
+    "ValueState",
+    "errors",
+    "session",
+    "testing",
+}
+
+
+def test_the_public_names_are_these() -> None:
+    assert set(tidegate.__all__) == PUBLIC
+
+
+def test_every_public_name_is_there() -> None:
+    missing = [name for name in PUBLIC if not hasattr(tidegate, name)]
+    assert not missing
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    assert not hasattr(tidegate, "no_such_name")

@@ -1,0 +1,118 @@
+"""Every `_metadata` format ever written is readable for ever. The files in `metadata/` are never written again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.checkpoint.metadata import (
+    NEWEST_FORMAT,
+    CheckpointMetadata,
+    Committable,
+    CommittedMark,
+    Distribution,
+    ElementCount,
+    FileList,
+    InlineFile,
+    OperatorInfo,
+    QueryFile,
+    SnapshotKind,
+    SourcePosition,
+    SplitTime,
+    StateFile,
+    StateInfo,
+    StateNumber,
+    TaskState,
+    decode,
+    encode,
+)
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.state.version import VersionId
+
+GOLDEN = Path(__file__).parent / "metadata"
+
+
+def version(number: int, attempt: int, term: int = 3) -> VersionId:
+    return VersionId(EpochId(Term(term), number), AttemptId(attempt))
+
+
+def stored(name: str, path: str, size: int, origin: VersionId, since: int) -> StateFile:
+    return StateFile(name, path, size, "sha256:" + f"{size:064x}", origin, since)
+
+
+def expected() -> CheckpointMetadata:
+    """What format-1.json was written from."""
+    old, new = version(40, 7), version(44, 19)
+    total = StateInfo("total", 1, "value", {"type": "float"}, ttl_ms=86_400_000)
+    seen = StateInfo("seen", 2, "map", {"type": "int"}, map_key={"type": "str"}, namespace={"type": "window"})
+    rules = StateInfo("rules", 3, "map", {"type": "str"}, {"type": "str"}, distribution=Distribution.BROADCAST)
+    offsets = StateInfo("offsets", 4, "list", {"type": "int"}, distribution=Distribution.SPLIT)
+    epoch = EpochId(Term(3), 44)
+    return CheckpointMetadata(
+        job="orders",
+        lineage=Lineage("f3b1"),
+        checkpoint_id=12,
+        term=Term(3),
+        epoch=epoch,
+        kind=SnapshotKind.CHECKPOINT,
+        triggered_ms=1_767_225_600_000,
+        completed_ms=1_767_225_601_250,
+        tidegate_version="0.1.0",
+        spark_version="4.3.0",
+        max_parallelism=128,
+        parallelism=2,
+        clock_ms=1_767_225_599_990,
+        watermark_ms=1_767_225_590_000,
+        operators=(
+            OperatorInfo(Uid("totals"), 1, 2, "rocksdb", {"type": "str"}, (total, seen)),
+            OperatorInfo(Uid("größe"), 2, 2, "rocksdb", None, (rules, offsets)),
+        ),
+        state_numbers=(
+            StateNumber(Uid("totals"), "total", 1),
+            StateNumber(Uid("totals"), "seen", 2),
+            StateNumber(Uid("größe"), "rules", 3),
+            StateNumber(Uid("größe"), "offsets", 4),
+            StateNumber(Uid("gone"), "count", 5),
+        ),
+        tasks=(
+            TaskState(
+                TaskId(1, Slot(0)),
+                (0, 63),
+                "rocksdb",
+                new,
+                FileList(
+                    [
+                        stored("000012.sst", "shared/3/L1-S0/7/chk-11-a1", 67_108_864, old, 11),
+                        stored("000015.sst", "shared/3/L1-S0/19/chk-12-b2", 4_096, new, 12),
+                    ]
+                ),
+                (InlineFile("MANIFEST", new, b"\x00\xffmanifest"),),
+            ),
+            TaskState(TaskId(1, Slot(1)), (64, 127), "rocksdb", version(44, 20)),
+            TaskState(TaskId(2, Slot(0)), (0, 63), "rocksdb", version(44, 21), elements=(ElementCount(4, 3),)),
+            TaskState(TaskId(2, Slot(1)), (64, 127), "rocksdb", version(44, 22), elements=(ElementCount(4, 2),)),
+        ),
+        positions=(
+            SourcePosition(Uid("clicks"), ('{"clicks":{"0":15,"1":9}}',)),
+            SourcePosition(
+                Uid("files"),
+                ('{"logOffset":4}',),
+                FileList([stored("sources/1/4", "chk-12/sources-1-4", 210, new, 12)]),
+            ),
+        ),
+        query=(QueryFile("metadata", '{"id":"0d5e"}'), QueryFile("offsets/17", 'v1\n{"batchWatermarkMs":0}\n{}')),
+        splits=(SplitTime(Uid("clicks"), "0", 1_767_225_595_000), SplitTime(Uid("clicks"), "1", 1_767_225_592_000)),
+        committables=(
+            Committable(Lineage("f3b1"), Uid("out"), 0, EpochId(Term(2), 9), b"part-0"),
+            Committable(Lineage("f3b1"), Uid("out"), 0, epoch, b"\x00\x01"),
+        ),
+        committed=(CommittedMark(Lineage("f3b1"), Uid("out"), 1, EpochId(Term(3), 43)),),
+    )
+
+
+def test_format_1_is_read_for_ever() -> None:
+    assert decode((GOLDEN / "format-1.json").read_bytes()) == expected()
+
+
+def test_what_is_written_now_is_what_was_written_then() -> None:
+    assert NEWEST_FORMAT == 1, "freeze format-1.json as it is and add a golden file of the new format beside it"
+    assert encode(expected()) == (GOLDEN / "format-1.json").read_bytes()

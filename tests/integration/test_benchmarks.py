@@ -1,0 +1,21 @@
+"""The benchmarks run from the command line and write what they promise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tests.sparks import ROOT
+
+
+def test_keyed_count_writes_its_figures_and_ratios(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "keyed-count", "--quick", "--only", "bare,spark-sql"]
+    told = subprocess.run([*command, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True)
+
+    assert told.returncode == 0, told.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert {"rate bare", "rate spark-sql", "epoch of 1000 rows bare"} == set(report["figures"])
+    assert report["ratios"]["bare / Spark SQL"]["value"] > 0
+    assert report["machine"]["cores"] >= 1
+    assert "bare / Spark SQL" in told.stdout

@@ -1,0 +1,119 @@
+"""A keyed job as Structured Streaming epochs on local Spark, state in the workers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+
+import tidegate as tg
+from tests.integration.inputs import stream
+
+BACKENDS = pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+WORDS = [["a", "b", "a"], ["b", "c"], [], ["a", "a", "d", "c"]]
+
+
+class Count(tg.KeyedProcessFunction):
+    """How often each key was seen."""
+
+    n = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield ctx.get_current_key(), self.n.value()
+
+
+class Histogram(tg.KeyedProcessFunction):
+    """Everything seen per key, in three kinds of state."""
+
+    seen = tg.ListState(int)
+    times = tg.MapState(int, int)
+    last = tg.ValueState(int)
+
+    def process_element(self, row, ctx):
+        self.seen.add(row.v)
+        self.times.put(row.v, (self.times.get(row.v) or 0) + 1)
+        before, now = self.last.value(), row.v
+        self.last.update(now)
+        yield row.k, list(self.seen.get()), dict(self.times.items()), before
+
+
+def counts(spark, tmp_path, backend, function=None):
+    sink = tg.CollectSink()
+    job = tg.Job("counts", parallelism=3)
+    words = job.source("words", stream(spark, tmp_path / "in", "w string", [[(w,) for w in batch] for batch in WORDS]))
+    words.key_by("w").process("count", function or Count(), schema="w string, n bigint").sink("out", sink)
+    job.run(spark, trigger="available-now", state_backend=backend)
+    return sink.rows
+
+
+@BACKENDS
+@pytest.mark.feature("A1", "A8", "A10", "A16", "A23")
+def test_state_lives_on_from_epoch_to_epoch(spark, tmp_path, backend):
+    rows = counts(spark, tmp_path, backend)
+    total = Counter(w for batch in WORDS for w in batch)
+    assert sorted(rows) == sorted((w, n + 1) for w, times in total.items() for n in range(times))
+
+
+@BACKENDS
+@pytest.mark.feature("A17", "A18")
+def test_lists_and_maps_live_on_too(spark, tmp_path, backend):
+    batches = [[("x", 1), ("y", 9), ("x", 2)], [("x", 1)], [("y", 8), ("x", 3)]]
+    sink = tg.CollectSink()
+    job = tg.Job("histogram", parallelism=2)
+    source = job.source("rows", stream(spark, tmp_path / "in", "k string, v int", batches))
+    schema = "k string, seen array<bigint>, times map<int,bigint>, last int"
+    source.key_by("k").process("h", Histogram(), schema=schema).sink("out", sink)
+    job.run(spark, trigger="available-now", state_backend=backend)
+    final = {row.k: row for row in sink.rows}
+    assert final["x"] == ("x", [1, 2, 1, 3], {1: 2, 2: 1, 3: 1}, 1)
+    assert final["y"] == ("y", [9, 8], {9: 1, 8: 1}, 9)
+
+
+@BACKENDS
+def test_two_levels_two_sources_branches_and_a_side_output(spark, tmp_path, backend):
+    class Split(tg.KeyedProcessFunction):
+        n = tg.ValueState(int, default=0)
+
+        def process_element(self, row, ctx):
+            self.n.update(self.n.value() + 1)
+            if row.v < 0:
+                ctx.output("negative", (row.k, row.v))
+            else:
+                yield row.k, row.v, self.n.value()
+
+    class Sum(tg.KeyedProcessFunction):
+        total = tg.ValueState(int, default=0)
+
+        def process_element(self, row, ctx):
+            self.total.update(self.total.value() + row.v)
+            yield row.parity, self.total.value()
+
+    one = [[("a", 1), ("b", -2)], [("a", 3)], [("c", 4), ("b", 5)]]
+    two = [[("b", 10)], [("a", -11), ("c", 12)], [("d", 13)]]
+    sums, negative, big, raw = (tg.CollectSink() for _ in range(4))
+    job = tg.Job("two-levels", parallelism=2)
+    left = job.source("one", stream(spark, tmp_path / "one", "k string, v int", one))
+    right = job.source("two", stream(spark, tmp_path / "two", "k string, v int", two))
+    split = left.union(right).key_by("k").process(
+        "split", Split(), schema="k string, v int, n int", side_outputs={"negative": "k string, v int"}
+    )
+    parity = split.map(lambda r: (r.v % 2, r.v), schema="parity int, v int", name="parity")
+    parity.key_by("parity").process("sum", Sum(), schema="parity int, total bigint").sink("sums", sums)
+    split.filter(lambda r: r.v >= 10, name="big").sink("big", big)
+    split.side_output("negative").sink("negative", negative)
+    right.sink("raw", raw)
+    job.run(spark, trigger="available-now", state_backend=backend)
+
+    rows = [r for batch in one + two for r in batch]
+    by_parity = defaultdict(int)
+    for _, v in rows:
+        if v >= 0:
+            by_parity[v % 2] += v
+    final = {}
+    for parity_, total in sums.rows:
+        final[parity_] = max(total, final.get(parity_, 0))
+    assert final == dict(by_parity)
+    assert sorted(negative.rows) == sorted(r for r in rows if r[1] < 0)
+    assert sorted((k, v) for k, v, _ in big.rows) == sorted(r for r in rows if r[1] >= 10)
+    assert sorted(raw.rows) == sorted(r for batch in two for r in batch)

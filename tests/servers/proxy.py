@@ -1,0 +1,256 @@
+"""A proxy in front of an HTTP server that does to chosen requests what networks and servers do to unlucky ones.
+
+Requests pass unchanged, Host header included, so signatures made for the proxy's address hold at the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from tests.servers.http1 import Disconnected, Head, body_of_answer, body_of_request, read_head
+
+
+@dataclass(frozen=True, slots=True)
+class DropReply:
+    """The server applies the request; the client sees its connection break instead of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The connection breaks before the server sees anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The client is told `status`, although the server applied the request, or without asking it."""
+
+    status: int
+    applied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CutRequest:
+    """The connection breaks after so many bytes of the body have reached the server."""
+
+    after_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutReply:
+    """The connection breaks after so many bytes of the answer's body have reached the client."""
+
+    after_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Bodies flow at this speed, both ways."""
+
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The request waits before it reaches the server."""
+
+    seconds: float
+
+
+Fault = DropReply | Refuse | Answer | CutRequest | CutReply | Throttle | Delay
+
+
+@dataclass(slots=True)
+class Rule:
+    """Does `fault` to requests that match, from the `nth` on (1 = the first), `times` times (None = always), by chance."""
+
+    fault: Fault
+    method: str = ".*"
+    path: str = ".*"
+    nth: int = 1
+    times: int | None = 1
+    chance: float = 1.0
+    matched: int = field(default=0, init=False)
+    hit: int = field(default=0, init=False)
+
+    def claims(self, method: str, path: str, draw: random.Random) -> bool:
+        if not re.fullmatch(self.method, method) or not re.search(self.path, path):
+            return False
+        self.matched += 1
+        if (
+            self.matched < self.nth
+            or (self.times is not None and self.hit >= self.times)
+            or draw.random() >= self.chance
+        ):
+            return False
+        self.hit += 1
+        return True
+
+
+@dataclass(slots=True)
+class Seen:
+    """One request that came by. `answered` is what the server said; None if it was not asked or did not answer (yet)."""
+
+    method: str
+    path: str
+    fault: Fault | None
+    answered: int | None = None
+
+
+class FaultyProxy:
+    """Listens on a free loopback port, in a thread of its own, until `stop`."""
+
+    def __init__(self, host: str, port: int, seed: int = 0) -> None:
+        self._upstream = (host, port)
+        self._draw = random.Random(seed)
+        self._lock = threading.Lock()
+        self._rules: list[Rule] = []
+        self.seen: list[Seen] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-proxy", daemon=True)
+        self._thread.start()
+        serving = asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+
+    def script(self, *rules: Rule) -> None:
+        """Replace the rules; the first that claims a request decides. Forgets what was seen."""
+        with self._lock:
+            self._rules = list(rules)
+            self.seen = []
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _close(self) -> None:
+        self._server.close()
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _see(self, method: str, path: str) -> Seen:
+        """Decide about a request and note it, before its client can hear of anything."""
+        with self._lock:
+            fault = next((rule.fault for rule in self._rules if rule.claims(method, path, self._draw)), None)
+            seen = Seen(method, path, fault)
+            self.seen.append(seen)
+            return seen
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection of a client, with one to the server behind it."""
+        upstream = _Upstream(*self._upstream)
+        try:
+            while True:
+                head = await read_head(reader)
+                if not await self._pass_on(head, reader, writer, upstream):
+                    return
+        except (Disconnected, ConnectionError, asyncio.CancelledError):
+            return
+        finally:
+            upstream.close()
+            writer.close()
+
+    async def _pass_on(
+        self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: _Upstream
+    ) -> bool:
+        """One request and its answer; whether the connection goes on."""
+        seen = self._see(head.start[0], head.start[1])
+        fault = seen.fault
+        if isinstance(fault, Refuse):
+            return False
+        if isinstance(fault, Delay):
+            await asyncio.sleep(fault.seconds)
+        pace = _Pace(fault.bytes_per_s if isinstance(fault, Throttle) else None)
+        request = body_of_request(head, reader)
+        if isinstance(fault, Answer) and not fault.applied:
+            await _drain(request)
+            return await _answer(writer, fault.status)
+        server_reader, server_writer = await upstream.connection()
+        server_writer.write(head.raw)
+        if not await _copy(request, server_writer, pace, fault.after_bytes if isinstance(fault, CutRequest) else None):
+            return False
+        reply = await read_head(server_reader)
+        while reply.status < 200:
+            writer.write(reply.raw)
+            reply = await read_head(server_reader)
+        seen.answered = reply.status
+        answer = body_of_answer(reply, seen.method, server_reader)
+        if isinstance(fault, DropReply | Answer):
+            await _drain(answer)
+            return await _answer(writer, fault.status) if isinstance(fault, Answer) else False
+        writer.write(reply.raw)
+        if not await _copy(answer, writer, pace, fault.after_bytes if isinstance(fault, CutReply) else None):
+            return False
+        return not (head.closes or reply.closes)
+
+
+class _Upstream:
+    """The connection to the server, made when first needed."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(*self._address)
+        return self._streams
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+
+
+class _Pace:
+    """Holds a flow to a number of bytes per second."""
+
+    def __init__(self, bytes_per_s: float | None) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._began = time.monotonic()
+        self._passed = 0
+
+    async def keep(self, count: int) -> None:
+        if self._bytes_per_s is not None:
+            self._passed += count
+            await asyncio.sleep(max(0.0, self._began + self._passed / self._bytes_per_s - time.monotonic()))
+
+
+async def _copy(body: AsyncIterator[bytes], writer: asyncio.StreamWriter, pace: _Pace, limit: int | None) -> bool:
+    """Pass a body on; False when it was cut at `limit` bytes."""
+    passed = 0
+    async for block in body:
+        if limit is not None and passed + len(block) > limit:
+            writer.write(block[: limit - passed])
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+            return False
+        passed += len(block)
+        writer.write(block)
+        await writer.drain()
+        await pace.keep(len(block))
+    await writer.drain()
+    return True
+
+
+async def _drain(body: AsyncIterator[bytes]) -> None:
+    async for _ in body:
+        pass
+
+
+async def _answer(writer: asyncio.StreamWriter, status: int) -> bool:
+    code = {409: "ConditionalRequestConflict", 412: "PreconditionFailed", 503: "SlowDown"}.get(status, "InternalError")
+    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>scripted</Message></Error>".encode()
+    head = f"HTTP/1.1 {status} Scripted\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+    return True

@@ -1,0 +1,91 @@
+"""State is declared on the class, known without running, and there only in a running job."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.api.states import declared_states
+from tidegate.core.errors import StateUnbound, UnsupportedType, WrongValue
+from tidegate.graph.states import StateKind, StateSpec
+
+
+class Counting(tg.KeyedProcessFunction):
+    n = tg.ValueState(int, default=0)
+    hidden = tg.ValueState(str)
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        self.n.update(self.n.value() + 1)
+
+
+class Remembering(Counting):
+    seen = tg.MapState(str, float)
+    last = tg.ListState(str)
+    hidden = None  # type: ignore[assignment]
+
+
+def test_states_are_known_without_running() -> None:
+    assert declared_states(Remembering()) == (
+        StateSpec("n", StateKind.VALUE, int, default=0),
+        StateSpec("seen", StateKind.MAP, float, map_key=str),
+        StateSpec("last", StateKind.LIST, str),
+    )
+
+
+def test_on_the_class_it_is_the_declaration() -> None:
+    assert isinstance(Counting.n, tg.ValueState)
+    assert repr(Counting.n) == "<ValueState[int] = 0>"
+
+
+@pytest.mark.parametrize("name", ["n", "seen", "last"])
+def test_there_is_no_state_outside_a_job(name: str) -> None:
+    with pytest.raises(StateUnbound, match=f"State '{name}' of Remembering was used outside a running job"):
+        getattr(Remembering(), name)
+
+
+def test_a_copy_is_bound_and_the_original_is_not() -> None:
+    class Accessor:
+        def value(self) -> int:
+            return 41
+
+        def update(self, value: int) -> None:
+            self.written = value
+
+    function, accessor = Counting(), Accessor()
+    bound: Any = copy.copy(function)
+    bound.n = accessor
+    bound.process_element(None, None)
+    assert accessor.written == 42
+    with pytest.raises(StateUnbound):
+        function.process_element(None, None)
+
+
+def test_a_function_travels_with_its_declarations() -> None:
+    back = pickle.loads(pickle.dumps(Remembering()))
+    assert declared_states(back) == declared_states(Remembering())
+
+
+@pytest.mark.parametrize(
+    ("declare", "error", "says"),
+    [
+        (lambda: tg.ValueState(object), UnsupportedType, r"ValueState\(object\) cannot be declared"),
+        (lambda: tg.ListState(list), UnsupportedType, "Name the types inside"),
+        (lambda: tg.MapState(list[int], int), UnsupportedType, "cannot be a key"),
+        (lambda: tg.ValueState(int, default="0"), WrongValue, "cannot have this default"),
+    ],
+)
+def test_a_wrong_declaration_fails_where_it_stands(declare: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        declare()
+
+
+def test_what_a_snapshot_keeps() -> None:
+    assert StateSpec("s", StateKind.MAP, int, str).describe() == {
+        "kind": "map",
+        "map_key": {"type": "str"},
+        "value": {"type": "int"},
+    }

@@ -1,0 +1,151 @@
+"""Declaring a job builds a graph, and mistakes are told on the line that makes them."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tests.unit.api.shop import Frame, NullSink, Totals, shop
+from tidegate.core.errors import DuplicateUid, GraphError, SchemaError
+from tidegate.graph.model import StreamRef
+
+COLUMNS = "user string,amount double,ts timestamp"
+
+
+def job_and_stream() -> tuple[tg.Job, Any]:
+    job = tg.Job("orders")
+    return job, job.source("orders", Frame(COLUMNS))
+
+
+def test_a_job_becomes_a_graph() -> None:
+    graph = shop().graph()
+    orders, refunds, negated, kept, totals, regions, alerts, board, archive = graph.nodes
+    assert graph.sources == (orders, refunds)
+    assert (orders.event_time, orders.out_of_orderness_ms, orders.bounded) == ("ts", 5000, False)
+    assert kept.input.streams == (StreamRef(orders.id), StreamRef(negated.id))
+    assert totals.input.key == ("user",)
+    assert [state.name for state in totals.states] == ["total", "orders_seen"]
+    assert alerts.input.streams == (StreamRef(totals.id, "large"),)
+    assert graph.sinks == (alerts, board, archive)
+    assert regions.input.schema.ddl() == "user string, region string, amount double, ts timestamp"
+
+
+def test_a_function_object_is_called_by_its_method_and_a_callable_as_it_is() -> None:
+    class Doubled(tg.MapFunction):
+        def map(self, row: Any) -> Any:
+            return row * 2
+
+    job, orders = job_and_stream()
+    orders.map(Doubled()).flat_map(lambda row: [row], schema="a int", name="one each")
+    _, doubled, each = job.graph().nodes
+    assert doubled.call(4) == 8
+    assert each.call(4) == [4]
+    assert (doubled.name, each.name, each.schema.ddl()) == ("Doubled", "one each", "a int")
+
+
+def test_one_function_object_may_serve_two_operators() -> None:
+    job, orders = job_and_stream()
+    shared = Totals()
+    for uid in ("a", "b"):
+        orders.key_by("user").process(uid, shared, schema="user string")
+    assert [process.states for process in job.graph().processes] == [job.graph().processes[0].states] * 2
+
+
+@pytest.mark.parametrize(
+    ("late", "expected_ms"), [("5 s", 5000), (timedelta(minutes=1), 60_000), (250, 250), (None, 0)]
+)
+def test_out_of_orderness(late: Any, expected_ms: int) -> None:
+    job = tg.Job("orders")
+    job.source("orders", Frame(COLUMNS, isStreaming=False), event_time="ts", out_of_orderness=late)
+    (source,) = job.graph().sources
+    assert (source.out_of_orderness_ms, source.bounded) == (expected_ms, True)
+
+
+def test_parallelism_has_flinks_default() -> None:
+    assert tg.Job("a", parallelism=100).max_parallelism == 256
+    assert tg.Job("a").max_parallelism is None
+    with pytest.raises(GraphError, match="between 1 and 4"):
+        tg.Job("a", parallelism=5, max_parallelism=4)
+
+
+class Stateful(tg.MapFunction):
+    n = tg.ValueState(int)
+
+    def map(self, row: Any) -> Any: ...
+
+
+PROCESS: Any = {"schema": "user string"}
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (lambda job, s: job.source("x", "not a frame"), "takes a Spark DataFrame; got str"),
+        (lambda job, s: job.source("x", Frame(COLUMNS), out_of_orderness="1 s"), "Add event_time"),
+        (lambda job, s: job.source("x", Frame(COLUMNS), event_time="user"), "must be a timestamp"),
+        (lambda job, s: s.map(3), "takes a MapFunction or a callable; got 3"),
+        (lambda job, s: s.map(Stateful), r"Pass Stateful\(\)"),
+        (lambda job, s: s.map(Stateful()), "declares keyed state, but map has no key"),
+        (lambda job, s: s.filter(Totals()), "takes a FilterFunction"),
+        (lambda job, s: s.key_by(), "at least one column"),
+        (lambda job, s: s.key_by("who"), "The columns are user, amount, ts"),
+        (lambda job, s: s.key_by("user").process("p", Totals, **PROCESS), r"Pass Totals\(\)"),
+        (lambda job, s: s.key_by("user").process("p", print, **PROCESS), "has no process_element"),
+        (lambda job, s: s.union(tg.Job("b").source("x", Frame(COLUMNS))), "Streams of two jobs"),
+        (lambda job, s: s.union(job.source("x", Frame("a int"))), "source 'orders' has .* and source 'x' has"),
+        (lambda job, s: s.sink("out", NullSink), r"Did you mean NullSink\(…\)"),
+        (lambda job, s: s.sink("out", "file"), "not a sink"),
+        (lambda job, s: s.side_output("late"), "used but not declared"),
+        (lambda job, s: s.union(s).side_output("late"), "A union has no side output"),
+        (lambda job, s: job.side_output("late"), "No operator declares a side output 'late'"),
+        (lambda job, s: job.run(), "has no sink"),
+    ],
+)
+def test_a_mistake_is_told_at_its_line(mistake: Any, says: str) -> None:
+    with pytest.raises(GraphError, match=says):
+        mistake(*job_and_stream())
+
+
+def test_a_uid_and_a_schema_are_checked_at_once_too() -> None:
+    job, orders = job_and_stream()
+    with pytest.raises(DuplicateUid, match="to source 'orders' and to sink 'orders'"):
+        orders.sink("orders", NullSink())
+    with pytest.raises(SchemaError, match="Did you mean 'double'"):
+        orders.map(len, schema="total doubel")
+    assert len(job.graph().nodes) == 1
+
+
+def test_a_side_output_is_found_by_its_tag_if_only_one_operator_has_it() -> None:
+    job, orders = job_and_stream()
+    by_user = orders.key_by("user")
+    first = by_user.process("first", Totals(), schema="a int", side_outputs={"late": "b int"})
+    assert job.side_output("late").schema == first.side_output("late").schema
+    second = by_user.process("second", Totals(), schema="a int", side_outputs={"late": "c int"})
+    with pytest.raises(GraphError, match="declared by process 'first' and process 'second'"):
+        job.side_output("late")
+    assert second.side_output("late").schema.ddl() == "c int"
+
+
+def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Runtime:
+        @staticmethod
+        def run_job(graph: Any, **options: Any) -> Any:
+            return graph, options
+
+    monkeypatch.setitem(sys.modules, "tidegate.runtime.run", Runtime)  # type: ignore[arg-type]
+    job = shop()
+    graph, options = job.run("a session", trigger="1 s", options={"a": 1})
+    assert graph == job.graph()
+    assert options == {
+        "parallelism": 4,
+        "max_parallelism": 128,
+        "spark": "a session",
+        "checkpoint": None,
+        "trigger": "1 s",
+        "state_backend": "rocksdb",
+        "options": {"a": 1},
+    }
