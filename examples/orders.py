@@ -63,15 +63,18 @@ def build(customers, orders, totals=None, unknown=None) -> tg.Job:
             side_outputs={"unknown": "customer string, amount double"},
         )
     )
-    enriched.key_by("region").process(
-        "regions", Regions(), schema="region string, total double, customers int"
-    ).sink("totals", totals or tg.PrintSink(prefix="total   "))
+    enriched.key_by("region").process("regions", Regions(), schema="region string, total double, customers int").sink(
+        "totals", totals or tg.PrintSink(prefix="total   ")
+    )
     enriched.side_output("unknown").sink("rejected", unknown or tg.PrintSink(prefix="unknown "))
     return job
 
 
 def write_input(folder: Path) -> None:
-    for name, columns, batches in (("customers", ("name", "region"), CUSTOMERS), ("orders", ("customer", "amount"), ORDERS)):
+    for name, columns, batches in (
+        ("customers", ("name", "region"), CUSTOMERS),
+        ("orders", ("customer", "amount"), ORDERS),
+    ):
         (folder / name).mkdir()
         for number, batch in enumerate(batches):
             lines = [json.dumps(dict(zip(columns, row))) for row in batch]

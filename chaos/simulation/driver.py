@@ -6,6 +6,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count
 
 from chaos.simulation.faults import CALM
 from chaos.simulation.model import Epoch, Snapshot, StateFile, key_groups, verify
@@ -24,6 +25,7 @@ from tidegate.checkpoint.effects import Delete, Get, Put, Sleep, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint
 from tidegate.checkpoint.pins import remove
@@ -71,6 +73,7 @@ class SimDriver:
         self._handles: dict[str, dict[str, str]] = {}
         self._uploaded: dict[tuple[int, int], Ack] = {}
         self._number = 0
+        self._ran = False
         self._unreleased: CheckpointRef | None = None
         self._cleaning = False
         self._attempt = 0
@@ -94,7 +97,7 @@ class SimDriver:
         tasks = [TaskId(1, Slot(n)) for n in range(self.parallelism)]
         coordinator = self.coordinator = Coordinator(plan.cadence, tasks, entry.last_id, entry.base)
         yield from self._act(coordinator.start(self.now, world.rng.randrange(plan.cadence.period_ms or 1)))
-        beat, last_beat = 0, self.now
+        world.spawn(self.process, self._beat())
         while True:
             calm = 3 if world.odds is CALM and not self.winding_down else 1
             yield Sleep(int(calm * plan.epoch_ms * world.rng.uniform(0.5, 1.5)))
@@ -107,16 +110,10 @@ class SimDriver:
                     yield from self._act(coordinator.decline(message, reason, self.now))
             if world.chance(world.odds.rewind):
                 yield from self._rewind()
-            elif not self.winding_down or (self._head is None or self._number == 0):
+            elif not self.winding_down or not self._ran:
                 yield from self._epoch()
             yield from self._act(coordinator.tick(self.now))
             self._remind()
-            if self.now - last_beat >= HEARTBEAT_MS:
-                beat, last_beat = beat + 1, self.now
-                try:
-                    yield from show_life(plan.layout, tenure.entry, beat)
-                except StorageError:
-                    pass
             if self._unreleased is not None:
                 yield from self._release(self._unreleased)
             while self.orders:
@@ -126,12 +123,22 @@ class SimDriver:
             if self.winding_down and not self.settled:
                 yield from self._settle()
 
+    def _beat(self) -> Steps[None]:
+        """Runs beside the main thread."""
+        for beat in count(1):
+            yield Sleep(HEARTBEAT_MS)
+            try:
+                yield from show_life(self.plan.layout, self.tenure.entry, beat)
+            except StorageError:
+                pass
+
     # epochs
 
     def _restore(self, data: bytes | None) -> None:
         self.world.tally.events["restores"] += 1
         self._version = [() for _ in range(self.parallelism)]
         self._head = None
+        self._ran = False
         self._versions.clear()
         self._uploaded.clear()
         if data is None:
@@ -140,6 +147,9 @@ class SimDriver:
         for task in snapshot.tasks:
             for _, path in task:
                 if path not in self.world.storage.objects:
+                    newest = self.world.watch(self.plan.layout).newest
+                    if newest is not None and newest.term > self.tenure.term:
+                        raise ClaimLost(self.tenure.term, newest)  # a successor has gone on and cleaned up
                     self.world.fail(f"{self.process.name} restores epoch {snapshot.epoch.id} and {path} is missing")
         verify(snapshot, self.plan.groups)
         self._head = snapshot.epoch
@@ -148,8 +158,12 @@ class SimDriver:
         for task in range(self.parallelism):
             mine = key_groups(task, self.parallelism, self.plan.groups)
             olds = {g * snapshot.parallelism // self.plan.groups for g in mine}
-            files = {file.name: file for old in sorted(olds) for file, _ in snapshot.tasks[old]}
-            self._version[task] = tuple(files.values())
+            covers: dict[str, dict[int, tuple[EpochId, ...]]] = {}
+            for old in sorted(olds):
+                theirs = key_groups(old, snapshot.parallelism, self.plan.groups)
+                for file, _ in snapshot.tasks[old]:  # of a file that two tasks link, each owns its own key groups
+                    covers.setdefault(file.name, {}).update({g: e for g, e in file.covers.items() if g in theirs})
+            self._version[task] = tuple(StateFile(name, groups) for name, groups in covers.items())
         base = self.tenure.entry.base
         if base is not None:
             self._handles[base.metadata] = snapshot.handles
@@ -190,6 +204,7 @@ class SimDriver:
         self._head = Epoch(
             epoch, self._head, tenure.entry.lineage, start, start + 1 + rng.randrange(9), frozenset(touched), output
         )
+        self._ran = True
         self._version = version
         self._versions[epoch] = version
         tenure.ledger.accept(committables)
@@ -299,7 +314,11 @@ class SimDriver:
 
     def _snapshot(self, pending: PendingCheckpoint, committables: tuple[Committable, ...]) -> tuple[Snapshot, bytes, str]:
         assert self._head is not None
-        epoch = next(e for e in self._head.chain() if e.id == pending.epoch)
+        epoch = next((e for e in self._head.chain() if e.id == pending.epoch), None)
+        if epoch is None:
+            self.world.fail(f"checkpoint {pending.id} is of epoch {pending.epoch}, which was discarded")
+        if pending.missing:
+            self.world.fail(f"checkpoint {pending.id} is to be published without {sorted(map(str, pending.missing))[:3]}")
         tasks = [pending.acks[TaskId(1, Slot(t))].state for t in range(self.parallelism)]
         snapshot = Snapshot(epoch, self.parallelism, tasks, committables)
         checksum = hashlib.sha256(f"{self.process.name} {self.tenure.term} {pending.id}".encode()).hexdigest()
@@ -404,7 +423,7 @@ class SimDriver:
         base, tenure = self.tenure.entry.base, self.tenure
         if self.world.storage.below(self.plan.layout.pins):
             return  # a fork still reads from us
-        if self._head is None or base is None or base.epoch != self._head.id or not base.owned:
+        if not self._ran or self._head is None or base is None or base.epoch != self._head.id or not base.owned:
             if not self.coordinator.pending:
                 yield from self._act(self.coordinator.request(Request(RequestKind.MANUAL, self.now), self.now))
             return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from chaos.simulation.driver import JobPlan, SimDriver
 from chaos.simulation.faults import CALM, Odds, Violation
 from chaos.simulation.world import Process, Tally, World
 from tidegate.checkpoint.coordinator import Cadence
-from tidegate.checkpoint.effects import Steps
+from tidegate.checkpoint.effects import Sleep, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Kind
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.pins import PinTooLate, place
@@ -73,6 +73,11 @@ class Run:
                 self._launch(self.jobs[0], Start(), False, self.rng.uniform(0, 3_000))
             for _ in range(self.rng.choice((0, 1, 1, 2, 4))):
                 world.clock.after(self.rng.uniform(1_000, self.faults_end_ms), self._meddle)
+            for _ in range(self.rng.choice((0, 0, 1, 8))):
+                at = self.rng.uniform(1_000, self.faults_end_ms - 1_000)
+                world.clock.after(at, lambda: self._read_aside(self.rng.choice(self.jobs)))
+            for _ in range(self.rng.choice((0, 0, 1, 3))):
+                world.clock.after(self.rng.uniform(500, self.faults_end_ms - 2_000), self._outage)
             world.clock.after(self.faults_end_ms, lambda: world.set_odds(CALM))
             world.clock.after(self.faults_end_ms + CALM_MS, self._wind_down)
             world.clock.run(self.faults_end_ms + END_MS, self._done)
@@ -88,7 +93,7 @@ class Run:
 
     def _begin(self, job: SimJob, start: Start, force: bool) -> None:
         job.launched += 1
-        process = Process(f"{job.plan.layout.job}#{job.launched}")
+        process = Process(f"{job.plan.layout.job}#{job.launched}", job.plan.layout.job)
         driver = SimDriver(self.world, job.plan, process, start, force, self.rng.choice(job.parallelisms))
         driver.savepoints = job.savepoints
         driver.winding_down = self._winding
@@ -100,6 +105,10 @@ class Run:
         job.running.remove(driver)
         self.world.tally.events[f"exits: {how.partition(':')[0]}"] += 1
         self._launch(job, Start(), False, self.rng.uniform(300, 2_500))
+
+    def _outage(self) -> None:
+        self.world.tally.events["outages of storage"] += 1
+        self.world.storage.away_until_ms = self.world.clock.now_ms + self.rng.uniform(50, 1_500)
 
     # the operator
 
@@ -131,7 +140,9 @@ class Run:
         newest = self.world.watch(job.plan.layout).newest
         if newest is None or self.world.odds is CALM:
             return
-        older = [ref for ref in newest.retained[:-1]] + [s for s in job.savepoints if s.lineage == newest.lineage]
+        log = self.world.watch(job.plan.layout).log
+        published = [e.base for e in log[-6:] if e.kind is Kind.CHECKPOINT and e.base is not None]
+        older = published[:-1] + [s for s in job.savepoints if s.lineage == newest.lineage]
         if older:
             source = self.rng.choice(older)
             self.world.tally.events["rollbacks"] += 1
@@ -142,31 +153,56 @@ class Run:
         """Pin a checkpoint of a job that somebody else is running, and start another job from it."""
         ref = self.rng.choice(newest.retained)
         origin, pin = job.plan.layout, self.world.serial("pin")
-        layout = JobLayout(f"fork-{len(self.jobs)}")
+        layout = JobLayout(self.world.serial("fork"))
         plan = JobPlan(
             layout, job.plan.groups, job.plan.cadence, self.rng.choice((1, 2)), job.plan.epoch_ms, (origin, pin)
         )
         forked = SimJob(plan, job.parallelisms, 1)
 
+        def then() -> None:
+            self.world.tally.events["forks"] += 1
+            foreign = replace(ref, owned=False)
+            self._add(forked)
+            self._launch(forked, Start(source=foreign), False, 0)
+
+        self._pin(origin, pin, ref, then)
+
+    def _read_aside(self, job: SimJob) -> None:
+        """Somebody copies a checkpoint of a running job, under a pin."""
+        newest = self.world.watch(job.plan.layout).newest
+        if newest is None or not newest.retained:
+            return
+        layout, pin = job.plan.layout, self.world.serial("pin")
+
+        def read() -> None:
+            self.world.tally.events["readers"] += 1
+            self.world.clock.after(self.rng.uniform(100, 2_000), away)
+
+        def away() -> None:
+            self.world.watch(layout).unpin(pin)
+            self.world.storage.apply_delete([layout.pin(pin)])
+
+        self._pin(layout, pin, newest.retained[0], read)
+
+    def _pin(self, origin: JobLayout, pin: str, ref: CheckpointRef, then: Callable[[], None]) -> None:
+        """People take their time between looking and doing."""
+
         def pinning() -> Steps[str]:
+            yield Sleep(self.rng.randrange(1, 700))
             try:
-                yield from place(origin, pin, ref, "fork")
+                yield from place(origin, pin, ref, "simulated")
             except PinTooLate:
                 self.world.tally.events["pins too late"] += 1
                 return "too late"
             self.world.watch(origin).pin(pin, ref)
-            self.world.tally.events["forks"] += 1
-            foreign = CheckpointRef(ref.id, ref.term, ref.epoch, ref.lineage, ref.metadata, ref.checksum, owned=False)
-            self._add(forked)
-            self._launch(forked, Start(source=foreign), False, 0)
+            then()
             return "pinned"
 
         def gave_up(how: str) -> None:
             if how != "pinned":  # a person would see the pin in a list, and take it away
-                self.world.clock.after(5_000, lambda: self.world.storage.apply_delete([origin_pin]))
+                self.world.clock.after(5_000, lambda: self.world.storage.apply_delete([origin.pin(pin)]))
 
-        origin_pin = origin.pin(pin)
-        self.world.spawn(Process(f"forker-{pin}", on_exit=gave_up), pinning(), main=True)
+        self.world.spawn(Process(f"reader-{pin}", on_exit=gave_up), pinning(), main=True)
 
     # the end
 
@@ -203,7 +239,10 @@ class Run:
         surviving = list(world.epoch_of(world.storage.objects[newest.base.metadata]).chain())
         self._judge_positions(surviving)
         wanted = {(lane, e.id) for e in surviving if e.lineage == newest.lineage for lane in e.output}
-        for lane, shown in world.target.visible.items():
+        lines = {entry.lineage for entry in watch.log}
+        for lane, shown in world.target(job.plan.layout.job).visible.items():
+            if lane[0] not in lines:
+                raise Violation(f"output of {lane[0]} is visible in the target of {job.plan.layout.job}, which never had it")
             if len(set(shown)) != len(shown):
                 raise Violation(f"output of {lane} became visible twice: {[str(e) for e in shown]}")
             for epoch in shown:

@@ -26,6 +26,8 @@ class SimStorage:
     def __init__(self, clock: Clock, rng: random.Random) -> None:
         self.objects: dict[str, bytes] = {}
         self.odds = CALM
+        self.away_until_ms = 0.0
+        """Until then nobody gets an answer, and some requests are applied nevertheless."""
         self.on_write: Callable[[str, bytes], None] = lambda path, data: None
         self.on_delete: Callable[[str], None] = lambda path: None
         self._clock = clock
@@ -65,7 +67,14 @@ class SimStorage:
     def delete(self, paths: tuple[str, ...]) -> None:
         self._maybe(paths[0], lambda: self.apply_delete(paths))
 
+    def _outage(self) -> bool:
+        return self._clock.now_ms < self.away_until_ms
+
     def _maybe(self, path: str, act: Callable[[], None]) -> None:
+        if self._outage():
+            if self._rng.random() < 0.3:
+                act()
+            raise self._trouble(path)
         if self._chance(self.odds.unavailable):
             raise self._trouble(path)
         if self._chance(self.odds.late_apply):
@@ -77,6 +86,10 @@ class SimStorage:
 
     def create(self, path: str, data: bytes) -> Won | Lost:
         def send() -> bool:
+            if self._outage():
+                if self._rng.random() < 0.3:
+                    self.apply_create(path, data)
+                raise self._trouble(path)
             if self._chance(self.odds.unavailable):
                 raise self._trouble(path)
             if self._chance(self.odds.late_apply):
@@ -88,7 +101,7 @@ class SimStorage:
             return made and not self._chance(self.odds.lying_exists)
 
         def read() -> bytes:
-            if self._chance(self.odds.unreadable):
+            if self._outage() or self._chance(self.odds.unreadable):
                 raise self._trouble(path)
             if path not in self.objects:
                 raise ObjectMissing.of(_STORE, path)
@@ -97,12 +110,12 @@ class SimStorage:
         return arbitrate(_STORE, path, data, send, read, _THREE_TRIES)
 
     def get(self, path: str) -> bytes | None:
-        if self._chance(self.odds.unavailable):
+        if self._outage() or self._chance(self.odds.unavailable):
             raise self._trouble(path)
         return self.objects.get(path)
 
     def list(self, prefix: str) -> list[str]:
-        if self._chance(self.odds.unavailable):
+        if self._outage() or self._chance(self.odds.unavailable):
             raise self._trouble(prefix)
         return self.below(prefix)
 

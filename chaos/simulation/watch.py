@@ -43,6 +43,8 @@ class JobWatch:
             raise Violation(str(error)) from error
         self.log.append(entry)
         if entry.kind is Kind.CLAIM:
+            if any(before.kind is Kind.CLAIM and before.owner == entry.owner for before in self.log[:-1]):
+                raise Violation(f"{entry.owner} claimed twice: it took its own claim for another's")
             self.claim_times.append(self.now_ms())
         if entry.kind in (Kind.CHECKPOINT, Kind.TERMINAL_SAVEPOINT):
             assert entry.base is not None

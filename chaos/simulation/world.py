@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from chaos.simulation.clock import Clock
 from chaos.simulation.faults import CALM, Crash, Odds, Violation
@@ -28,6 +28,7 @@ from tidegate.checkpoint.effects import (
     Steps,
 )
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.storage.errors import StorageError
 from tidegate.checkpoint.tenure import Contents
 from tidegate.core import faults
@@ -41,6 +42,7 @@ class Process:
     """One driver process."""
 
     name: str
+    job: str = ""
     alive: bool = True
     paused_until_ms: float = 0.0
     on_exit: Callable[[str], None] = lambda how: None
@@ -72,7 +74,7 @@ class World:
         self.rng = random.Random(seed)
         self.clock = Clock()
         self.storage = SimStorage(self.clock, self.rng)
-        self.target = SimTarget(self.storage, self.rng)
+        self.targets: dict[str, SimTarget] = {}
         self.tally = Tally()
         self.snapshots: dict[bytes, Snapshot] = {}
         self.watches: dict[str, JobWatch] = {}
@@ -84,7 +86,13 @@ class World:
         self.storage.on_delete = self._deleted
 
     def set_odds(self, odds: Odds) -> None:
-        self.odds = self.storage.odds = self.target.odds = odds
+        self.odds = self.storage.odds = odds
+
+    def target(self, job: str) -> SimTarget:
+        """Each job writes to a place of its own."""
+        found = self.targets.setdefault(job, SimTarget(self.storage, self.rng))
+        found.odds = self.odds
+        return found
 
     def chance(self, odds: float) -> bool:
         return odds > 0.0 and self.rng.random() < odds
@@ -151,7 +159,9 @@ class World:
         except Crash:
             self.kill(process, "crash")
         except TidegateError as trouble:
-            if thread.main:
+            if isinstance(trouble, ClaimLost) and trouble.winner.owner == process.name:
+                raise Violation(f"{process.name} believes that it lost the job to itself") from trouble
+            if thread.main or isinstance(trouble, ClaimLost):
                 self.kill(process, f"{trouble.code}: {trouble}")
         else:
             self._issue(thread, effect)
@@ -180,11 +190,12 @@ class World:
         """The request is on its way: it will be applied even if its sender dies now."""
         if not thread.process.alive:
             return
-        self.clock.after(self.rng.uniform(0.5, 8), lambda: self._apply(thread, effect))
+        delay = self.rng.uniform(200, 2_000) if self.chance(self.odds.slow_request) else self.rng.uniform(0.5, 8)
+        self.clock.after(delay, lambda: self._apply(thread, effect))
 
     def _apply(self, thread: Thread, effect: Effect) -> None:
         try:
-            answer, error = self._do(effect), None
+            answer, error = self._do(thread.process, effect), None
         except (StorageError, CommitFailed) as trouble:
             answer, error = None, trouble
         if not isinstance(effect, Get | ListNames | ListFolders):
@@ -193,7 +204,7 @@ class World:
             self.note(thread.process.name, f"{type(effect).__name__} {what} -> {said}")
         self.clock.after(self.rng.uniform(0.5, 8), lambda: self._advance(thread, answer, error))
 
-    def _do(self, effect: Effect) -> Any:
+    def _do(self, process: Process, effect: Effect) -> Any:
         if isinstance(effect, Get):
             return self.storage.get(effect.path)
         if isinstance(effect, Create):
@@ -207,7 +218,7 @@ class World:
         if isinstance(effect, ListFolders):
             return self.storage.folders(effect.prefix)
         assert isinstance(effect, Commit)
-        return self.target.commit(effect.committable)
+        return self.target(process.job).commit(effect.committable)
 
     # history
 
@@ -226,5 +237,5 @@ class World:
     def epoch_of(self, metadata: bytes) -> Epoch:
         return self.snapshots[metadata].epoch
 
-    def fail(self, what: str) -> None:
+    def fail(self, what: str) -> NoReturn:
         raise Violation(what)

@@ -19,12 +19,13 @@ from tidegate.core.errors import TidegateError
 if TYPE_CHECKING:
     from tidegate import testing
     from tidegate.connectors.files import FileSink
-    from tidegate.connectors.memory import CallbackSink, CollectSink, PrintSink
+    from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
     from tidegate.runtime.session import session
 
 __all__ = [
     "CallbackSink",
     "CollectSink",
+    "DiscardSink",
     "FileSink",
     "FilterFunction",
     "FlatMapFunction",
@@ -43,6 +44,7 @@ __all__ = [
 
 _LAZY = {
     "CallbackSink": "tidegate.connectors.memory",
+    "DiscardSink": "tidegate.connectors.memory",
     "CollectSink": "tidegate.connectors.memory",
     "FileSink": "tidegate.connectors.files",
     "PrintSink": "tidegate.connectors.memory",

@@ -7,6 +7,7 @@ import tidegate
 PUBLIC = {
     "CallbackSink",
     "CollectSink",
+    "DiscardSink",
     "FileSink",
     "FilterFunction",
     "FlatMapFunction",

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tidegate.graph.columns import to_python
 from tidegate.graph.schema import DataType
 from tidegate.state import key_groups as kg
-from tidegate.state.columns import to_python
 from tidegate.state.murmur3 import hash_columns, hash_values
 
 COUNT = 10_000
@@ -198,7 +198,6 @@ def test_a_timestamp_written_in_another_zone_or_unit_is_the_same_key(spark: Spar
     assert hash_columns([utc], [type]).tolist() == hash_columns([elsewhere], [type]).tolist()
 
 
-@pytest.mark.feature("A14")
 @pytest.mark.parametrize("partitions", [1, 2, 3, 8, 200, 1000])
 def test_a_salt_lands_on_its_partition(spark: SparkSession, partitions: int) -> None:
     wanted = pa.table({"salt": pa.array(kg.salts(partitions), pa.int32()), "wanted": np.arange(partitions)})

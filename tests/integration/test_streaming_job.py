@@ -95,8 +95,10 @@ def test_two_levels_two_sources_branches_and_a_side_output(spark, tmp_path, back
     job = tg.Job("two-levels", parallelism=2)
     left = job.source("one", stream(spark, tmp_path / "one", "k string, v int", one))
     right = job.source("two", stream(spark, tmp_path / "two", "k string, v int", two))
-    split = left.union(right).key_by("k").process(
-        "split", Split(), schema="k string, v int, n int", side_outputs={"negative": "k string, v int"}
+    split = (
+        left.union(right)
+        .key_by("k")
+        .process("split", Split(), schema="k string, v int, n int", side_outputs={"negative": "k string, v int"})
     )
     parity = split.map(lambda r: (r.v % 2, r.v), schema="parity int, v int", name="parity")
     parity.key_by("parity").process("sum", Sum(), schema="parity int, total bigint").sink("sums", sums)

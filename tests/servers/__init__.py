@@ -1,1 +1,1 @@
-"""Real servers for tests: each is started on free loopback ports, in a directory of its own, and ended by its process id."""
+"""Real servers for tests: on free loopback ports, in a directory of their own, ended by their process ids."""

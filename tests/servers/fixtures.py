@@ -1,4 +1,4 @@
-"""The servers as fixtures. Each is started once in a test run, at first use, however many folders import its fixture."""
+"""The servers as fixtures. Each is started once in a test run, at first use, however many folders import it."""
 
 from __future__ import annotations
 

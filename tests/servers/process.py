@@ -1,8 +1,9 @@
-"""Child processes of the tests: free ports, a log, an end by process id, and no orphan when the tests themselves are killed."""
+"""Child processes of the tests: free ports, a log, an end by process id, and no orphans when the tests are killed."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import socket
 import subprocess
@@ -26,7 +27,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class ServerProcess:
-    """One started program. `stop` may be called in any state, more than once."""
+    """One started program, whose temporary files go to the folder of its log. `stop` may be called more than once."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.log = log
@@ -37,6 +38,7 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 preexec_fn=_die_with_parent,
+                env={**os.environ, "TMPDIR": str(log.parent)},
             )
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float = 60.0) -> None:

@@ -68,7 +68,7 @@ Fault = DropReply | Refuse | Answer | CutRequest | CutReply | Throttle | Delay
 
 @dataclass(slots=True)
 class Rule:
-    """Does `fault` to requests that match, from the `nth` on (1 = the first), `times` times (None = always), by chance."""
+    """Does `fault` to requests that match, from the `nth` on (1 = first), `times` times (None = always), by chance."""
 
     fault: Fault
     method: str = ".*"
@@ -95,7 +95,7 @@ class Rule:
 
 @dataclass(slots=True)
 class Seen:
-    """One request that came by. `answered` is what the server said; None if it was not asked or did not answer (yet)."""
+    """One request that came by. `answered` is what the server said; None if it was not asked or did not answer."""
 
     method: str
     path: str

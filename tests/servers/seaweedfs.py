@@ -47,7 +47,8 @@ class SeaweedFS:
         data.mkdir(parents=True)
         config = directory / "s3.json"
         config.write_text(json.dumps(_identities()))
-        ports = iter(free_ports(8))
+        self._ports = free_ports(8)
+        ports = iter(self._ports)
         s3_port = next(ports)
         self.address = S3Address("127.0.0.1", s3_port)
         self._process = ServerProcess(
@@ -55,6 +56,7 @@ class SeaweedFS:
                 _binary(), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
                 f"-master.port={next(ports)}", f"-master.port.grpc={next(ports)}", "-master.volumeSizeLimitMB=256",
                 f"-volume.port={next(ports)}", f"-volume.port.grpc={next(ports)}", "-volume.max=50",
+                "-volume.preStopSeconds=0",
                 f"-filer.port={next(ports)}", f"-filer.port.grpc={next(ports)}",
                 "-s3", f"-s3.port={s3_port}", f"-s3.port.grpc={next(ports)}", f"-s3.config={config}",
                 "-s3.port.iceberg=0", "-s3.port.lance=0",
@@ -65,6 +67,10 @@ class SeaweedFS:
 
     def stop(self) -> None:
         self._process.stop()
+        # The server leaves a socket for each of its ports, always in /tmp.
+        for port in self._ports:
+            for leaving in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                leaving.unlink(missing_ok=True)
 
     def _has_bucket(self) -> bool:
         """Writing is the only proof of readiness: the gateway answers before the volumes do. A put makes the bucket."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.api.streams import Stream
 from tidegate.core.durations import Duration, duration_ms
@@ -15,6 +15,9 @@ from tidegate.graph.model import Graph, Node, NodeId, Process, Source, StreamRef
 from tidegate.graph.parallelism import check_parallelism, default_max_parallelism
 from tidegate.graph.schema import Schema
 from tidegate.graph.validate import check, check_event_time, check_name, check_new_uid, check_runnable
+
+if TYPE_CHECKING:
+    from tidegate.runtime.run import JobRun
 
 
 class Job:
@@ -100,25 +103,46 @@ class Job:
         spark: Any = None,
         *,
         checkpoint: Any = None,
-        trigger: Any = None,
-        state_backend: str = "rocksdb",
+        trigger: str | None = None,
+        state_backend: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run the job with Spark until it ends or fails. Without `spark`, the session of its sources is used."""
-        graph = self.graph()
-        check_runnable(graph)
+        """Run the job with Spark until it ends or fails. Without `spark`, the session of its sources is used.
+
+        `trigger` is how often an epoch begins: `"5 s"`, None for as often as possible, `"available-now"` to take what is
+        there and end. `state_backend` is `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
+        A job on batch DataFrames runs once, to the end.
+        """
         from tidegate.runtime.run import run_job
 
-        return run_job(
-            graph,
-            parallelism=self.parallelism,
-            max_parallelism=self.max_parallelism,
-            spark=spark,
-            checkpoint=checkpoint,
-            trigger=trigger,
-            state_backend=state_backend,
-            options=options,
-        )
+        choices = self._choices(spark, checkpoint, trigger, state_backend, options)
+        return run_job(check_runnable(self.graph()), **choices)
+
+    def start(
+        self,
+        spark: Any = None,
+        *,
+        checkpoint: Any = None,
+        trigger: str | None = None,
+        state_backend: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> JobRun:
+        """Start the job and return at once, with a handle to watch, stop and await it. For streaming DataFrames."""
+        from tidegate.runtime.run import start_job
+
+        choices = self._choices(spark, checkpoint, trigger, state_backend, options)
+        return start_job(check_runnable(self.graph()), **choices)
+
+    def _choices(self, spark: Any, checkpoint: Any, trigger: Any, state_backend: Any, options: Any) -> dict[str, Any]:
+        return {
+            "parallelism": self.parallelism,
+            "max_parallelism": self.max_parallelism,
+            "spark": spark,
+            "checkpoint": checkpoint,
+            "trigger": trigger,
+            "state_backend": state_backend,
+            "options": options,
+        }
 
     def draft(self) -> Graph:
         """The graph as far as it is declared, for the streams of this job."""

@@ -91,6 +91,7 @@ class Tenure:
         self.entry = claimed
         self.ledger = Ledger()
         self.shared = SharedRegistry()
+        self.unreadable: list[CheckpointRef] = []
         self._read = read
         self._sign = sign
         self._num_retained = num_retained
@@ -109,7 +110,9 @@ class Tenure:
     def recover(self) -> Steps[bytes | None]:
         """Take over what the log says. Answer: the base's metadata, or None for a start from the beginning.
 
-        1. Read and verify the metadata of the base, and of every other retained checkpoint.
+        1. Read and verify the metadata of the base, and of every other retained checkpoint. One of those that is damaged can
+           never be started from: it is named in `unreadable` and holds no files. A damaged base is an error; if a successor
+           has cleaned up meanwhile, that is `ClaimLost`.
         2. Learn which of them are COMMITTED.
         3. Commit what the base carries, in order; a crash leaves some committed, and the repeat skips those by marker.
         4. Record COMMITTED. What a target did not take is carried by the next checkpoint.
@@ -118,16 +121,18 @@ class Tenure:
         data: bytes | None = None
         for ref in dict.fromkeys((*self.entry.retained, *(() if base is None else (base,)))):
             body: bytes | None = yield Get(ref.metadata)
-            if body is None or ref.checksum.encode() not in body:
-                raise CheckpointUnreadable(
-                    ref, "is missing" if body is None else "has another checksum than its log entry"
-                )
-            self._contents[ref.metadata] = self._read(body)
+            if body is not None and ref.checksum.encode() in body:
+                self._contents[ref.metadata] = self._read(body)
+                data = body if ref == base else data
+                continue
+            yield from self._check_owner()
             if ref == base:
-                data = body
+                raise CheckpointUnreadable(ref, "is missing" if body is None else "is not what its log entry says")
+            self.unreadable.append(ref)
         reach("recover.1-read", term=self.term)
         for ref in self.entry.retained:
-            yield from self._learn_committed(ref)
+            if ref not in self.unreadable:
+                yield from self._learn_committed(ref)
         reach("recover.2-learnt", term=self.term)
         if base is not None and base.lineage == self.entry.lineage:
             done: bytes | None = yield Get(committed_record(base.metadata))
@@ -136,6 +141,11 @@ class Tenure:
                 self.ledger.confirm(committables.read_record(done))
             yield from self.release(base)
         return data
+
+    def _check_owner(self) -> Steps[None]:
+        after: bytes | None = yield Get(self.layout.log(self.entry.slot + 1))
+        if after is not None:
+            raise ClaimLost(self.term, entries.from_bytes(after, self.layout.log(self.entry.slot + 1)))
 
     def _learn_committed(self, ref: CheckpointRef) -> Steps[None]:
         contents = self._contents[ref.metadata]

@@ -47,7 +47,7 @@ class _RowCommitter:
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         import pyarrow as pa
 
-        from tidegate.state.columns import rows_of, struct_class
+        from tidegate.graph.columns import rows_of, struct_class
 
         row = struct_class(self._schema.fields)
         by_epoch: dict[EpochId, list[Any]] = {}
@@ -59,6 +59,31 @@ class _RowCommitter:
             if self._seen is None or epoch > self._seen:
                 self._deliver(rows, epoch)
                 self._seen = epoch
+
+
+class _DiscardingWriter:
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def write_rows(self, rows: Sequence[Any]) -> None: ...
+
+    def prepare_commit(self) -> Sequence[bytes]:
+        return ()
+
+    def abort(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class DiscardSink:
+    """Drops every row unseen, as Flink's DiscardingSink: to measure a job, or to run one for its state alone."""
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return _DiscardingWriter()
+
+    def create_committer(self, schema: Schema) -> Committer:
+        return _RowCommitter(schema, lambda rows, epoch: None)
+
+    def describe(self) -> str:
+        return "dropped"
 
 
 @dataclass(frozen=True)

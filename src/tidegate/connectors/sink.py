@@ -43,7 +43,9 @@ class CommitRequest:
 
 
 class SinkWriter(Protocol):
-    def write(self, batch: pa.RecordBatch) -> None: ...
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage rows that were checked against the sink's schema."""
+        ...
 
     def prepare_commit(self) -> Sequence[bytes]:
         """Finish staging and say what is to be committed. No row may be written after it."""

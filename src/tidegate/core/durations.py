@@ -35,7 +35,9 @@ def size_bytes(value: str | int) -> int:
     """Bytes of a size, with Flink's units (1 kb = 1024 bytes)."""
     if isinstance(value, int):
         return value
-    return round(_scaled(value, {k: float(v) for k, v in _UNITS_BYTES.items()}, "a size such as '20 kb', '8 mb' or '1 gb'"))
+    return round(
+        _scaled(value, {k: float(v) for k, v in _UNITS_BYTES.items()}, "a size such as '20 kb', '8 mb' or '1 gb'")
+    )
 
 
 def show_ms(ms: int) -> str:

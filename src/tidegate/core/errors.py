@@ -90,7 +90,9 @@ class UserCodeError(TidegateError):
     def __init__(self, operator: str, message: str, traceback: str = "") -> None:
         self.operator = operator
         self.traceback = traceback
-        super().__init__(f"The function of operator {operator!r} raised {message}" + (f"\n{traceback}" if traceback else ""))
+        super().__init__(
+            f"The function of operator {operator!r} raised {message}" + (f"\n{traceback}" if traceback else "")
+        )
 
 
 class WrongValue(StateError):

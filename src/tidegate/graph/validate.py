@@ -84,8 +84,8 @@ def check_union(schemas: Iterable[tuple[str, Schema]]) -> None:
             )
 
 
-def check_runnable(graph: Graph) -> None:
-    """What a graph needs on top of being right before it can run."""
+def check_runnable(graph: Graph) -> Graph:
+    """What a graph needs on top of being right before it can run. Gives it back."""
     if not graph.sources:
         raise GraphError(f"The job {graph.job!r} has no source. Add one with job.source(uid, df).")
     if not graph.sinks:
@@ -101,6 +101,7 @@ def check_runnable(graph: Graph) -> None:
             f"({', '.join(streaming)}). Read them all with spark.readStream, or all with spark.read; a table to look "
             "things up in is joined to a streaming DataFrame before it becomes a source."
         )
+    return graph
 
 
 def check(graph: Graph) -> Graph:

@@ -1,10 +1,10 @@
 """The rows of an exchange: one Arrow layout for data of every edge and for control rows.
 
-    part  int     decides the Spark partition (a salt, see `key_groups.salts`)
-    edge  int     which edge a data row belongs to; null in control rows and in the anchor's row
-    kg    int     key group of a data row
-    ctl   binary  a barrier; null in data rows
-    e0…   struct  one column per edge that crosses this exchange; a data row has its own set and the others null
+part  int     decides the Spark partition (a salt, see `key_groups.salts`)
+edge  int     which edge a data row belongs to; null in control rows and in the anchor's row
+kg    int     key group of a data row
+ctl   binary  a barrier; null in data rows
+e0…   struct  one column per edge that crosses this exchange; a data row has its own set and the others null
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from tidegate.core.ids import Slot
 from tidegate.graph.levels import Edge
+from tidegate.graph.output_columns import batch_from_rows
 from tidegate.state.key_groups import key_groups, slots_of
 from tidegate.state.murmur3 import hash_columns
-from tidegate.state.output_columns import batch_from_rows
 
 FIXED = (("part", pa.int32()), ("edge", pa.int32()), ("kg", pa.int32()), ("ctl", pa.binary()))
 ROWS_PER_BATCH = 10_000
@@ -65,7 +65,9 @@ class ChannelWriter:
     def send_rows(self, edge: Edge, rows: Sequence[Any], own_slot: Slot | None) -> None:
         """Rows of a function, checked against the edge's schema once for all of them."""
         for first in range(0, len(rows), ROWS_PER_BATCH):
-            self.send_columns(edge, batch_from_rows(rows[first : first + ROWS_PER_BATCH], edge.schema).columns, own_slot)
+            self.send_columns(
+                edge, batch_from_rows(rows[first : first + ROWS_PER_BATCH], edge.schema).columns, own_slot
+            )
 
     def send_columns(self, edge: Edge, columns: Sequence[pa.Array], own_slot: Slot | None) -> None:
         """Columns of a stream: to the slots of their keys, or, on a forward edge, to the sender's own slot."""
@@ -119,11 +121,12 @@ class EdgeRows:
 
     @cached_property
     def columns(self) -> list[pa.Array]:
-        return self.struct.flatten()
+        return list(self.struct.flatten())
 
     @cached_property
     def groups(self) -> np.ndarray[Any, Any]:
-        return self._groups.to_numpy(zero_copy_only=False)
+        groups: np.ndarray[Any, Any] = self._groups.to_numpy(zero_copy_only=False)
+        return groups
 
 
 def read(

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark import cloudpickle
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.connectors.sink import CommitRequest, Committer
@@ -30,7 +29,7 @@ from tidegate.runtime import epoch_frame, failover, user_code
 from tidegate.runtime.anchor import Anchor, drop_anchor
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
 from tidegate.runtime.placement import Homeless, Placed, place
-from tidegate.runtime.program import Orders, exchange, programs
+from tidegate.runtime.program import Orders, exchange, pickled, programs
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.verdict import Accepted, Expected, Verdict, judge
 from tidegate.state.version import VersionId, VersionRef
@@ -66,7 +65,7 @@ class Driver:
         self.levels = len(self.plan.levels) - 1
         declared = [(node.uid, spec.name) for node in graph.processes for spec in node.states]
         self.state_ids = state_ids.assign({}, declared)
-        self._programs = [cloudpickle.dumps(p) for p in programs(graph, self.plan, self.state_ids)]
+        self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
         self._committers: dict[Uid, Committer] = {
             sink.uid: sink.target.create_committer(sink.input.schema) for sink in graph.sinks
@@ -116,6 +115,9 @@ class Driver:
             found = user_code.find(str(error))
             if found is not None:
                 raise found from error
+            if isinstance(error, PythonException):
+                # Spark has tried the task four times; code that raises by itself would do so again.
+                raise EpochFailed(f"A task of epoch {epoch} failed in tidegate itself, or in a sink: {error}") from error
             return Interrupted(_first_line(error)), None
         reach("epoch.2-collected", epoch=epoch)
         rows: list[bytes] = table.column("ctl").to_pylist()

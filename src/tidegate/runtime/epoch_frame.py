@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Source
-from tidegate.runtime.anchor import Anchor
 from tidegate.graph.schema import DataType
+from tidegate.runtime.anchor import Anchor
 from tidegate.runtime.channel import column_name
 from tidegate.runtime.program import Orders
 from tidegate.state.key_groups import key_group_sql, slot_sql
@@ -37,7 +37,14 @@ def combine(sources: Sequence[Source]) -> DataFrame:
     return reduce(DataFrame.union, frames)
 
 
-def source_rows(batch: DataFrame, sources: Sequence[Source], edges: Sequence[Edge], salts: Sequence[int], parallelism: int, max_parallelism: int) -> DataFrame:
+def source_rows(
+    batch: DataFrame,
+    sources: Sequence[Source],
+    edges: Sequence[Edge],
+    salts: Sequence[int],
+    parallelism: int,
+    max_parallelism: int,
+) -> DataFrame:
     """The source stage in plain SQL: rows of each source, once for each edge that leaves it, with their slot's salt."""
     places = {source.id: place for place, source in enumerate(sources)}
     table = F.array(*[F.lit(salt) for salt in salts])
@@ -55,10 +62,17 @@ def source_rows(batch: DataFrame, sources: Sequence[Source], edges: Sequence[Edg
 
     def columns(condition: Column | None, edge: Edge, group: Column, part: Column) -> list[Column]:
         data = [
-            F.col(source_column(places[other.source.node])) if other.id == edge.id else F.lit(None).cast(types[column_name(other)])
+            F.col(source_column(places[other.source.node]))
+            if other.id == edge.id
+            else F.lit(None).cast(types[column_name(other)])
             for other in edges
         ]
-        fixed = [part.alias("part"), F.lit(edge.id).alias("edge"), group.alias("kg"), F.lit(None).cast("binary").alias("ctl")]
+        fixed = [
+            part.alias("part"),
+            F.lit(edge.id).alias("edge"),
+            group.alias("kg"),
+            F.lit(None).cast("binary").alias("ctl"),
+        ]
         return fixed + [column.alias(column_name(other)) for column, other in zip(data, edges)]
 
     if len(outputs) == 1:
@@ -66,11 +80,18 @@ def source_rows(batch: DataFrame, sources: Sequence[Source], edges: Sequence[Edg
     if len(edges) == len(places) and len({edge.source.node for edge in edges}) == len(edges):
         return _one_edge_each(batch, outputs, edges, places)
     # A row that several operators read is sent once to each of them.
-    targets = [F.when(condition, F.struct(*columns(condition, edge, group, part))) for condition, edge, group, part in outputs]
+    targets = [
+        F.when(condition, F.struct(*columns(condition, edge, group, part))) for condition, edge, group, part in outputs
+    ]
     return batch.select(F.explode(F.array_compact(F.array(*targets))).alias("x")).select("x.*")
 
 
-def _one_edge_each(batch: DataFrame, outputs: Sequence[tuple[Column, Edge, Column, Column]], edges: Sequence[Edge], places: dict[Any, int]) -> DataFrame:
+def _one_edge_each(
+    batch: DataFrame,
+    outputs: Sequence[tuple[Column, Edge, Column, Column]],
+    edges: Sequence[Edge],
+    places: dict[Any, int],
+) -> DataFrame:
     """The common case: every source feeds one operator, and no row has to be sent twice."""
 
     def choose(values: Sequence[Column]) -> Column:

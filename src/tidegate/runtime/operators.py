@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidegate.connectors.sink import SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import KeyGroup
+from tidegate.graph.canonical import canonical_of
+from tidegate.graph.columns import struct_class, to_python
 from tidegate.graph.model import Process, Sink, Transform
+from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.schema import DataType, Schema
 from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.access import KeyedStates
-from tidegate.state.canonical import canonical_of
-from tidegate.state.columns import struct_class, to_python
 from tidegate.state.keys import KeyCodec
-from tidegate.state.output_columns import batch_from_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -241,6 +241,11 @@ class SinkOperator:
     def close(self) -> None: ...
 
     def accept(self, rows: Sequence[Any]) -> None:
+        take_rows = getattr(self._opened(), "write_rows", None)
+        if take_rows is not None:
+            self.rows_in += len(rows)
+            take_rows(rows)
+            return
         try:
             batch = batch_from_rows(rows, self._context.schema)
         except SchemaError as error:
@@ -252,10 +257,13 @@ class SinkOperator:
 
         self._write(pa.RecordBatch.from_arrays(rows.columns, schema=self._context.schema.to_arrow()))
 
-    def _write(self, batch: pa.RecordBatch) -> None:
+    def _opened(self) -> SinkWriter:
         if self._writer is None:
             self._writer = self._target.create_writer(self._context)
-        self._writer.write(batch)
+        return self._writer
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        self._opened().write(batch)
         self.rows_in += batch.num_rows
 
     def prepare_commit(self) -> Sequence[bytes]:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Uid
 from tidegate.graph.levels import Edge, Level, Plan
 from tidegate.graph.model import Graph, Node, NodeId, Source, StreamRef
+from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.version import VersionId
 
 
@@ -34,6 +36,13 @@ def programs(graph: Graph, plan: Plan, state_ids: Mapping[tuple[Uid, str], int])
     return tuple(_program(graph, plan, level, state_ids) for level in plan.levels)
 
 
+def pickled(program: LevelProgram) -> bytes:
+    """A program with the user's functions, those of the main script and lambdas included."""
+    from pyspark import cloudpickle
+
+    return bytes(cloudpickle.dumps(program))  # type: ignore[no-untyped-call]
+
+
 def exchange(plan: Plan, level: int) -> tuple[Edge, ...]:
     """Edges whose rows arrive at a level, to stay or to pass: the columns of the exchange above it."""
     return tuple(edge for edge in plan.edges if edge.from_level < level <= edge.to_level)
@@ -51,6 +60,13 @@ def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Ui
         exchange(plan, level.index),
         exchange(plan, level.index + 1),
         dict(state_ids),
+    )
+
+
+def _not_importable(error: Exception) -> Exception:
+    return GraphError(
+        f"the functions of the job cannot be loaded on an executor: {error}. Modules beside the main script must be importable "
+        "there too: install them, or add them with spark.submit.pyFiles or spark.addArtifact(…, pyfile=True)."
     )
 
 
@@ -80,6 +96,9 @@ class Orders:
     """How many tasks of the level above send barriers; None where only Spark knows (the source stage), 0 where it sends none."""
 
     def unpickle(self) -> LevelProgram:
-        program = pickle.loads(self.program)
+        try:
+            program = pickle.loads(self.program)
+        except (ImportError, AttributeError) as error:
+            raise FunctionFailed("(all)", _not_importable(error)) from error
         assert isinstance(program, LevelProgram)
         return program

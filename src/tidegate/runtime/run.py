@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import PreconditionFailed
@@ -60,6 +60,12 @@ class JobRun:
         """How often epochs had to be run again, and why."""
         return self._driver.counters
 
+    @property
+    def query(self) -> StreamingQuery:
+        """The Structured Streaming query that brings the batches."""
+        assert self._query is not None
+        return self._query
+
     def start(self) -> JobRun:
         writer = combine(self._graph.sources).writeStream.queryName(self._graph.job)
         writer = writer.option("checkpointLocation", str(self._directory)).foreachBatch(self._on_batch)
@@ -104,7 +110,7 @@ class JobRun:
         log.info("epoch %s: %d rows in %d ms (%d rows/s)", report.epoch, report.rows_in, report.duration_ms, rate)
         return report
 
-    def await_termination(self, timeout_s: float | None = None) -> bool:
+    def await_termination(self, timeout_s: int | None = None) -> bool:
         """Whether the job has ended. Raises the error that ended it, if one did."""
         assert self._query is not None
         try:

@@ -93,7 +93,8 @@ def check_session(get: Callable[[str, str | None], str | None]) -> None:
             wrong.append(f'    .config("{requirement.key}", "{requirement.wanted}")   # {requirement.why}')
     if wrong:
         raise PreconditionFailed(
-            "This SparkSession is not set up for tidegate. Use tidegate.session(name), or build yours with:\n" + "\n".join(wrong)
+            "This SparkSession is not set up for tidegate. Use tidegate.session(name), or build yours with:\n"
+            + "\n".join(wrong)
         )
     _check_version()
 

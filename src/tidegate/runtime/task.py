@@ -47,7 +47,9 @@ LAST = pa.schema([pa.field("ctl", pa.binary())])
 class _State:
     """The store of one attempt, opened at the first row and never for a task without rows."""
 
-    def __init__(self, backend: StateBackend, directory: Path, base: VersionId | None, target: VersionId, groups: tuple[int, int]) -> None:
+    def __init__(
+        self, backend: StateBackend, directory: Path, base: VersionId | None, target: VersionId, groups: tuple[int, int]
+    ) -> None:
         self._backend = backend
         self._directory = directory
         self._base = base
@@ -96,7 +98,9 @@ class _Task:
         groups = range_of_slot(slot, orders.parallelism, orders.max_parallelism) if program.level > 0 else (0, 0)
         self.state = _State(self.backend, self.directory, self.base, VersionId(orders.epoch, attempt), groups)
         self.writer = (
-            ChannelWriter(program.outgoing, orders.salts, orders.parallelism, orders.max_parallelism) if orders.salts else None
+            ChannelWriter(program.outgoing, orders.salts, orders.parallelism, orders.max_parallelism)
+            if orders.salts
+            else None
         )
         self.operators: dict[NodeId, Operator] = {}
         self.sinks: list[SinkOperator] = []
@@ -141,7 +145,11 @@ class _Task:
     def _states(self, node: Process) -> KeyedStates:
         codec = key_codec(node.input.schema, node.input.key)
         states = KeyedStates(
-            self.state.begin() if node.states else None, node.states, lambda name: self.program.state_ids[node.uid, name], codec, self.orders.epoch
+            self.state.begin() if node.states else None,
+            node.states,
+            lambda name: self.program.state_ids[node.uid, name],
+            codec,
+            self.orders.epoch,
         )
         self.state.states.append(states)
         return states
@@ -191,7 +199,9 @@ class _Task:
         for sink in self.sinks:
             sink.abort()
 
-    def finish(self, fault: Fault | None, version: str | None, committables: tuple[Committable, ...], size: int, started: float) -> Iterator[pa.RecordBatch]:
+    def finish(
+        self, fault: Fault | None, version: str | None, committables: tuple[Committable, ...], size: int, started: float
+    ) -> Iterator[pa.RecordBatch]:
         """The barriers of this task, or for the last level its one row to the driver."""
         orders = self.orders
         ack = Ack(
@@ -205,7 +215,9 @@ class _Task:
 
         def barrier(target: int, rows: int) -> bytes:
             riders = acks if target == self.slot else ()
-            return encode(Barrier(orders.epoch.term, orders.epoch.number, level, sender, attempt, target, rows, poisoned, riders))
+            return encode(
+                Barrier(orders.epoch.term, orders.epoch.number, level, sender, attempt, target, rows, poisoned, riders)
+            )
 
         if self.writer is None:
             yield pa.RecordBatch.from_arrays([pa.array([barrier(self.slot, 0)], pa.binary())], schema=LAST)
@@ -214,7 +226,9 @@ class _Task:
             yield from self.writer.take()
 
 
-def run_level(orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_level(
+    orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """One attempt of one task of levels 1 and up.
 
     1. Find the slot and the version to start from. Not here: drain, answer with a miss.
@@ -249,10 +263,18 @@ def run_level(orders: Orders, partition: int, attempt: int, batches: Iterable[pa
             yield from task.writer.take()
         manifest = task.state.seal() if task.stateful else None
         reach("task.4-sealed", task=task)
-        committables = tuple(Committable(str(sink.uid), payload) for sink in task.sinks for payload in sink.prepare_commit())
+        committables = tuple(
+            Committable(str(sink.uid), payload) for sink in task.sinks for payload in sink.prepare_commit()
+        )
         reach("task.5-prepared", task=task)
         version = manifest.version if manifest is not None else task.base
-        yield from task.finish(None, None if version is None else str(version), committables, manifest.size_bytes if manifest else 0, started)
+        yield from task.finish(
+            None,
+            None if version is None else str(version),
+            committables,
+            manifest.size_bytes if manifest else 0,
+            started,
+        )
         reach("task.6-sent", task=task)
         task.state.tidy(orders.keep)
     except BaseException:
@@ -263,7 +285,9 @@ def run_level(orders: Orders, partition: int, attempt: int, batches: Iterable[pa
             gc.enable()
 
 
-def run_source_stage(orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_source_stage(
+    orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The source stage where it has Python functions before the first shuffle: no state, no slots, barriers of its own.
 
     Input columns are one struct per source, in the order of the program's sources.

@@ -19,12 +19,11 @@ from typing import Any, Protocol
 from tidegate.core.ids import EpochId
 from tidegate.core.types import codec_of
 from tidegate.graph.states import StateKind, StateSpec
-from tidegate.state.keys import VOID_NAMESPACE, KeyCodec, prefix_end
+from tidegate.state.keys import VOID_NAMESPACE, KeyCodec, list_segment, prefix_end
 from tidegate.state.port import StateStore
 
 _IMMUTABLE = (int, float, str, bytes, bool, tuple, frozenset, type(None))
 _HEAD = struct.Struct(">HH")
-_SEGMENT = struct.Struct(">IQI")
 SEGMENT_ELEMENTS = 4096
 """Most elements of a list in one stored segment."""
 _SMALL_LIST = 1024
@@ -214,8 +213,9 @@ class ListAccessor(_Keyed):
             start = self._prefix(key, group)
             part = self._parts.get(key, 0)
             for first in range(0, len(elements), SEGMENT_ELEMENTS):
-                segment = _SEGMENT.pack(self._epoch.term, self._epoch.number, part)
-                puts.append((start + segment, self._encode(elements[first : first + SEGMENT_ELEMENTS])))
+                puts.append(
+                    (start + list_segment(self._epoch, part), self._encode(elements[first : first + SEGMENT_ELEMENTS]))
+                )
                 part += 1
             self._parts[key] = part
             self._stored.pop(key, None)

@@ -4,13 +4,13 @@
     namespace = 00                                    none
               | 01 · start ms (8) · end ms (8)        a time window, sign bits flipped
               | 02 · text, escaped · 00 00            a name
-    rest      = nothing (ValueState) | map key (MapState) | segment number (4, big endian; ListState)
+    rest      = nothing (ValueState) | map key (MapState) | term (4) · epoch (8) · part (4) (ListState)
 
 Key and namespace carry no lengths: none of their encodings begins another, so every entry can be cut into its parts
 again, and the entries of one (key group, state, key, namespace) lie together, in the order of their map keys.
 Key groups end at 7F FF, so entries that belong to no key may begin with 80 00 and above.
 
-Measured with Python 3.11 on a busy machine: 0.2–0.3 µs to encode a str or bigint key, 0.5 µs for a pair of them.
+Encoding a string, int or bigint key takes 0.2–0.3 µs, a pair of them 0.5 µs, a timestamp 0.7 µs (see decision 0001).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tidegate.core.ids import KeyGroup
+from tidegate.core.ids import EpochId, KeyGroup, Term
+from tidegate.graph.canonical import NAN, InvalidKey, canonical
 from tidegate.graph.schema import DataType
-from tidegate.state.canonical import NAN, InvalidKey, canonical
 from tidegate.state.ordered import Decode, Encode, Form, column_form, damaged, decode_string, encode_bytes
 from tidegate.state.python_keys import python_form
 
@@ -47,7 +47,7 @@ __all__ = [
 
 _head = struct.Struct(">HH")
 _group = struct.Struct(">H")
-_segment = struct.Struct(">I")
+_segment = struct.Struct(">IQI")
 _window = struct.Struct(">BQQ")
 _SIGN = 1 << 63
 
@@ -163,16 +163,16 @@ def read_namespace(data: bytes, at: int = 0) -> tuple[Namespace, int]:
     raise damaged(data, at)
 
 
-def list_segment(number: int) -> bytes:
-    """The `rest` of the n-th part of a ListState."""
-    return _segment.pack(number)
+def list_segment(epoch: EpochId, part: int) -> bytes:
+    """The `rest` of a part of a ListState: what was added in one epoch, in parts. Epochs only grow, so parts sort as added."""
+    return _segment.pack(epoch.term, epoch.number, part)
 
 
-def read_segment(rest: bytes) -> int:
+def read_segment(rest: bytes) -> tuple[EpochId, int]:
     if len(rest) != _segment.size:
         raise damaged(rest, 0)
-    number: int = _segment.unpack(rest)[0]
-    return number
+    term, number, part = _segment.unpack(rest)
+    return EpochId(Term(term), number), part
 
 
 def _concatenated(forms: list[Form]) -> Form:

@@ -17,7 +17,7 @@ from tidegate.core.errors import StateError
 from tidegate.core.ids import HostId, Lineage, TaskId
 
 VARIABLE = "TIDEGATE_LOCAL_DIR"
-_UUID_NAME = "host-uuid"
+_UUID_NAME = ".host-uuid"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -79,7 +79,7 @@ def _root_uuid(root: Path) -> str:
     """
     final = root / _UUID_NAME
     if not final.exists():
-        own = root / f".{_UUID_NAME}-{uuid.uuid4().hex}"
+        own = root / f"{_UUID_NAME}-{uuid.uuid4().hex}"
         try:
             own.write_text(str(uuid.uuid4()))
             with suppress(FileExistsError):
@@ -96,6 +96,6 @@ def _root_uuid(root: Path) -> str:
 
 
 def _component(name: str) -> str:
-    """`name` as one component of a path, different for different names."""
+    """`name` as one component of a path: different for different names, and never one that begins with a dot."""
     quoted = quote(name, safe=" =,+@")
     return quoted.replace(".", "%2E") if quoted.startswith(".") else quoted

@@ -27,8 +27,7 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from tidegate.core.errors import CorruptState
-from tidegate.graph.schema import DataType
-from tidegate.state.canonical import (
+from tidegate.graph.canonical import (
     EPOCH,
     EPOCH_DAY,
     EPOCH_NTZ,
@@ -41,6 +40,7 @@ from tidegate.state.canonical import (
     datetime_us,
     unscaled,
 )
+from tidegate.graph.schema import DataType
 
 Encode = Callable[[Any], bytes]
 

@@ -31,9 +31,9 @@ from typing import Any
 from uuid import UUID
 
 from tidegate.core.errors import UnsupportedType
+from tidegate.graph import canonical as values
+from tidegate.graph.canonical import Canonical, InvalidKey, datetime_us
 from tidegate.graph.schema import DataType
-from tidegate.state import canonical as values
-from tidegate.state.canonical import Canonical, InvalidKey, datetime_us
 from tidegate.state.ordered import (
     ABOVE,
     BELOW,

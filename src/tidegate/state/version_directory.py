@@ -8,8 +8,6 @@ is complete. Nothing is synced to disk: the page cache outlives a process, and a
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import shutil
 import uuid
@@ -20,6 +18,7 @@ from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.ids import Term
 from tidegate.state import manifest_file
 from tidegate.state.port import VersionMissing
+from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
 
 _BUILD = ".build-"
@@ -85,22 +84,15 @@ class Building:
     3. `publish(manifest)` writes the manifest and renames. A crash before the rename leaves what step 1 leaves.
     """
 
-    def __init__(self, path: Path, final: Path, lock: int) -> None:
-        self.path = path
+    def __init__(self, private: PrivateDirectory, final: Path) -> None:
+        self.path = private.path
+        self._private = private
         self._final = final
-        self._lock: int | None = lock
 
     @staticmethod
     def begin(directory: Path, version: VersionId) -> Building:
         final = version_path(directory, version)
-        while True:
-            path = final.parent / f"{_BUILD}{final.name}-{uuid.uuid4().hex[:12]}"
-            path.mkdir(parents=True)
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if path.exists():
-                return Building(path, final, lock)
-            os.close(lock)  # `tidy` came between mkdir and flock and took the directory for a leaving
+        return Building(PrivateDirectory.make(final.parent, f"{_BUILD}{final.name}-"), final)
 
     def link(self, source: Path, files: Iterable[VersionFile]) -> None:
         """Give the new version files of an older one, without copying them. They keep their names and origins."""
@@ -111,18 +103,11 @@ class Building:
         """Make the version appear under its name, complete. Raises OSError, and nothing appears, when it cannot."""
         manifest_file.write(self.path, manifest)
         os.rename(self.path, self._final)
-        self._release()
+        self._private.release()
 
     def discard(self) -> None:
         """Remove what was built. May be called again, and after `publish`, when it does nothing."""
-        if self._lock is not None:
-            shutil.rmtree(self.path, ignore_errors=True)
-            self._release()
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._private.discard()
 
 
 def versions_of(directory: Path, term: Term) -> Iterator[VersionId]:
@@ -150,24 +135,8 @@ def tidy(directory: Path, term: Term, keep: Iterable[VersionId]) -> None:
     parent = directory / str(term)
     with contextlib.suppress(FileNotFoundError), os.scandir(parent) as entries:
         for entry in list(entries):
-            if entry.name.startswith(_TRASH) or (entry.name.startswith(_BUILD) and _deserted(entry.path)):
+            if entry.name.startswith(_TRASH):
                 shutil.rmtree(entry.path, ignore_errors=True)
+    sweep(parent, _BUILD)
     with contextlib.suppress(OSError):
         parent.rmdir()
-
-
-def _deserted(path: str) -> bool:
-    """Whether no living attempt holds the build directory `path`."""
-    try:
-        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise
-    finally:
-        os.close(lock)

@@ -22,14 +22,14 @@ from tidegate.api.states import declared_states
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
 from tidegate.graph import state_ids
+from tidegate.graph.columns import struct_class
 from tidegate.graph.model import Input, NodeId, Process
 from tidegate.graph.parallelism import check_parallelism
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateKind
-from tidegate.runtime.operators import FunctionContext, ProcessOperator, as_rows, key_codec
+from tidegate.runtime.operators import Emit, FunctionContext, ProcessOperator, as_rows, key_codec
 from tidegate.state.access import KeyedStates
 from tidegate.state.backends import backend_named
-from tidegate.state.columns import struct_class
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
 from tidegate.state.keys import key_group_range
 from tidegate.state.murmur3 import hash_key
@@ -73,8 +73,10 @@ class _Subtask:
             self.store, node.states, lambda name: h.state_ids[_UID, name], codec, self._target.epoch
         )
         context = FunctionContext(str(_UID), self.slot, h.parallelism)
-        fresh = Process(node.id, node.uid, copy.deepcopy(node.function), node.input, node.schema, node.states, node.side_outputs)
-        sides = {tag: self.sides[tag].extend for tag in self.sides}
+        fresh = Process(
+            node.id, node.uid, copy.deepcopy(node.function), node.input, node.schema, node.states, node.side_outputs
+        )
+        sides: dict[str, Emit] = {tag: self.sides[tag].extend for tag in self.sides}
         self.operator = ProcessOperator(fresh, self.states, context, h.collected.extend, sides)
         self.operator.open()
 
@@ -98,7 +100,8 @@ class Harness:
         check_parallelism(parallelism, max_parallelism)
         if restore is not None and restore.max_parallelism != max_parallelism:
             raise GraphError(
-                f"The snapshot was taken with max_parallelism {restore.max_parallelism}; restore it with the same, not {max_parallelism}."
+                f"The snapshot was taken with max_parallelism {restore.max_parallelism}; restore it with the same, not "
+                f"{max_parallelism}."
             )
         self.parallelism, self.max_parallelism = parallelism, max_parallelism
         self.backend = backend_named(state_backend)
@@ -156,7 +159,7 @@ class Harness:
                 return accessor.stored()
 
     def snapshot(self) -> Snapshot:
-        """Make everything so far durable, as at the end of an epoch, and give it out. The function goes on afterwards."""
+        """Make everything so far durable, as at the end of an epoch, and give it out. The function goes on then."""
         entries: list[tuple[bytes, bytes]] = []
         for subtask in self._subtasks:
             subtask.seal()
@@ -175,7 +178,9 @@ class Harness:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, type: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _owner(self, key: Any) -> tuple[int, _Subtask]:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class MemoryStorage:
-    """Objects in a dict. Refuses what a file system could not hold, so that a test does not pass where a directory fails."""
+    """Objects in a dict. Refuses what a file system could not hold, so that no test passes where a directory fails."""
 
     def __init__(self, url: str = "memory://test") -> None:
         self._url = url
@@ -133,7 +133,7 @@ class FaultyStorage:
     def script(self, *faults: StorageFault) -> None:
         """Replace the faults, and forget what was seen."""
         with self._lock:
-            self._faults = {fault: 0 for fault in faults}
+            self._faults = dict.fromkeys(faults, 0)
             self.seen: builtins.list[tuple[str, str]] = []
 
     @property

@@ -26,7 +26,6 @@ from tidegate.state.port import StateBackend, VersionMissing
 from tidegate.state.version_directory import version_path
 
 
-@pytest.mark.feature("F1")
 def test_a_version_never_changes(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     before = {path.name: path.read_bytes() for path in version_path(task, v(1)).iterdir()}
@@ -176,7 +175,7 @@ def test_the_other_backend_is_refused(task: Path) -> None:
         backend_named("rocksdb").begin(task, v(1), v(2), KEY_GROUPS)
 
 
-@pytest.mark.feature("F27", "F29")
+@pytest.mark.feature("F27")
 def test_files_keep_name_and_origin_for_as_long_as_they_are_linked(backend: StateBackend, task: Path) -> None:
     """(origin, name) is one content for ever; unchanged files are the same file on disk, under the same name."""
     seen: dict[tuple[object, str], bytes] = {}

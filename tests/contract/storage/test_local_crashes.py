@@ -16,7 +16,11 @@ from tidegate.core import faults
 NONCE = "0123456789abcdef0123456789abcdef"
 BODY = NONCE.encode() * 20_000
 STEPS = ["1-written", "2-named", "3-private-name-gone", "4-durable"]
-KILL_AT = "import os, signal\ndef reached(point, **context):\n    if point == {point!r}: os.kill(os.getpid(), signal.SIGKILL)\n"
+KILL_AT = """
+import os, signal
+def reached(point, **context):
+    if point == {point!r}: os.kill(os.getpid(), signal.SIGKILL)
+"""
 WRITE = """
 import pathlib, sys
 from tidegate.checkpoint.storage import LocalStorage

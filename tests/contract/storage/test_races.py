@@ -11,7 +11,7 @@ from tidegate.checkpoint.storage import LocalStorage, Storage, Won
 
 
 def test_threads_race(storage: Storage) -> None:
-    rounds, lanes = (10, 10) if storage.url.startswith("s3") else (200, 1)
+    rounds, lanes = (6, 6) if storage.url.startswith("s3") else (200, 1)
     entries = race_of_threads([storage] * WRITERS, rounds, lanes)
     assert_one_winner_each(storage, entries, rounds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -26,6 +27,7 @@ from tidegate.checkpoint.storage import (
     OutcomeUnknown,
     Patience,
     StorageDenied,
+    StorageMisconfigured,
     StorageUnavailable,
     Won,
     new_nonce,
@@ -145,3 +147,16 @@ def test_a_refusal_is_not_repeated(s3_server: S3Address, s3_proxy: FaultyProxy) 
     with pytest.raises(StorageDenied, match="credentials"):
         storage.create("log/1", nonce.encode(), nonce)
     assert len(s3_proxy.seen) == 1
+
+
+def test_a_store_used_before_a_fork_says_so_instead_of_hanging(s3_through_proxy: OpenS3) -> None:
+    storage = s3_through_proxy()
+    storage.put("x", b"1")
+    child = os.fork()
+    if child == 0:
+        try:
+            storage.get("x")
+        except StorageMisconfigured as error:
+            os._exit(7 if "only after forking" in str(error) else 8)
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

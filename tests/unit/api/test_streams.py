@@ -146,6 +146,6 @@ def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> 
         "spark": "a session",
         "checkpoint": None,
         "trigger": "1 s",
-        "state_backend": "rocksdb",
+        "state_backend": None,
         "options": {"a": 1},
     }

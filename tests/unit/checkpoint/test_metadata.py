@@ -177,6 +177,15 @@ def test_order_of_arrival_does_not_show_in_the_bytes() -> None:
     assert one == encode(metadata(tasks=(late, early), committed=marks[::-1]))
 
 
+def test_committables_are_kept_in_the_order_of_their_commit() -> None:
+    def waiting(sink: str, partition: int, term: int, number: int) -> Committable:
+        return Committable(Lineage("a"), Uid(sink), partition, EpochId(Term(term), number), b"")
+
+    late, early = waiting("out", 0, 2, 1), waiting("out", 0, 1, 9)
+    other = waiting("out", 1, 1, 1)
+    assert decode(encode(metadata(committables=(other, late, early)))).committables == (early, late, other)
+
+
 @pytest.mark.feature("E6")
 def test_any_json_tool_finds_positions_and_state_pointers() -> None:
     position = SourcePosition(Uid("clicks"), ('{"0":15}',))

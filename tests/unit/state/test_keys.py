@@ -12,10 +12,11 @@ from typing import Any, NewType, Optional
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidegate.core.errors import CorruptState, UnsupportedType
+from tidegate.core.ids import EpochId, Term
 from tidegate.graph.schema import DataType
 from tidegate.state import keys
 from tidegate.state.keys import NAN, InvalidKey, KeyCodec, TimeWindow, canonical
@@ -105,6 +106,7 @@ def _assert_order_and_reading(codec: KeyCodec, a: Any, b: Any) -> None:
 
 
 @pytest.mark.parametrize("name", COLUMNS)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_bytes_of_a_column_keep_its_order_and_read_back(name: str, data: st.DataObject) -> None:
     type, values = COLUMNS[name]
@@ -112,6 +114,7 @@ def test_bytes_of_a_column_keep_its_order_and_read_back(name: str, data: st.Data
     _assert_order_and_reading(KeyCodec([type]), a, b)
 
 
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_bytes_of_a_composite_key_keep_its_order_and_read_back(data: st.DataObject) -> None:
     columns = data.draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=2, max_size=4))
@@ -120,6 +123,7 @@ def test_bytes_of_a_composite_key_keep_its_order_and_read_back(data: st.DataObje
 
 
 @pytest.mark.parametrize("name", PYTHON)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_bytes_of_a_python_type_keep_its_order_and_read_back(name: str, data: st.DataObject) -> None:
     tp, values = PYTHON[name]
@@ -300,6 +304,8 @@ def test_the_layout_of_an_entry_key_is_the_one_written_down_for_ever() -> None:
     window = keys.namespace_bytes(TimeWindow(0, 1))
     assert window.hex(" ") == "01 80 00 00 00 00 00 00 00 80 00 00 00 00 00 00 01"
     assert keys.namespace_bytes("x").hex(" ") == "02 78 00 00"
-    assert keys.list_segment(7).hex(" ") == "00 00 00 07"
-    assert keys.read_segment(keys.list_segment(7)) == 7
+    at = EpochId(Term(2), 9)
+    assert keys.list_segment(at, 7).hex(" ", 4) == "00000002 00000000 00000009 00000007"
+    assert keys.read_segment(keys.list_segment(at, 7)) == (at, 7)
+    assert keys.list_segment(at, 7) < keys.list_segment(at, 8) < keys.list_segment(EpochId(Term(3), 1), 0)
     assert keys.key_group_range(0, 0x7FFF) == (b"\x00\x00", b"\x80\x00")

@@ -1,4 +1,4 @@
-"""Where checkpoints live: one port, and stores that keep its promises. Clients of object stores are loaded when one is opened."""
+"""Where checkpoints live: one port, and stores that keep its promises. An object store's client is loaded at need."""
 
 from tidegate.checkpoint.storage.download import download, fetch
 from tidegate.checkpoint.storage.errors import (

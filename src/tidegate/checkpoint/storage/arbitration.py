@@ -14,12 +14,12 @@ def arbitrate(
 ) -> Won | Lost:
     """Settle one race for `path`.
 
-    `send` puts `data` if absent: True = accepted, False = "exists". It raises a retryable error when the write may or may
-    not have happened, and any other error when it certainly did not.
+    `send` puts `data` if absent: True = accepted, False = "exists". It raises a retryable error when the write may or
+    may not have happened, and any other error when it certainly did not.
 
     1. Send. Accepted: won. A crash here leaves the object or nothing.
-    2. Otherwise read the name back, whatever the answer was: "exists" may be about our own write, made by a request whose
-       answer was lost, and stores answer a conflict (409) although nothing exists yet.
+    2. Otherwise read the name back, whatever the answer was: "exists" may be about our own write, made by a request
+       whose answer was lost, and stores answer a conflict (409) although nothing exists yet.
        Ours: won. Another's: lost. Missing: wait, then 1 again. Unreadable: unknown, stop.
 
     A write that was given up in doubt may be applied by the store at any later time, so once one is in doubt the only

@@ -1,4 +1,4 @@
-"""What can go wrong with storage, in tidegate's words. Each adapter translates the exceptions of its client once, into these."""
+"""What can go wrong with storage, in tidegate's words. Each adapter translates its client's exceptions into these."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class InvalidPath(StorageError):
 class OutcomeUnknown(StorageError):
     """A put-if-absent was sent, and neither its answer nor the name could be read: it may or may not have won.
 
-    Whoever gets this must stop acting as the owner of what the name decides. Calling `create` again later with the *same*
-    body is allowed and will tell.
+    Whoever gets this must stop acting as the owner of what the name decides. Calling `create` again later with the
+    *same* body is allowed and will tell.
     """
 
     code = "STORAGE_OUTCOME_UNKNOWN"
@@ -79,8 +79,8 @@ class OutcomeUnknown(StorageError):
         return OutcomeUnknown(
             store,
             path,
-            f"Whether {path!r} was created in {store} is unknown: {cause}. Stop what depends on it; when the store answers "
-            "again, start anew: recovery reads what was decided.",
+            f"Whether {path!r} was created in {store} is unknown: {cause}. Stop what depends on it; when the store "
+            "answers again, start anew: recovery reads what was decided.",
         )
 
 

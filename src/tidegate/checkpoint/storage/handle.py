@@ -18,8 +18,8 @@ _BLOCK_BYTES = 1024 * 1024
 class FileHandle:
     """One immutable stored file.
 
-    A file of one part is the object `path`; a longer one is the objects `path.00000`, `path.00001`, …, each of `part_bytes`
-    except the last. `checksum` is of the whole, as `sha256:<hex>`, so `cat` of the objects and `sha256sum` can check it.
+    A file of one part is the object `path`; a longer one is the objects `path.00000`, `path.00001`, …, each of
+    `part_bytes` except the last. `checksum` is of the whole, as `sha256:<hex>`: `cat` and `sha256sum` can check it.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Storage in a directory: of one machine, or of a file system that all machines mount (NFS, CephFS, …) and that has hard links."""
+"""Storage in a directory: of one machine, or of a file system with hard links that all mount (NFS, CephFS, …)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SYNC_NOT_POSSIBLE = {errno.EINVAL, errno.EROFS, errno.EACCES, errno.ENOTSUP}
 
 
 class LocalStorage:
-    """Objects are files below `root`. A write goes to a private file beside its target and gets its name by a hard link."""
+    """Objects are files below `root`. A body is written to a private file and gets its name by a hard link."""
 
     def __init__(self, root: Path, patience: Patience | None = None) -> None:
         self._root = Path(os.path.abspath(root))
@@ -52,7 +52,7 @@ class LocalStorage:
         """As the port says.
 
         1. Write the body to a private file beside the target, to the disk. A crash leaves that file, never listed.
-        2. Link it to its name; if the name is taken, put the new file in its place in one step. Now it is visible, whole.
+        2. Link it to its name; if that is taken, put the new file in its place in one step. Now it is visible, whole.
         3. Remove the private name. A crash before leaves it to `sweep`.
         4. Bring the directories to the disk. Before that, a power failure may take the object back.
         """

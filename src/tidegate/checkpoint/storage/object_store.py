@@ -1,6 +1,6 @@
 """Storage in an object store (S3 and what speaks it, GCS, Azure), through `obstore`, whose only home is this file.
 
-The client's own retries are off: it would send a put-if-absent twice and report the second answer. All patience is ours.
+The client's own retries are off: it would send a put-if-absent twice and report the second answer. Patience is ours.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _runtime_process: int | None = None
 
 
 class ObjectStorage:
-    """Objects below a bucket and prefix. `options` are those of the client for this kind of store, credentials included."""
+    """Objects below a bucket and prefix. `options` are the client's for this kind of store, credentials included."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None, patience: Patience | None = None) -> None:
         self._url = url.rstrip("/")
@@ -118,7 +118,7 @@ class ObjectStorage:
             self._delete_batch(waiting[start : start + _DELETE_BATCH])
 
     def sweep(self, prefix: str = "") -> int:
-        """Nothing to do: an object appears whole or not at all, and multipart uploads, which leave parts, are not used."""
+        """Nothing to do: objects appear whole or not at all, and multipart uploads, which leave parts, are not used."""
         check_prefix(self._url, prefix)
         return 0
 

@@ -20,10 +20,10 @@ _OTHERS = {
 
 
 def open_storage(url: str | Path, *, patience: Patience | None = None, **options: Any) -> Storage:
-    """The store at `url`: a path, `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix` or `az://account/container/prefix`.
+    """The store at `url`: a path, `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://account/container/…`.
 
-    `options` go to the client of an object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`, …; what is
-    not given comes from its usual environment variables. Nothing is sent yet; `probe` tells whether the store will do.
+    `options` go to the client of an object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`, …; what
+    is not given comes from its usual environment variables. Nothing is sent yet; `probe` tells if the store will do.
     """
     text = str(url)
     scheme = urlsplit(text).scheme.lower() if "://" in text else ""

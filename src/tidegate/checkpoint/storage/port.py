@@ -1,7 +1,7 @@
 """The port every store implements: whole immutable objects under names, and one operation that can decide a race.
 
-Names are unique and never given to other content; the only names written twice are heartbeats. There is no rename, and no
-"exists": that a name exists is evidence of nothing, except for names decided by `create`.
+Names are unique and never given to other content; the only names written twice are heartbeats. There is no rename, and
+no "exists": that a name exists is evidence of nothing, except for names decided by `create`.
 No name is a folder of another one (`a` and `a/b`): file systems cannot hold both.
 """
 
@@ -44,7 +44,7 @@ class StoredObject:
 
 
 class Storage(Protocol):
-    """A store below one root. May be used by many threads; may be pickled, and opens its connections anew where it arrives.
+    """A store below one root. May be used by many threads; may be pickled, and connects anew where it arrives.
 
     Every method raises `StorageError`s only. Retries that are safe have been made already when one is raised.
     """
@@ -79,7 +79,7 @@ class Storage(Protocol):
         ...
 
     def list(self, prefix: str = "", after: str | None = None) -> list[StoredObject]:
-        """All objects below the folder `prefix`, however deep, sorted by path; only those greater than `after` if given.
+        """All objects below the folder `prefix`, however deep, sorted by path; if given, only those behind `after`.
 
         Objects written before the call began are in it, if not deleted. Unfinished writes never are.
         """
@@ -104,14 +104,14 @@ def unique_name() -> str:
 
 
 def check_path(store: str, path: str) -> str:
-    """The path itself, if every store can hold it: segments of letters, digits and `._=@+-`, none beginning with a dot."""
+    """The path itself, if every store can hold it: segments of letters, digits and `._=@+-`, none with a dot first."""
     for segment in path.split("/"):
         if not _SEGMENT.fullmatch(segment) or len(segment) > _LONGEST_SEGMENT:
             raise InvalidPath(
                 store,
                 path,
-                f"{path!r} cannot be a name in {store}: its part {segment!r} is empty, too long, begins with a dot or has "
-                "characters other than letters, digits and ._=@+- ; pass names given by people through `encode_segment`.",
+                f"{path!r} cannot be a name in {store}: its part {segment!r} is empty, too long, begins with a dot or "
+                "has characters other than letters, digits and ._=@+- ; pass names of users through `encode_segment`.",
             )
     return path
 

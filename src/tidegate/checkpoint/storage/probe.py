@@ -31,5 +31,6 @@ def _require(kept: bool, storage: Storage, path: str, broken: str) -> None:
         raise StorageMisconfigured(
             storage.url,
             path,
-            f"{storage.url} cannot hold checkpoints: {broken}. Use a store with put-if-absent (S3, GCS, Azure, a POSIX file system).",
+            f"{storage.url} cannot hold checkpoints: {broken}. "
+            "Use a store with put-if-absent: S3, GCS, Azure or a POSIX file system.",
         )

@@ -38,7 +38,7 @@ class Upload:
     """
 
     def __init__(self, storage: Storage, source: Path, under: str, record: Path, part_bytes: int = PART_BYTES) -> None:
-        """Begin, or go on from `record`. `under` is the stored folder for a new name; a record that exists decides itself."""
+        """Begin below the stored folder `under`, or go on from `record`; one that exists decides the name itself."""
         self._storage = storage
         self._source = source
         self._record_file = record

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 from rocksdict import (
     BlockBasedOptions,
     Cache,
     DBCompressionType,
+    DBPath,
     Options,
     Rdict,
     WriteOptions,
 )
 
+from tidegate.state.rocksdb.home import Home
 from tidegate.state.rocksdb.options import RocksDBOptions
 
 LEVEL0_FILES = 8
@@ -50,9 +51,11 @@ def without_wal() -> WriteOptions:
     return options
 
 
-def open_database(path: Path, options: RocksDBOptions) -> Rdict:
-    """Open or create the database in `path`, which is the caller's alone. Raises what rocksdict raises."""
-    return Rdict(str(path), _settings(options))
+def open_database(home: Home, options: RocksDBOptions) -> Rdict:
+    """Open or create the database in `home`, which is the caller's alone. Raises what rocksdict raises."""
+    settings = _settings(options)
+    settings.set_db_paths([DBPath(str(home.tables), 1 << 62)])
+    return Rdict(str(home.path), settings)
 
 
 def _settings(options: RocksDBOptions) -> Options:
@@ -78,6 +81,7 @@ def _settings(options: RocksDBOptions) -> Options:
     settings.set_stats_dump_period_sec(0)
     settings.set_stats_persist_period_sec(0)
     settings.set_keep_log_file_num(1)
+    settings.set_manifest_preallocation_size(64 << 10)
     settings.set_level_compaction_dynamic_level_bytes(True)
     settings.set_max_bytes_for_level_base(options.max_size_level_base)
     settings.set_target_file_size_base(options.target_file_size_base)
@@ -109,7 +113,9 @@ def flush_and_settle(database: Rdict) -> list[str]:
 
 
 def _compacts(database: Rdict) -> bool:
-    return bool(_number(database, "rocksdb.compaction-pending") or _number(database, "rocksdb.num-running-compactions"))
+    """Whether compaction runs or will. After an error in the background it never will; the flush tells the error."""
+    due = _number(database, "rocksdb.compaction-pending") or _number(database, "rocksdb.num-running-compactions")
+    return bool(due) and not _number(database, "rocksdb.background-errors")
 
 
 def _level0(database: Rdict) -> int:

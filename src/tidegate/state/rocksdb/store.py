@@ -15,6 +15,7 @@ from tidegate.core.errors import StateError
 from tidegate.core.faults import reach
 from tidegate.state.failure import state_failure
 from tidegate.state.rocksdb.database import flush_and_settle, open_database, without_wal
+from tidegate.state.rocksdb.home import Home
 from tidegate.state.rocksdb.options import RocksDBOptions
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import Building, base_of
@@ -42,6 +43,7 @@ class RocksDBStore:
         self._target = target
         self._key_groups = key_groups
         self._building: Building | None = None
+        self._home: Home | None = None
         self._database: Rdict | None = None
         self._written = False
         self._ended: str | None = None
@@ -148,17 +150,20 @@ class RocksDBStore:
     def _seal_written(self) -> Manifest:
         assert self._database is not None
         assert self._building is not None
+        assert self._home is not None
         path = self._building.path
         tables = flush_and_settle(self._database)
         reach("seal.1-flushed", version=self._target)
         self._close()
-        current = (path / "CURRENT").read_text().strip()
-        live = {*tables, "CURRENT", "IDENTITY", current}
+        small = ["CURRENT", (self._home.path / "CURRENT").read_text().strip()]
+        self._home.move_to_tables(small)
+        self._home.discard()
+        live = {*tables, *small}
         for entry in list(path.iterdir()):
             if entry.name not in live:
                 entry.unlink()
         reach("seal.2-closed", version=self._target)
-        linked = {file.name: file for file in _immutable(self._base)}
+        linked = {file.name: file for file in _tables(self._base)}
         files = tuple(
             linked.get(name) or VersionFile(name, (path / name).stat().st_size, self._target) for name in sorted(live)
         )
@@ -166,8 +171,7 @@ class RocksDBStore:
 
     def _seal_unchanged(self) -> Manifest:
         self._close()
-        if self._building is not None:
-            self._building.discard()
+        self._discard()
         self._building = building = Building.begin(self._directory, self._target)
         files = () if self._base is None else self._base.files
         if self._base is not None:
@@ -187,8 +191,7 @@ class RocksDBStore:
             self._ended = "abandoned"
         with suppress(Exception):
             self._close()
-        if self._building is not None:
-            self._building.discard()
+        self._discard()
 
     def _open(self) -> Rdict:
         """Clone the base and open the clone.
@@ -197,14 +200,15 @@ class RocksDBStore:
         """
         self._check_usable()
         self._building = building = Building.begin(self._directory, self._target)
+        self._home = home = Home(building.path)
         if self._base is not None:
-            linked = _immutable(self._base)
+            linked = _tables(self._base)
             with base_of(self._directory, self._base.version) as source:
                 building.link(source, linked)
                 for file in self._base.files:
                     if file not in linked:
-                        shutil.copyfile(source / file.name, building.path / file.name)
-        self._database = open_database(building.path, self._options)
+                        shutil.copyfile(source / file.name, home.path / file.name)
+        self._database = open_database(home, self._options)
         reach("begin.1-opened", version=self._target)
         return self._database
 
@@ -215,6 +219,12 @@ class RocksDBStore:
         database, self._database = self._database, None
         if database is not None:
             database.close()
+
+    def _discard(self) -> None:
+        if self._home is not None:
+            self._home.discard()
+        if self._building is not None:
+            self._building.discard()
 
     def _check_usable(self) -> None:
         if self._ended is not None:
@@ -241,7 +251,6 @@ def _read_ahead(cursor: RdictIter, size: int) -> list[tuple[bytes, bytes]]:
     return chunk
 
 
-def _immutable(manifest: Manifest | None) -> list[VersionFile]:
-    """Files that RocksDB writes once, under names that it never uses again: tables, and the identity."""
-    files = () if manifest is None else manifest.files
-    return [file for file in files if file.name.endswith(".sst") or file.name == "IDENTITY"]
+def _tables(manifest: Manifest | None) -> list[VersionFile]:
+    """Files that RocksDB writes once, under names that it never uses again."""
+    return [] if manifest is None else [file for file in manifest.files if file.name.endswith(".sst")]

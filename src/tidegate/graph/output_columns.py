@@ -1,8 +1,8 @@
 """Python values and rows to Arrow, strictly: what a function emits must be what its schema says.
 
 Nothing is converted that would lose or guess something: no float for an int, no bytes for a string, no naive datetime
-for a timestamp (treating it as UTC would be silent and usually wrong). An int is taken for a float, double or decimal if
-it fits. Classes are checked by their set, once per batch; only a batch with an odd one is looked at row by row.
+for a timestamp (treating it as UTC would be silent and usually wrong). An int is taken for a float, double or decimal
+if it fits. Classes are checked by their set, once per batch; only a batch with an odd one is looked at row by row.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.core.errors import SchemaError
+from tidegate.graph.canonical import EPOCH, EPOCH_NTZ, converter
 from tidegate.graph.schema import DataType, Field, Schema
-from tidegate.state.canonical import EPOCH, EPOCH_NTZ, converter
 
 _EXACT: dict[str, frozenset[type]] = {
     "boolean": frozenset({bool}),

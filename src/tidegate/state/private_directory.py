@@ -1,0 +1,69 @@
+"""A directory of one attempt alone, locked while its process lives, so that others can tell when it is deserted."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+
+class PrivateDirectory:
+    """Made and locked by `make`. A crash leaves the directory unlocked, and `sweep` removes it."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock: int | None = lock
+
+    @staticmethod
+    def make(parent: Path, prefix: str) -> PrivateDirectory:
+        while True:
+            path = parent / f"{prefix}{uuid.uuid4().hex[:12]}"
+            path.mkdir(mode=0o700, parents=True)
+            try:
+                lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists():
+                return PrivateDirectory(path, lock)
+            os.close(lock)  # `sweep` came between mkdir and flock and took the directory for a deserted one
+
+    def release(self) -> None:
+        """Give up the lock, not the directory."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def discard(self) -> None:
+        """Remove the directory. Does nothing when it was discarded or released before."""
+        if self._lock is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.release()
+
+
+def sweep(parent: Path, prefix: str) -> None:
+    """Remove directories of that prefix whose makers are gone."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(parent) as entries:
+        for entry in list(entries):
+            if entry.name.startswith(prefix) and _deserted(entry.path):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _deserted(path: str) -> bool:
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    finally:
+        os.close(lock)

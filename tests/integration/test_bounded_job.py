@@ -1,0 +1,82 @@
+"""The same job on batch DataFrames runs once to the end, with the results of the streaming run."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import tidegate as tg
+from tests.integration.inputs import stream, write_batches
+
+SCHEMA = "user string, amount bigint"
+
+
+class Totals(tg.KeyedProcessFunction):
+    """Sum per user, emitted when it passes another hundred."""
+
+    total = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        before = self.total.value()
+        self.total.update(before + row.amount)
+        if before // 100 != self.total.value() // 100:
+            yield row.user, self.total.value() // 100
+
+
+class Hundreds(tg.KeyedProcessFunction):
+    """How many users passed each hundred."""
+
+    users = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        self.users.update(self.users.value() + 1)
+        yield row.hundred, self.users.value()
+
+
+def build(df, sink) -> tg.Job:
+    job = tg.Job("totals", parallelism=3)
+    totals = job.source("orders", df).key_by("user").process("totals", Totals(), schema="user string, hundred bigint")
+    totals.key_by("hundred").process("hundreds", Hundreds(), schema="hundred bigint, users bigint").sink("out", sink)
+    return job
+
+
+def orders(seed: int) -> list[list[tuple[str, int]]]:
+    dice = random.Random(seed)
+    return [[(f"u{dice.randrange(9)}", dice.randrange(60)) for _ in range(40)] for _ in range(3)]
+
+
+@pytest.mark.feature("L1", "L2")
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_bounded_and_streaming_runs_agree(spark, tmp_path, backend):
+    batches = orders(7)
+    streamed, bounded = tg.CollectSink(), tg.CollectSink()
+    build(stream(spark, tmp_path / "s", SCHEMA, batches), streamed).run(
+        spark, trigger="available-now", state_backend=backend
+    )
+    path = write_batches(tmp_path / "b", SCHEMA, batches)
+    report = build(spark.read.schema(SCHEMA).parquet(path), bounded).run(spark, state_backend=backend)
+    assert sorted(bounded.rows) == sorted(streamed.rows)
+    assert len(bounded.rows) > 20
+    assert report.rows_in == 120
+
+
+@pytest.mark.feature("L2")
+def test_a_task_that_fails_is_replayed_by_spark_from_the_start(spark, tmp_path):
+    class FailsOnce(tg.KeyedProcessFunction):
+        n = tg.ValueState(int, default=0)
+
+        def process_element(self, row, ctx):
+            from pyspark import TaskContext
+
+            self.n.update(self.n.value() + 1)
+            if self.n.value() == 3 and TaskContext.get().attemptNumber() == 0:
+                raise OSError("a disk that comes and goes")
+            yield row.user, self.n.value()
+
+    sink = tg.CollectSink()
+    job = tg.Job("replayed", parallelism=2)
+    df = spark.read.schema(SCHEMA).parquet(write_batches(tmp_path / "b", SCHEMA, [[("a", 1)] * 5 + [("b", 1)] * 5]))
+    job.source("orders", df).key_by("user").process("n", FailsOnce(), schema="user string, n bigint").sink("out", sink)
+    job.run(spark)
+    assert sorted(sink.rows) == [(user, n) for user in "ab" for n in range(1, 6)]

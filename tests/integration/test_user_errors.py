@@ -1,0 +1,55 @@
+"""What a person sees when their function, their types or their session is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+import tidegate as tg
+from tests.integration.inputs import stream, write_batches
+
+
+class Divide(tg.KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        yield row.k, 10 // row.v
+
+
+class Liar(tg.KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        yield row.k, "not a number"
+
+
+def run(spark, df, function, sink=None):
+    job = tg.Job("errors", parallelism=2)
+    job.source("rows", df).key_by("k").process("divide", function, schema="k string, n bigint").sink(
+        "out", sink or tg.CollectSink()
+    )
+    job.run(spark, trigger="available-now")
+
+
+def test_an_error_of_the_function_names_operator_error_and_line(spark, tmp_path):
+    df = stream(spark, tmp_path, "k string, v int", [[("a", 5)], [("a", 0)]])
+    with pytest.raises(tg.errors.UserCodeError, match="operator 'divide' raised ZeroDivisionError") as caught:
+        run(spark, df, Divide())
+    assert "10 // row.v" in str(caught.value)
+    assert caught.value.operator == "divide"
+
+
+def test_the_same_in_a_bounded_run(spark, tmp_path):
+    df = spark.read.parquet(write_batches(tmp_path, "k string, v int", [[("a", 0)]]))
+    with pytest.raises(tg.errors.UserCodeError, match="ZeroDivisionError"):
+        run(spark, df, Divide())
+
+
+def test_rows_that_do_not_fit_their_schema_are_refused_with_column_value_and_type(spark, tmp_path):
+    df = stream(spark, tmp_path, "k string, v int", [[("a", 5)]])
+    with pytest.raises(tg.errors.UserCodeError) as caught:
+        run(spark, df, Liar())
+    assert all(word in str(caught.value) for word in ("'n'", "not a number", "bigint"))
+
+
+def test_epochs_before_the_error_are_committed_and_nothing_of_the_failed_one(spark, tmp_path):
+    sink = tg.CollectSink()
+    df = stream(spark, tmp_path, "k string, v int", [[("a", 5)], [("b", 2), ("a", 0)]])
+    with pytest.raises(tg.errors.UserCodeError):
+        run(spark, df, Divide(), sink)
+    assert sink.rows == [("a", 2)]

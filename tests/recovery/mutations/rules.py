@@ -1,0 +1,361 @@
+"""The rules of the protocol, and for each a change of the code that breaks it.
+
+A mutation is text: (file, what stands there, what stands there instead). It fails loudly when the code has moved on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CHECKPOINT = "src/tidegate/checkpoint"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    id: str
+    rule: str
+    file: str
+    old: str
+    new: str
+
+
+MUTATIONS = (
+    Mutation(
+        "nonce",
+        "“Exists” to one's own write is told apart from another's by reading the body back",
+        f"{CHECKPOINT}/storage/arbitration.py",
+        "return Won() if existing == data else Lost(existing)",
+        "return Lost(existing)",
+    ),
+    Mutation(
+        "unknown",
+        "Who cannot learn what a slot holds stops",
+        f"{CHECKPOINT}/storage/arbitration.py",
+        """        except StorageError as error:
+            raise OutcomeUnknown.of(store, path, error) from error
+""",
+        """        except StorageError as error:
+            return Won()
+""",
+    ),
+    Mutation(
+        "put-if-absent",
+        "A slot of the log is written only if absent",
+        f"{CHECKPOINT}/log.py",
+        "result: Won | Lost = yield Create(layout.log(entry.slot), entries.to_bytes(entry), entry.nonce)",
+        """from tidegate.checkpoint.effects import Put
+    there = yield Get(layout.log(entry.slot))
+    result = Won() if there is None else Lost(there)
+    if there is None:
+        yield Put(layout.log(entry.slot), entries.to_bytes(entry))""",
+    ),
+    Mutation(
+        "dense-log",
+        "Who loses a slot to another's claim stops; it does not try the next one",
+        f"{CHECKPOINT}/tenure.py",
+        """        result = yield from append(self.layout, entry)
+        if not isinstance(result, Won):
+            raise ClaimLost(self.term, result)
+""",
+        """        from dataclasses import replace
+        while not isinstance((yield from append(self.layout, entry)), Won):
+            entry = replace(entry, slot=entry.slot + 1)
+""",
+    ),
+    Mutation(
+        "claim-again",
+        "A claim that finds a checkpoint in its slot takes that one as its base",
+        f"{CHECKPOINT}/claim.py",
+        "        result = yield from append(layout, mine)\n",
+        """        from dataclasses import replace
+        while not isinstance((result := (yield from append(layout, mine))), Won):
+            mine = replace(mine, slot=mine.slot + 1)
+""",
+    ),
+    Mutation(
+        "metadata-first",
+        "`_metadata` is durable before its entry is written",
+        f"{CHECKPOINT}/tenure.py",
+        """        path = yield from self._write_metadata(draft)
+        reach("publish.1-metadata", id=draft.id, term=self.term)
+""",
+        """        path = self.layout.metadata(draft.id, self.term)
+""",
+    ),
+    Mutation(
+        "metadata-name",
+        "A predecessor's unpublished `_metadata` is never taken for one's own",
+        f"{CHECKPOINT}/tenure.py",
+        """            if isinstance(result, Won):
+                return path
+        raise""",
+        """            return path
+        raise""",
+    ),
+    Mutation(
+        "all-acks",
+        "A checkpoint is published when every task's upload is acknowledged",
+        f"{CHECKPOINT}/pending.py",
+        "return len(self.acks) == len(self.tasks)",
+        "return len(self.acks) >= len(self.tasks) - 1",
+    ),
+    Mutation(
+        "late-acks",
+        "An acknowledgement counts for its own checkpoint only",
+        f"{CHECKPOINT}/coordinator.py",
+        "pending = self._pending.get(ack.checkpoint_id)\n        if pending is None:\n            return []\n        if not pending.acknowledge",
+        "pending = self._pending.get(ack.checkpoint_id) or next(iter(self._pending.values()), None)\n"
+        "        if pending is None:\n            return []\n        if not pending.acknowledge",
+    ),
+    Mutation(
+        "reuse",
+        "Only handles out of a completed checkpoint are reused",
+        "chaos/simulation/driver.py",
+        "                new.append(path)\n",
+        "                new.append(path)\n                reusable[file.name] = path\n",
+    ),
+    Mutation(
+        "discarded-branch",
+        "A rewind aborts what is pending: its epochs will not be",
+        f"{CHECKPOINT}/coordinator.py",
+        """        for pending in list(self._pending.values()):
+            actions += self._fail(pending, reason, now_ms)
+        self._finished = None
+""",
+        """        self._finished = None
+""",
+    ),
+    Mutation(
+        "rewind-output",
+        "Output of discarded epochs is forgotten",
+        f"{CHECKPOINT}/committables.py",
+        "self._waiting = {key: c for key, c in self._waiting.items() if c.epoch <= epoch}",
+        "pass",
+    ),
+    Mutation(
+        "term",
+        "Every claim has a new term",
+        f"{CHECKPOINT}/entry.py",
+        "max(base.term, base.epoch.term)) + 1)",
+        "max(base.term, base.epoch.term)) or 1)",
+    ),
+    Mutation(
+        "fork-term",
+        "A fork's terms begin above its origin's",
+        f"{CHECKPOINT}/entry.py",
+        "0 if base is None else max(base.term, base.epoch.term)) + 1)",
+        "0) + 1)",
+    ),
+    Mutation(
+        "rollback-base",
+        "A rollback begins only from what is retained",
+        f"{CHECKPOINT}/start.py",
+        "    if asked is How.GONE:\n        return _GONE\n",
+        "",
+    ),
+    Mutation(
+        "entry-drops",
+        "Files go only after the entry that drops their checkpoint",
+        f"{CHECKPOINT}/tenure.py",
+        """        before = self.entry
+        yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
+""",
+        """        before = self.entry
+        gone = (*before.retained, ref)[: -self._num_retained]
+        if gone:
+            yield Delete((gone[0].metadata,))
+        yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
+""",
+    ),
+    Mutation(
+        "shared-count",
+        "A file goes only when no retained checkpoint references it",
+        f"{CHECKPOINT}/shared.py",
+        "            if self._counts[path] == 0:\n",
+        "            if self._counts[path] <= 1:\n",
+    ),
+    Mutation(
+        "loser-deletes",
+        "Who loses a slot deletes nothing",
+        f"{CHECKPOINT}/tenure.py",
+        "            raise ClaimLost(self.term, result)\n",
+        """            yield Delete(tuple({file for c in self._contents.values() for file in c.files}) or ("x",))
+            raise ClaimLost(self.term, result)
+""",
+    ),
+    Mutation(
+        "sweep-term",
+        "A sweep touches no term above its own",
+        f"{CHECKPOINT}/shared.py",
+        "            return file.term is not None and file.term < self.term\n",
+        "            return True\n",
+    ),
+    Mutation(
+        "sweep-pending",
+        "A sweep leaves alone what may still complete",
+        f"{CHECKPOINT}/shared.py",
+        "            return file.number < self.pending_id\n        return self.epoch",
+        "            return True\n        return self.epoch",
+    ),
+    Mutation(
+        "sweep-staged",
+        "A sweep leaves alone rows staged after the newest checkpoint",
+        f"{CHECKPOINT}/shared.py",
+        " and file.number <= self.epoch.number",
+        "",
+    ),
+    Mutation(
+        "sweep-ids",
+        "Names of checkpoints above the last published id are not swept: another driver may be using them",
+        f"{CHECKPOINT}/shared.py",
+        "return file.number <= self.last_id and file.number < self.pending_id",
+        "return True",
+    ),
+    Mutation(
+        "sweep-order",
+        "A sweep notes what is referenced before it lists and reads pins",
+        f"{CHECKPOINT}/tenure.py",
+        "        needed |= yield from self._held(in_flight)\n",
+        "        needed = yield from self._held(in_flight)\n        needed |= set(self.shared.counts())\n"
+        "        for ref in self.entry.retained:\n            needed |= {ref.metadata, committed_record(ref.metadata)}\n",
+    ),
+    Mutation(
+        "pending-base",
+        "Files that a pending checkpoint may reuse are held",
+        f"{CHECKPOINT}/tenure.py",
+        "            held |= self._contents[base].files\n",
+        "            pass\n",
+    ),
+    Mutation(
+        "pins",
+        "Clean-up reads pins",
+        f"{CHECKPOINT}/tenure.py",
+        "        for pin in (yield from read_pins(self.layout)):\n",
+        "        for pin in ():\n",
+    ),
+    Mutation(
+        "pin-check",
+        "A pin holds only if the checkpoint is still retained after it was placed",
+        f"{CHECKPOINT}/pins.py",
+        "    if now is not None and ref in now.retained:\n",
+        "    if True:\n",
+    ),
+    Mutation(
+        "no-sweep",
+        "Orphans are swept",
+        f"{CHECKPOINT}/tenure.py",
+        "        if lost:\n            yield Delete(tuple(lost))\n",
+        "",
+    ),
+    Mutation(
+        "commit-after",
+        "Sinks commit only after the log entry",
+        f"{CHECKPOINT}/tenure.py",
+        '        reach("publish.1-metadata", id=draft.id, term=self.term)\n',
+        '        reach("publish.1-metadata", id=draft.id, term=self.term)\n'
+        "        yield from committables.commit(self.ledger.carried_by(draft.epoch))\n",
+    ),
+    Mutation(
+        "carry",
+        "A failed or timed-out checkpoint drops no committable",
+        f"{CHECKPOINT}/committables.py",
+        "return tuple(c for c in self._waiting.values() if c.epoch <= epoch)",
+        "out = tuple(c for c in self._waiting.values() if c.epoch <= epoch)\n"
+        "        self._waiting = {k: c for k, c in self._waiting.items() if c.epoch > epoch}\n        return out",
+    ),
+    Mutation(
+        "carry-epoch",
+        "A checkpoint carries output up to its own epoch, not beyond",
+        f"{CHECKPOINT}/committables.py",
+        "return tuple(c for c in self._waiting.values() if c.epoch <= epoch)",
+        "return tuple(self._waiting.values())",
+    ),
+    Mutation(
+        "order",
+        "Commits keep the order of epochs per sink and partition",
+        f"{CHECKPOINT}/committables.py",
+        "for committable in sorted(committables, key=lambda c: c.epoch):",
+        "for committable in sorted(committables, key=lambda c: c.epoch, reverse=True):",
+    ),
+    Mutation(
+        "no-overtaking",
+        "Nothing overtakes a committable that its target did not take",
+        f"{CHECKPOINT}/committables.py",
+        "                left.extend(waiting[position:])\n                break\n",
+        "                left.append(committable)\n",
+    ),
+    Mutation(
+        "committed-record",
+        "COMMITTED is recorded only when every target took all",
+        f"{CHECKPOINT}/tenure.py",
+        "        if left:\n            return False\n",
+        "",
+    ),
+    Mutation(
+        "rows-wait",
+        "Staged rows go only after COMMITTED",
+        f"{CHECKPOINT}/tenure.py",
+        "        self.shared.register(path, draft.contents.files | draft.contents.staged)\n",
+        "        self.shared.register(path, draft.contents.files)\n",
+    ),
+    Mutation(
+        "recommit",
+        "Recovery commits what the base carries",
+        f"{CHECKPOINT}/tenure.py",
+        "            self.ledger.accept(self._contents[base.metadata].committables)\n",
+        "",
+    ),
+    Mutation(
+        "fork-output",
+        "A fork does not take its origin's output with it",
+        f"{CHECKPOINT}/tenure.py",
+        "if base is not None and base.lineage == self.entry.lineage:",
+        "if base is not None:",
+    ),
+    Mutation(
+        "lineage",
+        "A fork has a lineage of its own",
+        f"{CHECKPOINT}/claim.py",
+        "lineage = decision.lineage if isinstance(decision, Resume) else new_lineage()",
+        "lineage = decision.lineage if isinstance(decision, Resume) else "
+        'decision.base.lineage if decision.base else new_lineage()',
+    ),
+    Mutation(
+        "terminal-entry",
+        "The savepoint that ends a job is in the log before it commits anything",
+        "chaos/simulation/driver.py",
+        "            yield from tenure.publish_terminal(ref, world.read(body))\n",
+        """            tenure._contents[ref.metadata] = world.read(body)
+            yield from tenure.release(ref)
+            yield from tenure.publish_terminal(ref, world.read(body))
+""",
+    ),
+    Mutation(
+        "heartbeat",
+        "A start without force does not take a job whose heartbeat moves",
+        f"{CHECKPOINT}/claim.py",
+        "                alive = after != before or _moved(before.term, beat, later)\n",
+        "                alive = False\n",
+    ),
+    Mutation(
+        "after-end",
+        "Nothing follows the end of a run",
+        f"{CHECKPOINT}/tenure.py",
+        "        if self.entry.outcome is not None:\n            raise RunEnded(self.entry)\n",
+        "",
+    ),
+    Mutation(
+        "timeout",
+        "A checkpoint that does not complete expires",
+        f"{CHECKPOINT}/coordinator.py",
+        "now_ms >= pending.deadline_ms",
+        "False",
+    ),
+    Mutation(
+        "subsumed",
+        "A completed checkpoint subsumes older pending ones",
+        f"{CHECKPOINT}/coordinator.py",
+        "if older.id < checkpoint_id and not older.request.is_forced:",
+        "if False:",
+    ),
+)

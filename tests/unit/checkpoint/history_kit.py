@@ -1,0 +1,99 @@
+"""Small makers for tests of the log and its neighbours, and storage without surprises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.effects import (
+    Commit,
+    CommitFailed,
+    Create,
+    Delete,
+    Effect,
+    Get,
+    ListFolders,
+    ListNames,
+    Put,
+    Sleep,
+    Steps,
+)  # fmt: skip
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.storage.port import Lost, Nonce, Won
+from tidegate.core.ids import EpochId, Lineage, Term, Uid
+
+LAYOUT = JobLayout("job")
+LINE = Lineage("line-1")
+
+
+def signatures(owner: str = "driver") -> Iterator[Signature]:
+    for n in count(1):
+        yield Signature(Nonce(f"nonce-of-{owner}-{n:08d}"), owner, n)
+
+
+def ref(id: int, term: int = 1, owned: bool = True, lineage: Lineage = LINE) -> CheckpointRef:
+    path = LAYOUT.metadata(id) if owned else f"savepoints/{id}/_metadata"
+    return CheckpointRef(id, Term(term), EpochId(Term(term), id * 10), lineage, path, f"sha256:{id:064d}", owned)
+
+
+def claimed(before: Entry | None = None, base: CheckpointRef | None = None, owner: str = "driver") -> Entry:
+    return entries.claim(before, next(signatures(owner)), LINE, base)
+
+
+def committable(number: int, partition: int = 0, term: int = 1, sink: str = "out") -> Committable:
+    return Committable(LINE, Uid(sink), partition, EpochId(Term(term), number), f"rows-{term}-{number}".encode())
+
+
+class PlainStorage:
+    """Does what it is asked and counts it. `refused` committables fail; `committed` lists the others in order."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.committed: list[Committable] = []
+        self.refused: set[EpochId] = set()
+        self.asked: list[Effect] = []
+        self.slept_ms = 0
+
+    def run(self, steps: Steps[object]) -> object:
+        answer, error = None, None
+        while True:
+            try:
+                effect = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as end:
+                return end.value
+            answer, error = None, None
+            try:
+                answer = self.do(effect)
+            except CommitFailed as trouble:
+                error = trouble
+
+    def do(self, effect: Effect) -> object:
+        self.asked.append(effect)
+        match effect:
+            case Get(path):
+                return self.objects.get(path)
+            case Create(path, data):
+                if path in self.objects:
+                    return Won() if self.objects[path] == data else Lost(self.objects[path])
+                self.objects[path] = data
+                return Won()
+            case Put(path, data):
+                self.objects[path] = data
+            case Delete(paths):
+                for path in paths:
+                    self.objects.pop(path, None)
+            case ListNames(prefix):
+                return sorted(p for p in self.objects if p.startswith(prefix + "/"))
+            case ListFolders(prefix):
+                below = [p[len(prefix) + 1 :] for p in self.objects if p.startswith(prefix + "/")]
+                return sorted({p.partition("/")[0] for p in below if "/" in p})
+            case Sleep(ms):
+                self.slept_ms += ms
+            case Commit(waiting):
+                if waiting.epoch in self.refused:
+                    raise CommitFailed("refused")
+                self.committed.append(waiting)
+        return None

@@ -1,0 +1,115 @@
+"""Claiming: who may, who must wait, and what happens when the slot is taken meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.checkpoint.history_kit import LAYOUT, PlainStorage, claimed, ref, signatures
+from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.effects import Create, Effect, Sleep
+from tidegate.checkpoint.entry import Entry, Outcome
+from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.start import Start, StartRefused
+from tidegate.core.ids import Lineage
+
+
+def taking(storage: PlainStorage, owner: str = "new", force: bool = False, start: Start | None = None) -> Entry:
+    sign = signatures(owner)
+    steps = claim(LAYOUT, start or Start(), lambda: next(sign), lambda: Lineage(f"line-of-{owner}"), 5_000, force)
+    entry = storage.run(steps)
+    assert isinstance(entry, Entry)
+    return entry
+
+
+def test_the_first_claim_needs_no_waiting() -> None:
+    storage = PlainStorage()
+    entry = taking(storage)
+    assert (entry.slot, entry.term, entry.lineage, storage.slept_ms) == (1, 1, "line-of-new", 0)
+
+
+def test_a_silent_owner_is_watched_once_and_then_replaced() -> None:
+    storage = PlainStorage()
+    taking(storage, "old")
+    entry = taking(storage, "new")
+    assert (entry.term, entry.owner, entry.lineage, storage.slept_ms) == (2, "new", "line-of-old", 5_000)
+
+
+class Meanwhile(PlainStorage):
+    """Lets something happen right before the n-th request of one kind."""
+
+    def __init__(self, kind: type[Effect], happens: object) -> None:
+        super().__init__()
+        self.kind, self.happens, self.armed = kind, happens, False
+
+    def do(self, effect: Effect) -> object:
+        if self.armed and isinstance(effect, self.kind):
+            self.armed = False
+            self.happens(self)  # type: ignore[operator]
+        return super().do(effect)
+
+
+def test_an_owner_whose_heartbeat_moves_is_left_alone() -> None:
+    storage = Meanwhile(Sleep, lambda s: s.run(show_life(LAYOUT, mine, 9)))
+    mine = taking(storage, "old")
+    storage.armed = True
+    with pytest.raises(StartRefused, match="--force"):
+        taking(storage, "new")
+    storage.armed = True
+    assert taking(storage, "new", force=True).term == 2
+
+
+def test_beats_of_a_former_owner_are_not_taken_for_life() -> None:
+    storage = Meanwhile(Sleep, lambda s: s.objects.update({LAYOUT.owner: b'{"term":1,"beat":77,"slot":1}'}))
+    taking(storage, "first")
+    taking(storage, "second", force=True)
+    storage.armed = True
+    assert taking(storage, "third").term == 3
+
+
+def test_a_checkpoint_in_the_wanted_slot_becomes_the_base() -> None:
+    sign = signatures("old")
+
+    def publishes(storage: PlainStorage) -> None:
+        entry = entries.checkpoint(mine, next(sign), ref(1), 1)
+        storage.objects[LAYOUT.log(entry.slot)] = entries.to_bytes(entry)
+
+    storage = Meanwhile(Create, publishes)
+    mine = taking(storage, "old")
+    storage.armed = True
+    entry = taking(storage, "new", force=True)
+    assert (entry.slot, entry.base) == (3, ref(1))
+
+
+def test_force_is_aimed_at_the_owner_seen_first() -> None:
+    """Two forced starts at once: one gets the job, the other sees a living owner and gives up."""
+
+    def rival_wins(storage: PlainStorage) -> None:
+        rival.append(taking(storage, "rival", force=True))
+        storage.kind, storage.armed = Sleep, True  # type: ignore[attr-defined]
+        storage.happens = lambda s: s.run(show_life(LAYOUT, rival[0], 1))  # type: ignore[attr-defined]
+
+    rival: list[Entry] = []
+    storage = Meanwhile(Create, rival_wins)
+    taking(storage, "old")
+    storage.armed = True
+    with pytest.raises(StartRefused):
+        taking(storage, "new", force=True)
+    assert rival[0].term == 2
+
+
+def test_a_replaced_owner_stops_at_its_next_heartbeat() -> None:
+    storage = PlainStorage()
+    old = taking(storage, "old")
+    taking(storage, "new", force=True)
+    with pytest.raises(ClaimLost) as lost:
+        storage.run(show_life(LAYOUT, old, 5))
+    assert lost.value.winner.owner == "new"
+
+
+def test_a_run_that_ended_in_order_is_followed_at_once() -> None:
+    storage = PlainStorage()
+    end = entries.end(claimed(), next(signatures()), Outcome.SUSPENDED, keep=True)
+    storage.objects = {LAYOUT.log(1): entries.to_bytes(claimed()), LAYOUT.log(2): entries.to_bytes(end)}
+    assert taking(storage).term == 2
+    assert storage.slept_ms == 0

@@ -1,0 +1,74 @@
+"""Which request runs next: Flink's rules as rows of a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.checkpoint.requests import Limits, Load, Request, RequestKind, RequestQueue, Run, Wait, choose
+
+PERIODIC = Request(RequestKind.PERIODIC, 0)
+MANUAL = Request(RequestKind.MANUAL, 0)
+FORCED = Request(RequestKind.MANUAL, 0, forced=True)
+SAVEPOINT = Request(RequestKind.SAVEPOINT, 0)
+STOP = Request(RequestKind.TERMINAL_SAVEPOINT, 0)
+
+
+@pytest.mark.feature("D11")
+@pytest.mark.parametrize(
+    ("first", "load", "expected"),
+    [
+        (None, Load(0, 0, None), Wait()),
+        (PERIODIC, Load(0, 0, None), Run(PERIODIC)),
+        (PERIODIC, Load(0, 0, 700), Wait(1_200)),  # min-pause after the last completion
+        (PERIODIC, Load(0, 0, 500), Run(PERIODIC)),
+        (MANUAL, Load(0, 0, 999), Run(MANUAL)),  # min-pause is for periodic ones
+        (MANUAL, Load(1, 0, None), Wait()),  # max-concurrent
+        (FORCED, Load(1, 0, None), Run(FORCED)),
+        (SAVEPOINT, Load(1, 0, 999), Run(SAVEPOINT)),
+        (STOP, Load(3, 0, 999), Run(STOP)),
+        (SAVEPOINT, Load(0, 2, None), Wait()),  # too many are still being cleaned
+        (MANUAL, Load(0, 1, None), Run(MANUAL)),
+    ],
+)
+def test_rule(first: Request | None, load: Load, expected: Run | Wait) -> None:
+    assert choose(first, load, Limits(max_concurrent=1, min_pause_ms=500), now_ms=1_000) == expected
+
+
+def test_savepoints_go_first_then_forced_then_manual_then_periodic() -> None:
+    queue = RequestQueue()
+    for request in (PERIODIC, MANUAL, FORCED, STOP, SAVEPOINT):
+        queue.add(request)
+    ran = [queue.take(Load(0, 0, None), Limits(), 0) for _ in range(5)]
+    assert ran == [Run(r) for r in (STOP, SAVEPOINT, FORCED, MANUAL, PERIODIC)]
+    assert queue.take(Load(0, 0, None), Limits(), 0) == Wait()
+
+
+def test_among_equals_the_oldest_goes_first() -> None:
+    queue = RequestQueue()
+    later, earlier = Request(RequestKind.MANUAL, 20), Request(RequestKind.MANUAL, 10)
+    queue.add(later)
+    queue.add(earlier)
+    assert queue.take(Load(0, 0, None), Limits(), 30) == Run(earlier)
+
+
+def test_a_full_queue_gives_up_the_periodic_one_and_then_refuses() -> None:
+    queue = RequestQueue(limit=2)
+    assert queue.add(PERIODIC) is None
+    assert queue.add(MANUAL) is None
+    assert queue.add(SAVEPOINT) == PERIODIC
+    assert queue.add(FORCED) == FORCED
+    assert len(queue) == 2
+
+
+def test_the_queue_holds_a_thousand() -> None:
+    queue = RequestQueue()
+    answers = [queue.add(Request(RequestKind.MANUAL, n)) for n in range(1_001)]
+    assert answers.count(None) == 1_000
+    assert answers[-1] == Request(RequestKind.MANUAL, 1_000)
+
+
+def test_one_periodic_request_is_enough() -> None:
+    queue = RequestQueue()
+    queue.add(PERIODIC)
+    queue.add(Request(RequestKind.PERIODIC, 5))
+    assert len(queue) == 1

@@ -1,0 +1,28 @@
+"""What is kept when a job ends: Flink's table, cell by cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.checkpoint.entry import Outcome
+from tidegate.checkpoint.retention import DEFAULT, keeps
+from tidegate.checkpoint.retention import ExternalizedCheckpointRetention as Retention
+
+OUTCOMES = (Outcome.FINISHED, Outcome.CANCELED, Outcome.FAILED, Outcome.SUSPENDED)
+
+
+@pytest.mark.feature("D14", "D15", "E12", "E13")
+@pytest.mark.parametrize(
+    ("retention", "kept"),
+    [
+        (Retention.NO_EXTERNALIZED_CHECKPOINTS, (False, False, False, False)),
+        (Retention.DELETE_ON_CANCELLATION, (False, False, True, False)),
+        (Retention.RETAIN_ON_CANCELLATION, (False, True, True, True)),
+    ],
+)
+def test_retention(retention: Retention, kept: tuple[bool, ...]) -> None:
+    assert tuple(keeps(retention, outcome) for outcome in OUTCOMES) == kept
+
+
+def test_a_job_whose_identity_is_its_name_keeps_its_checkpoints_unless_told_otherwise() -> None:
+    assert DEFAULT is Retention.RETAIN_ON_CANCELLATION

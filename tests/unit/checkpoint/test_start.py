@@ -1,0 +1,105 @@
+"""The table of starts, every cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.checkpoint.history_kit import LINE, claimed, ref, signatures
+from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.entry import Entry, Outcome
+from tidegate.checkpoint.start import How, LastRun, Refuse, Resume, Start, StartFresh, decide, how, last_run
+from tidegate.core.ids import Lineage
+
+SIGN = signatures()
+SAVEPOINT = ref(7, owned=False)
+FOREIGN = ref(3, owned=False, lineage=Lineage("line-of-another"))
+
+STARTS = {
+    How.PLAIN: Start(),
+    How.ROLLBACK: Start(source=ref(1)),
+    How.GONE: Start(source=ref(99)),
+    How.FOREIGN: Start(source=FOREIGN),
+    How.FRESH: Start(fresh=True),
+    How.FRESH_FROM: Start(source=SAVEPOINT, fresh=True),
+}
+
+
+def ran() -> Entry:
+    log = entries.checkpoint(claimed(), next(SIGN), ref(1), 3)
+    return entries.checkpoint(log, next(SIGN), ref(2), 3)
+
+
+def ended(outcome: Outcome) -> Entry:
+    return entries.end(ran(), next(SIGN), outcome, keep=True)
+
+
+LAST: dict[LastRun, Entry | None] = {
+    LastRun.NEVER_RAN: None,
+    LastRun.FINISHED: ended(Outcome.FINISHED),
+    LastRun.CANCELED: ended(Outcome.CANCELED),
+    LastRun.FAILED: ended(Outcome.FAILED),
+    LastRun.CRASHED: ran(),
+    LastRun.STOPPED: entries.terminal_savepoint(ran(), next(SIGN), SAVEPOINT),
+    LastRun.RUNNING: ran(),
+}
+
+newest, rollback, gone, foreign = "resume the newest", "resume that one", "refuse: gone", "refuse: another line"
+fresh, fresh_from, running = "fresh", "fresh from that one", "refuse: running"
+TABLE = {
+    #                    plain, rollback, gone, foreign, fresh, fresh from
+    LastRun.NEVER_RAN: (fresh, gone, gone, fresh_from, fresh, fresh_from),
+    LastRun.FINISHED: ("refuse: finished", rollback, gone, foreign, fresh, fresh_from),
+    LastRun.CANCELED: (newest, rollback, gone, foreign, fresh, fresh_from),
+    LastRun.FAILED: (newest, rollback, gone, foreign, fresh, fresh_from),
+    LastRun.CRASHED: (newest, rollback, gone, foreign, fresh, fresh_from),
+    LastRun.STOPPED: (newest, rollback, gone, foreign, fresh, fresh_from),
+    LastRun.RUNNING: (running,) * 6,
+}
+CELLS = [(last, way, TABLE[last][n]) for last in LastRun for n, way in enumerate(STARTS)]
+WORDS = {"gone": "no longer retained", "another line": "another line", "running": "running elsewhere", "finished": "finished"}
+
+
+@pytest.mark.parametrize(("last", "way", "expected"), CELLS, ids=[f"{a.name}-{b.name}" for a, b, _ in CELLS])
+def test_cell(last: LastRun, way: How, expected: str) -> None:
+    before, start = LAST[last], STARTS[way]
+    alive = last is LastRun.RUNNING
+    assert last_run(before, alive) is last
+    decision = decide(before, start, alive)
+    if expected == newest:
+        assert before is not None
+        assert decision == Resume(before.base, LINE)
+    elif expected == rollback:
+        assert decision == Resume(start.source, LINE)
+    elif expected in (fresh, fresh_from):
+        assert decision == StartFresh(start.source if expected == fresh_from else None)
+    else:
+        assert isinstance(decision, Refuse)
+        assert WORDS[expected.removeprefix("refuse: ")] in decision.why
+        assert decision.what_to_do
+
+
+@pytest.mark.feature("E15", "N26")
+def test_a_cancelled_job_resumes_from_a_retained_checkpoint_given_by_path() -> None:
+    assert decide(LAST[LastRun.CANCELED], Start(source=ref(1))) == Resume(ref(1), LINE)
+
+
+def test_the_columns_of_the_table_are_told_apart() -> None:
+    assert {way: how(ran(), start) for way, start in STARTS.items()} == {way: way for way in STARTS}
+    assert how(ran(), Start(source=SAVEPOINT)) is How.ROLLBACK
+
+
+def test_a_run_that_never_got_to_a_checkpoint_begins_again_in_its_own_line() -> None:
+    assert decide(claimed(), Start()) == Resume(None, LINE)
+
+
+def test_checkpoints_given_up_at_the_end_are_not_resumed_by_accident() -> None:
+    end = entries.end(ran(), next(SIGN), Outcome.CANCELED, keep=False)
+    decision = decide(end, Start())
+    assert isinstance(decision, Refuse)
+    assert "deleted" in decision.why
+    assert decide(end, Start(fresh=True)) == StartFresh(None)
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_had_nothing_to_give_up() -> None:
+    end = entries.end(claimed(), next(SIGN), Outcome.FAILED, keep=False)
+    assert decide(end, Start()) == Resume(None, LINE)

@@ -1,0 +1,117 @@
+"""The rocksdb backend's own parts: tables linked, small files in memory, level 0 bounded, one cache per process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tidegate.core.ids import AttemptId, EpochId, Term
+from tidegate.state.failure import StateDiskFull, state_failure
+from tidegate.state.rocksdb import RocksDBBackend, RocksDBOptions, database, home
+from tidegate.state.rocksdb.database import block_cache
+from tidegate.state.version import Manifest, VersionId
+from tidegate.state.version_directory import version_path
+
+BACKEND = RocksDBBackend()
+
+
+def v(number: int) -> VersionId:
+    return VersionId(EpochId(Term(1), number), AttemptId(1))
+
+
+def step(directory: Path, number: int, *keys: bytes, backend: RocksDBBackend = BACKEND) -> Manifest:
+    """Version `number` from the one before."""
+    store = backend.begin(directory, v(number - 1) if number > 1 else None, v(number), (0, 1))
+    store.write([(key, b"%d" % number) for key in keys])
+    return store.seal()
+
+
+@pytest.mark.feature("F27", "O16")
+def test_a_second_version_adds_one_table_and_links_the_other(tmp_path: Path) -> None:
+    first = step(tmp_path, 1, b"a")
+    second = step(tmp_path, 2, b"b")
+    old = {file for file in first.files if file.name.endswith(".sst")}
+    new = {file for file in second.files if file.name.endswith(".sst")}
+    assert len(old) == 1
+    assert old < new
+    assert len(new) == 2
+    (linked,) = old
+    assert os.path.samefile(version_path(tmp_path, v(1)) / linked.name, version_path(tmp_path, v(2)) / linked.name)
+
+
+@pytest.mark.feature("F34")
+def test_level_0_stays_below_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "LEVEL0_FILES", 3)
+    monkeypatch.setattr(database, "LEVEL0_BOUND", 4)
+    most = 0
+    for number in range(1, 25):
+        manifest = step(tmp_path, number, b"%d" % number, b"every")
+        most = max(most, sum(file.name.endswith(".sst") for file in manifest.files))
+    assert 2 < most <= 6
+
+
+def test_small_files_lie_in_memory_only_while_an_attempt_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    monkeypatch.setattr(home, "_MEMORY", memory)
+    task = tmp_path / "task"
+    step(task, 1, b"a")
+    store = BACKEND.begin(task, v(1), v(2), (0, 1))
+    assert store.get(b"a") == b"1"
+    (building,) = (path for path in (task / "1").iterdir() if path.name.startswith("."))
+    assert {path.suffix for path in building.iterdir()} == {".sst"}
+    (inside,) = (memory / f"tidegate-{os.geteuid()}").iterdir()
+    assert (inside / "CURRENT").exists()
+    store.abandon()
+    assert list((memory / f"tidegate-{os.geteuid()}").iterdir()) == []
+
+
+def test_without_such_memory_they_lie_with_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "_MEMORY", tmp_path / "no such place")
+    for number in range(1, 13):
+        manifest = step(tmp_path, number, b"%d" % number)
+    store = BACKEND.begin(tmp_path, manifest.version, v(13), (0, 1))
+    assert [value for _, value in store.scan(b"", b"\xff")] == sorted(b"%d" % number for number in range(1, 13))
+    store.abandon()
+    kinds = {path.name.partition("-")[0].lstrip("0123456789") for path in version_path(tmp_path, v(12)).iterdir()}
+    assert kinds == {".sst", "CURRENT", "MANIFEST", "manifest.json"}
+
+
+def test_what_the_dead_left_in_memory_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "_MEMORY", tmp_path)
+    left = tmp_path / f"tidegate-{os.geteuid()}" / "db-deserted"
+    left.mkdir(parents=True)
+    living = home.Home(tmp_path)
+    home.Home(tmp_path).discard()
+    assert not left.exists()
+    assert living.path.exists()
+    living.discard()
+
+
+def test_all_stores_of_a_process_share_one_cache_that_stays_warm(tmp_path: Path) -> None:
+    backend = RocksDBBackend(RocksDBOptions(block_cache_size=3 << 20))
+    cache = block_cache(3 << 20)
+    assert block_cache(3 << 20) is cache
+    step(tmp_path, 1, *(b"%06d" % n for n in range(20_000)), backend=backend)
+    store = backend.begin(tmp_path, v(1), v(2), (0, 1))
+    before = cache.get_usage()
+    list(store.scan(b"", b"\xff"))
+    store.abandon()
+    warm = cache.get_usage()
+    assert warm > before + 100_000
+    store = backend.begin(tmp_path, v(1), v(2), (0, 1))
+    list(store.scan(b"", b"\xff"))
+    assert cache.get_usage() < warm + 50_000, "the clone's blocks are the ones already cached"
+    store.abandon()
+
+
+def test_a_full_disk_is_told_with_a_way_out(tmp_path: Path) -> None:
+    error = state_failure(
+        "sealing", tmp_path, Exception("IO error: No space left on device: While appending: 000012.sst")
+    )
+    assert isinstance(error, StateDiskFull)
+    assert error.retryable
+    assert "TIDEGATE_LOCAL_DIR" in str(error)
+    assert "000012.sst" in str(error)
