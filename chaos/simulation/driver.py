@@ -77,6 +77,8 @@ class SimDriver:
         self._unreleased: CheckpointRef | None = None
         self._cleaning = False
         self._attempt = 0
+        self._hanging: set[tuple[int, int]] = set()
+        """(checkpoint, task) whose upload never comes to an end."""
 
     @property
     def now(self) -> int:
@@ -233,6 +235,8 @@ class SimDriver:
     # uploads
 
     def _upload_all(self, action: StartUpload) -> None:
+        if self.world.chance(self.world.odds.hanging_upload):
+            self._hanging.add((action.id, self.world.rng.randrange(self.parallelism)))
         size = max(1, self.parallelism // 50)
         for first in range(0, self.parallelism, size):
             tasks = range(first, min(first + size, self.parallelism))
@@ -252,6 +256,8 @@ class SimDriver:
             return
         reusable = self._handles.get(base, {}) if base is not None else {}
         for task in tasks:
+            if (id, task) in self._hanging:
+                continue
             if world.chance(world.odds.declined):
                 self._tell(id)
                 continue
@@ -334,7 +340,7 @@ class SimDriver:
         snapshot, body, checksum = self._snapshot(pending, tenure.ledger.carried_by(pending.epoch))
         before = tenure.entry.retained
         try:
-            ref = yield from tenure.publish(Draft(pending.id, pending.epoch, body, checksum, self.world.read(body)))
+            ref = yield from tenure.publish(Draft(pending.id, pending.epoch, body, checksum, self.world.read("", body)))
         except NotPublished as error:
             yield from self._act(coordinator.publish_failed(pending.id, self.now, str(error)))
             return
@@ -352,7 +358,7 @@ class SimDriver:
                 pass
         if not self._cleaning:
             self._cleaning = True
-            self.world.spawn(self.process, self._clean(self.world.rng.random() < 0.3))
+            self.world.spawn(self.process, self._clean(self.world.rng.random() < 0.5))
 
     def _publish_savepoint(self, pending: PendingCheckpoint) -> Steps[None]:
         """All files are the savepoint's own, and so are copies of the rows that wait."""
@@ -371,7 +377,7 @@ class SimDriver:
             yield from self._act(self.coordinator.publish_failed(pending.id, self.now))
             return
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            yield from tenure.publish_terminal(ref, world.read(body))
+            yield from tenure.publish_terminal(ref, world.read("", body))
             world.tally.events["stops with savepoint"] += 1
             self.orders.append("stopped")
         world.tally.events["savepoints"] += 1

@@ -34,6 +34,7 @@ class Odds:
     rewind: float
     target_refuses: float
     slow_request: float
+    hanging_upload: float
 
     @staticmethod
     def drawn(rng: random.Random) -> Odds:
@@ -46,8 +47,8 @@ class Odds:
             late_apply=some(0.01, 0.05), unreadable=some(0.01, 0.2), unavailable=some(0.005, 0.05),
             lost_message=some(0.02, 0.3), doubled_message=some(0.05, 0.3), second_attempt=some(0.02, 0.2),
             declined=some(0.005, 0.03), rewind=some(0.005, 0.03), target_refuses=some(0.02, 0.3),
-            slow_request=some(0.01, 0.05),
+            slow_request=some(0.01, 0.05), hanging_upload=some(0.02, 0.1),
         )  # fmt: skip
 
 
-CALM = Odds(*(0.0 for _ in range(16)))
+CALM = Odds(*(0.0 for _ in range(17)))

@@ -48,8 +48,11 @@ class Snapshot:
     tasks: list[tuple[tuple[StateFile, str], ...]]
     committables: tuple[Committable, ...]
     handles: dict[str, str] = field(default_factory=dict)
+    """File name → path: any of its copies, when several tasks uploaded what they link."""
+    paths: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
+        self.paths = frozenset(path for task in self.tasks for _, path in task)
         self.handles = {file.name: path for task in self.tasks for file, path in task}
 
 

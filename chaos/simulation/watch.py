@@ -7,13 +7,13 @@ from collections.abc import Callable
 from chaos.simulation.faults import Violation
 from chaos.simulation.storage import SimStorage
 from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.contents import Contents, Reader
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Kind
-from tidegate.checkpoint.layout import JobLayout, committed_record
-from tidegate.checkpoint.tenure import Contents
+from tidegate.checkpoint.layout import JobLayout, Scope, committed_record
 
 
 class JobWatch:
-    def __init__(self, layout: JobLayout, storage: SimStorage, read: Callable[[bytes], Contents]) -> None:
+    def __init__(self, layout: JobLayout, storage: SimStorage, read: Reader) -> None:
         self.layout = layout
         self.log: list[Entry] = []
         self.pinned: dict[str, CheckpointRef] = {}
@@ -57,7 +57,7 @@ class JobWatch:
         data = self._storage.objects.get(ref.metadata)
         if data is None:
             raise Violation(f"{ref.metadata} is missing and the log says that it is retained")
-        return self._read(data)
+        return self._read(ref.metadata, data)
 
     def _recount(self) -> None:
         retained = self.newest.retained if self.newest else ()
@@ -84,9 +84,13 @@ class JobWatch:
             raise Violation(f"a log entry was deleted: {path}")
 
     def leftovers(self) -> list[str]:
-        """Files that nothing needs."""
+        """Files that nothing needs and that a sweep should have found. Metadata of ids to come goes once they have come."""
         keep = set().union(*self._needed.values()) if self._needed else set()
         for ref in self.newest.retained if self.newest else ():
             keep |= {ref.metadata, committed_record(ref.metadata)}
+        if self.newest is not None and self.newest.base is not None and self.newest.base.owned:
+            keep |= self._contents(self.newest.base).staged  # they go with the next entry
         mine = self._storage.below(self.layout.root)
-        return [path for path in mine if self.layout.parse(path) is not None and path not in keep]
+        last_id = self.newest.last_id if self.newest else 0
+        parsed = ((path, self.layout.parse(path)) for path in mine if path not in keep)
+        return [p for p, f in parsed if f is not None and not (f.scope is Scope.EXCLUSIVE and f.number > last_id)]

@@ -14,6 +14,7 @@ from chaos.simulation.model import Epoch, Snapshot
 from chaos.simulation.storage import SimStorage
 from chaos.simulation.target import SimTarget
 from chaos.simulation.watch import JobWatch
+from tidegate.checkpoint.contents import Contents
 from tidegate.checkpoint.effects import (
     Commit,
     CommitFailed,
@@ -30,7 +31,6 @@ from tidegate.checkpoint.effects import (
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.storage.errors import StorageError
-from tidegate.checkpoint.tenure import Contents
 from tidegate.core import faults
 from tidegate.core.errors import TidegateError
 
@@ -107,10 +107,10 @@ class World:
     def watch(self, layout: JobLayout) -> JobWatch:
         return self.watches.setdefault(layout.root, JobWatch(layout, self.storage, self.read))
 
-    def read(self, metadata: bytes) -> Contents:
+    def read(self, path: str, metadata: bytes) -> Contents:
         snapshot = self.snapshots[metadata]
         staged = frozenset(c.payload.decode() for c in snapshot.committables)
-        return Contents(frozenset(snapshot.handles.values()), staged, snapshot.committables)
+        return Contents(snapshot.paths, staged, snapshot.committables)
 
     # processes
 
@@ -127,7 +127,7 @@ class World:
             self.tally.crashes[point] += 1
             self.note(process.name, f"crashes at {point}")
             raise Crash
-        if self.chance(self.odds.pause_at_step):
+        if self.chance(self.odds.pause_at_step * (3 if point.startswith(("clean", "sweep")) else 1)):
             self.tally.pauses[point] += 1
             self._pause(process, f"sleeps at {point}")
 

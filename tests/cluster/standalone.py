@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -45,3 +47,33 @@ def places(spark: SparkSession, tasks: int = 4, hold_s: float = 0.3) -> list[tup
 
     rows = spark.range(0, tasks, 1, tasks).mapInArrow(look, "root string, pid long").collect()
     return [(row.root, row.pid) for row in rows]
+
+
+def host_of(cluster: StandaloneCluster, pid: int) -> int:
+    """Index of the worker on whose host a Python worker runs."""
+    return next(worker.index for worker in cluster.workers if pid in cluster.python_workers(worker.index))
+
+
+@contextlib.contextmanager
+def busy(spark: SparkSession, cluster: StandaloneCluster, worker: int, seconds: float) -> Iterator[None]:
+    """Another job of the same application holds every core of one worker; enters when it does, leaves when it has ended."""
+    root = str(cluster.workers[worker].local_root)
+    begun = cluster.directory / f"busy-{time.monotonic_ns()}"
+    begun.mkdir()
+    place = str(begun)
+
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if os.environ.get(LOCAL_DIR) == root:
+            with open(os.path.join(place, str(os.getpid())), "w"):
+                time.sleep(seconds)
+        else:
+            time.sleep(0.3)
+        yield from batches
+
+    holding = threading.Thread(target=lambda: spark.range(0, 8, 1, 8).mapInArrow(hold, "id long").collect())
+    holding.start()
+    eventually("all cores of the worker are held", lambda: len(list(begun.iterdir())) >= 2)
+    try:
+        yield
+    finally:
+        holding.join()

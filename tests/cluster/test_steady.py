@@ -16,3 +16,24 @@ def test_over_thirty_epochs_every_slot_stays_with_its_state(trial):
     assert len(set(hosts[0].values())) == 2
     assert job.discarded == 0
     assert [report.tries for report in job.epochs] == [1] * 31
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_empty_epochs_acknowledge_the_same_versions_again(trial, cluster, backend):
+    """Between two batches, and as often as one likes: no version changes, and no directory is made."""
+    job = trial(backend=backend).feed(epochs=2).settle()
+    versions, found = dict(job.run._driver.versions), directories(cluster)
+    for _ in range(2):
+        assert job.run.run_empty_epoch().rows_in == 0
+    assert job.run._driver.versions == versions
+    assert directories(cluster) <= found
+    job.feed().settle()
+    job.verify()
+    assert len(versions) == 8
+    assert job.discarded == 0
+
+
+def directories(cluster):
+    """Directories of state versions on all hosts."""
+    return {path for worker in cluster.workers for path in worker.local_root.glob("trial/*/*/**") if path.is_dir()}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import tidegate as tg
 from tests.integration.inputs import write_batches
+from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +36,8 @@ class Mark(tg.KeyedProcessFunction):
 
     def __init__(self, unique: bool) -> None:
         self.unique = unique
+        self.met: set[int] = set()
+        """A function is made afresh for each attempt: one that meets a row twice was left over from a failed one."""
 
     def process_element(self, row, ctx):
         if row.i == READ_STATE:
@@ -42,6 +45,8 @@ class Mark(tg.KeyedProcessFunction):
                 ctx.output("held-1", (i, mark))
             yield row.v, READ_STATE, 0, 0, 0, ""
             return
+        assert row.i not in self.met, "this function was used before"
+        self.met.add(row.i)
         self.n.update(self.n.value() + 1)
         mark = uuid.uuid4().hex if self.unique else f"{row.k}/{row.i}"
         self.marks.put(row.i, mark)
@@ -83,6 +88,7 @@ class Trial:
         self.files = 0
         self.out, self.held_1, self.held_2 = tg.CollectSink(), tg.CollectSink(), tg.CollectSink()
         self._run: JobRun | None = None
+        self._ended = False
 
     @property
     def run(self) -> JobRun:
@@ -144,6 +150,15 @@ class Trial:
             assert time.monotonic() < deadline, f"{len(self.epochs)} of {self.files} epochs after {timeout_s:g} s"
         return self
 
+    def failure(self, timeout_s: float = 60.0) -> BaseException:
+        """What ended the job, which must be about to fail."""
+        self._ended = True
+        try:
+            self.settle(timeout_s)
+        except TidegateError as error:
+            return error
+        raise AssertionError("the job did not fail")
+
     def verify(self) -> None:
         """Every row once, counts and sums without a gap, and one mark per row in the results and in both levels' state."""
         self._write([(k, READ_STATE, b) for k, b in _covering()])
@@ -162,9 +177,9 @@ class Trial:
         assert dict(self.held_2.rows) == marks
 
     def stop(self) -> None:
-        if self._run is not None:
-            run, self._run = self._run, None
-            run.stop()
+        if self._run is not None and not self._ended:
+            self._ended = True
+            self._run.stop()
 
 
 def _covering() -> Iterable[tuple[int, int]]:

@@ -7,6 +7,8 @@ check could help a driver that is paused between check and delete. It is safe fo
 - Whoever claims after that entry starts from something retained in it (or from outside), and everything published later
   consists of files of that base and of files with newer terms. Neither is on the list, however late the delete arrives.
 - A file that nobody references can never be referenced again: handles are taken only from completed checkpoints.
+- Staged rows are let go by an entry that was won after the COMMITTED record: whoever starts later reads the record and does
+  not carry them on.
 """
 
 from __future__ import annotations

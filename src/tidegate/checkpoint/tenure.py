@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from tidegate.checkpoint import committables
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.committables import Ledger
+from tidegate.checkpoint.contents import Contents, Reader
 from tidegate.checkpoint.effects import Create, Delete, Get, ListFolders, ListNames, Put, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import ClaimLost, append
-from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.pins import read_pins
 from tidegate.checkpoint.shared import Boundary, InFlight, SharedRegistry, orphans
 from tidegate.checkpoint.storage.errors import StorageError
@@ -56,16 +56,6 @@ class NotPublished(TidegateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """What the protocol must know of a `_metadata`; the rest of it is opaque here. Paths are names in storage."""
-
-    files: frozenset[str]
-    staged: frozenset[str]
-    """Files of rows that wait for a commit."""
-    committables: tuple[Committable, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Draft:
     """A checkpoint with all uploads acknowledged, ready to be published. `metadata` contains `checksum` as its nonce."""
 
@@ -83,7 +73,7 @@ class Tenure:
         self,
         layout: JobLayout,
         claimed: Entry,
-        read: Callable[[bytes], Contents],
+        read: Reader,
         sign: Callable[[], Signature],
         num_retained: int = 1,
     ) -> None:
@@ -97,6 +87,7 @@ class Tenure:
         self._num_retained = num_retained
         self._contents: dict[str, Contents] = {}
         self._dropped: set[str] = set()
+        self._released: set[str] = set()
         self._published_epoch: EpochId | None = None
 
     @property
@@ -122,7 +113,7 @@ class Tenure:
         for ref in dict.fromkeys((*self.entry.retained, *(() if base is None else (base,)))):
             body: bytes | None = yield Get(ref.metadata)
             if body is not None and ref.checksum.encode() in body:
-                self._contents[ref.metadata] = self._read(body)
+                self._contents[ref.metadata] = self._read(ref.metadata, body)
                 data = body if ref == base else data
                 continue
             yield from self._check_owner()
@@ -201,7 +192,8 @@ class Tenure:
         1. Commit in order of epochs per channel, each in one transaction of its target with its marker.
         2. Record COMMITTED. A crash before leaves a repeat that finds the markers. Beside a savepoint nothing is written: it
            is the user's, so what it carried is carried on by the next checkpoint.
-        3. Stop holding the staged rows. They go with the next clean-up.
+        3. Let go of the staged rows, but only with the next entry we win: until then a successor that started from this
+           checkpoint before the record was there may be carrying them on.
         """
         contents = self._contents[ref.metadata]
         left = yield from committables.commit(self.ledger.carried_by(ref.epoch))
@@ -214,9 +206,7 @@ class Tenure:
             yield Put(committed_record(ref.metadata), committables.record(contents.committables))
             reach("release.2-committed", id=ref.id, term=self.term)
             self.ledger.confirm(committables.marks(contents.committables))
-        if ref in self.entry.retained:
-            self.shared.register(ref.metadata, contents.files)
-        self._dropped.update(path for path in contents.staged if path not in self.shared)
+        self._released.add(ref.metadata)
         return True
 
     def clean(self, in_flight: InFlight) -> Steps[int]:
@@ -295,6 +285,12 @@ class Tenure:
         self.entry = entry
 
     def _drop(self, before: Iterable[CheckpointRef]) -> None:
+        """An entry was won: give up what it dropped, and the rows of what was recorded COMMITTED before it."""
+        for metadata in self._released:
+            contents = self._contents[metadata]
+            self.shared.register(metadata, contents.files)
+            self._dropped.update(path for path in contents.staged if path not in self.shared)
+        self._released.clear()
         for ref in before:
             if ref not in self.entry.retained:
                 self._dropped |= self.shared.drop(ref.metadata)
@@ -306,7 +302,7 @@ class Tenure:
         for pin in (yield from read_pins(self.layout)):
             body: bytes | None = yield Get(pin.metadata)
             if body is not None:
-                contents = self._read(body)
+                contents = self._read(pin.metadata, body)
                 held |= contents.files | contents.staged | {pin.metadata, committed_record(pin.metadata)}
         for base in in_flight.bases:
             held |= self._contents[base].files

@@ -4,10 +4,15 @@
     TIDEGATE_FAULT_ORDERS  the directory, which all of them share
 
     orders = FaultOrders(directory)
-    orders.give("task.4-sealed", "kill", level=2, times=1)
+    order = orders.give("task.4-sealed", "kill", level=2, times=1)
+    orders.wait(order)
 
 Processes look the directory up at each point they reach, so orders can be given while a job runs. Each order is obeyed as
-often as it says, over all processes together: to obey is to take one of its tokens, and a file is removed only once.
+often as it says, over all processes together: to obey is to take one of its tokens, and a file is renamed only once.
+
+    kill          SIGKILL to the process        raise         an exception in the task
+    stop          SIGSTOP to the process        sleep         for `seconds`
+    miscount      announce a row too many       drop-barrier  send none to slot 0
 """
 
 from __future__ import annotations
@@ -31,7 +36,9 @@ class FaultOrders:
         directory.mkdir(parents=True, exist_ok=True)
 
     def give(self, point: str, action: str, *, times: int = 1, seconds: float = 0.0, **match: Any) -> str:
-        """Order `action` at `point`, where the context's attributes equal `match` (`level`, `slot`). Returns the order's name."""
+        """Order `action` at `point`, where the context's attributes equal `match` (`level`, `slot`). Returns its name."""
+        if action not in _ACTIONS:
+            raise ValueError(f"There is no fault {action!r}. Choose one of {', '.join(sorted(_ACTIONS))}.")
         name = uuid.uuid4().hex
         for number in range(times):
             (self.directory / f"{name}.{number}.token").touch()
@@ -41,12 +48,22 @@ class FaultOrders:
         draft.rename(self.directory / f"{name}.order")
         return name
 
-    def obeyed(self, name: str) -> int:
-        """How often an order was carried out."""
-        return len(list(self.directory.glob(f"{name}.*.done")))
+    def obeyed(self, name: str) -> list[int]:
+        """Process ids of those who carried the order out, one for each time."""
+        return [int(path.read_text()) for path in sorted(self.directory.glob(f"{name}.*.done"))]
+
+    def wait(self, name: str, timeout_s: float = 30.0) -> int:
+        """Wait until someone carries the order out, and say which process does. Raises TimeoutError if nobody does."""
+        deadline = time.monotonic() + timeout_s
+        while not (found := self.obeyed(name)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Nobody came to the point of the order within {timeout_s:g} s.")
+            time.sleep(0.02)
+        return found[0]
 
     def clear(self) -> None:
-        for path in self.directory.iterdir():
+        """Take all orders back. Who sleeps by one, goes on sleeping."""
+        for path in sorted(self.directory.iterdir(), key=lambda path: path.suffix != ".order"):
             path.unlink(missing_ok=True)
 
 
@@ -66,17 +83,21 @@ def reached(point: str, **context: Any) -> None:
 
 def _matches(match: dict[str, Any], context: dict[str, Any]) -> bool:
     task = context.get("task")
-    found = {"level": task.program.level, "slot": int(task.slot), "partition": task.partition} if task is not None else {}
+    found = {} if task is None else {"level": task.program.level, "slot": int(task.slot), "partition": task.partition}
     found |= {key: value for key, value in context.items() if key != "task"}
     return all(str(found.get(key)) == str(value) for key, value in match.items())
 
 
 def _take(directory: Path, name: str) -> bool:
+    """Take a token, once for all processes: 1. rename it, 2. write one's id, 3. show it. Dying between leaves no trace."""
     for token in directory.glob(f"{name}.*.token"):
+        taken = token.with_suffix(".taken")
         try:
-            token.rename(token.with_suffix(".done"))
+            token.rename(taken)
         except FileNotFoundError:
             continue
+        taken.write_text(str(os.getpid()))
+        taken.rename(token.with_suffix(".done"))
         return True
     return False
 
@@ -98,7 +119,7 @@ def _sleep(order: dict[str, Any], context: dict[str, Any]) -> None:
 
 
 def _miscount(order: dict[str, Any], context: dict[str, Any]) -> None:
-    """Announce one row more than was sent."""
+    """Announce one row more to slot 0 than was sent there."""
     context["task"].writer.rows_per_slot[0] += 1
 
 
@@ -114,4 +135,6 @@ def _drop_barrier(order: dict[str, Any], context: dict[str, Any]) -> None:
     writer.send_barriers = send_fewer
 
 
-_ACTIONS = {"kill": _kill, "stop": _stop, "raise": _raise, "sleep": _sleep, "miscount": _miscount, "drop-barrier": _drop_barrier}
+_ACTIONS = {
+    "kill": _kill, "stop": _stop, "raise": _raise, "sleep": _sleep, "miscount": _miscount, "drop-barrier": _drop_barrier,
+}  # fmt: skip

@@ -52,7 +52,7 @@ def main() -> int:
     for mutation in MUTATIONS:
         if options.only and mutation.id not in options.only:
             continue
-        found, what = seeds_needed(mutation, options.seeds)
+        found, what = seeds_needed(mutation, options.seeds * (5 if mutation.rare else 1))
         missed += found is None
         print(f"| {mutation.rule} | `{mutation.id}` | {'NOT FOUND' if found is None else found} | {what[:110]} |", flush=True)
     return 1 if missed else 0

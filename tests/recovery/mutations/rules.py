@@ -17,6 +17,8 @@ class Mutation:
     file: str
     old: str
     new: str
+    rare: bool = False
+    """Needs an interleaving that few seeds have: five times as many are tried."""
 
 
 MUTATIONS = (
@@ -145,6 +147,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/entry.py",
         "0 if base is None else max(base.term, base.epoch.term)) + 1)",
         "0) + 1)",
+        rare=True,
     ),
     Mutation(
         "rollback-base",
@@ -189,6 +192,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/shared.py",
         "            return file.term is not None and file.term < self.term\n",
         "            return True\n",
+        rare=True,
     ),
     Mutation(
         "sweep-pending",
@@ -210,6 +214,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/shared.py",
         "return file.number <= self.last_id and file.number < self.pending_id",
         "return True",
+        rare=True,
     ),
     Mutation(
         "sweep-order",
@@ -218,6 +223,7 @@ MUTATIONS = (
         "        needed |= yield from self._held(in_flight)\n",
         "        needed = yield from self._held(in_flight)\n        needed |= set(self.shared.counts())\n"
         "        for ref in self.entry.retained:\n            needed |= {ref.metadata, committed_record(ref.metadata)}\n",
+        rare=True,
     ),
     Mutation(
         "pending-base",
@@ -299,6 +305,14 @@ MUTATIONS = (
         "        self.shared.register(path, draft.contents.files)\n",
     ),
     Mutation(
+        "rows-next-entry",
+        "Staged rows go only with an entry won after their COMMITTED record",
+        f"{CHECKPOINT}/tenure.py",
+        "        self._released.add(ref.metadata)\n        return True\n",
+        "        self._released.add(ref.metadata)\n        self._drop(())\n        return True\n",
+        rare=True,
+    ),
+    Mutation(
         "recommit",
         "Recovery commits what the base carries",
         f"{CHECKPOINT}/tenure.py",
@@ -324,11 +338,12 @@ MUTATIONS = (
         "terminal-entry",
         "The savepoint that ends a job is in the log before it commits anything",
         "chaos/simulation/driver.py",
-        "            yield from tenure.publish_terminal(ref, world.read(body))\n",
-        """            tenure._contents[ref.metadata] = world.read(body)
+        "            yield from tenure.publish_terminal(ref, world.read("", body))\n",
+        """            tenure._contents[ref.metadata] = world.read("", body)
             yield from tenure.release(ref)
-            yield from tenure.publish_terminal(ref, world.read(body))
+            yield from tenure.publish_terminal(ref, world.read("", body))
 """,
+        rare=True,
     ),
     Mutation(
         "heartbeat",
@@ -343,6 +358,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/tenure.py",
         "        if self.entry.outcome is not None:\n            raise RunEnded(self.entry)\n",
         "",
+        rare=True,
     ),
     Mutation(
         "timeout",

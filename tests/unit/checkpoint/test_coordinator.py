@@ -243,8 +243,9 @@ def test_a_rewind_gives_up_what_is_pending_and_the_next_epoch_begins_anew() -> N
     assert [a.reason for a in actions if isinstance(a, NotifyAborted)] == [Reason.CHECKPOINT_COORDINATOR_SUSPEND]
     assert not of(FailJob, actions)
     assert coordinator.tick(300) == [WakeAt(1_300)]
-    assert of(StartUpload, coordinator.epoch_finished(epoch(5), True, 400)) == []
-    assert of(StartUpload, coordinator.tick(1_300))
+    (upload,) = of(StartUpload, coordinator.epoch_finished(epoch(5), True, 400))
+    assert isinstance(upload, StartUpload)
+    assert (upload.id, upload.epoch) == (2, epoch(5))
 
 
 def test_after_the_savepoint_that_ends_the_job_nothing_is_triggered() -> None:

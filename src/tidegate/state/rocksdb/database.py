@@ -74,7 +74,7 @@ def _settings(options: RocksDBOptions) -> Options:
     settings.set_block_based_table_factory(table)
     settings.set_compression_type(_COMPRESSION[options.compression]())
     settings.set_write_buffer_size(options.writebuffer_size)
-    # An open costs a third with one thread and no statistics: a database lives for one epoch.
+    # One thread and no statistics make an open cheaper, and a database lives for one epoch.
     settings.set_max_file_opening_threads(1)
     settings.set_max_background_jobs(1)
     settings.set_skip_stats_update_on_db_open(True)

@@ -1,8 +1,9 @@
 """Where RocksDB keeps its small files while an attempt runs: in memory if the system offers it, else with the tables.
 
-RocksDB syncs its manifest, options and identity to disk a dozen times in the life of a database, 3 to 50 ms each on a
-busy disk. A version needs none of it: it is complete when renamed, or does not exist. So the database's directory lies
-in shared memory, and only its tables (`db_paths`) in the private directory on disk, beside those linked from the base.
+RocksDB syncs its manifest, options and identity to disk a dozen times in the life of a database, and on a busy disk
+each of them is waited for. A version needs none of it: it is complete when renamed, or does not exist. So the
+database's directory lies in shared memory, and only its tables (`db_paths`) in the private directory on disk, beside
+those linked from the base.
 """
 
 from __future__ import annotations

@@ -1,0 +1,48 @@
+"""What the protocol must know of a `_metadata`: which stored objects it needs, and which output waits in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from posixpath import dirname
+from typing import TypeAlias
+
+from tidegate.checkpoint.metadata import CheckpointMetadata, Committable, SnapshotKind, decode
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The rest of the metadata is opaque to the protocol. Paths are names of objects in the job's storage."""
+
+    files: frozenset[str]
+    staged: frozenset[str]
+    """Files of rows that wait for a commit."""
+    committables: tuple[Committable, ...]
+
+
+Reader: TypeAlias = Callable[[str, bytes], Contents]
+"""From the name of a `_metadata` and its bytes. Handed in, since only sinks know which rows a committable points to."""
+
+
+def reader(staged_by: Callable[[Committable], Iterable[str]]) -> Reader:
+    """Reads tidegate's metadata; `staged_by` names the objects that hold the rows of a committable."""
+
+    def read(path: str, data: bytes) -> Contents:
+        return contents_of(path, decode(data), staged_by)
+
+    return read
+
+
+def contents_of(
+    path: str, metadata: CheckpointMetadata, staged_by: Callable[[Committable], Iterable[str]]
+) -> Contents:
+    """`path` is the name of the `_metadata`: names in it are relative to the job, in a savepoint to the savepoint."""
+    root = dirname(path) if metadata.kind is SnapshotKind.SAVEPOINT else dirname(dirname(path))
+    lists = (*(task.files for task in metadata.tasks), *(position.files for position in metadata.positions))
+    files = frozenset(_below(root, name) for listed in lists for name in listed.objects())
+    staged = frozenset(name for committable in metadata.committables for name in staged_by(committable))
+    return Contents(files, staged, metadata.committables)
+
+
+def _below(root: str, name: str) -> str:
+    return name if name.startswith("/") or "://" in name else f"{root}/{name}"

@@ -1,0 +1,38 @@
+"""What arrives is not what was sent: the epoch is thrown away and run again."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("drop-barrier", "no barrier arrived from tasks"), ("miscount", "rows were read and")],
+)
+def test_a_missing_barrier_or_a_wrong_count_of_rows(trial, orders, caplog, fault, reason):
+    job = trial().feed().settle()
+    order = orders.give("task.5-prepared", fault, level=1)
+    job.feed().settle()
+    job.verify()
+    assert len(orders.obeyed(order)) == 1
+    assert job.run.counters.repeats == 1
+    assert reason in caplog.text
+
+
+@pytest.mark.timeout(90)
+def test_a_batch_delivered_twice_is_run_once(trial, monkeypatch):
+    """Spark delivers a batch again when it does not know that it was done."""
+    from tidegate.runtime.run import JobRun
+
+    once = JobRun._on_batch
+
+    def twice(run, batch, batch_id):
+        once(run, batch, batch_id)
+        once(run, batch, batch_id)
+
+    monkeypatch.setattr(JobRun, "_on_batch", twice)
+    job = trial().feed(epochs=3).settle()
+    job.verify()
+    assert job.run.skipped_batches >= 3
+    assert job.discarded == 0

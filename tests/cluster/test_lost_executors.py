@@ -1,0 +1,46 @@
+"""Executors that die: their hosts keep the state, so an epoch is repeated at most, and nothing is rewound."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.standalone import host_of
+
+
+@pytest.mark.timeout(90)
+def test_an_executor_killed_between_epochs(trial, cluster):
+    job = trial().feed(epochs=2).settle()
+    homes = job.epochs[-1].hosts
+    cluster.kill_executor(0)
+    job.feed(epochs=2).settle()
+    job.verify()
+    assert job.epochs[-1].hosts == homes
+    assert job.run.counters.rewinds == 0
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("level", [1, 2])
+def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, level):
+    """While a task of level 1 runs; or while one of level 2 does, so that the stage above must run again too."""
+    job = trial().feed(epochs=2).settle()
+    homes = job.epochs[-1].hosts
+    sleeping = orders.give("task.2-first-row", "sleep", seconds=20, level=level)
+    job.feed()
+    cluster.kill_executor(host_of(cluster, orders.wait(sleeping)))
+    job.settle().feed().settle()
+    job.verify()
+    assert job.epochs[-1].hosts == homes
+    assert job.discarded >= 1
+    assert job.run.counters.rewinds == 0
+
+
+@pytest.mark.timeout(180)
+def test_five_executor_deaths_in_a_row_cost_no_rewind(trial, cluster):
+    job = trial().feed(epochs=2).settle()
+    homes = job.epochs[-1].hosts
+    for death in range(5):
+        cluster.kill_executor(death % 2)
+        job.feed().settle()
+    job.verify()
+    assert job.epochs[-1].hosts == homes
+    assert job.run.counters.rewinds == 0

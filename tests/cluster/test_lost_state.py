@@ -1,0 +1,36 @@
+"""State that is gone: without checkpoints only a clear end is left, soon, and with what to do."""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+import pytest
+
+from tidegate.core.errors import StateLost
+
+
+@pytest.mark.timeout(90)
+def test_a_lost_host_ends_the_job_within_its_timeout(trial, cluster):
+    job = trial(host_timeout_ms=6_000).feed(epochs=2).settle()
+    cluster.kill_worker(1)
+    job.feed()
+    began = time.monotonic()
+    error = job.failure()
+    assert isinstance(error, StateLost)
+    assert "did not come back" in str(error)
+    assert "checkpoint=" in str(error)
+    assert time.monotonic() - began < 30
+    assert job.run.counters.rewinds == 1
+
+
+@pytest.mark.timeout(90)
+def test_a_version_that_is_gone_from_its_home_ends_the_job_at_once(trial, cluster):
+    job = trial().feed(epochs=2).settle()
+    for directory in cluster.workers[0].local_root.glob("trial/*/*"):
+        shutil.rmtree(directory)
+    job.feed()
+    error = job.failure()
+    assert isinstance(error, StateLost)
+    assert "gone from its home" in str(error)
+    assert job.run.counters.rewinds == 1

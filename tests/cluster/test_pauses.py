@@ -1,0 +1,37 @@
+"""Processes that neither work nor die: only the deadline of the epoch notices."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.cluster.standalone import host_of
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_paused_python_worker_is_left_behind_at_the_deadline(trial, orders, caplog, level):
+    job = trial(epoch_timeout_ms=8_000).feed(epochs=2).settle()
+    order = orders.give("task.3-verified", "stop", level=level)
+    job.feed().settle()
+    job.verify()
+    assert len(orders.obeyed(order)) == 1
+    assert job.run.counters.repeats >= 1
+    assert job.run.counters.rewinds == 0
+    assert "took longer than 8000 ms" in caplog.text
+
+
+@pytest.mark.timeout(120)
+def test_a_paused_executor_is_waited_for_and_comes_back(trial, cluster, orders):
+    """Its host is silent for 15 s: longer than the deadline, and longer than Spark believes that it lives."""
+    job = trial(epoch_timeout_ms=8_000).feed(epochs=2).settle()
+    sleeping = orders.give("task.2-first-row", "sleep", seconds=2, level=1)
+    job.feed()
+    worker = host_of(cluster, orders.wait(sleeping))
+    with cluster.paused(cluster.executors(worker)):
+        time.sleep(15)
+    job.settle()
+    job.verify()
+    assert job.run.counters.repeats >= 1
+    assert job.run.counters.rewinds == 0

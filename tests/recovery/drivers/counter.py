@@ -1,0 +1,133 @@
+"""A whole driver in one process: reads the numbers 1..N, keeps their sum, and writes every number to a table once.
+
+`python -m tests.recovery.drivers.counter ROOT NAME UNTIL [--force] [--patience MS] [--slow MS]`
+Exits with 0 at the end, 3 when it lost the job, 4 when it was refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sqlite3
+import sys
+import time
+from pathlib import Path
+
+from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.contents import Contents
+from tidegate.checkpoint.effects import Steps, perform
+from tidegate.checkpoint.entry import Outcome, Signature
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.shared import InFlight
+from tidegate.checkpoint.start import Start, StartRefused
+from tidegate.checkpoint.storage import LocalStorage, new_nonce, unique_name
+from tidegate.checkpoint.tenure import Draft, Tenure
+from tidegate.core.faults import reach
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
+
+LAYOUT = JobLayout("counter")
+LOST, REFUSED = 3, 4
+
+
+def read(path: str, data: bytes) -> Contents:
+    body = json.loads(data)
+    waiting = tuple(
+        Committable(Lineage(c["lineage"]), Uid("table"), 0, EpochId(*c["epoch"]), c["rows"].encode())
+        for c in body["committables"]
+    )
+    return Contents(frozenset({body["file"]}), frozenset(c.payload.decode() for c in waiting), waiting)
+
+
+class Counter:
+    def __init__(self, root: Path, name: str, until: int, patience_ms: int, slow_ms: int) -> None:
+        self.storage = LocalStorage(root / "storage")
+        self.table = root / "table.db"
+        self.name, self.until, self.patience_ms, self.slow_ms = name, until, patience_ms, slow_ms
+
+    def sign(self) -> Signature:
+        return Signature(new_nonce(), self.name, int(time.time() * 1000))
+
+    def do(self, steps: Steps[object]) -> object:
+        return perform(steps, self.storage, self.commit)
+
+    def commit(self, committable: Committable) -> None:
+        """Rows and marker in one transaction; a repeat sees the marker."""
+        epoch = [committable.epoch.term, committable.epoch.number]
+        with sqlite3.connect(self.table, timeout=30, isolation_level="IMMEDIATE") as table:
+            table.execute("create table if not exists marker (lineage text primary key, term int, number int)")
+            table.execute("create table if not exists rows (number int, writer text)")
+            table.execute("begin immediate") if not table.in_transaction else None
+            found = table.execute("select term, number from marker where lineage = ?", [committable.lineage]).fetchone()
+            if found is not None and list(found) >= epoch:
+                return
+            first, last = json.loads(self.storage.get(committable.payload.decode()))
+            table.executemany("insert into rows values (?, ?)", [(n, self.name) for n in range(first, last + 1)])
+            table.execute("insert or replace into marker values (?, ?, ?)", [committable.lineage, *epoch])
+
+    def run(self, force: bool) -> None:
+        mint = lambda: Lineage(unique_name())  # noqa: E731
+        entry = perform(claim(LAYOUT, Start(), self.sign, mint, self.patience_ms, force), self.storage)
+        tenure = Tenure(LAYOUT, entry, read, self.sign, num_retained=2)
+        data = self.do(tenure.recover())
+        at, total, file = 0, 0, None
+        if isinstance(data, bytes):
+            body = json.loads(data)
+            at, file = body["at"], body["file"]
+            total = json.loads(self.storage.get(file))["sum"]
+            assert total == at * (at + 1) // 2, "the state is not that of its position"
+        id = entry.last_id
+        while at < self.until:
+            id += 1
+            time.sleep(self.slow_ms / 1000)
+            first, at = at + 1, min(at + 10, self.until)
+            total += sum(range(first, at + 1))
+            epoch = EpochId(tenure.term, id)
+            rows = LAYOUT.staged(epoch, Uid("table"), AttemptId(id), unique_name())
+            self.storage.put(rows, json.dumps([first, at]).encode())
+            tenure.ledger.accept([Committable(entry.lineage, Uid("table"), 0, epoch, rows.encode())])
+            file = LAYOUT.shared(tenure.term, TaskId(1, Slot(0)), AttemptId(id), id, unique_name())
+            self.storage.put(file, json.dumps({"sum": total}).encode())
+            reach("driver.checked", id=id)
+            ref = perform(tenure.publish(self.draft(tenure, id, epoch, at, file)), self.storage, self.commit)
+            self.do(tenure.release(ref))
+            self.do(tenure.clean(InFlight(id + 1)))
+            self.do(tenure.sweep(InFlight(id + 1)))
+            self.do(show_life(LAYOUT, tenure.entry, id))
+        self.do(tenure.sweep(InFlight(id + 1)))
+        self.do(tenure.finish(Outcome.SUSPENDED, keep=True))
+        self.do(tenure.clean(InFlight(id + 1)))
+
+    def draft(self, tenure: Tenure, id: int, epoch: EpochId, at: int, file: str) -> Draft:
+        carried = [
+            {"lineage": c.lineage, "epoch": [c.epoch.term, c.epoch.number], "rows": c.payload.decode()}
+            for c in tenure.ledger.carried_by(epoch)
+        ]
+        checksum = hashlib.sha256(f"{self.name} {tenure.term} {id}".encode()).hexdigest()
+        body = json.dumps({"checksum": checksum, "at": at, "file": file, "committables": carried}).encode()
+        return Draft(id, epoch, body, checksum, read("", body))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("until", type=int)
+    parser.add_argument("--force", action="store_true")
+    parser.add_argument("--patience", type=int, default=200)
+    parser.add_argument("--slow", type=int, default=0)
+    options = parser.parse_args()
+    counter = Counter(options.root, options.name, options.until, options.patience, options.slow)
+    try:
+        counter.run(options.force)
+    except ClaimLost:
+        return LOST
+    except StartRefused:
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

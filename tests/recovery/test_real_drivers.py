@@ -1,0 +1,180 @@
+"""Two and three real processes that all believe to own one job, on real storage."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.recovery.drivers.counter import LAYOUT, LOST, REFUSED, read
+from tidegate.checkpoint.effects import perform
+from tidegate.checkpoint.entry import Kind
+from tidegate.checkpoint.log import history, newest
+from tidegate.checkpoint.storage import LocalStorage
+
+REPOSITORY = Path(__file__).parents[2]
+PAUSES = Path(__file__).parent / "drivers" / "pausing.py"
+N = 60
+
+
+class Drivers:
+    """Starts drivers, wakes them, and looks at what they left."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, *flags: str, pause_at: str = "", times: int = 2) -> subprocess.Popen[bytes]:
+        folder = self.root / name
+        folder.mkdir(exist_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+        if pause_at:
+            environment |= {
+                "TIDEGATE_FAULTS": str(PAUSES), "PAUSE_AT": pause_at, "PAUSE_TIMES": str(times),
+                "PAUSE_FOLDER": str(folder),
+            }  # fmt: skip
+        command = [sys.executable, "-m", "tests.recovery.drivers.counter", str(self.root), name, str(N), *flags]
+        process = subprocess.Popen(command, env=environment, cwd=REPOSITORY)
+        self.processes.append(process)
+        return process
+
+    def wait_paused(self, name: str) -> None:
+        self.wait(lambda: (self.root / name / "paused").exists())
+
+    def wake(self, name: str) -> None:
+        (self.root / name / "go").touch()
+
+    @staticmethod
+    def wait(for_what: object) -> None:
+        deadline = time.monotonic() + 60
+        while not for_what():  # type: ignore[operator]
+            assert time.monotonic() < deadline, "it did not happen within a minute"
+            time.sleep(0.01)
+
+    def numbers(self) -> list[int]:
+        with sqlite3.connect(self.root / "table.db") as table:
+            return [n for (n,) in table.execute("select number from rows order by number")]
+
+    def check(self) -> None:
+        """Every number once; the log is whole; everything retained can be read; the next run leaves nothing else."""
+        assert self.start("afterwards").wait(60) == 0
+        assert self.numbers() == list(range(1, N + 1))
+        storage = LocalStorage(self.root / "storage")
+        last = perform(newest(LAYOUT), storage)
+        assert last is not None
+        entries = perform(history(LAYOUT, last.slot), storage)
+        needed = set()
+        for ref in entries[-1].retained:
+            needed |= {ref.metadata, ref.metadata.replace("_metadata", "_committed")}
+            needed |= read(ref.metadata, storage.get(ref.metadata)).files
+        assert last.base is not None
+        body = json.loads(storage.get(last.base.metadata))
+        assert json.loads(storage.get(body["file"])) == {"sum": N * (N + 1) // 2}
+        assert {o.path for o in storage.list(LAYOUT.root) if LAYOUT.parse(o.path)} <= needed
+
+    def claims(self) -> list[str]:
+        storage = LocalStorage(self.root / "storage")
+        last = perform(newest(LAYOUT), storage)
+        assert last is not None
+        return [e.owner for e in perform(history(LAYOUT, last.slot), storage) if e.kind is Kind.CLAIM]
+
+
+@pytest.fixture
+def drivers(tmp_path: Path) -> Iterator[Drivers]:
+    started = Drivers(tmp_path)
+    yield started
+    for process in started.processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "driver.checked",  # believes to be the owner, has published nothing yet
+        "publish.1-metadata",  # metadata is there, its entry is not
+        "publish.2-entry",  # published, not committed
+        "release.1-commit",  # committed, not recorded
+        "clean.1-marked",  # knows what to delete
+        "clean.2-metadata",
+        "sweep.1-listed",
+    ],
+)
+def test_a_driver_that_sleeps_anywhere_is_replaced_and_harms_nobody_when_it_wakes(drivers: Drivers, point: str) -> None:
+    old = drivers.start("old", pause_at=point)
+    drivers.wait_paused("old")
+    new = drivers.start("new")
+    assert new.wait(60) == 0
+    drivers.wake("old")
+    assert old.wait(60) == LOST
+    drivers.check()
+
+
+def test_two_that_go_on_at_the_same_moment(drivers: Drivers) -> None:
+    """The old one wakes while the new one is in the middle of its work."""
+    old = drivers.start("old", pause_at="publish.1-metadata")
+    drivers.wait_paused("old")
+    new = drivers.start("new", pause_at="publish.2-entry", times=1)
+    drivers.wait_paused("new")
+    drivers.wake("old")
+    drivers.wake("new")
+    assert (old.wait(60), new.wait(60)) == (LOST, 0)
+    drivers.check()
+
+
+def test_three_in_turn(drivers: Drivers) -> None:
+    first = drivers.start("first", pause_at="publish.2-entry")
+    drivers.wait_paused("first")
+    second = drivers.start("second", pause_at="clean.1-marked", times=1)
+    drivers.wait_paused("second")
+    third = drivers.start("third", pause_at="publish.1-metadata", times=1)
+    drivers.wait_paused("third")
+    drivers.wake("first")
+    assert first.wait(60) == LOST
+    drivers.wake("second")
+    assert second.wait(60) == LOST
+    drivers.wake("third")
+    assert third.wait(60) == 0
+    drivers.check()
+
+
+def test_a_stopped_process_is_replaced_and_finds_out_when_it_continues(drivers: Drivers) -> None:
+    old = drivers.start("old", pause_at="driver.checked")
+    drivers.wait_paused("old")
+    old.send_signal(signal.SIGSTOP)
+    drivers.wake("old")
+    new = drivers.start("new")
+    assert new.wait(60) == 0
+    old.send_signal(signal.SIGCONT)
+    assert old.wait(60) == LOST
+    drivers.check()
+
+
+def test_two_supervised_drivers_do_not_fight(drivers: Drivers) -> None:
+    """Both are started again and again, as a supervisor would; one owns the job and the other is refused each time."""
+    flags = ("--slow", "150", "--patience", "1500")
+    running = {name: drivers.start(name, *flags) for name in ("left", "right")}
+    refused = 0
+    while True:
+        for name, process in list(running.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            if code == 0:
+                assert drivers.claims() == [name]
+                assert refused > 0
+                drivers.check()
+                return
+            assert code in (LOST, REFUSED)
+            refused += 1
+            running[name] = drivers.start(name, *flags)
+        time.sleep(0.02)

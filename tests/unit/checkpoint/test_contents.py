@@ -1,0 +1,39 @@
+"""From metadata to names in storage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.checkpoint.history_kit import LINE, committable
+from tidegate.checkpoint.contents import contents_of, reader
+from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, SnapshotKind, StateFile, TaskState, encode
+from tidegate.checkpoint.storage.handle import PART_BYTES
+from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
+from tidegate.state.version import VersionId
+
+VERSION = VersionId(EpochId(Term(1), 2), AttemptId(3))
+
+
+def file(name: str, size: int = 10) -> StateFile:
+    return StateFile(name, f"shared/1/t/3/{name}", size, "sha256:00", VERSION, 1)
+
+
+def metadata() -> CheckpointMetadata:
+    files = FileList([file("a"), file("big", 2 * PART_BYTES + 1)])
+    return CheckpointMetadata(
+        "job", LINE, 1, Term(1), VERSION.epoch, SnapshotKind.CHECKPOINT, 0, 0, "0", "4", 8, 1, 0,
+        tasks=(TaskState(TaskId(1, Slot(0)), (0, 7), "rocksdb", VERSION, files),), committables=(committable(1),),
+    )  # fmt: skip
+
+
+def test_a_checkpoint_needs_every_object_of_every_file() -> None:
+    found = reader(lambda c: [c.payload.decode()])("job/chk-1/_metadata", encode(metadata()))
+    assert found.files == {f"job/shared/1/t/3/{n}" for n in ("a", "big.00000", "big.00001", "big.00002")}
+    assert found.staged == {"rows-1-1"}
+    assert found.committables == (committable(1),)
+
+
+def test_names_in_a_savepoint_are_relative_to_it() -> None:
+    savepoint = replace(metadata(), kind=SnapshotKind.SAVEPOINT)
+    found = contents_of("savepoints/x/_metadata", savepoint, lambda c: ())
+    assert "savepoints/x/shared/1/t/3/a" in found.files
