@@ -34,7 +34,7 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage.errors import StorageError
 from tidegate.checkpoint.storage.port import Nonce
 from tidegate.checkpoint.tenure import Draft, NotPublished, Tenure
-from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 
 PATIENCE_MS = 1_500
 HEARTBEAT_MS = 400
@@ -226,7 +226,7 @@ class SimDriver:
         self.world.tally.events["rewinds"] += 1
         yield from self._act(self.coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self.now))
         base = self.tenure.entry.base
-        self.tenure.ledger.rewind(base.epoch if base is not None else EpochId(Term(0), 0))
+        self.tenure.ledger.rewind(self.tenure.term, base.epoch if base is not None else None)
         data: bytes | None = None
         if base is not None:
             data = yield Get(base.metadata)

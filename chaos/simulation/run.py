@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from chaos.simulation.driver import JobPlan, SimDriver
 from chaos.simulation.faults import CALM, Odds, Violation
 from chaos.simulation.world import Process, Tally, World
+from tidegate.checkpoint.committables import Channel
 from tidegate.checkpoint.coordinator import Cadence
 from tidegate.checkpoint.effects import Sleep, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Kind
@@ -35,11 +36,17 @@ class SimJob:
 
 
 class Run:
-    def __init__(self, seed: int, tasks: int | None = None) -> None:
+    """`crash_at` replaces all chances of the seed by one crash, at the n-th time a step is reached."""
+
+    def __init__(self, seed: int, tasks: int | None = None, crash_at: tuple[str, int] | None = None) -> None:
         self.seed = seed
         self.world = World(seed)
         rng = self.rng = self.world.rng
         self.odds = Odds.drawn(rng)
+        self._scripted = crash_at is not None
+        if self._scripted:
+            self.odds = replace(CALM)
+            self.world.crash_at = crash_at
         self.faults_end_ms = rng.uniform(5_000, 14_000)
         self.jobs: list[SimJob] = []
         self._winding = False
@@ -71,6 +78,9 @@ class Run:
             world.set_odds(self.odds)
             for _ in range(self.jobs[0].deployments):
                 self._launch(self.jobs[0], Start(), False, self.rng.uniform(0, 3_000))
+            if self._scripted:
+                for at, order in ((3_000, "cancel"), (4_500, "stop")):
+                    world.clock.after(at, lambda order=order: self._order(self.jobs[0], order))
             for _ in range(self.rng.choice((0, 1, 1, 2, 4))):
                 world.clock.after(self.rng.uniform(1_000, self.faults_end_ms), self._meddle)
             for _ in range(self.rng.choice((0, 0, 1, 8))):
@@ -117,8 +127,7 @@ class Run:
         what = self.rng.choice(("rollback", "rollback", "savepoint", "stop", "cancel", "fork", "force", "fresh"))
         newest = self.world.watch(job.plan.layout).newest
         if what in ("savepoint", "stop", "cancel"):
-            for driver in job.running:
-                driver.orders.append(what)
+            self._order(job, what)
             if what == "savepoint":
                 self.world.clock.after(self.rng.uniform(1_500, 4_000), lambda: self._rollback(job))
         elif what == "rollback":
@@ -128,6 +137,11 @@ class Run:
         elif what in ("force", "fresh"):
             self.world.tally.events[f"starts with {what}"] += 1
             self._replace(job, Start(fresh=what == "fresh"), True)
+
+    @staticmethod
+    def _order(job: SimJob, what: str) -> None:
+        for driver in job.running:
+            driver.orders.append(what)
 
     def _replace(self, job: SimJob, start: Start, force: bool) -> None:
         """A new process takes the place of one deployment, whose old process is left to itself, alive or asleep."""
@@ -230,23 +244,26 @@ class Run:
         flaps = [at for at in watch.claim_times if at > self.faults_end_ms + CALM_MS]
         if flaps:
             raise Violation(f"{len(flaps)} claims although the owner was healthy: drivers flap")
+        lines = {entry.lineage for entry in watch.log}
         completed: set[tuple[str, EpochId]] = set()
+        wanted: set[tuple[Channel, EpochId]] = set()
         for entry in watch.log:
             if entry.base is not None and (entry.kind is not Kind.CLAIM or entry.base.lineage == entry.lineage):
                 data = self._metadata(entry.base)
                 if data is not None:
-                    completed.update((e.lineage, e.id) for e in world.epoch_of(data).chain())
+                    for e in world.epoch_of(data).chain():
+                        if e.lineage in lines:
+                            completed.add((e.lineage, e.id))
+                            wanted.update((lane, e.id) for lane in e.output)
         surviving = list(world.epoch_of(world.storage.objects[newest.base.metadata]).chain())
         self._judge_positions(surviving)
-        wanted = {(lane, e.id) for e in surviving if e.lineage == newest.lineage for lane in e.output}
-        lines = {entry.lineage for entry in watch.log}
         for lane, shown in world.target(job.plan.layout.job).visible.items():
             if lane[0] not in lines:
                 raise Violation(f"output of {lane[0]} is visible in the target of {job.plan.layout.job}, which never had it")
             if len(set(shown)) != len(shown):
                 raise Violation(f"output of {lane} became visible twice: {[str(e) for e in shown]}")
             for epoch in shown:
-                if lane[0] == newest.lineage and (lane[0], epoch) not in completed:
+                if (lane[0], epoch) not in completed:
                     raise Violation(f"output of {lane} at epoch {epoch} is visible; no checkpoint of its branch completed")
             wanted -= {(lane, epoch) for epoch in shown}
         if wanted:
@@ -266,9 +283,9 @@ class Run:
                 raise Violation(f"epoch {child.id} does not begin where the one before it ended")
 
 
-def simulate(seed: int, tasks: int | None = None) -> Tally:
+def simulate(seed: int, tasks: int | None = None, crash_at: tuple[str, int] | None = None) -> Tally:
     """Run one seed. Raises `Violation` with the trace in `__notes__`."""
-    run = Run(seed, tasks)
+    run = Run(seed, tasks, crash_at)
     try:
         return run.go()
     except Violation as violation:

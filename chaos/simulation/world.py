@@ -80,6 +80,8 @@ class World:
         self.watches: dict[str, JobWatch] = {}
         self.trace: list[tuple[float, str, str]] = []
         self.odds = CALM
+        self.crash_at: tuple[str, int] | None = None
+        """(step, how many times it is reached before): one crash that does not depend on chance."""
         self._current: Process | None = None
         self._serial = 0
         self.storage.on_write = self._written
@@ -123,7 +125,12 @@ class World:
         self.tally.events["steps reached"] += 1
         if process is None:
             return
-        if self.chance(self.odds.crash_at_step):
+        if self.crash_at is not None and self.crash_at[0] == point:
+            self.crash_at = (point, self.crash_at[1] - 1)
+        forced = self.crash_at is not None and self.crash_at[1] == 0
+        if forced:
+            self.crash_at = None
+        if forced or self.chance(self.odds.crash_at_step):
             self.tally.crashes[point] += 1
             self.note(process.name, f"crashes at {point}")
             raise Crash

@@ -43,4 +43,5 @@ def test_five_executor_deaths_in_a_row_cost_no_rewind(trial, cluster):
         job.feed().settle()
     job.verify()
     assert job.epochs[-1].hosts == homes
+    assert job.discarded <= 5
     assert job.run.counters.rewinds == 0

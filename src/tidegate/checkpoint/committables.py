@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.checkpoint.effects import Commit, CommitFailed, Steps
 from tidegate.checkpoint.metadata import Committable, CommittedMark
-from tidegate.core.ids import EpochId, Lineage, Uid
+from tidegate.core.ids import EpochId, Lineage, Term, Uid
 
 Channel: TypeAlias = tuple[Lineage, Uid, int]
 """Lineage, sink and partition: where order is kept, and what a marker in the target is about."""
@@ -63,9 +63,16 @@ class Ledger:
             key: c for key, c in self._waiting.items() if key[0] not in last or c.epoch > last[key[0]]
         }  # fmt: skip
 
-    def rewind(self, epoch: EpochId) -> None:
-        """The epochs after `epoch` were discarded: their output must never be seen."""
-        self._waiting = {key: c for key, c in self._waiting.items() if c.epoch <= epoch}
+    def rewind(self, term: Term, epoch: EpochId | None) -> None:
+        """The epochs of `term` after `epoch` (None: all of them) were discarded: their output must never be seen."""
+        self._waiting = {
+            key: c
+            for key, c in self._waiting.items()
+            if c.epoch.term != term or (epoch is not None and c.epoch <= epoch)
+        }
+
+    def waiting(self) -> tuple[Committable, ...]:
+        return tuple(self._waiting.values())
 
     def __len__(self) -> int:
         return len(self._waiting)

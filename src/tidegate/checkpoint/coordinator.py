@@ -159,7 +159,7 @@ class Coordinator:
         """Time has passed: expire and trigger what is due."""
         actions: list[Action] = []
         for pending in list(self._pending.values()):
-            if pending.stage is Stage.UPLOADING and now_ms >= pending.deadline_ms:
+            if pending.stage is not Stage.PUBLISHING and now_ms >= pending.deadline_ms:
                 actions += self._fail(pending, Reason.CHECKPOINT_EXPIRED, now_ms)
         return actions + self._go_on(now_ms)
 
@@ -170,10 +170,24 @@ class Coordinator:
             return []
         if not pending.acknowledge(ack, now_ms):
             return self._second(pending, ack)
-        if pending.is_complete and pending.stage is Stage.UPLOADING:
-            pending.stage = Stage.PUBLISHING
-            return [Publish(pending)]
-        return []
+        if not pending.is_complete or pending.stage is not Stage.UPLOADING:
+            return []
+        if self._must_be_held(pending):
+            pending.stage = Stage.HELD
+            self._queue.add(Request(RequestKind.MANUAL, now_ms, forced=True))
+            return self._go_on(now_ms)
+        pending.stage = Stage.PUBLISHING
+        return [Publish(pending)]
+
+    def _must_be_held(self, pending: PendingCheckpoint) -> bool:
+        """A savepoint is not the base of restarts (its owner may delete it), so by itself it saves no epoch from a rewind.
+
+        If its epoch were discarded, output waiting in it would be overtaken by that of the epochs run instead, and lost to
+        whoever starts from it later. So it exists only once the log has a checkpoint of its epoch or a later one.
+        """
+        if pending.request.kind is not RequestKind.SAVEPOINT:
+            return False
+        return self._base is None or self._base.epoch < pending.epoch
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, now_ms: int, message: str = "") -> list[Action]:
         """A task cannot do its part."""
@@ -197,8 +211,11 @@ class Coordinator:
             self._cleaning += len(gone)
             self.statistics.dropped(gone)
             for older in list(self._pending.values()):
-                if older.id < checkpoint_id and not older.request.is_forced:
+                if older.id < checkpoint_id and not older.request.kind.is_savepoint:
                     actions += self._fail(older, Reason.CHECKPOINT_SUBSUMED, now_ms)
+                elif older.stage is Stage.HELD and older.epoch <= ref.epoch:
+                    older.stage = Stage.PUBLISHING
+                    actions.append(Publish(older))
         return actions + self._go_on(now_ms)
 
     def publish_failed(self, checkpoint_id: int, now_ms: int, message: str = "") -> list[Action]:
@@ -240,7 +257,7 @@ class Coordinator:
             self._queue.add(Request(RequestKind.PERIODIC, now_ms))
             self._due_ms = now_ms + period
         actions: list[Action] = []
-        wakes = [p.deadline_ms for p in self._pending.values() if p.stage is Stage.UPLOADING]
+        wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.PUBLISHING]
         while self._finished is not None:
             load = Load(len(self._pending), self._cleaning, self._last_completion_ms)
             choice = self._queue.take(load, self._limits, now_ms)

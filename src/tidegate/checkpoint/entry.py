@@ -83,6 +83,8 @@ class Entry:
     """Every checkpoint of the job's own that still exists, oldest first."""
     last_id: int
     """Greatest checkpoint id ever published; 0 when there is none."""
+    owed: tuple[CheckpointRef, ...] = ()
+    """Completed ones that claims have turned away from since the last checkpoint: their output must still become visible."""
     outcome: Outcome | None = None
     """Set by the last entry of a run that ended in order."""
     format: int = FORMAT
@@ -121,8 +123,17 @@ def claim(before: Entry | None, by: Signature, lineage: Lineage, base: Checkpoin
     slot = 1 if before is None else before.slot + 1
     return Entry(
         slot, Kind.CLAIM, _term_after(before, base), by.nonce, by.owner, by.at_ms, lineage, base,
-        () if before is None else before.retained, 0 if before is None else before.last_id,
+        () if before is None else before.retained, 0 if before is None else before.last_id, _owed_after(before, base),
     )  # fmt: skip
+
+
+def _owed_after(before: Entry | None, base: CheckpointRef | None) -> tuple[CheckpointRef, ...]:
+    if before is None:
+        return ()
+    left = before.base
+    if left is None or left == base or left in before.owed or (left.owned and left not in before.retained):
+        return before.owed
+    return (*before.owed, left)
 
 
 def _term_after(before: Entry | None, base: CheckpointRef | None) -> Term:
@@ -133,7 +144,8 @@ def _term_after(before: Entry | None, base: CheckpointRef | None) -> Term:
 def checkpoint(before: Entry, by: Signature, ref: CheckpointRef, num_retained: int) -> Entry:
     """Publishes `ref`, and drops the oldest ones beyond `num_retained` in the same stroke."""
     kept = (*before.retained, ref)[-num_retained:]
-    return _next(before, by, Kind.CHECKPOINT, ref, kept, max(before.last_id, ref.id), None)
+    last_id = max(before.last_id, ref.id)
+    return replace(_next(before, by, Kind.CHECKPOINT, ref, kept, last_id, None), owed=())
 
 
 def terminal_savepoint(before: Entry, by: Signature, ref: CheckpointRef) -> Entry:
@@ -182,6 +194,8 @@ def _objection(before: Entry | None, entry: Entry) -> str | None:
             return "is a claim with a term out of order"
         if entry.retained != kept:
             return "is a claim that changes what is retained"
+        if entry.owed != _owed_after(before, entry.base):
+            return "is a claim that forgets output which is still to come"
         if entry.base is not None and entry.base.owned and entry.base not in kept:
             return "is a claim whose base is not retained"
         return None

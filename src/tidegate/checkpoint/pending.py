@@ -30,6 +30,8 @@ class Ack:
 
 class Stage(Enum):
     UPLOADING = auto()
+    HELD = auto()
+    """A savepoint with all its files, waiting for a checkpoint of its epoch or a later one."""
     PUBLISHING = auto()
 
 

@@ -17,6 +17,7 @@ from tidegate.checkpoint.effects import Create, Delete, Get, ListFolders, ListNa
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import ClaimLost, append
+from tidegate.checkpoint.metadata import CommittedMark
 from tidegate.checkpoint.pins import read_pins
 from tidegate.checkpoint.shared import Boundary, InFlight, SharedRegistry, orphans
 from tidegate.checkpoint.storage.errors import StorageError
@@ -105,12 +106,13 @@ class Tenure:
            never be started from: it is named in `unreadable` and holds no files. A damaged base is an error; if a successor
            has cleaned up meanwhile, that is `ClaimLost`.
         2. Learn which of them are COMMITTED.
-        3. Commit what the base carries, in order; a crash leaves some committed, and the repeat skips those by marker.
+        3. Commit what the base carries, and what earlier claims turned away from: what once completed becomes visible, in
+           order of epochs, even if a rollback abandons it. A crash leaves some committed; the repeat skips those by marker.
         4. Record COMMITTED. What a target did not take is carried by the next checkpoint.
         """
         base = self.entry.base
         data: bytes | None = None
-        for ref in dict.fromkeys((*self.entry.retained, *(() if base is None else (base,)))):
+        for ref in dict.fromkeys((*self.entry.retained, *self.entry.owed, *(() if base is None else (base,)))):
             body: bytes | None = yield Get(ref.metadata)
             if body is not None and ref.checksum.encode() in body:
                 self._contents[ref.metadata] = self._read(ref.metadata, body)
@@ -125,13 +127,32 @@ class Tenure:
             if ref not in self.unreadable:
                 yield from self._learn_committed(ref)
         reach("recover.2-learnt", term=self.term)
+        mine = [ref for ref in self.entry.owed if ref not in self.unreadable]
         if base is not None and base.lineage == self.entry.lineage:
-            done: bytes | None = yield Get(committed_record(base.metadata))
-            self.ledger.accept(self._contents[base.metadata].committables)
-            if done is not None:
-                self.ledger.confirm(committables.read_record(done))
-            yield from self.release(base)
+            mine.append(base)
+        yield from self._settle(mine)
         return data
+
+    def _settle(self, refs: Iterable[CheckpointRef]) -> Steps[None]:
+        """Steps 3 and 4 of `recover`, for the base and for what was turned away from."""
+        recorded: list[CommittedMark] = []
+        for ref in refs:
+            self.ledger.accept(self._contents[ref.metadata].committables)
+            done: bytes | None = yield Get(committed_record(ref.metadata))
+            recorded += [] if done is None else committables.read_record(done)
+        self.ledger.confirm(recorded)
+        left = yield from committables.commit(self.ledger.waiting())
+        reach("recover.3-commit", term=self.term)
+        for ref in refs if not left else ():
+            yield from self._record(ref)
+
+    def _record(self, ref: CheckpointRef) -> Steps[None]:
+        """Beside a savepoint nothing is written: it is the user's, and the next checkpoint carries on what it carried."""
+        contents = self._contents[ref.metadata]
+        if ref.owned and contents.committables:
+            yield Put(committed_record(ref.metadata), committables.record(contents.committables))
+            self.ledger.confirm(committables.marks(contents.committables))
+            self._released.add(ref.metadata)
 
     def _check_owner(self) -> Steps[None]:
         after: bytes | None = yield Get(self.layout.log(self.entry.slot + 1))
@@ -195,18 +216,12 @@ class Tenure:
         3. Let go of the staged rows, but only with the next entry we win: until then a successor that started from this
            checkpoint before the record was there may be carrying them on.
         """
-        contents = self._contents[ref.metadata]
         left = yield from committables.commit(self.ledger.carried_by(ref.epoch))
         reach("release.1-commit", id=ref.id, term=self.term)
         if left:
             return False
-        if not ref.owned:
-            return True
-        if contents.committables:
-            yield Put(committed_record(ref.metadata), committables.record(contents.committables))
-            reach("release.2-committed", id=ref.id, term=self.term)
-            self.ledger.confirm(committables.marks(contents.committables))
-        self._released.add(ref.metadata)
+        yield from self._record(ref)
+        reach("release.2-committed", id=ref.id, term=self.term)
         return True
 
     def clean(self, in_flight: InFlight) -> Steps[int]:

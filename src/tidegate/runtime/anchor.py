@@ -6,6 +6,7 @@ Unioned with each level's input, partition by partition, it makes Spark prefer t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.core.errors import ProtocolViolation
 from tidegate.core.ids import HostId
+from tidegate.runtime.berths import Quotas, ballast, wait_at_berth
 from tidegate.state.key_groups import salts
 
 if TYPE_CHECKING:
@@ -46,21 +48,28 @@ class Anchor:
             pass
 
 
-def drop_anchor(spark: SparkSession, parallelism: int, local_dir: str | None, spread_ms: int) -> Anchor:
+def drop_anchor(
+    spark: SparkSession, parallelism: int, local_dir: str | None, spread_ms: int, quotas: Quotas | None = None
+) -> Anchor:
     """Place the partitions anew. The first job on the anchor fills its cache, spreads its tasks over the executors by
-    letting each wait for `spread_ms`, and reports where each partition came to be."""
+    letting each wait for `spread_ms`, and reports where each partition came to be. With `quotas`, that is steered."""
     numbers = salts(parallelism)
     rows = pa.table({"part": pa.array(numbers, pa.int32())})
     frame = spark.createDataFrame(rows).repartition(parallelism, F.col("part")).cache()
-    found = frame.mapInArrow(_probe(local_dir, spread_ms), "partition int, host string").toArrow()
-    layout: dict[int, str] = dict(zip(found["partition"].to_pylist(), found["host"].to_pylist()))
-    if sorted(layout) != list(range(parallelism)):
+    try:
+        probe = frame.mapInArrow(_probe(local_dir, spread_ms, quotas), "partition int, host string")
+        with ballast(spark, parallelism, local_dir, quotas) if quotas is not None else nullcontext():
+            found = probe.toArrow()
+        layout: dict[int, str] = dict(zip(found["partition"].to_pylist(), found["host"].to_pylist()))
+        if sorted(layout) != list(range(parallelism)):
+            raise ProtocolViolation(f"The anchor lies in partitions {sorted(layout)} instead of {parallelism}.")
+    except BaseException:
         frame.unpersist()
-        raise ProtocolViolation(f"The anchor lies in partitions {sorted(layout)} instead of {parallelism}.")
+        raise
     return Anchor(frame, tuple(HostId(layout[p]) for p in range(parallelism)), numbers)
 
 
-def _probe(local_dir: str | None, spread_ms: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _probe(local_dir: str | None, spread_ms: int, quotas: Quotas | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import time
 
@@ -70,11 +79,15 @@ def _probe(local_dir: str | None, spread_ms: int) -> Callable[[Iterable[Any]], I
 
         for _ in batches:
             pass
-        time.sleep(spread_ms / 1000)
+        root = LocalRoot.open(local_dir)
+        if quotas is None:
+            time.sleep(spread_ms / 1000)
+        else:
+            wait_at_berth(root.path, root.host, quotas)
         context = TaskContext.get()
         assert context is not None
         yield pa.RecordBatch.from_arrays(
-            [pa.array([context.partitionId()], pa.int32()), pa.array([LocalRoot.open(local_dir).host], pa.string())], schema=_PROBED
+            [pa.array([context.partitionId()], pa.int32()), pa.array([root.host], pa.string())], schema=_PROBED
         )
 
     return probe

@@ -25,13 +25,13 @@ from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
-from tidegate.runtime import epoch_frame, failover, user_code
+from tidegate.runtime import berths, epoch_frame, failover, placement, user_code
 from tidegate.runtime.anchor import Anchor, drop_anchor
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
 from tidegate.runtime.placement import Homeless, Placed, place
 from tidegate.runtime.program import Orders, exchange, pickled, programs
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.verdict import Accepted, Expected, Verdict, judge
+from tidegate.runtime.verdict import Accepted, Expected, Verdict, judge, strays
 from tidegate.state.version import VersionId, VersionRef
 
 log = logging.getLogger("tidegate")
@@ -75,8 +75,9 @@ class Driver:
 
     # -- one epoch ---------------------------------------------------------------------------------------------------
 
-    def run_epoch(self, batch: DataFrame | None) -> EpochReport:
-        """Run one epoch on a batch of the sources (None: an empty epoch), however many tries it takes.
+    def run_epoch(self, batch: DataFrame | None, *, only: bool = False) -> EpochReport:
+        """Run one epoch on a batch of the sources (None: an empty epoch), however many tries it takes. `only`: there will
+        be no other, so it does not matter where its versions lie.
 
         1. Place partitions where the state is.
         2. Run the Spark job; collect control rows.
@@ -91,6 +92,9 @@ class Driver:
             tries += 1
             self._ensure_placed()
             verdict, report = self._try(epoch, batch, tries, started)
+            if isinstance(verdict, Accepted) and not only:
+                assert self._anchor is not None
+                verdict = strays(verdict, self._anchor.layout) or verdict
             if isinstance(verdict, Accepted):
                 break
             self._discard(epoch, verdict, tries)
@@ -107,7 +111,7 @@ class Driver:
         frame = self._frame(epoch, batch)
         ran = time.monotonic()
         try:
-            with self._deadline(f"epoch {epoch}"):
+            with self._deadline(f"epoch {epoch}", self.settings.epoch_timeout_ms):
                 table = frame.toArrow()
         except AnalysisException:
             raise
@@ -220,38 +224,59 @@ class Driver:
         """Anchor until every version is at home. A host that stays away longer than allowed is lost, with its versions."""
         if self._anchor is not None:
             return
-        deadline = time.monotonic() + self.settings.host_timeout_ms / 1000
+        timeout_ms = self.settings.host_timeout_ms
+        deadline = time.monotonic() + timeout_ms / 1000
         spread_ms = self.settings.spread_ms
+        steer: berths.Quotas | None = None
+        problem: Homeless | str | None = None
         while True:
-            problem = self._anchor_once(spread_ms)
-            if problem is None:
-                return
-            if time.monotonic() > deadline:
+            left_ms = round((deadline - time.monotonic()) * 1000)
+            if problem is not None and left_ms <= 0:
                 match problem:
                     case Homeless(slots, hosts):
-                        self._rewind(f"The hosts {', '.join(hosts)} with the state of slots {list(slots)} did not come back")
+                        self._rewind(
+                            f"The state of slots {list(slots)} lies on the hosts {', '.join(hosts)}, which did not come back "
+                            f"or had no free core for {timeout_ms} ms (host_timeout_ms)"
+                        )
                     case _:
-                        raise EpochFailed(f"No place could be found for the tasks: {problem}") from None
+                        raise EpochFailed(f"No place could be found for the tasks within {timeout_ms} ms: {problem}")
+            problem, seen = self._anchor_once(spread_ms, max(left_ms, 1_000), steer)
+            if problem is None:
+                return
+            # Hosts that are all there but not with as many partitions as they have state: Spark's spread must be steered.
             spread_ms = min(spread_ms * 2, 2_000)
+            steer = None
+            if isinstance(problem, Homeless) and seen.issuperset(problem.hosts):
+                steer = berths.quotas(placement.quotas(self._homes()), max(spread_ms, 500))
             time.sleep(0.2)
 
-    def _anchor_once(self, spread_ms: int) -> Homeless | str | None:
-        """None when the anchor holds; otherwise what is wrong."""
+    def _anchor_once(
+        self, spread_ms: int, timeout_ms: int, steer: berths.Quotas | None
+    ) -> tuple[Homeless | str | None, set[HostId]]:
+        """None when the anchor holds, otherwise what is wrong; and the hosts that were seen."""
+        s = self.settings
         try:
-            with self._deadline("placing the tasks"):
-                anchor = drop_anchor(self.spark, self.settings.parallelism, self.settings.local_dir, spread_ms)
+            with self._deadline("placing the tasks", min(timeout_ms, s.epoch_timeout_ms)):
+                anchor = drop_anchor(self.spark, s.parallelism, s.local_dir, spread_ms, steer)
         except Exception as error:
-            return _first_line(error)
+            return _first_line(error), set()
+        seen = set(anchor.layout)
         placed: list[Placed] = []
-        for level in range(1, self.levels + 1):
-            refs = [self.versions.get(TaskId(level, Slot(slot))) for slot in range(self.settings.parallelism)]
-            result = place(anchor.layout, [ref.host if ref is not None else None for ref in refs])
+        for homes in self._homes():
+            result = place(anchor.layout, homes)
             if isinstance(result, Homeless):
                 anchor.release()
-                return result
+                return result, seen
             placed.append(result)
         self._anchor, self._placed = anchor, placed
-        return None
+        return None, seen
+
+    def _homes(self) -> list[list[HostId | None]]:
+        """For each level, the host of each slot's version."""
+        slots = [Slot(slot) for slot in range(self.settings.parallelism)]
+        levels = range(1, self.levels + 1)
+        refs = [[self.versions.get(TaskId(level, slot)) for slot in slots] for level in levels]
+        return [[ref.host if ref is not None else None for ref in level] for level in refs]
 
     def _lift_anchor(self) -> None:
         if self._anchor is not None:
@@ -262,7 +287,7 @@ class Driver:
         self._lift_anchor()
 
     @contextmanager
-    def _deadline(self, what: str) -> Iterator[None]:
+    def _deadline(self, what: str, timeout_ms: int) -> Iterator[None]:
         """End the Spark jobs started inside when they take too long."""
         tag = f"tidegate-{uuid.uuid4().hex}"
         expired = threading.Event()
@@ -271,7 +296,7 @@ class Driver:
             expired.set()
             self.spark.interruptTag(tag)
 
-        timer = threading.Timer(self.settings.epoch_timeout_ms / 1000, interrupt)
+        timer = threading.Timer(timeout_ms / 1000, interrupt)
         timer.daemon = True
         self.spark.addTag(tag)
         timer.start()
@@ -279,7 +304,7 @@ class Driver:
             yield
         except Exception as error:
             if expired.is_set():
-                raise EpochTimeoutSignal(f"{what} took longer than {self.settings.epoch_timeout_ms} ms and was interrupted") from error
+                raise EpochTimeoutSignal(f"{what} took longer than {timeout_ms} ms and was interrupted") from error
             raise
         finally:
             timer.cancel()

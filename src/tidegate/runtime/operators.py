@@ -280,10 +280,10 @@ def key_codec(schema: Schema, key: Sequence[str]) -> KeyCodec:
 
 def as_rows(rows: Sequence[Any], schema: Schema, row: type[tuple[Any, ...]]) -> list[Any]:
     """Rows as functions read them, out of what another function emitted: tuples, dicts or rows."""
-    first = rows[0]
-    if type(first) is row:
+    classes = set(map(type, rows))
+    if classes == {row}:
         return list(rows)
-    if not isinstance(first, tuple):
+    if not all(issubclass(found, tuple) for found in classes):
         return rows_of(batch_from_rows(rows, schema).columns, schema, row)
     width = len(schema)
     if any(len(values) != width for values in rows):

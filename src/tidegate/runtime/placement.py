@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,3 +66,15 @@ def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | 
         if slot not in chosen:
             chosen[slot] = rest.pop(0)
     return Placed(tuple(Partition(chosen[slot]) for slot in range(len(homes))))
+
+
+def quotas(homes: Sequence[Sequence[HostId | None]]) -> dict[HostId, int]:
+    """How many partitions each host must have so that every level (one sequence each) can be placed. Slots whose version
+    does not exist yet go to a host that is named anyway."""
+    wanted: Counter[HostId] = Counter()
+    for level in homes:
+        wanted |= Counter(home for home in level if home is not None)
+    spare = max((len(level) for level in homes), default=0) - wanted.total()
+    if wanted and spare > 0:
+        wanted[min(wanted)] += spare
+    return dict(wanted)

@@ -173,7 +173,7 @@ def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochR
     check_session(spark.conf.get)
     driver = Driver(spark, graph, settings)
     try:
-        return driver.run_epoch(combine(graph.sources))
+        return driver.run_epoch(combine(graph.sources), only=True)
     finally:
         driver.close()
 

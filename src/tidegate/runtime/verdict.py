@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidegate.core.ids import EpochId
+from tidegate.core.ids import EpochId, HostId
 from tidegate.runtime.messages import Ack, FaultKind, decode_ack, decode_barrier, digest
 
 
@@ -100,3 +100,14 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
         if mixed:
             return Broken(f"slots {mixed} of level {level} read other attempts of level {level - 1} than the ones acknowledged")
     return Accepted(acks)
+
+
+def strays(accepted: Accepted, layout: Sequence[HostId]) -> Missed | None:
+    """Tasks that made a version elsewhere than on the host of their partition. Only a task without a version to start from
+    can; if it were let, versions of a level would lie on hosts in numbers that no anchor has, and could not come home."""
+    found = tuple(
+        ack
+        for ack in accepted.acks
+        if ack.level > 0 and ack.version is not None and ack.host != layout[ack.partition]
+    )
+    return Missed(found) if found else None

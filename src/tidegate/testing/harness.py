@@ -28,6 +28,7 @@ from tidegate.graph.parallelism import check_parallelism
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateKind
 from tidegate.runtime.operators import Emit, FunctionContext, ProcessOperator, as_rows, key_codec
+from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.access import KeyedStates
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
@@ -127,7 +128,11 @@ class Harness:
             values = tuple(row[place] for place in self._key_places)
             key = self._codec.canonical(values[0] if len(values) == 1 else values)
             group, subtask = self._owner(key)
-            subtask.operator.process([row], [key], [group])
+            try:
+                subtask.operator.process([row], [key], [group])
+            except FunctionFailed as failed:
+                # A test wants the function's own error, with its own traceback.
+                raise (failed.__cause__ or failed) from None
 
     def output(self) -> list[Any]:
         """What the function emitted since the last call."""

@@ -131,8 +131,8 @@ MUTATIONS = (
         "rewind-output",
         "Output of discarded epochs is forgotten",
         f"{CHECKPOINT}/committables.py",
-        "self._waiting = {key: c for key, c in self._waiting.items() if c.epoch <= epoch}",
-        "pass",
+        "if c.epoch.term != term or (epoch is not None and c.epoch <= epoch)",
+        "if True",
     ),
     Mutation(
         "term",
@@ -294,8 +294,8 @@ MUTATIONS = (
         "committed-record",
         "COMMITTED is recorded only when every target took all",
         f"{CHECKPOINT}/tenure.py",
-        "        if left:\n            return False\n",
-        "",
+        "        if left:\n            return False\n        yield",
+        "        yield",
     ),
     Mutation(
         "rows-wait",
@@ -308,23 +308,38 @@ MUTATIONS = (
         "rows-next-entry",
         "Staged rows go only with an entry won after their COMMITTED record",
         f"{CHECKPOINT}/tenure.py",
-        "        self._released.add(ref.metadata)\n        return True\n",
-        "        self._released.add(ref.metadata)\n        self._drop(())\n        return True\n",
+        "            self._released.add(ref.metadata)\n",
+        "            self._released.add(ref.metadata)\n            self._drop(())\n",
         rare=True,
     ),
     Mutation(
         "recommit",
         "Recovery commits what the base carries",
         f"{CHECKPOINT}/tenure.py",
-        "            self.ledger.accept(self._contents[base.metadata].committables)\n",
+        "            self.ledger.accept(self._contents[ref.metadata].committables)\n",
         "",
     ),
     Mutation(
         "fork-output",
         "A fork does not take its origin's output with it",
         f"{CHECKPOINT}/tenure.py",
-        "if base is not None and base.lineage == self.entry.lineage:",
-        "if base is not None:",
+        "        if base is not None and base.lineage == self.entry.lineage:\n            mine",
+        "        if base is not None:\n            mine",
+    ),
+    Mutation(
+        "owed",
+        "Output of what once completed becomes visible, even if a rollback turns away from it",
+        f"{CHECKPOINT}/tenure.py",
+        "mine = [ref for ref in self.entry.owed if ref not in self.unreadable]",
+        "mine: list[CheckpointRef] = []",
+    ),
+    Mutation(
+        "held-savepoint",
+        "A savepoint exists only once the log has a checkpoint of its epoch or a later one",
+        f"{CHECKPOINT}/coordinator.py",
+        "        if self._must_be_held(pending):\n",
+        "        if False:\n",
+        rare=True,
     ),
     Mutation(
         "lineage",
@@ -338,7 +353,7 @@ MUTATIONS = (
         "terminal-entry",
         "The savepoint that ends a job is in the log before it commits anything",
         "chaos/simulation/driver.py",
-        "            yield from tenure.publish_terminal(ref, world.read("", body))\n",
+        '            yield from tenure.publish_terminal(ref, world.read("", body))\n',
         """            tenure._contents[ref.metadata] = world.read("", body)
             yield from tenure.release(ref)
             yield from tenure.publish_terminal(ref, world.read("", body))
@@ -371,7 +386,7 @@ MUTATIONS = (
         "subsumed",
         "A completed checkpoint subsumes older pending ones",
         f"{CHECKPOINT}/coordinator.py",
-        "if older.id < checkpoint_id and not older.request.is_forced:",
+        "if older.id < checkpoint_id and not older.request.kind.is_savepoint:",
         "if False:",
     ),
 )

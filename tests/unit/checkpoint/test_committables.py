@@ -31,9 +31,12 @@ def test_a_failed_checkpoint_drops_nothing() -> None:
 
 
 def test_output_of_discarded_epochs_is_forgotten() -> None:
-    ledger = Ledger([committable(1), committable(2), committable(3)])
-    ledger.rewind(at(1))
-    assert ledger.carried_by(at(9)) == (committable(1),)
+    older = committable(7, term=1)
+    ledger = Ledger([older, committable(1, term=2), committable(2, term=2)])
+    ledger.rewind(Term(2), at(1, 2))
+    assert ledger.waiting() == (older, committable(1, term=2))
+    ledger.rewind(Term(2), None)
+    assert ledger.waiting() == (older,)
 
 
 @pytest.mark.feature("J26")

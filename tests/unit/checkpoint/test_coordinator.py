@@ -185,6 +185,30 @@ def test_a_savepoint_is_not_subsumed_and_reuses_nothing() -> None:
     assert [p.id for p in coordinator.pending] == [2]
 
 
+def test_a_savepoint_exists_only_once_the_log_has_a_checkpoint_of_its_epoch() -> None:
+    """Otherwise a rewind could discard its epoch, and the output waiting in it would be overtaken."""
+    coordinator = started(Cadence(interval_ms=None))
+    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.request(Request(RequestKind.SAVEPOINT, 100), 100)
+    coordinator.acknowledge(ack(1, 0), 200)
+    coordinator.acknowledge(ack(1, 1), 200)
+    (upload,) = of(StartUpload, coordinator.acknowledge(ack(1, 2), 200))
+    assert isinstance(upload, StartUpload)
+    assert (upload.id, upload.epoch) == (2, epoch(1))
+    actions = completed(coordinator, 2, 300)
+    assert [a.pending.id for a in actions if isinstance(a, Publish)] == [1]
+
+
+def test_a_forced_checkpoint_is_subsumed_like_any_other() -> None:
+    """Ids in the log only grow, so one that comes late cannot be published any more."""
+    coordinator = started()
+    coordinator.epoch_finished(epoch(1), True, 10)
+    coordinator.request(Request(RequestKind.MANUAL, 20, forced=True), 20)
+    coordinator.request(Request(RequestKind.MANUAL, 30, forced=True), 30)
+    aborted = of(NotifyAborted, completed(coordinator, 2, 50))
+    assert [a.id for a in aborted if isinstance(a, NotifyAborted)] == [1]
+
+
 @pytest.mark.feature("D6", "D13", "N32")
 def test_min_pause_holds_back_the_next_periodic_checkpoint() -> None:
     coordinator = started(replace(EVERY_SECOND, min_pause_ms=600))

@@ -238,6 +238,27 @@ def test_a_successor_commits_what_its_predecessor_could_not() -> None:
     assert storage.committed == [committable(5)]  # the record says so; not even a repeat
 
 
+def test_a_rollback_still_commits_what_it_turns_away_from() -> None:
+    """What once completed becomes visible, in order; otherwise the rollback's own output would overtake it for ever."""
+    storage = PlainStorage()
+    one = owner(storage, "one", retained=2)
+    older = publish(storage, one, 1)
+    storage.run(one.publish(draft(one, 2, output=[committable(5)])))  # and dies before it commits
+    sign = signatures("two")
+    steps = claim(LAYOUT, Start(source=older), lambda: next(sign), lambda: LINE, 1, force=True)
+    entry = storage.run(steps)
+    assert isinstance(entry, Entry)
+    assert entry.base == older
+    two = Tenure(LAYOUT, entry, lambda path, body: BODIES[body], lambda: next(sign), 2)
+    storage.refused = {committable(5).epoch}
+    storage.run(two.recover())
+    assert draft(two, 3).contents.committables == (committable(5),)
+    two.ledger.rewind(two.term, older.epoch)
+    assert draft(two, 3).contents.committables == (committable(5),)
+    publish(storage, two, 3)
+    assert two.entry.owed == ()
+
+
 def test_a_damaged_base_is_an_error_and_a_damaged_older_one_is_named() -> None:
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)

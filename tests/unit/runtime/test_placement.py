@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.ids import HostId
-from tidegate.runtime.placement import Homeless, Placed, place
+from tidegate.runtime.placement import Homeless, Placed, place, quotas
 
 A, B, C = HostId("a"), HostId("b"), HostId("c")
 
@@ -55,3 +55,19 @@ def test_homeless_is_said_only_when_a_host_is_short_of_partitions(layout, data):
     assert isinstance(result, Homeless) == bool(short)
     if isinstance(result, Homeless):
         assert set(result.hosts) == short
+
+
+def test_a_host_needs_as_many_partitions_as_the_level_with_most_state_there():
+    assert quotas([[A, A, B, None], [A, B, B, A]]) == {A: 2, B: 2}
+
+
+def test_slots_without_state_may_go_wherever_there_is_state():
+    assert quotas([[None, None, B, None]]) == {B: 4}
+
+
+@given(st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=20), st.data())
+def test_a_layout_by_quota_has_a_place_for_everyone(homes, data):
+    known = [home if data.draw(st.booleans()) or home == homes[0] else None for home in homes]
+    layout = [host for host, number in quotas([known]).items() for _ in range(number)]
+    assert len(layout) == len(homes)
+    assert isinstance(place(data.draw(st.permutations(layout)), known), Placed)

@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.core.ids import EpochId, Term
 from tidegate.runtime.messages import Ack, Barrier, Fault, FaultKind, digest, encode
-from tidegate.runtime.verdict import Accepted, Broken, Damaged, Expected, Missed, judge
+from tidegate.runtime.verdict import Accepted, Broken, Damaged, Expected, Missed, judge, strays
 
 EPOCH = EpochId(Term(3), 7)
 P = 2
@@ -125,3 +125,11 @@ def test_source_tasks_are_held_against_each_other_by_digest():
     assert isinstance(judge(expected, rows(acks)), Accepted)
     acks[4] = msgspec.structs.replace(acks[4], digest=digest([(0, 1), (1, 2)]))
     assert isinstance(judge(expected, rows(acks)), Broken)
+
+
+def test_a_first_version_made_away_from_the_anchor_is_a_miss():
+    acks = two_levels()
+    assert strays(Accepted(tuple(acks)), ["h", "h"]) is None
+    assert strays(Accepted(tuple(acks)), ["h", "other"]) == Missed((acks[1], acks[3]))
+    acks = [msgspec.structs.replace(ack, version=None) for ack in acks]
+    assert strays(Accepted(tuple(acks)), ["h", "other"]) is None

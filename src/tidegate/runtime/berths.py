@@ -1,0 +1,136 @@
+"""Anchoring by quota: so many partitions on this host, so many on that one.
+
+Spark spreads the anchor's first tasks over free cores, and when slots do not lie evenly on hosts (a job that began before
+all executors were there; 15 slots on 10 hosts) that spread may never be the wanted one. So the free cores are made to be
+the wanted ones: ballast, a job of tasks that only wait, takes all cores; each host then lets go just as many as it is to
+have partitions, and the anchor's tasks fall into those. What tasks must know of each other they tell through files in the
+local root of their host.
+
+    1. Ballast starts and fills every core. Its tasks take numbers, per host; the first to wake up closes the count.
+    2. Those with a number below the host's quota end; the others hold their cores until the anchor lies.
+    3. Anchor tasks take numbers, too. Where a host has fewer cores than its quota, the first ones end at once and make
+       room; the last ones hold their cores, so that no task too many comes.
+
+Nothing here is needed for correctness: a layout that came out otherwise is seen, and tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tidegate.core.ids import HostId
+
+_FOLDER = "anchoring"
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """How many partitions each host is to have; a host that is not named, none."""
+
+    wanted: Mapping[HostId, int]
+    hold_ms: int
+    """How long ballast waits before it lets go, and how long whoever holds a core then holds it."""
+    id: str
+
+
+def quotas(wanted: Mapping[HostId, int], hold_ms: int) -> Quotas:
+    return Quotas(dict(wanted), hold_ms, uuid.uuid4().hex)
+
+
+@contextmanager
+def ballast(spark: SparkSession, parallelism: int, local_dir: str | None, quotas: Quotas) -> Iterator[None]:
+    """Within the block just the wanted cores are free, or soon will be."""
+    tag = f"tidegate-ballast-{quotas.id}"
+    tasks = max(2 * parallelism, 16)
+
+    def run() -> None:
+        with suppress(Exception):
+            # An executor that is lost meanwhile spoils this layout; the next try makes another.
+            spark.addTag(tag)
+            spark.range(0, tasks, 1, tasks).mapInArrow(_hold(local_dir, quotas), "host string").toArrow()
+
+    holding = threading.Thread(target=run, name="tidegate-ballast", daemon=True)
+    holding.start()
+    time.sleep(quotas.hold_ms / 1000)
+    try:
+        yield
+    finally:
+        holding.join(quotas.hold_ms * 3 / 1000)
+        if holding.is_alive():
+            spark.interruptTag(tag)
+
+
+def wait_at_berth(root: Path, host: HostId, quotas: Quotas) -> None:
+    """Step 3, in a task of the anchor."""
+    berths = _Berths(root, quotas.id)
+    wanted = quotas.wanted.get(host, 0)
+    if berths.take("anchor") >= wanted - min(wanted, berths.cores()):
+        time.sleep(quotas.hold_ms / 1000)
+
+
+def _hold(local_dir: str | None, quotas: Quotas) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def hold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from tidegate.state.local_root import LocalRoot
+
+        for _ in batches:
+            pass
+        root = LocalRoot.open(local_dir)
+        berths = _Berths(root.path, quotas.id)
+        # Ballast has more tasks than there are cores. Those that come once the count is closed have nothing to hold.
+        if not berths.closed():
+            number = berths.take("ballast")
+            time.sleep(quotas.hold_ms / 1000)
+            berths.close()
+            if number >= quotas.wanted.get(root.host, 0):
+                time.sleep(quotas.hold_ms * 2 / 1000)
+        yield pa.RecordBatch.from_arrays([pa.array([root.host], pa.string())], names=["host"])
+
+    return hold
+
+
+class _Berths:
+    """Numbers that the tasks of one host take, each once, as files."""
+
+    def __init__(self, root: Path, id: str) -> None:
+        self._directory = root / _FOLDER / id
+        if not self._directory.exists():
+            with suppress(OSError):
+                shutil.rmtree(root / _FOLDER)
+            self._directory.mkdir(parents=True, exist_ok=True)
+
+    def take(self, kind: str) -> int:
+        for number in count():
+            try:
+                os.close(os.open(self._directory / f"{kind}-{number}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            return number
+        raise AssertionError("there is no end of numbers")
+
+    def close(self) -> None:
+        """End the count of cores: as many as numbers were taken."""
+        cores = len(list(self._directory.glob("ballast-*")))
+        with suppress(FileExistsError):
+            os.symlink(str(cores), self._directory / "closed")
+
+    def closed(self) -> bool:
+        return os.path.islink(self._directory / "closed")
+
+    def cores(self) -> int:
+        try:
+            return int(os.readlink(self._directory / "closed"))
+        except OSError:
+            return 0

@@ -1,0 +1,51 @@
+"""The protocol under a simulated clock: some seeds here, thousands by hand with `python -m chaos simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos.simulate import EXPECTED_STEPS
+from chaos.simulation.run import simulate
+from tests.recovery.mutations.__main__ import ROOT, seeds_needed
+from tests.recovery.mutations.rules import MUTATIONS
+
+QUICK = {"metadata-first", "commit-after", "shared-count", "carry"}
+
+
+@pytest.mark.parametrize("decade", range(8))
+def test_seeds(decade: int) -> None:
+    for seed in range(decade * 10 + 1, decade * 10 + 11):
+        if seed % 50:
+            simulate(seed)
+
+
+@pytest.mark.parametrize("step", EXPECTED_STEPS)
+def test_a_crash_at_every_numbered_step(step: str) -> None:
+    """The same run again and again; its driver dies at the first, second or third time it comes to this step."""
+    crashes = 0
+    for seed in (3, 4, 8):
+        for time in (1, 2, 3):
+            crashes += simulate(seed, crash_at=(step, time)).crashes[step]
+    assert crashes >= 2
+
+
+def test_ten_thousand_tasks() -> None:
+    assert simulate(7, tasks=10_000).events["checkpoints completed"] > 0
+
+
+def test_a_seed_tells_the_same_story_every_time() -> None:
+    assert simulate(11) == simulate(11)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.id)
+def test_the_code_still_has_the_rule_that_a_mutation_breaks(mutation: object) -> None:
+    text = Path(ROOT / mutation.file).read_text()  # type: ignore[attr-defined]
+    assert text.count(mutation.old) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("mutation", [m for m in MUTATIONS if m.id in QUICK], ids=lambda m: m.id)
+def test_the_simulation_sees_a_broken_rule(mutation: object) -> None:
+    found, _ = seeds_needed(mutation, seeds=40)  # type: ignore[arg-type]
+    assert found is not None

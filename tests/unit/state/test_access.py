@@ -1,0 +1,196 @@
+"""Accessors against plain Python objects: whatever a function does, in whatever order, over epochs and crashes."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tidegate.core.ids import AttemptId, EpochId, Term
+from tidegate.graph.schema import DataType
+from tidegate.graph.states import StateKind, StateSpec
+from tidegate.state.access import SEGMENT_ELEMENTS, KeyedStates
+from tidegate.state.backends import backend_named
+from tidegate.state.keys import KeyCodec
+from tidegate.state.version import VersionId
+
+SPECS = (
+    StateSpec("value", StateKind.VALUE, int, default=7),
+    StateSpec("items", StateKind.LIST, int),
+    StateSpec("map", StateKind.MAP, int, map_key=str),
+)
+IDS = {"value": 1, "items": 2, "map": 3}
+KEYS = st.sampled_from(["", "a", "b", "b\0", "é"])
+NUMBERS = st.integers(-5, 5)
+
+
+class Attempt:
+    """One attempt over a version, and what sealing it gives."""
+
+    def __init__(self, backend, directory: Path, base: VersionId | None, number: int) -> None:
+        self.target = VersionId(EpochId(Term(1), number), AttemptId(number))
+        self.store = backend.begin(directory, base, self.target, (0, 127))
+        self.states = KeyedStates(self.store, SPECS, IDS.__getitem__, KeyCodec([DataType("string")]), self.target.epoch)
+
+    def at(self, key: str, state: str):
+        self.states.scope.key, self.states.scope.key_group = key, len(key)
+        return self.states.accessors[state]
+
+    def seal(self) -> VersionId:
+        self.states.flush()
+        return self.store.seal().version
+
+
+class Model(RuleBasedStateMachine):
+    BACKEND = "hashmap"
+
+    @initialize()
+    def begin(self) -> None:
+        self.directory = Path(tempfile.mkdtemp())
+        self.backend = backend_named(self.BACKEND)
+        self.version: VersionId | None = None
+        self.number = 0
+        self.sealed: dict[str, dict] = {"value": {}, "items": {}, "map": {}}
+        self.start()
+
+    def start(self) -> None:
+        self.number += 1
+        self.attempt = Attempt(self.backend, self.directory, self.version, self.number)
+        self.now = {
+            "value": dict(self.sealed["value"]),
+            "items": {k: list(v) for k, v in self.sealed["items"].items()},
+            "map": {k: dict(v) for k, v in self.sealed["map"].items()},
+        }
+
+    @rule(key=KEYS, number=NUMBERS)
+    def update(self, key, number) -> None:
+        self.attempt.at(key, "value").update(number)
+        self.now["value"][key] = number
+
+    @rule(key=KEYS)
+    def clear_value(self, key) -> None:
+        self.attempt.at(key, "value").clear()
+        self.now["value"].pop(key, None)
+
+    @rule(key=KEYS)
+    def read_value(self, key) -> None:
+        assert self.attempt.at(key, "value").value() == self.now["value"].get(key, 7)
+
+    @rule(key=KEYS, numbers=st.lists(NUMBERS, max_size=3))
+    def add(self, key, numbers) -> None:
+        self.attempt.at(key, "items").add_all(numbers)
+        self.now["items"].setdefault(key, []).extend(numbers)
+
+    @rule(key=KEYS, numbers=st.lists(NUMBERS, max_size=3))
+    def replace_list(self, key, numbers) -> None:
+        self.attempt.at(key, "items").update(numbers)
+        self.now["items"][key] = list(numbers)
+
+    @rule(key=KEYS)
+    def read_list(self, key) -> None:
+        assert list(self.attempt.at(key, "items").get()) == self.now["items"].get(key, [])
+
+    @rule(key=KEYS, user_key=KEYS, number=NUMBERS)
+    def put(self, key, user_key, number) -> None:
+        self.attempt.at(key, "map").put(user_key, number)
+        self.now["map"].setdefault(key, {})[user_key] = number
+
+    @rule(key=KEYS, user_key=KEYS)
+    def remove(self, key, user_key) -> None:
+        self.attempt.at(key, "map").remove(user_key)
+        self.now["map"].get(key, {}).pop(user_key, None)
+
+    @rule(key=KEYS, user_key=KEYS)
+    def get(self, key, user_key) -> None:
+        accessor = self.attempt.at(key, "map")
+        assert accessor.get(user_key) == self.now["map"].get(key, {}).get(user_key)
+        assert accessor.contains(user_key) == (user_key in self.now["map"].get(key, {}))
+
+    @rule(key=KEYS)
+    def read_map(self, key) -> None:
+        accessor, expected = self.attempt.at(key, "map"), self.now["map"].get(key, {})
+        assert list(accessor.items()) == sorted(expected.items())
+        assert (list(accessor), list(accessor.values())) == (sorted(expected), [v for _, v in sorted(expected.items())])
+        assert accessor.is_empty() == (not expected)
+
+    @rule(key=KEYS)
+    def clear_map(self, key) -> None:
+        self.attempt.at(key, "map").clear()
+        self.now["map"].pop(key, None)
+
+    @rule()
+    def memory_runs_short(self) -> None:
+        self.attempt.states.CACHE_ENTRIES = 0
+        self.attempt.states.bound_memory()
+
+    @rule()
+    def epoch_ends(self) -> None:
+        self.version = self.attempt.seal()
+        self.sealed = self.now
+        self.start()
+
+    @rule()
+    def attempt_fails(self) -> None:
+        self.attempt.store.abandon()
+        self.start()
+
+
+    def teardown(self) -> None:
+        if hasattr(self, "attempt"):
+            self.attempt.store.abandon()
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class RocksModel(Model):
+    BACKEND = "rocksdb"
+
+
+TestHashmap = Model.TestCase
+TestHashmap.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRocksDB = RocksModel.TestCase
+TestRocksDB.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_long_lists_are_read_in_segments_and_in_order(tmp_path, backend):
+    chosen = backend_named(backend)
+    first = Attempt(chosen, tmp_path, None, 1)
+    first.at("a", "items").add_all(range(3 * SEGMENT_ELEMENTS // 2))
+    version = first.seal()
+    second = Attempt(chosen, tmp_path, version, 2)
+    second.at("a", "items").add(-1)
+    assert list(second.at("a", "items").get()) == [*range(3 * SEGMENT_ELEMENTS // 2), -1]
+    second.store.abandon()
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_many_scans_open_at_once_keep_to_their_bounds(tmp_path, backend):
+    """A scan's bound must live as long as the scan: RocksDB reads its bytes at every step."""
+    attempt = Attempt(backend_named(backend), tmp_path, None, 1)
+    keys = [f"k{n}" for n in range(50)]
+    for key in keys:
+        attempt.at(key, "map").put_all({str(n): n for n in range(40)})
+    attempt.states.flush()
+    scans = [attempt.at(key, "map").items() for key in keys]
+    started = [next(scan) for scan in scans for _ in range(1)]
+    rest = [list(scan) for scan in scans]
+    attempt.store.abandon()
+    assert all(first == ("0", 0) for first in started)
+    assert all(len(found) == 39 for found in rest)
+
+
+def test_a_default_that_can_change_is_not_shared_between_keys(tmp_path):
+    spec = StateSpec("seen", StateKind.VALUE, list[int], default=[])
+    store = backend_named("hashmap").begin(tmp_path, None, VersionId(EpochId(Term(1), 1), AttemptId(1)), (0, 127))
+    states = KeyedStates(store, [spec], lambda _: 1, KeyCodec([DataType("string")]), EpochId(Term(1), 1))
+    seen = states.accessors["seen"]
+    states.scope.key, states.scope.key_group = "a", 1
+    seen.value().append(1)
+    states.scope.key = "b"
+    assert seen.value() == []
+    store.abandon()

@@ -1,0 +1,104 @@
+"""The harness: a keyed function without a JVM."""
+
+from __future__ import annotations
+
+import pytest
+
+import tidegate as tg
+from tidegate.core.errors import GraphError, SchemaError
+
+BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+SCHEMA = "user string, amount double"
+
+
+class Totals(tg.KeyedProcessFunction):
+    """Running total per user."""
+
+    total = tg.ValueState(float, default=0.0)
+    amounts = tg.ListState(float)
+    by_size = tg.MapState(str, int)
+
+    def process_element(self, order, ctx):
+        if order.amount < 0:
+            ctx.output("refunds", (order.user, order.amount))
+            self.total.clear()
+            return
+        self.total.update(self.total.value() + order.amount)
+        self.amounts.add(order.amount)
+        size = "big" if order.amount > 10 else "small"
+        self.by_size.put(size, (self.by_size.get(size) or 0) + 1)
+        yield order.user, self.total.value()
+
+
+def harness(backend="hashmap", **options):
+    return tg.testing.harness(
+        Totals(), key="user", schema=SCHEMA, state_backend=backend, side_outputs=["refunds"], **options
+    )
+
+
+@BACKENDS
+@pytest.mark.feature("A16", "A17", "A18", "A10")
+def test_rows_in_output_and_state_out(backend):
+    with harness(backend) as h:
+        h.process(("ann", 5.0), ("bob", 20.0), {"user": "ann", "amount": 7.0})
+        assert h.output() == [("ann", 5.0), ("bob", 20.0), ("ann", 12.0)]
+        assert h.output() == []
+        assert (h.state("total", "ann"), h.state("amounts", "ann")) == (12.0, [5.0, 7.0])
+        assert h.state("by_size", "bob") == {"big": 1}
+        assert h.state("total", "nobody") is None
+
+
+@BACKENDS
+def test_side_outputs_and_clearing(backend):
+    with harness(backend) as h:
+        h.process(("ann", 5.0), ("ann", -1.0))
+        assert h.side_output("refunds") == [("ann", -1.0)]
+        assert h.state("total", "ann") is None
+        assert h.state("amounts", "ann") == [5.0]
+
+
+@BACKENDS
+@pytest.mark.feature("A13", "A14", "H13", "H14")
+@pytest.mark.parametrize("before", [1, 2, 3, 8])
+@pytest.mark.parametrize("after", [1, 2, 3, 8])
+def test_a_snapshot_restores_into_any_parallelism(backend, before, after):
+    users = [f"user-{n}" for n in range(20)]
+    with harness(backend, parallelism=before) as h:
+        h.process(*[(user, float(n)) for n, user in enumerate(users)])
+        snapshot = h.snapshot()
+        h.process(("user-0", 99.0))
+    with harness(backend, parallelism=after, restore=snapshot) as h:
+        assert [h.state("total", user) for user in users] == [float(n) for n in range(20)]
+        h.process(("user-3", 1.0))
+        assert h.output() == [("user-3", 4.0)]
+        assert h.state("amounts", "user-3") == [3.0, 1.0]
+        assert {h.subtask_of(user) for user in users} == set(range(after)) or after == 8
+
+
+@pytest.mark.feature("A11")
+def test_a_key_lives_on_one_instance_only():
+    with harness(parallelism=4) as h:
+        h.process(*[("ann", 1.0)] * 5)
+        assert h.output()[-1] == ("ann", 5.0)
+        assert h.subtask_of("ann") == h.subtask_of("ann")
+
+
+def test_state_goes_from_one_backend_to_the_other():
+    with harness("rocksdb") as h:
+        h.process(("ann", 5.0))
+        snapshot = h.snapshot()
+    with harness("hashmap", restore=snapshot) as h:
+        assert h.state("total", "ann") == 5.0
+
+
+def test_wrong_use_is_told():
+    with pytest.raises(SchemaError, match="no key column 'usr'"):
+        tg.testing.harness(Totals(), key="usr", schema=SCHEMA)
+    with pytest.raises(GraphError, match="no process_element"):
+        tg.testing.harness(object(), key="user", schema=SCHEMA)
+    with harness() as h:
+        with pytest.raises(GraphError, match="no state 'totl'"):
+            h.state("totl", "ann")
+        snapshot = h.snapshot()
+    with pytest.raises(GraphError, match="max_parallelism 128"):
+        tg.testing.harness(Totals(), key="user", schema=SCHEMA, restore=snapshot, max_parallelism=256)
