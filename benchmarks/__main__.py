@@ -13,7 +13,11 @@ from pathlib import Path
 
 from benchmarks import harness
 
-NAMES = {"keyed-count": "benchmarks.keyed_count", "state-growth": "benchmarks.state_growth"}
+NAMES = {
+    "keyed-count": "benchmarks.keyed_count",
+    "state-growth": "benchmarks.state_growth",
+    "wide": "benchmarks.wide",
+}
 
 
 def main() -> int:

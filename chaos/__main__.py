@@ -1,4 +1,7 @@
-"""`python -m chaos <what> [options]`. Each kind of chaos is a module with `SUMMARY`, `arguments(parser)` and `run(options)`."""
+"""`python -m chaos <what> [options]`.
+
+Each kind of chaos is a module with `SUMMARY`, `arguments(parser)` and `run(options)`.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Regions(tg.KeyedProcessFunction):
     def process_element(self, order, ctx) -> Iterator[tuple[str, float, int]]:
         self.total.update(self.total.value() + order.amount)
         self.customers.put(order.customer, (self.customers.get(order.customer) or 0) + 1)
-        yield order.region, self.total.value(), sum(1 for _ in self.customers.keys())
+        yield order.region, self.total.value(), sum(1 for _ in self.customers)
 
 
 def build(customers, orders, totals=None, unknown=None) -> tg.Job:

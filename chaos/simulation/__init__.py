@@ -1,1 +1,1 @@
-"""The history of a job under a simulated clock: real protocol code, simulated storage, tasks, targets, rivals and crashes."""
+"""A job's history under a simulated clock: the real protocol, simulated storage, tasks, targets, rivals and crashes."""

@@ -55,7 +55,9 @@ class JobPlan:
 
 
 class SimDriver:
-    def __init__(self, world: World, plan: JobPlan, process: Process, start: Start, force: bool, parallelism: int) -> None:
+    def __init__(
+        self, world: World, plan: JobPlan, process: Process, start: Start, force: bool, parallelism: int
+    ) -> None:
         self.world = world
         self.plan = plan
         self.process = process
@@ -76,6 +78,7 @@ class SimDriver:
         self._ran = False
         self._unreleased: CheckpointRef | None = None
         self._cleaning = False
+        self._quiet_since: int | None = None
         self._attempt = 0
         self._hanging: set[tuple[int, int]] = set()
         """(checkpoint, task) whose upload never comes to an end."""
@@ -224,7 +227,8 @@ class SimDriver:
     def _rewind(self) -> Steps[None]:
         """A host was lost: back to the last checkpoint, within the same term."""
         self.world.tally.events["rewinds"] += 1
-        yield from self._act(self.coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self.now))
+        reason = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
+        yield from self._act(self.coordinator.abort_all(reason, self.now))
         base = self.tenure.entry.base
         self.tenure.ledger.rewind(self.tenure.term, base.epoch if base is not None else None)
         data: bytes | None = None
@@ -318,13 +322,17 @@ class SimDriver:
                 yield from self._rewind()
                 return
 
-    def _snapshot(self, pending: PendingCheckpoint, committables: tuple[Committable, ...]) -> tuple[Snapshot, bytes, str]:
+    def _snapshot(
+        self, pending: PendingCheckpoint, committables: tuple[Committable, ...]
+    ) -> tuple[Snapshot, bytes, str]:
         assert self._head is not None
         epoch = next((e for e in self._head.chain() if e.id == pending.epoch), None)
         if epoch is None:
             self.world.fail(f"checkpoint {pending.id} is of epoch {pending.epoch}, which was discarded")
         if pending.missing:
-            self.world.fail(f"checkpoint {pending.id} is to be published without {sorted(map(str, pending.missing))[:3]}")
+            self.world.fail(
+                f"checkpoint {pending.id} is to be published without {sorted(map(str, pending.missing))[:3]}"
+            )
         tasks = [pending.acks[TaskId(1, Slot(t))].state for t in range(self.parallelism)]
         snapshot = Snapshot(epoch, self.parallelism, tasks, committables)
         checksum = hashlib.sha256(f"{self.process.name} {self.tenure.term} {pending.id}".encode()).hexdigest()
@@ -433,7 +441,11 @@ class SimDriver:
             if not self.coordinator.pending:
                 yield from self._act(self.coordinator.request(Request(RequestKind.MANUAL, self.now), self.now))
             return
-        if self._unreleased is None and not len(tenure.ledger) and not self._cleaning and not self.coordinator.pending:
+        if self._unreleased is not None or len(tenure.ledger) or self._cleaning or self.coordinator.pending:
+            self._quiet_since = None
+        elif self._quiet_since is None:
+            self._quiet_since = self.now
+        elif self.now - self._quiet_since > 1_200:  # uploads for subsumed checkpoints have landed
             yield from tenure.clean(self.coordinator.in_flight())
             yield from tenure.sweep(self.coordinator.in_flight())
             self.settled = True

@@ -57,8 +57,9 @@ class Run:
             if seed % 200 == 0:
                 tasks = 10_000
         cadence = Cadence(
-            interval_ms=rng.choice((300, 700, 1_500)), timeout_ms=rng.choice((1_500, 4_000)), min_pause_ms=rng.choice((0, 200)),
-            max_concurrent=rng.choice((1, 1, 2)), tolerable_failures=rng.choice((0, 1, 5)),
+            interval_ms=rng.choice((300, 700, 1_500)), timeout_ms=rng.choice((1_500, 4_000)),
+            min_pause_ms=rng.choice((0, 200)), max_concurrent=rng.choice((1, 1, 2)), tolerable_failures=rng.choice((0,
+            1, 5)),
         )  # fmt: skip
         plan = JobPlan(JobLayout("job"), tasks, cadence, rng.choice((1, 1, 2, 3)), rng.choice((100, 200, 350)))
         widths = sorted({tasks, max(1, tasks // 2), max(1, tasks // 3)})
@@ -259,12 +260,16 @@ class Run:
         self._judge_positions(surviving)
         for lane, shown in world.target(job.plan.layout.job).visible.items():
             if lane[0] not in lines:
-                raise Violation(f"output of {lane[0]} is visible in the target of {job.plan.layout.job}, which never had it")
+                raise Violation(
+                    f"output of {lane[0]} is visible in the target of {job.plan.layout.job}, which never had it"
+                )
             if len(set(shown)) != len(shown):
                 raise Violation(f"output of {lane} became visible twice: {[str(e) for e in shown]}")
             for epoch in shown:
                 if (lane[0], epoch) not in completed:
-                    raise Violation(f"output of {lane} at epoch {epoch} is visible; no checkpoint of its branch completed")
+                    raise Violation(
+                        f"output of {lane} at epoch {epoch} is visible; no checkpoint of its branch completed"
+                    )
             wanted -= {(lane, epoch) for epoch in shown}
         if wanted:
             lost = sorted(f"{lane} at {epoch}" for lane, epoch in wanted)
@@ -292,4 +297,3 @@ def simulate(seed: int, tasks: int | None = None, crash_at: tuple[str, int] | No
         lines = [f"{at:10.1f} ms  {who:10}  {what}" for at, who, what in run.world.trace]
         violation.add_note("\n".join(lines))
         raise
-

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable
 
 from chaos.simulation.clock import Clock
-from chaos.simulation.faults import CALM, Odds, Violation
+from chaos.simulation.faults import CALM, Violation
 from tidegate.checkpoint.storage.arbitration import arbitrate
 from tidegate.checkpoint.storage.errors import ObjectMissing, StorageUnavailable
 from tidegate.checkpoint.storage.port import Lost, Won

@@ -50,7 +50,9 @@ class JobWatch:
             assert entry.base is not None
             for file in self._contents(entry.base).files:
                 if file not in self._storage.objects:
-                    raise Violation(f"checkpoint {entry.base.id} of {entry.owner} was published without its file {file}")
+                    raise Violation(
+                        f"checkpoint {entry.base.id} of {entry.owner} was published without its file {file}"
+                    )
         self._recount()
 
     def _contents(self, ref: CheckpointRef) -> Contents:
@@ -84,7 +86,10 @@ class JobWatch:
             raise Violation(f"a log entry was deleted: {path}")
 
     def leftovers(self) -> list[str]:
-        """Files that nothing needs and that a sweep should have found. Metadata of ids to come goes once they have come."""
+        """Files that nothing needs and that a sweep should have found.
+
+        Metadata of ids to come goes once they have come.
+        """
         keep = set().union(*self._needed.values()) if self._needed else set()
         for ref in self.newest.retained if self.newest else ():
             keep |= {ref.metadata, committed_record(ref.metadata)}

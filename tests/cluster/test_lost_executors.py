@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.standalone import host_of
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 def test_an_executor_killed_between_epochs(trial, cluster):
     job = trial().feed(epochs=2).settle()
     homes = job.epochs[-1].hosts
@@ -18,7 +18,7 @@ def test_an_executor_killed_between_epochs(trial, cluster):
     assert job.run.counters.rewinds == 0
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("level", [1, 2])
 def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, level):
     """While a task of level 1 runs; or while one of level 2 does, so that the stage above must run again too."""
@@ -34,7 +34,7 @@ def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, le
     assert job.run.counters.rewinds == 0
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_five_executor_deaths_in_a_row_cost_no_rewind(trial, cluster):
     job = trial().feed(epochs=2).settle()
     homes = job.epochs[-1].hosts

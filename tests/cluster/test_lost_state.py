@@ -10,7 +10,7 @@ import pytest
 from tidegate.core.errors import StateLost
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 def test_a_lost_host_ends_the_job_within_its_timeout(trial, cluster):
     job = trial(host_timeout_ms=6_000).feed(epochs=2).settle()
     cluster.kill_worker(1)
@@ -24,7 +24,7 @@ def test_a_lost_host_ends_the_job_within_its_timeout(trial, cluster):
     assert job.run.counters.rewinds == 1
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 def test_a_version_that_is_gone_from_its_home_ends_the_job_at_once(trial, cluster):
     job = trial().feed(epochs=2).settle()
     for directory in cluster.workers[0].local_root.glob("trial/*/*"):

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.standalone import host_of
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_paused_python_worker_is_left_behind_at_the_deadline(trial, orders, caplog, level):
     job = trial(epoch_timeout_ms=8_000).feed(epochs=2).settle()
@@ -22,7 +22,7 @@ def test_a_paused_python_worker_is_left_behind_at_the_deadline(trial, orders, ca
     assert "took longer than 8000 ms" in caplog.text
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_paused_executor_is_waited_for_and_comes_back(trial, cluster, orders):
     """Its host is silent for 15 s: longer than the deadline, and longer than Spark believes that it lives."""
     job = trial(epoch_timeout_ms=8_000).feed(epochs=2).settle()

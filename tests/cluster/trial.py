@@ -142,7 +142,7 @@ class Trial:
         (self.folder / "drafts" / name).rename(self.folder / "in" / name)
         self.files += 1
 
-    def settle(self, timeout_s: float = 60.0) -> Trial:
+    def settle(self, timeout_s: float = 120.0) -> Trial:
         """Return when every file was run; raise what ended the job, if it ended."""
         deadline = time.monotonic() + timeout_s
         while len(self.epochs) < self.files:
@@ -150,7 +150,7 @@ class Trial:
             assert time.monotonic() < deadline, f"{len(self.epochs)} of {self.files} epochs after {timeout_s:g} s"
         return self
 
-    def failure(self, timeout_s: float = 60.0) -> BaseException:
+    def failure(self, timeout_s: float = 120.0) -> BaseException:
         """What ended the job, which must be about to fail."""
         self._ended = True
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ def write_batches(folder: Path, schema: str, batches: Sequence[Sequence[tuple[An
     for number, rows in enumerate(batches, first):
         columns = list(zip(*rows)) if rows else [[] for _ in arrow]
         table = pa.table([pa.array(list(c), f.type) for c, f in zip(columns, arrow)], schema=arrow)
-        pq.write_table(table, folder / f"{number:06d}.parquet")
+        path = folder / f"{number:06d}.parquet"
+        pq.write_table(table, path)
+        # Spark takes files in the order of their times, and these are written within a moment.
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
     return str(folder)
 
 

@@ -1,7 +1,7 @@
 """Becoming the owner of a job, and showing that one still is.
 
-The claim itself is a log entry, so it is decided by the store. The heartbeat is only for politeness: a start without force
-does not take a job whose owner moves. A wrong guess about life costs a restart, never a result.
+The claim itself is a log entry, so it is decided by the store. The heartbeat is only for politeness: a start without
+force does not take a job whose owner moves. A wrong guess about life costs a restart, never a result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from tidegate.core.ids import Lineage, Term
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Body of `owner`. It changes with every beat; `slot` is where its writer last saw the end of the log, as a hint."""
+    """Body of `owner`.
+
+    It changes with every beat; `slot` is where its writer last saw the end of the log, as a hint.
+    """
 
     term: Term
     beat: int
@@ -45,12 +48,12 @@ def claim(
 ) -> Steps[Entry]:
     """Own the job, or raise `StartRefused`. `sign` mints a new signature for every body.
 
-    1. Read the heartbeat and the end of the log. If a run stands there without an end, watch both for `patience_ms` on our
-       own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight.
+    1. Read the heartbeat and the end of the log. If a run stands there without an end, watch both for `patience_ms` on
+       our own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight.
     2. Decide by the table of starts. Refused: nothing was written.
-    3. Put the claim into the slot after what was read. A crash right after leaves a claim without heartbeat: the next start
-       waits once and goes on. Taken by a checkpoint of the old owner: from 1, with that checkpoint as the newer base. Taken
-       by another's claim: from 1, with that one as the owner.
+    3. Put the claim into the slot after what was read. A crash right after leaves a claim without heartbeat: the next
+       start waits once and goes on. Taken by a checkpoint of the old owner: from 1, with that checkpoint as the newer
+       base. Taken by another's claim: from 1, with that one as the owner.
     4. Show life.
     """
     evicted: Term | None = None
@@ -91,7 +94,10 @@ def read_heartbeat(layout: JobLayout) -> Steps[Heartbeat | None]:
 
 
 def show_life(layout: JobLayout, mine: Entry, beat: int) -> Steps[None]:
-    """Beat once. Raises `ClaimLost` when a newer term already beats: stopping early is kinder than failing to publish."""
+    """Beat once.
+
+    Raises `ClaimLost` when a newer term already beats: stopping early is kinder than failing to publish.
+    """
     seen = yield from read_heartbeat(layout)
     if seen is not None and seen.term > mine.term:
         winner = yield from newest(layout, seen.slot)

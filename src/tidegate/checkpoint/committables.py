@@ -79,7 +79,10 @@ class Ledger:
 
 
 def commit(committables: Iterable[Committable]) -> Steps[tuple[Committable, ...]]:
-    """Publish in order. Answer: those that their targets did not take; nothing behind them in their channel was tried."""
+    """Publish in order.
+
+    Answer: those that their targets did not take; nothing behind them in their channel was tried.
+    """
     left: list[Committable] = []
     for waiting in in_order(committables).values():
         for position, committable in enumerate(waiting):

@@ -33,9 +33,7 @@ def reader(staged_by: Callable[[Committable], Iterable[str]]) -> Reader:
     return read
 
 
-def contents_of(
-    path: str, metadata: CheckpointMetadata, staged_by: Callable[[Committable], Iterable[str]]
-) -> Contents:
+def contents_of(path: str, metadata: CheckpointMetadata, staged_by: Callable[[Committable], Iterable[str]]) -> Contents:
     """`path` is the name of the `_metadata`: names in it are relative to the job, in a savepoint to the savepoint."""
     root = dirname(path) if metadata.kind is SnapshotKind.SAVEPOINT else dirname(dirname(path))
     lists = (*(task.files for task in metadata.tasks), *(position.files for position in metadata.positions))

@@ -1,7 +1,7 @@
 """The checkpoint coordinator: messages in, actions out. No I/O, no clock, no thread; time comes with each message.
 
-A checkpoint's life: requested → triggered on the last finished epoch → every task's upload acknowledged → published by the
-driver → completed; or failed with a reason, at any point before its log entry.
+A checkpoint's life: requested → triggered on the last finished epoch → every task's upload acknowledged → published by
+the driver → completed; or failed with a reason, at any point before its log entry.
 """
 
 from __future__ import annotations
@@ -134,7 +134,10 @@ class Coordinator:
         return InFlight(lowest, frozenset(p.base for p in self._pending.values() if p.base is not None))
 
     def start(self, now_ms: int, first_delay_ms: int) -> list[Action]:
-        """Begin the period. The first delay is random in [min-pause, interval], min-pause after a restart; handed in."""
+        """Begin the period.
+
+        The first delay is random in [min-pause, interval], min-pause after a restart; handed in.
+        """
         if self._cadence.period_ms is not None:
             self._due_ms = now_ms + first_delay_ms
         return self._go_on(now_ms)
@@ -164,7 +167,10 @@ class Coordinator:
         return actions + self._go_on(now_ms)
 
     def acknowledge(self, ack: Ack, now_ms: int) -> list[Action]:
-        """Harmless in any order, any number of times, however late; what a late one brought is found by the next sweep."""
+        """Harmless in any order, any number of times, however late;
+
+        What a late one brought is found by the next sweep.
+        """
         pending = self._pending.get(ack.checkpoint_id)
         if pending is None:
             return []
@@ -180,16 +186,19 @@ class Coordinator:
         return [Publish(pending)]
 
     def _must_be_held(self, pending: PendingCheckpoint) -> bool:
-        """A savepoint is not the base of restarts (its owner may delete it), so by itself it saves no epoch from a rewind.
+        """A savepoint is not the base of restarts (its owner may delete it), so by itself it saves no epoch from a
+        rewind.
 
-        If its epoch were discarded, output waiting in it would be overtaken by that of the epochs run instead, and lost to
-        whoever starts from it later. So it exists only once the log has a checkpoint of its epoch or a later one.
+        If its epoch were discarded, output waiting in it would be overtaken by that of the epochs run instead, and lost
+        to whoever starts from it later. So it exists only once the log has a checkpoint of its epoch or a later one.
         """
         if pending.request.kind is not RequestKind.SAVEPOINT:
             return False
         return self._base is None or self._base.epoch < pending.epoch
 
-    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, now_ms: int, message: str = "") -> list[Action]:
+    def decline(
+        self, checkpoint_id: int, reason: CheckpointFailureReason, now_ms: int, message: str = ""
+    ) -> list[Action]:
         """A task cannot do its part."""
         pending = self._pending.get(checkpoint_id)
         if pending is None or pending.stage is Stage.PUBLISHING:

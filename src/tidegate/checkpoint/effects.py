@@ -1,7 +1,7 @@
 """Protocols as generators: each step yields what it wants done and is told the answer. They do no I/O themselves.
 
-So the same code is run by `perform` on real storage, one call after another, and by a simulation that lets any moment pass
-between two steps, loses answers, and stops a driver anywhere.
+So the same code is run by `perform` on real storage, one call after another, and by a simulation that lets any moment
+pass between two steps, loses answers, and stops a driver anywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 
 class CommitFailed(TidegateError):
-    """A target did not take a committable now. It is kept and offered again; nothing after it in its order was tried."""
+    """A target did not take a committable now.
+
+    It is kept and offered again; nothing after it in its order was tried.
+    """
 
     code = "COMMIT_FAILED"
     retryable = True
@@ -93,7 +96,10 @@ def perform(
     commit: Callable[[Committable], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Run a protocol to its end on real storage. Errors of storage and targets are raised inside it, at the step they hit."""
+    """Run a protocol to its end on real storage.
+
+    Errors of storage and targets are raised inside it, at the step they hit.
+    """
     try:
         effect = next(steps)
         while True:

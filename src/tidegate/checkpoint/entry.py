@@ -1,7 +1,7 @@
 """Entries of a job's log. The newest one says all that is true about the job, so no reader needs those before it.
 
-Each entry repeats what stands after it (lineage, base, retained checkpoints, last id). Its writer knows what stood before,
-because it read or wrote the slot before; and it wins its slot only if nothing else came after that one.
+Each entry repeats what stands after it (lineage, base, retained checkpoints, last id). Its writer knows what stood
+before, because it read or wrote the slot before; and it wins its slot only if nothing else came after that one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Kind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a run ended, when it could say so. Flink's terminal states, and STOPPED: with a savepoint that is in the log."""
+    """How a run ended, when it could say so.
+
+    Flink's terminal states, and STOPPED: with a savepoint that is in the log.
+    """
 
     FINISHED = "FINISHED"
     CANCELED = "CANCELED"
@@ -51,7 +54,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRef:
-    """Points to a completed checkpoint or savepoint. `metadata` is its name in storage, `checksum` what it must have."""
+    """Points to a completed checkpoint or savepoint.
+
+    `metadata` is its name in storage, `checksum` what it must have.
+    """
 
     id: int
     term: Term
@@ -70,7 +76,10 @@ class Entry:
     slot: int
     kind: Kind
     term: Term
-    """Counts claims. A claim's is one more than any before it, and it wins its slot or is nothing: no two share a term."""
+    """Counts claims.
+
+    A claim's is one more than any before it, and it wins its slot or is nothing: no two share a term.
+    """
     nonce: Nonce
     owner: str
     """Who wrote it, for people."""
@@ -78,13 +87,16 @@ class Entry:
     """Wall clock of the writer, for people. Nothing is decided by it."""
     lineage: Lineage
     base: CheckpointRef | None
-    """What a restart begins from. None: from the beginning. One of ours that is not in `retained` was given up on purpose."""
+    """What a restart begins from.
+
+    None: from the beginning. One of ours that is not in `retained` was given up on purpose.
+    """
     retained: tuple[CheckpointRef, ...]
     """Every checkpoint of the job's own that still exists, oldest first."""
     last_id: int
     """Greatest checkpoint id ever published; 0 when there is none."""
     owed: tuple[CheckpointRef, ...] = ()
-    """Completed ones that claims have turned away from since the last checkpoint: their output must still become visible."""
+    """Completed ones that claims turned away from since the last checkpoint. Their output must still become visible."""
     outcome: Outcome | None = None
     """Set by the last entry of a run that ended in order."""
     format: int = FORMAT
@@ -119,7 +131,10 @@ class Signature:
 
 
 def claim(before: Entry | None, by: Signature, lineage: Lineage, base: CheckpointRef | None) -> Entry:
-    """The claim that takes the slot after `before`. Its base was decided by the table of starts, from `before` alone."""
+    """The claim that takes the slot after `before`.
+
+    Its base was decided by the table of starts, from `before` alone.
+    """
     slot = 1 if before is None else before.slot + 1
     return Entry(
         slot, Kind.CLAIM, _term_after(before, base), by.nonce, by.owner, by.at_ms, lineage, base,
@@ -164,8 +179,8 @@ def _next(
     outcome: Outcome | None,
 ) -> Entry:  # fmt: skip
     return replace(
-        before, slot=before.slot + 1, kind=kind, nonce=by.nonce, owner=by.owner, at_ms=by.at_ms, base=base, retained=kept,
-        last_id=last_id, outcome=outcome,
+        before, slot=before.slot + 1, kind=kind, nonce=by.nonce, owner=by.owner, at_ms=by.at_ms, base=base,
+        retained=kept, last_id=last_id, outcome=outcome,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ class CheckpointFailureReason(Enum):
         self.counted = counted
 
     TOO_MANY_CHECKPOINT_REQUESTS = "The maximum number of queued checkpoint requests exceeded"
-    MINIMUM_TIME_BETWEEN_CHECKPOINTS = "The minimum time between checkpoints is still pending. Checkpoint will be triggered after it"
+    MINIMUM_TIME_BETWEEN_CHECKPOINTS = "The minimum time between checkpoints has not passed yet"
     NOT_ALL_REQUIRED_TASKS_RUNNING = "Not all required tasks are currently running; no epoch has finished yet"
     IO_EXCEPTION = "An exception occurred while writing to checkpoint storage", True
     CHECKPOINT_ASYNC_EXCEPTION = "The upload of a task's state failed", True

@@ -1,7 +1,8 @@
-"""Names in storage below one job, and what a name tells by itself: whose term it is of, and which checkpoint it was for.
+"""Names in storage below one job, and what a name tells by itself: whose term it is of, and which checkpoint it was
+for.
 
-Every name is unique for ever, except the heartbeat. State files and staged rows carry the term of the driver that asked for
-them, so clean-up can tell another's from its own without looking at a clock.
+Every name is unique for ever, except the heartbeat. State files and staged rows carry the term of the driver that asked
+for them, so clean-up can tell another's from its own without looking at a clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Reading the end of a job's log and writing the next entry. Who owns a job and what it consists of is decided only here."""
+"""Reading the end of a job's log and writing the next entry.
+
+Who owns a job and what it consists of is decided only here.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ class ClaimLost(TidegateError):
 def newest(layout: JobLayout, hint: int = 0) -> Steps[Entry | None]:
     """The last entry of the log, or None when the job has none.
 
-    Entries are gapless and never removed, so "slot n exists" is true up to the end and false after it: the end is found by
-    doubling steps from `hint` and halving, 2·log2(entries) reads at worst, two when the hint is right. A wrong hint costs
-    reads, never truth.
+    Entries are gapless and never removed, so "slot n exists" is true up to the end and false after it: the end is found
+    by doubling steps from `hint` and halving, 2·log2(entries) reads at worst, two when the hint is right. A wrong hint
+    costs reads, never truth.
     """
     found = (yield from _read(layout, hint)) if hint > 0 else None
     known = hint if found is not None else 0
@@ -51,8 +54,8 @@ def newest(layout: JobLayout, hint: int = 0) -> Steps[Entry | None]:
 def append(layout: JobLayout, entry: Entry) -> Steps[Won | Entry]:
     """Try to put `entry` into its slot. Answer: `Won`, or the entry that is there instead.
 
-    `OutcomeUnknown` passes through: whoever cannot learn what its slot holds must stop as if it had crashed, and the next
-    claim will read what was decided.
+    `OutcomeUnknown` passes through: whoever cannot learn what its slot holds must stop as if it had crashed, and the
+    next claim will read what was decided.
     """
     result: Won | Lost = yield Create(layout.log(entry.slot), entries.to_bytes(entry), entry.nonce)
     if isinstance(result, Lost):

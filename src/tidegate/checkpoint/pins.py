@@ -40,8 +40,8 @@ def place(layout: JobLayout, pin_id: str, ref: CheckpointRef, reason: str) -> St
     """Hold a checkpoint of a job that somebody else owns. Raises `PinTooLate`, with nothing held.
 
     1. Write the pin. A crash leaves a pin that holds too much; `tidegate pins` lists it.
-    2. Read the end of the log: is the checkpoint still retained? Owners read pins after the entry that drops, so a pin that
-       was there before that entry is seen by whoever would delete.
+    2. Read the end of the log: is the checkpoint still retained? Owners read pins after the entry that drops, so a pin
+       that was there before that entry is seen by whoever would delete.
     3. If not, take the pin away.
     """
     yield Put(layout.pin(pin_id), _encode(Pin(ref.metadata, reason)))

@@ -26,7 +26,10 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Somebody wants a checkpoint. `token` is what the answer is addressed to; `target` the directory of a savepoint."""
+    """Somebody wants a checkpoint.
+
+    `token` is what the answer is addressed to; `target` the directory of a savepoint.
+    """
 
     kind: RequestKind
     at_ms: int

@@ -14,7 +14,10 @@ class ExternalizedCheckpointRetention(StrEnum):
 
 
 DEFAULT = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
-"""Flink's default is to keep none. Here the name of a job is its identity, and the next start under it resumes from them."""
+"""Flink's default is to keep none.
+
+Here the name of a job is its identity, and the next start under it resumes from them.
+"""
 
 _KEPT = {
     ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS: frozenset[Outcome](),
@@ -26,5 +29,8 @@ _KEPT = {
 
 
 def keeps(retention: ExternalizedCheckpointRetention, outcome: Outcome) -> bool:
-    """Whether checkpoints outlive a run that ended so. Savepoints always do. A crash ends nothing, so it deletes nothing."""
+    """Whether checkpoints outlive a run that ended so.
+
+    Savepoints always do. A crash ends nothing, so it deletes nothing.
+    """
     return outcome in _KEPT[retention]

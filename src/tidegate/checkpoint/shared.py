@@ -1,14 +1,14 @@
 """Which stored files are still needed. Pure: reference counts, and the plan of a sweep.
 
-A sweep deletes by names alone, with no look at a clock and no check of ownership right before the delete, because no such
-check could help a driver that is paused between check and delete. It is safe for another reason:
+A sweep deletes by names alone, with no look at a clock and no check of ownership right before the delete, because no
+such check could help a driver that is paused between check and delete. It is safe for another reason:
 
 - What it deletes is unreferenced by everything retained in its owner's last entry, and of a term not above its own.
 - Whoever claims after that entry starts from something retained in it (or from outside), and everything published later
   consists of files of that base and of files with newer terms. Neither is on the list, however late the delete arrives.
 - A file that nobody references can never be referenced again: handles are taken only from completed checkpoints.
-- Staged rows are let go by an entry that was won after the COMMITTED record: whoever starts later reads the record and does
-  not carry them on.
+- Staged rows are let go by an entry that was won after the COMMITTED record: whoever starts later reads the record and
+  does not carry them on.
 """
 
 from __future__ import annotations
@@ -98,6 +98,9 @@ class Boundary:
 
 
 def orphans(layout: JobLayout, listed: Iterable[str], boundary: Boundary, needed: Iterable[str]) -> tuple[str, ...]:
-    """What a sweep deletes of `listed`. `needed` is everything that retained checkpoints, pins and pending ones reference."""
+    """What a sweep deletes of `listed`.
+
+    `needed` is everything that retained checkpoints, pins and pending ones reference.
+    """
     keep = frozenset(needed)
     return tuple(path for path in listed if path not in keep and boundary.settled(layout, path))

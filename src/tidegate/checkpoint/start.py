@@ -1,7 +1,7 @@
 """The table of starts: how the last run ended × how this one is asked to begin → resume, start fresh, or refuse.
 
-Pure. A claim is written only for the two first, into the slot after the entry the decision was made from; when that slot is
-taken meanwhile, the decision is made again.
+Pure. A claim is written only for the two first, into the slot after the entry the decision was made from; when that
+slot is taken meanwhile, the decision is made again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the user asks. `source` is the checkpoint or savepoint given by path, resolved; `fresh` gives up the history."""
+    """What the user asks.
+
+    `source` is the checkpoint or savepoint given by path, resolved; `fresh` gives up the history.
+    """
 
     source: CheckpointRef | None = None
     fresh: bool = False
@@ -129,7 +132,10 @@ def how(newest: Entry | None, start: Start) -> How:
 
 
 def decide(newest: Entry | None, start: Start, alive: bool = False) -> Resume | StartFresh | Refuse:
-    """One cell of the table. `alive` says that the present owner's heartbeat moved, and that it is not being forced out."""
+    """One cell of the table.
+
+    `alive` says that the present owner's heartbeat moved, and that it is not being forced out.
+    """
     last = last_run(newest, alive)
     asked = how(newest, start)
     if last is LastRun.RUNNING:

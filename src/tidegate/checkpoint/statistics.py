@@ -1,4 +1,4 @@
-"""What is remembered of checkpoints for people: counts, a short history, summaries; shaped after Flink's REST objects."""
+"""What people are shown of checkpoints: counts, a short history and summaries, shaped after Flink's REST objects."""
 
 from __future__ import annotations
 

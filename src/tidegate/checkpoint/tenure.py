@@ -1,7 +1,7 @@
 """One driver's time as the owner of a job: recovery, publication, release to sinks, clean-up, end.
 
-Every method is a protocol of numbered steps, run by `effects.perform`. They are called one after the other by one thread,
-except `clean` and `sweep`, which may run beside the others.
+Every method is a protocol of numbered steps, run by `effects.perform`. They are called one after the other by one
+thread, except `clean` and `sweep`, which may run beside the others.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class NotPublished(TidegateError):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A checkpoint with all uploads acknowledged, ready to be published. `metadata` contains `checksum` as its nonce."""
+    """A checkpoint with all uploads acknowledged, ready to be published.
+
+    `metadata` contains `checksum` as its nonce.
+    """
 
     id: int
     epoch: EpochId
@@ -68,7 +71,10 @@ class Draft:
 
 
 class Tenure:
-    """State of the present owner. Nothing in it is needed after a crash: the log and the retained metadata have it all."""
+    """State of the present owner.
+
+    Nothing in it is needed after a crash: the log and the retained metadata have it all.
+    """
 
     def __init__(
         self,
@@ -102,12 +108,13 @@ class Tenure:
     def recover(self) -> Steps[bytes | None]:
         """Take over what the log says. Answer: the base's metadata, or None for a start from the beginning.
 
-        1. Read and verify the metadata of the base, and of every other retained checkpoint. One of those that is damaged can
-           never be started from: it is named in `unreadable` and holds no files. A damaged base is an error; if a successor
-           has cleaned up meanwhile, that is `ClaimLost`.
+        1. Read and verify the metadata of the base, and of every other retained checkpoint. One of those that is
+           damaged can never be started from: it is named in `unreadable` and holds no files. A damaged base is an
+           error; if a successor has cleaned up meanwhile, that is `ClaimLost`.
         2. Learn which of them are COMMITTED.
-        3. Commit what the base carries, and what earlier claims turned away from: what once completed becomes visible, in
-           order of epochs, even if a rollback abandons it. A crash leaves some committed; the repeat skips those by marker.
+        3. Commit what the base carries, and what earlier claims turned away from: what once completed becomes visible,
+           in order of epochs, even if a rollback abandons it. A crash leaves some committed; the repeat skips those by
+           marker.
         4. Record COMMITTED. What a target did not take is carried by the next checkpoint.
         """
         base = self.entry.base
@@ -147,7 +154,7 @@ class Tenure:
             yield from self._record(ref)
 
     def _record(self, ref: CheckpointRef) -> Steps[None]:
-        """Beside a savepoint nothing is written: it is the user's, and the next checkpoint carries on what it carried."""
+        """Not beside a savepoint, which is the user's: the next checkpoint carries on what it carried."""
         contents = self._contents[ref.metadata]
         if ref.owned and contents.committables:
             yield Put(committed_record(ref.metadata), committables.record(contents.committables))
@@ -167,13 +174,13 @@ class Tenure:
     def publish(self, draft: Draft) -> Steps[CheckpointRef]:
         """Make a fully acknowledged checkpoint real.
 
-        Raises `NotPublished` when it certainly is not in the log; `ClaimLost` when another driver has the job; any other
-        error leaves the outcome unknown, and the driver must stop.
+        Raises `NotPublished` when it certainly is not in the log; `ClaimLost` when another driver has the job; any
+        other error leaves the outcome unknown, and the driver must stop.
 
         1. Write `_metadata`. A crash before the next step leaves an orphan, swept once its id has been passed. If a
            predecessor's orphan has the name, take the one with our term.
-        2. Win the next slot of the log. Before, the checkpoint does not exist; after, it is what every restart begins from,
-           and the oldest ones beyond the retained number are dropped.
+        2. Win the next slot of the log. Before, the checkpoint does not exist; after, it is what every restart begins
+           from, and the oldest ones beyond the retained number are dropped.
         """
         path = yield from self._write_metadata(draft)
         reach("publish.1-metadata", id=draft.id, term=self.term)
@@ -211,8 +218,8 @@ class Tenure:
         """Let the output of a completed checkpoint become visible. Answer: whether every target took all of it.
 
         1. Commit in order of epochs per channel, each in one transaction of its target with its marker.
-        2. Record COMMITTED. A crash before leaves a repeat that finds the markers. Beside a savepoint nothing is written: it
-           is the user's, so what it carried is carried on by the next checkpoint.
+        2. Record COMMITTED. A crash before leaves a repeat that finds the markers. Beside a savepoint nothing is
+           written: it is the user's, so what it carried is carried on by the next checkpoint.
         3. Let go of the staged rows, but only with the next entry we win: until then a successor that started from this
            checkpoint before the record was there may be carrying them on.
         """
@@ -254,8 +261,9 @@ class Tenure:
     def sweep(self, in_flight: InFlight) -> Steps[int]:
         """Delete everything that crashes, failed checkpoints and former owners left behind. Answer: how many files.
 
-        1. Note what is referenced, then list, then read the pins: in this order, publications beside us do no harm. What
-           they add is beyond the boundary; what they drop is still in the notes, so a pin placed before is not missed.
+        1. Note what is referenced, then list, then read the pins: in this order, publications beside us do no harm.
+           What they add is beyond the boundary; what they drop is still in the notes, so a pin placed before is not
+           missed.
         2. Delete what nothing references and nothing can come to reference (see `shared`), `_metadata` first.
         """
         boundary = Boundary(self.term, self.entry.last_id, in_flight.lowest_id, self._published_epoch)
@@ -271,9 +279,7 @@ class Tenure:
                 listed += yield ListNames(f"{self.layout.root}/{folder}")
         reach("sweep.1-listed", term=self.term)
         needed |= yield from self._held(in_flight)
-        lost = sorted(
-            orphans(self.layout, listed, boundary, needed), key=lambda path: not path.endswith("/_metadata")
-        )
+        lost = sorted(orphans(self.layout, listed, boundary, needed), key=lambda path: not path.endswith("/_metadata"))
         if lost:
             yield Delete(tuple(lost))
         reach("sweep.2-deleted", term=self.term)
@@ -283,11 +289,13 @@ class Tenure:
     def finish(self, outcome: Outcome, keep: bool) -> Steps[None]:
         """End the run in order.
 
-        1. Enter the end into the log; without `keep` it gives up every checkpoint of the job.
+        1. Enter the end into the log; without `keep` it gives up every checkpoint of the job. Not while a target still
+           has to take output of the newest one: then they are kept, and the next start commits it.
         2. `clean` deletes what was given up.
         """
         before = self.entry
-        yield from self._append(entries.end(before, self._sign(), outcome, keep))
+        owes = before.base is not None and bool(self.ledger.carried_by(before.base.epoch))
+        yield from self._append(entries.end(before, self._sign(), outcome, keep or owes))
         self._drop(before.retained)
         reach("end.1-entry", term=self.term)
 
@@ -301,7 +309,8 @@ class Tenure:
 
     def _drop(self, before: Iterable[CheckpointRef]) -> None:
         """An entry was won: give up what it dropped, and the rows of what was recorded COMMITTED before it."""
-        for metadata in self._released:
+        before = tuple(before)
+        for metadata in self._released & {ref.metadata for ref in before}:
             contents = self._contents[metadata]
             self.shared.register(metadata, contents.files)
             self._dropped.update(path for path in contents.staged if path not in self.shared)

@@ -243,6 +243,7 @@ class Driver:
             problem, seen = self._anchor_once(spread_ms, max(left_ms, 1_000), steer)
             if problem is None:
                 return
+            log.info("tasks have no place yet: %s", problem)
             # Hosts that are all there but not with as many partitions as they have state: Spark's spread must be steered.
             spread_ms = min(spread_ms * 2, 2_000)
             steer = None
@@ -325,5 +326,8 @@ def _by_operator(verdict: Accepted) -> dict[str, tuple[int, int]]:
 
 
 def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:500]
+    """What happened, in one line. An error of the JVM's begins with which call it happened in, which tells nobody anything."""
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    if lines[0].startswith("An error occurred while calling") and len(lines) > 1:
+        lines = lines[1:]
+    return lines[0].removeprefix(": ")[:500]

@@ -1,17 +1,20 @@
 """A whole driver in one process: reads the numbers 1..N, keeps their sum, and writes every number to a table once.
 
-`python -m tests.recovery.drivers.counter ROOT NAME UNTIL [--force] [--patience MS] [--slow MS]`
+`python -m tests.recovery.drivers.counter ROOT NAME UNTIL [--force] [--patience MS] [--slow MS] [--beat]`
 Exits with 0 at the end, 3 when it lost the job, 4 when it was refused.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import sqlite3
 import sys
+import threading
 import time
+from itertools import count
 from pathlib import Path
 
 from tidegate.checkpoint.claim import claim, show_life
@@ -42,10 +45,11 @@ def read(path: str, data: bytes) -> Contents:
 
 
 class Counter:
-    def __init__(self, root: Path, name: str, until: int, patience_ms: int, slow_ms: int) -> None:
+    def __init__(self, root: Path, name: str, until: int, patience_ms: int, slow_ms: int, beats: bool) -> None:
         self.storage = LocalStorage(root / "storage")
         self.table = root / "table.db"
         self.name, self.until, self.patience_ms, self.slow_ms = name, until, patience_ms, slow_ms
+        self.beats = beats  # not for those that sleep at a point: a sleeping process has no threads that go on
 
     def sign(self) -> Signature:
         return Signature(new_nonce(), self.name, int(time.time() * 1000))
@@ -71,6 +75,8 @@ class Counter:
         mint = lambda: Lineage(unique_name())  # noqa: E731
         entry = perform(claim(LAYOUT, Start(), self.sign, mint, self.patience_ms, force), self.storage)
         tenure = Tenure(LAYOUT, entry, read, self.sign, num_retained=2)
+        if self.beats:
+            threading.Thread(target=self.beat, args=[tenure], daemon=True).start()
         data = self.do(tenure.recover())
         at, total, file = 0, 0, None
         if isinstance(data, bytes):
@@ -95,10 +101,15 @@ class Counter:
             self.do(tenure.release(ref))
             self.do(tenure.clean(InFlight(id + 1)))
             self.do(tenure.sweep(InFlight(id + 1)))
-            self.do(show_life(LAYOUT, tenure.entry, id))
         self.do(tenure.sweep(InFlight(id + 1)))
         self.do(tenure.finish(Outcome.SUSPENDED, keep=True))
         self.do(tenure.clean(InFlight(id + 1)))
+
+    def beat(self, tenure: Tenure) -> None:
+        with contextlib.suppress(ClaimLost):
+            for beat in count(1):
+                time.sleep(0.1)
+                perform(show_life(LAYOUT, tenure.entry, beat), self.storage)
 
     def draft(self, tenure: Tenure, id: int, epoch: EpochId, at: int, file: str) -> Draft:
         carried = [
@@ -117,9 +128,10 @@ def main() -> int:
     parser.add_argument("until", type=int)
     parser.add_argument("--force", action="store_true")
     parser.add_argument("--patience", type=int, default=200)
+    parser.add_argument("--beat", action="store_true")
     parser.add_argument("--slow", type=int, default=0)
     options = parser.parse_args()
-    counter = Counter(options.root, options.name, options.until, options.patience, options.slow)
+    counter = Counter(options.root, options.name, options.until, options.patience, options.slow, options.beat)
     try:
         counter.run(options.force)
     except ClaimLost:

@@ -27,7 +27,16 @@ def seeds_needed(mutation: Mutation, seeds: int, timeout_s: int = 300) -> tuple[
         if text.count(mutation.old) != 1:
             raise SystemExit(f"mutation {mutation.id}: its text is {text.count(mutation.old)} times in {mutation.file}")
         file.write_text(text.replace(mutation.old, mutation.new))
-        command = [sys.executable, "-m", "chaos", "simulate", "--seeds", str(seeds), "--json", str(copy / "result.json")]
+        command = [
+            sys.executable,
+            "-m",
+            "chaos",
+            "simulate",
+            "--seeds",
+            str(seeds),
+            "--json",
+            str(copy / "result.json"),
+        ]
         environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             done = subprocess.run(
@@ -54,7 +63,10 @@ def main() -> int:
             continue
         found, what = seeds_needed(mutation, options.seeds * (5 if mutation.rare else 1))
         missed += found is None
-        print(f"| {mutation.rule} | `{mutation.id}` | {'NOT FOUND' if found is None else found} | {what[:110]} |", flush=True)
+        print(
+            f"| {mutation.rule} | `{mutation.id}` | {'NOT FOUND' if found is None else found} | {what[:110]} |",
+            flush=True,
+        )
     return 1 if missed else 0
 
 

@@ -105,7 +105,8 @@ MUTATIONS = (
         "late-acks",
         "An acknowledgement counts for its own checkpoint only",
         f"{CHECKPOINT}/coordinator.py",
-        "pending = self._pending.get(ack.checkpoint_id)\n        if pending is None:\n            return []\n        if not pending.acknowledge",
+        "pending = self._pending.get(ack.checkpoint_id)\n"
+        "        if pending is None:\n            return []\n        if not pending.acknowledge",
         "pending = self._pending.get(ack.checkpoint_id) or next(iter(self._pending.values()), None)\n"
         "        if pending is None:\n            return []\n        if not pending.acknowledge",
     ),
@@ -309,7 +310,7 @@ MUTATIONS = (
         "Staged rows go only with an entry won after their COMMITTED record",
         f"{CHECKPOINT}/tenure.py",
         "            self._released.add(ref.metadata)\n",
-        "            self._released.add(ref.metadata)\n            self._drop(())\n",
+        "            self._released.add(ref.metadata)\n            self._drop(self.entry.retained)\n",
         rare=True,
     ),
     Mutation(
@@ -347,7 +348,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/claim.py",
         "lineage = decision.lineage if isinstance(decision, Resume) else new_lineage()",
         "lineage = decision.lineage if isinstance(decision, Resume) else "
-        'decision.base.lineage if decision.base else new_lineage()',
+        "decision.base.lineage if decision.base else new_lineage()",
     ),
     Mutation(
         "terminal-entry",

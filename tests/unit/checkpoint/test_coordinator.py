@@ -138,7 +138,9 @@ def test_the_job_fails_when_more_checkpoints_failed_in_a_row_than_tolerable(tole
         coordinator.tick((id + 1) * 1_000 + 200)
     (fail,) = of(FailJob, coordinator.decline(tolerable + 1, Reason.CHECKPOINT_ASYNC_EXCEPTION, 90_000))
     assert isinstance(fail, FailJob)
-    assert fail.message.startswith("Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to")
+    assert fail.message.startswith(
+        "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to"
+    )
 
 
 def test_a_success_forgives_earlier_failures() -> None:

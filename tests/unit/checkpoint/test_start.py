@@ -56,7 +56,12 @@ TABLE = {
     LastRun.RUNNING: (running,) * 6,
 }
 CELLS = [(last, way, TABLE[last][n]) for last in LastRun for n, way in enumerate(STARTS)]
-WORDS = {"gone": "no longer retained", "another line": "another line", "running": "running elsewhere", "finished": "finished"}
+WORDS = {
+    "gone": "no longer retained",
+    "another line": "another line",
+    "running": "running elsewhere",
+    "finished": "finished",
+}
 
 
 @pytest.mark.parametrize(("last", "way", "expected"), CELLS, ids=[f"{a.name}-{b.name}" for a, b, _ in CELLS])

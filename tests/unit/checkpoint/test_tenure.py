@@ -283,6 +283,14 @@ def test_an_end_without_retention_gives_the_checkpoints_up_before_it_deletes_the
         publish(storage, one, 2)
 
 
+def test_an_end_gives_nothing_up_that_still_owes_output() -> None:
+    storage = PlainStorage()
+    one = owner(storage, "one")
+    storage.run(one.publish(draft(one, 1, output=[committable(5)])))
+    storage.run(one.finish(Outcome.CANCELED, keep=False))
+    assert [ref.id for ref in one.entry.retained] == [1]
+
+
 def test_a_savepoint_that_ends_the_job_is_the_base_of_the_next_run_and_commits_after_its_entry() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")

@@ -1,0 +1,76 @@
+"""The Python blocks of README and guide are run, each page from top to bottom as one program."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "guide").glob("*.md"))
+
+
+def blocks(page: str) -> list[str]:
+    return BLOCK.findall((ROOT / page).read_text())
+
+
+def run(code: str, tmp_path: Path, timeout_s: int = 240) -> str:
+    script = tmp_path / "page.py"
+    script.write_text(code)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=timeout_s, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_of_the_guide_runs(page, tmp_path):
+    found = blocks(page)
+    assert found
+    run("\n".join(found), tmp_path)
+
+
+def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(tmp_path):
+    """The example runs for ever; it gets a Ctrl-C once it has printed counts."""
+    first, second = blocks("README.md")
+    run(second, tmp_path)
+    script = tmp_path / "first.py"
+    script.write_text(first)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    process = subprocess.Popen(
+        [sys.executable, "-u", str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    )
+    assert process.stdout is not None
+    counts = []
+    for line in process.stdout:
+        if re.fullmatch(r"\(\d, \d+\)\n", line):
+            counts.append(eval(line))
+            if len(counts) == 60:
+                process.send_signal(2)
+                break
+    process.stdout.read()
+    assert process.wait(60) == 0
+    for digit in range(10):
+        seen = [n for d, n in counts if d == digit]
+        # Not every row of an epoch is printed, but counts only grow, from epoch to epoch.
+        assert seen == sorted(set(seen))
+    assert max(n for _, n in counts) > 3
+
+
+@pytest.mark.parametrize(
+    ("example", "expected"),
+    [
+        ("word_count.py", ["('to', 4)", "('be', 2)", "('question', 1)"]),
+        ("orders.py", ["total   ('north', 19.5, 2)", "total   ('south', 5.0, 1)", "unknown ('zoe', 3.0)"]),
+    ],
+)
+def test_an_example_runs_and_prints_what_it_says(example, expected, tmp_path):
+    output = run((ROOT / "examples" / example).read_text(), tmp_path)
+    assert all(line in output for line in expected), output
