@@ -9,14 +9,16 @@ Level 2 sums by region. Every operator with state has a uid of its own.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import tidegate as tg
 
-CUSTOMERS = [[("ann", "north"), ("bob", "south")], [("eve", "north")], []]
-ORDERS = [[("ann", 10.0), ("eve", 1.0)], [("bob", 5.0), ("ann", 2.5)], [("eve", 7.0), ("zoe", 3.0)]]
+# One list is one file is one epoch. Between two sources there is no order within an epoch, so customers come one before.
+CUSTOMERS = [[("ann", "north"), ("bob", "south")], [], [("eve", "north")], []]
+ORDERS = [[("zoe", 3.0)], [("ann", 10.0), ("eve", 1.0)], [("bob", 5.0), ("ann", 2.5)], [("eve", 7.0)]]
 
 EVENT = "customer string, region string, amount double"
 
@@ -78,7 +80,9 @@ def write_input(folder: Path) -> None:
         (folder / name).mkdir()
         for number, batch in enumerate(batches):
             lines = [json.dumps(dict(zip(columns, row))) for row in batch]
-            (folder / name / f"{number}.json").write_text("\n".join(lines))
+            path = folder / name / f"{number}.json"
+            path.write_text("\n".join(lines))
+            os.utime(path, (number + 1, number + 1))  # Spark takes files in the order of their times
 
 
 def main() -> None:

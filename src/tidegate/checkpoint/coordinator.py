@@ -267,7 +267,7 @@ class Coordinator:
             self._due_ms = now_ms + period
         actions: list[Action] = []
         wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.PUBLISHING]
-        while self._finished is not None:
+        while self._finished is not None and not self._stopping:
             load = Load(len(self._pending), self._cleaning, self._last_completion_ms)
             choice = self._queue.take(load, self._limits, now_ms)
             if isinstance(choice, Wait):
@@ -280,6 +280,11 @@ class Coordinator:
         if self._due_ms is not None:
             wakes.append(self._due_ms)
         return [*actions, WakeAt(min(wakes))] if wakes else actions
+
+    @property
+    def _stopping(self) -> bool:
+        """The savepoint that ends the job is under way: a checkpoint of a later epoch would be undone by it."""
+        return any(p.request.kind is RequestKind.TERMINAL_SAVEPOINT for p in self._pending.values())
 
     def _trigger(self, run: Run, now_ms: int) -> StartUpload:
         assert self._finished is not None

@@ -224,6 +224,9 @@ def _objection(before: Entry | None, entry: Entry) -> str | None:
     if entry.kind is Kind.CHECKPOINT:
         if entry.base is None or new != [entry.base] or entry.base.id <= before.last_id:
             return "is a checkpoint that does not come after the one before it"
-    elif new:
+    elif entry.kind is Kind.TERMINAL_SAVEPOINT and before.base is not None:
+        if entry.base is None or entry.base.epoch < before.base.epoch:
+            return "is a savepoint of an older epoch than the newest checkpoint"
+    if entry.kind is not Kind.CHECKPOINT and new:
         return "retains a checkpoint that was never published"
     return None

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
@@ -122,6 +122,7 @@ class Driver:
             if isinstance(error, PythonException):
                 # Spark has tried the task four times; code that raises by itself would do so again.
                 raise EpochFailed(f"A task of epoch {epoch} failed in tidegate itself, or in a sink: {error}") from error
+            log.debug("the Spark job of epoch %s failed", epoch, exc_info=error)
             return Interrupted(_first_line(error)), None
         reach("epoch.2-collected", epoch=epoch)
         rows: list[bytes] = table.column("ctl").to_pylist()
@@ -145,17 +146,18 @@ class Driver:
     def _discard(self, epoch: EpochId, cause: Any, tries: int) -> None:
         homes = {task: ref.host for task, ref in self.versions.items()}
         action = failover.decide(cause, homes, tries, self.settings.max_tries)
-        self.counters = failover.count(self.counters, action)
         self._lift_anchor()
         match action:
             case Repeat(reason):
+                self.counters = failover.count(self.counters, action)
                 log.warning("epoch %s discarded and repeated: %s", epoch, reason)
             case Rewind(reason):
                 self._rewind(reason)
             case GiveUp(reason):
                 raise EpochFailed(f"Epoch {epoch} was {reason}. Nothing of it was made visible. Look at the executors' logs.")
 
-    def _rewind(self, reason: str) -> None:
+    def _rewind(self, reason: str) -> NoReturn:
+        self.counters = failover.count(self.counters, Rewind(reason))
         raise StateLost(
             f"{reason}. Without checkpoints the state of the job cannot be brought back: "
             "run it with checkpoint=tidegate.Checkpointing(dir=…), and start it again."

@@ -52,7 +52,7 @@ class FaultOrders:
         """Process ids of those who carried the order out, one for each time."""
         return [int(path.read_text()) for path in sorted(self.directory.glob(f"{name}.*.done"))]
 
-    def wait(self, name: str, timeout_s: float = 30.0) -> int:
+    def wait(self, name: str, timeout_s: float = 60.0) -> int:
         """Wait until someone carries the order out, and say which process does. Raises TimeoutError if nobody does."""
         deadline = time.monotonic() + timeout_s
         while not (found := self.obeyed(name)):

@@ -362,6 +362,14 @@ MUTATIONS = (
         rare=True,
     ),
     Mutation(
+        "stopping",
+        "While the savepoint that ends the job is under way, no later checkpoint begins",
+        f"{CHECKPOINT}/coordinator.py",
+        "while self._finished is not None and not self._stopping:",
+        "while self._finished is not None:",
+        rare=True,
+    ),
+    Mutation(
         "heartbeat",
         "A start without force does not take a job whose heartbeat moves",
         f"{CHECKPOINT}/claim.py",

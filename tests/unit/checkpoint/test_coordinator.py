@@ -284,6 +284,15 @@ def test_after_the_savepoint_that_ends_the_job_nothing_is_triggered() -> None:
     assert [a.reason for a in refused if isinstance(a, NotifyAborted)] == [Reason.CHECKPOINT_COORDINATOR_SHUTDOWN]
 
 
+def test_while_the_job_is_being_stopped_no_later_checkpoint_begins() -> None:
+    """The savepoint would go back behind it, and output that had completed would be lost."""
+    coordinator = started()
+    coordinator.epoch_finished(epoch(1), True, 50)
+    coordinator.request(Request(RequestKind.TERMINAL_SAVEPOINT, 60), 60)
+    assert not of(StartUpload, coordinator.epoch_finished(epoch(2), True, 2_000))
+    assert [a.id for a in coordinator.tick(5_060) if isinstance(a, StartUpload)] == [2]  # it expired; the job goes on
+
+
 def test_clean_up_is_told_what_may_still_be_reused() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, 100)

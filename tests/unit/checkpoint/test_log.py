@@ -99,6 +99,7 @@ def _wrong(log: list[Entry]) -> dict[str, Entry]:
         "another term": replace(good, term=entries.Term(7)),
         "an old id": replace(good, base=last.base, retained=last.retained),
         "another lineage": replace(good, lineage=entries.Lineage("other")),
+        "a savepoint of an older epoch": entries.terminal_savepoint(last, next(SIGN), replace(ref(9), epoch=ref(1).epoch)),
         "a claim of an old term": replace(claimed(last, last.base), term=last.term),
         "a claim that forgets": replace(claimed(last, last.base), retained=()),
         "a claim from what is gone": claimed(last, ref(1)),
