@@ -6,19 +6,24 @@ import pytest
 
 from tests.cluster.standalone import host_of
 
-CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum.enabled"
+CHECKSUMS = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
 
 
 @pytest.fixture
 def checksums(cluster_session, monkeypatch, request):
     """Spark's shuffle checksums, on or off. Off is refused at start, so that check is off too."""
     spark = cluster_session()
-    before = spark.conf.get(CHECKSUMS)
-    spark.conf.set(CHECKSUMS, str(request.param).lower())
+    before = {key: spark.conf.get(key) for key in CHECKSUMS}
+    for key in CHECKSUMS:
+        spark.conf.set(key, str(request.param).lower())
     if not request.param:
         monkeypatch.setattr("tidegate.runtime.run.check_session", lambda get: None)
     yield request.param
-    spark.conf.set(CHECKSUMS, before)
+    for key, value in before.items():
+        spark.conf.set(key, value)
 
 
 @pytest.mark.timeout(240)

@@ -146,9 +146,11 @@ def _owed_after(before: Entry | None, base: CheckpointRef | None) -> tuple[Check
     if before is None:
         return ()
     left = before.base
-    if left is None or left == base or left in before.owed or (left.owned and left not in before.retained):
+    if left is None or left == base or left in before.owed:
         return before.owed
-    return (*before.owed, left)
+    given_up = left.owned and left not in before.retained
+    origins = left.lineage != before.lineage  # a fork's base: that output is its origin's to commit
+    return before.owed if given_up or origins else (*before.owed, left)
 
 
 def _term_after(before: Entry | None, base: CheckpointRef | None) -> Term:

@@ -328,8 +328,9 @@ def _by_operator(verdict: Accepted) -> dict[str, tuple[int, int]]:
 
 
 def _first_line(error: BaseException) -> str:
-    """What happened, in one line. An error of the JVM's begins with which call it happened in, which tells nobody anything."""
+    """What happened, in one line. An error of the JVM's begins with the call it happened in and wraps its cause."""
     lines = (str(error).strip() or type(error).__name__).splitlines()
-    if lines[0].startswith("An error occurred while calling") and len(lines) > 1:
-        lines = lines[1:]
-    return lines[0].removeprefix(": ")[:500]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    if causes and lines[0].startswith("An error occurred while calling"):
+        return causes[-1][:500]
+    return lines[0][:500]

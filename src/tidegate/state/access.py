@@ -74,7 +74,7 @@ class ValueAccessor(_Keyed):
     call, a third of its cost.
     """
 
-    __slots__ = ("_cleared", "_decode", "_default", "_dirty", "_encode", "_fresh_default", "_live", "update", "value")
+    __slots__ = ("_cleared", "_decode", "_default", "_dirty", "_encode", "_fresh_default", "_live", "_prefixes", "update", "value")
 
     def __init__(self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec) -> None:
         super().__init__(scope, store, state_id, keys)
@@ -86,6 +86,7 @@ class ValueAccessor(_Keyed):
         dirty: dict[Any, int] = {}
         cleared: dict[Any, int] = {}
         self._live, self._dirty, self._cleared = live, dirty, cleared
+        self._prefixes: dict[Any, bytes] = {}
         fetch, clear = self._fetch, self.clear
 
         def value() -> Any:
@@ -118,7 +119,8 @@ class ValueAccessor(_Keyed):
         key, group = self._scope.key, self._scope.key_group
         if key in self._dirty:
             return self._live[key]
-        raw = None if key in self._cleared else self._store.get(self._prefix(key, group))
+        prefix = self._prefixes[key] = self._prefix(key, group)
+        raw = None if key in self._cleared else self._store.get(prefix)
         return None if raw is None else self._decode(raw)
 
     def _fetch(self) -> Any:
@@ -130,8 +132,9 @@ class ValueAccessor(_Keyed):
 
     def flush(self) -> None:
         prefix, encode, live = self._prefix, self._encode, self._live
+        known = self._prefixes.get
         self._store.write(
-            [(prefix(key, group), encode(live[key])) for key, group in self._dirty.items()],
+            [(known(key) or prefix(key, group), encode(live[key])) for key, group in self._dirty.items()],
             [prefix(key, group) for key, group in self._cleared.items()],
         )
         self._dirty.clear()
@@ -139,6 +142,7 @@ class ValueAccessor(_Keyed):
 
     def forget(self) -> None:
         self._live.clear()
+        self._prefixes.clear()
 
     def cached(self) -> int:
         return len(self._live) + len(self._cleared)

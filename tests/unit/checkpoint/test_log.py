@@ -99,7 +99,9 @@ def _wrong(log: list[Entry]) -> dict[str, Entry]:
         "another term": replace(good, term=entries.Term(7)),
         "an old id": replace(good, base=last.base, retained=last.retained),
         "another lineage": replace(good, lineage=entries.Lineage("other")),
-        "a savepoint of an older epoch": entries.terminal_savepoint(last, next(SIGN), replace(ref(9), epoch=ref(1).epoch)),
+        "a savepoint of an older epoch": entries.terminal_savepoint(
+            last, next(SIGN), replace(ref(9), epoch=ref(1).epoch)
+        ),
         "a claim of an old term": replace(claimed(last, last.base), term=last.term),
         "a claim that forgets": replace(claimed(last, last.base), retained=()),
         "a claim from what is gone": claimed(last, ref(1)),
@@ -135,3 +137,11 @@ def test_a_missing_or_damaged_entry_is_not_overlooked() -> None:
 
 def test_a_forks_terms_begin_above_its_origins() -> None:
     assert claimed(base=ref(3, term=41, owned=False)).term == 42
+
+
+def test_a_claim_owes_the_output_it_turns_away_from_but_not_that_of_a_forks_origin() -> None:
+    log = grown(4)
+    assert claimed(log[-1], log[-1].retained[0]).owed == (log[-1].base,)
+    assert claimed(log[-1], log[-1].base).owed == ()
+    origin = ref(3, owned=False, lineage=entries.Lineage("another"))
+    assert claimed(claimed(base=origin)).owed == ()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,7 +28,7 @@ Changes = dict[bytes, bytes | None]
 
 _MAGIC = b"TGHEAP1\n"
 _FRAME_BYTES = 1 << 20
-_FRAME_ROWS = 4096
+_STEPS = (1, 15, 240, 3840)
 _LIMIT = (1 << 32) - 1
 
 
@@ -49,25 +49,20 @@ def write(path: Path, header: Header, entries: Iterable[tuple[bytes, bytes | Non
         out.write(_MAGIC)
         _write_frame(out, {"kind": kind, "origins": [str(origin) for origin in header.origins]})
         while chunk := _next_rows(rows):
-            flat: list[bytes] = []
-            gone: list[bytes] = []
-            for key, value in chunk:
-                if value is None:
-                    gone.append(key)
-                else:
-                    flat += (key, value)
-            _write_frame(out, (flat, gone))
+            gone = [key for key, value in chunk if value is None]
+            kept = chunk if not gone else [row for row in chunk if row[1] is not None]
+            _write_frame(out, (list(chain.from_iterable(kept)), gone))
             frames += 1
         _write_frame(out, {"end": frames})
 
 
 def _next_rows(rows: Iterator[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+    """The rows of one frame: a fixed number of them, but of large ones only until the frame is large."""
     chunk: list[tuple[bytes, bytes | None]] = []
-    size = 0
-    for row in islice(rows, _FRAME_ROWS):
-        chunk.append(row)
-        size += len(row[0]) + len(row[1] or b"")
-        if size >= _FRAME_BYTES:
+    for step in _STEPS:
+        more = list(islice(rows, step))
+        chunk += more
+        if len(more) < step or sum(len(value) for _, value in chunk if value) >= _FRAME_BYTES:
             break
     return chunk
 

@@ -116,7 +116,10 @@ class HeapStore:
         A crash before the rename leaves an unlocked private directory, which `tidy` removes, and the base as it was.
         """
         table = self._table or self._load()
-        changes = {key: value for key, value in self._changes.items() if value is not None or key in table.entries}
+        changes = self._changes
+        if None in changes.values():
+            # A delete of what the base never had says nothing to later versions.
+            changes = {key: value for key, value in changes.items() if value is not None or key in table.entries}
         try:
             manifest = self._write_version(table, changes)
         except Exception as error:
@@ -184,4 +187,4 @@ class HeapStore:
 
 
 def _size(changes: Changes) -> int:
-    return sum(len(key) + len(value or b"") + 10 for key, value in changes.items())
+    return 10 * len(changes) + sum(map(len, changes)) + sum(len(value) for value in changes.values() if value)
