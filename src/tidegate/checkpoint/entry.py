@@ -223,12 +223,14 @@ def _objection(before: Entry | None, entry: Entry) -> str | None:
     if entry.lineage != before.lineage:
         return "changes the lineage without a claim"
     new = [ref for ref in entry.retained if ref not in kept]
-    if entry.kind is Kind.CHECKPOINT:
-        if entry.base is None or new != [entry.base] or entry.base.id <= before.last_id:
-            return "is a checkpoint that does not come after the one before it"
-    elif entry.kind is Kind.TERMINAL_SAVEPOINT and before.base is not None:
-        if entry.base is None or entry.base.epoch < before.base.epoch:
-            return "is a savepoint of an older epoch than the newest checkpoint"
+    if entry.kind is Kind.CHECKPOINT and (entry.base is None or new != [entry.base] or entry.base.id <= before.last_id):
+        return "is a checkpoint that does not come after the one before it"
+    if entry.kind is Kind.TERMINAL_SAVEPOINT and (entry.base is None or _older(entry.base, before.base)):
+        return "is a savepoint of an older epoch than the newest checkpoint"
     if entry.kind is not Kind.CHECKPOINT and new:
         return "retains a checkpoint that was never published"
     return None
+
+
+def _older(ref: CheckpointRef, than: CheckpointRef | None) -> bool:
+    return than is not None and ref.epoch < than.epoch

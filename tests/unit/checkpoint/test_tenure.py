@@ -68,7 +68,7 @@ def test_a_checkpoint_is_metadata_then_entry() -> None:
     assert one.entry.base == ref
 
 
-@pytest.mark.feature("E14")
+@pytest.mark.feature("E14", "D27")
 def test_only_the_newest_are_retained_and_the_rest_is_deleted_after_the_entry() -> None:
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)
