@@ -12,20 +12,20 @@ from tests.cluster.standalone import host_of
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_paused_python_worker_is_left_behind_at_the_deadline(trial, orders, caplog, level):
-    job = trial(epoch_timeout_ms=8_000).feed(epochs=2).settle()
+    job = trial().feed(epochs=2).settle().hurry(epoch_timeout_ms=10_000)
     order = orders.give("task.3-verified", "stop", level=level)
     job.feed().settle()
     job.verify()
     assert len(orders.obeyed(order)) == 1
     assert job.run.counters.repeats >= 1
     assert job.run.counters.rewinds == 0
-    assert "took longer than 8000 ms" in caplog.text
+    assert "took longer than 10000 ms" in caplog.text
 
 
 @pytest.mark.timeout(240)
 def test_a_paused_executor_is_waited_for_and_comes_back(trial, cluster, orders):
     """Its host is silent for 15 s: longer than the deadline, and longer than Spark believes that it lives."""
-    job = trial(epoch_timeout_ms=8_000).feed(epochs=2).settle()
+    job = trial().feed(epochs=2).settle().hurry(epoch_timeout_ms=10_000)
     sleeping = orders.give("task.2-first-row", "sleep", seconds=2, level=1)
     job.feed()
     worker = host_of(cluster, orders.wait(sleeping))
@@ -33,5 +33,5 @@ def test_a_paused_executor_is_waited_for_and_comes_back(trial, cluster, orders):
         time.sleep(15)
     job.settle()
     job.verify()
-    assert job.run.counters.repeats >= 1
+    assert job.discarded >= 1
     assert job.run.counters.rewinds == 0

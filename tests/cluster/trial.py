@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,7 @@ class Trial:
     ) -> None:
         self.spark, self.folder = spark, folder
         self._backend = backend
-        self._options = {"epoch_timeout_ms": 60_000, "host_timeout_ms": 30_000, **options}
+        self._options = {"epoch_timeout_ms": 60_000, "host_timeout_ms": 60_000, **options}
         self._unique = unique
         self.fed: list[tuple[int, int, int]] = []
         self.files = 0
@@ -109,11 +110,15 @@ class Trial:
         (self.folder / "in").mkdir(parents=True)
         source = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.folder / "in"))
         job = tg.Job("trial", parallelism=4, max_parallelism=128)
-        one = job.source("rows", source).key_by("k").process(
-            "mark",
-            Mark(self._unique),
-            schema="b bigint, i bigint, v bigint, k int, n bigint, mark string",
-            side_outputs={"held-1": "i bigint, mark string"},
+        one = (
+            job.source("rows", source)
+            .key_by("k")
+            .process(
+                "mark",
+                Mark(self._unique),
+                schema="b bigint, i bigint, v bigint, k int, n bigint, mark string",
+                side_outputs={"held-1": "i bigint, mark string"},
+            )
         )
         two = one.key_by("b").process(
             "add",
@@ -125,6 +130,12 @@ class Trial:
         one.side_output("held-1").sink("held-1", self.held_1)
         two.side_output("held-2").sink("held-2", self.held_2)
         self._run = job.start(self.spark, state_backend=self._backend, options=self._options)
+        return self
+
+    def hurry(self, epoch_timeout_ms: int) -> Trial:
+        """From now on epochs have this deadline. Before, while Python workers start up, it would be too short."""
+        driver = self.run._driver
+        driver.settings = replace(driver.settings, epoch_timeout_ms=epoch_timeout_ms)
         return self
 
     def feed(self, epochs: int = 1) -> Trial:

@@ -45,7 +45,11 @@ def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(tmp_path):
     script.write_text(first)
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     process = subprocess.Popen(
-        [sys.executable, "-u", str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        [sys.executable, "-u", str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
     )
     assert process.stdout is not None
     counts = []

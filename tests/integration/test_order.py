@@ -33,9 +33,7 @@ def test_order_is_kept_per_channel_over_two_shuffles_with_spills(spark, tmp_path
     # All files in one epoch: several map tasks write to every channel, each in its own order.
     source = job.source("rows", spark.readStream.schema(SCHEMA).parquet(path))
     first = source.key_by("filler").process("first", InOrder(), schema=OUT)
-    second = first.key_by("filler").process(
-        "second", InOrder(), schema=OUT
-    )
+    second = first.key_by("filler").process("second", InOrder(), schema=OUT)
     second.filter(lambda r: r.wrong > 0).sink("wrong", sink)
     counted = tg.CollectSink()
     second.filter(lambda r: r.seq == rows - 1).sink("last", counted)

@@ -119,3 +119,26 @@ def test_two_levels_two_sources_branches_and_a_side_output(spark, tmp_path, back
     assert sorted(negative.rows) == sorted(r for r in rows if r[1] < 0)
     assert sorted((k, v) for k, v, _ in big.rows) == sorted(r for r in rows if r[1] >= 10)
     assert sorted(raw.rows) == sorted(r for batch in two for r in batch)
+
+
+def test_rows_of_a_source_that_nobody_reads_reach_nobody(spark, tmp_path):
+    sink = tg.CollectSink()
+    job = tg.Job("unread", parallelism=2)
+    words = job.source("words", stream(spark, tmp_path / "one", "w string", [[("a",), ("b",)]]))
+    job.source("unread", stream(spark, tmp_path / "two", "w string", [[("x",), ("y",)]]))
+    words.key_by("w").process("count", Count(), schema="w string, n bigint").sink("out", sink)
+    job.run(spark, trigger="available-now")
+    assert sorted(sink.rows) == [("a", 1), ("b", 1)]
+
+
+def test_a_source_that_several_operators_read_sends_each_row_to_each(spark, tmp_path):
+    by_word, by_letter, all_rows = (tg.CollectSink() for _ in range(3))
+    job = tg.Job("several", parallelism=2)
+    source = job.source("words", stream(spark, tmp_path / "in", "w string, l string", [[("ab", "a"), ("ac", "a")]]))
+    source.key_by("w").process("words", Count(), schema="w string, n bigint").sink("one", by_word)
+    source.key_by("l").process("letters", Count(), schema="l string, n bigint").sink("two", by_letter)
+    source.sink("all", all_rows)
+    job.run(spark, trigger="available-now")
+    assert sorted(by_word.rows) == [("ab", 1), ("ac", 1)]
+    assert sorted(by_letter.rows) == [("a", 1), ("a", 2)]
+    assert sorted(all_rows.rows) == [("ab", "a"), ("ac", "a")]

@@ -58,7 +58,11 @@ class Ledger:
 
     def confirm(self, committed: Iterable[CommittedMark]) -> None:
         """A durable COMMITTED record covers these. Only after that may they be left out, and their rows go."""
-        last = {(mark.lineage, mark.sink, mark.partition): mark.epoch for mark in committed}
+        last: dict[Channel, EpochId] = {}
+        for mark in committed:
+            # Records come in any order; one of an older checkpoint takes nothing back.
+            key = (mark.lineage, mark.sink, mark.partition)
+            last[key] = max(last.get(key, mark.epoch), mark.epoch)
         self._waiting = {
             key: c for key, c in self._waiting.items() if key[0] not in last or c.epoch > last[key[0]]
         }  # fmt: skip

@@ -182,6 +182,15 @@ class Coordinator:
             pending.stage = Stage.HELD
             self._queue.add(Request(RequestKind.MANUAL, now_ms, forced=True))
             return self._go_on(now_ms)
+        return self._publish(pending)
+
+    def _publish(self, pending: PendingCheckpoint) -> list[Action]:
+        """Ids enter the log in order: while a newer one is on its way there, an older one waits for how that ends."""
+        if not pending.request.kind.is_savepoint and any(
+            other.id > pending.id and other.stage is Stage.PUBLISHING and not other.request.kind.is_savepoint
+            for other in self._pending.values()
+        ):
+            return []
         pending.stage = Stage.PUBLISHING
         return [Publish(pending)]
 
@@ -230,6 +239,8 @@ class Coordinator:
     def publish_failed(self, checkpoint_id: int, now_ms: int, message: str = "") -> list[Action]:
         """Its metadata or entry is certainly not there. Whoever cannot be certain must stop the driver instead."""
         failed = self._fail(self._pending[checkpoint_id], Reason.FINALIZE_CHECKPOINT_FAILURE, now_ms, message)
+        for older in [p for p in self._pending.values() if p.stage is Stage.UPLOADING and p.is_complete]:
+            failed += self._publish(older)
         return failed + self._go_on(now_ms)
 
     def cleaned(self, checkpoints: int, now_ms: int) -> list[Action]:

@@ -18,6 +18,7 @@ from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import ClaimLost, append
 from tidegate.checkpoint.metadata import CommittedMark
+from tidegate.checkpoint.metadata.errors import MetadataError, MetadataTooNew
 from tidegate.checkpoint.pins import read_pins
 from tidegate.checkpoint.shared import Boundary, InFlight, SharedRegistry, orphans
 from tidegate.checkpoint.storage.errors import StorageError
@@ -47,6 +48,17 @@ class RunEnded(TidegateError):
 
     def __init__(self, end: Entry) -> None:
         super().__init__(f"This run has ended as {end.outcome}. Start the job anew; it resumes from where it ended.")
+
+
+class CleaningSkipped(TidegateError):
+    """A pinned snapshot cannot be read, so what it needs is unknown and nothing was deleted. The job goes on."""
+
+    code = "CLEANING_SKIPPED"
+    retryable = True
+
+    def __init__(self, metadata: str, why: str) -> None:
+        self.metadata = metadata
+        super().__init__(f"Nothing is cleaned up while {metadata}, which is pinned, cannot be read: {why}")
 
 
 class NotPublished(TidegateError):
@@ -95,6 +107,8 @@ class Tenure:
         self._contents: dict[str, Contents] = {}
         self._dropped: set[str] = set()
         self._released: set[str] = set()
+        self._owing: list[Contents] = []
+        """Contents whose output the ledger may still carry although no retained checkpoint of ours names its rows."""
         self._published_epoch: EpochId | None = None
 
     @property
@@ -121,8 +135,9 @@ class Tenure:
         data: bytes | None = None
         for ref in dict.fromkeys((*self.entry.retained, *self.entry.owed, *(() if base is None else (base,)))):
             body: bytes | None = yield Get(ref.metadata)
-            if body is not None and ref.checksum.encode() in body:
-                self._contents[ref.metadata] = self._read(ref.metadata, body)
+            contents = self._readable(ref, body)
+            if contents is not None:
+                self._contents[ref.metadata] = contents
                 data = body if ref == base else data
                 continue
             yield from self._check_owner()
@@ -145,6 +160,7 @@ class Tenure:
         recorded: list[CommittedMark] = []
         for ref in refs:
             self.ledger.accept(self._contents[ref.metadata].committables)
+            self._owing.append(self._contents[ref.metadata])
             done: bytes | None = yield Get(committed_record(ref.metadata))
             recorded += [] if done is None else committables.read_record(done)
         self.ledger.confirm(recorded)
@@ -160,6 +176,16 @@ class Tenure:
             yield Put(committed_record(ref.metadata), committables.record(contents.committables))
             self.ledger.confirm(committables.marks(contents.committables))
             self._released.add(ref.metadata)
+
+    def _readable(self, ref: CheckpointRef, body: bytes | None) -> Contents | None:
+        if body is None or ref.checksum.encode() not in body:
+            return None
+        try:
+            return self._read(ref.metadata, body)
+        except MetadataTooNew:
+            raise
+        except MetadataError:
+            return None
 
     def _check_owner(self) -> Steps[None]:
         after: bytes | None = yield Get(self.layout.log(self.entry.slot + 1))
@@ -182,6 +208,8 @@ class Tenure:
         2. Win the next slot of the log. Before, the checkpoint does not exist; after, it is what every restart begins
            from, and the oldest ones beyond the retained number are dropped.
         """
+        if draft.id <= self.entry.last_id:
+            raise NotPublished(f"Checkpoint {draft.id} comes too late: {self.entry.last_id} is in the log already.")
         path = yield from self._write_metadata(draft)
         reach("publish.1-metadata", id=draft.id, term=self.term)
         ref = CheckpointRef(draft.id, self.term, draft.epoch, self.entry.lineage, path, draft.checksum)
@@ -212,6 +240,7 @@ class Tenure:
         """
         yield from self._append(entries.terminal_savepoint(self.entry, self._sign(), ref))
         self._contents[ref.metadata] = contents
+        self._owing.append(contents)
         reach("stop.1-entry", term=self.term)
 
     def release(self, ref: CheckpointRef) -> Steps[bool]:
@@ -290,11 +319,15 @@ class Tenure:
         """End the run in order.
 
         1. Enter the end into the log; without `keep` it gives up every checkpoint of the job. Not while a target still
-           has to take output of the newest one: then they are kept, and the next start commits it.
+           has to take output of the newest one: then they are kept, a finished run ends as SUSPENDED, and the next start
+           commits it.
         2. `clean` deletes what was given up.
         """
         before = self.entry
         owes = before.base is not None and bool(self.ledger.carried_by(before.base.epoch))
+        if owes and outcome is Outcome.FINISHED:
+            # A finished job is not started again, and its output would wait for ever. A suspended one is.
+            outcome = Outcome.SUSPENDED
         yield from self._append(entries.end(before, self._sign(), outcome, keep or owes))
         self._drop(before.retained)
         reach("end.1-entry", term=self.term)
@@ -321,12 +354,19 @@ class Tenure:
                 self._dropped |= {ref.metadata, committed_record(ref.metadata)}
 
     def _held(self, in_flight: InFlight) -> Steps[set[str]]:
-        """Everything that pins and pending checkpoints need."""
+        """Everything that pins, pending checkpoints and output not yet taken need."""
         held: set[str] = set()
+        waiting = set(self.ledger.waiting())
+        self._owing = [contents for contents in self._owing if not waiting.isdisjoint(contents.committables)]
+        for contents in self._owing:
+            held |= contents.staged
         for pin in (yield from read_pins(self.layout)):
             body: bytes | None = yield Get(pin.metadata)
             if body is not None:
-                contents = self._read(pin.metadata, body)
+                try:
+                    contents = self._read(pin.metadata, body)
+                except MetadataError as error:
+                    raise CleaningSkipped(pin.metadata, str(error)) from error
                 held |= contents.files | contents.staged | {pin.metadata, committed_record(pin.metadata)}
         for base in in_flight.bases:
             held |= self._contents[base].files

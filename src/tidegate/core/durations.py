@@ -14,8 +14,17 @@ _UNITS_MS: dict[str, float] = {
     "h": 3_600_000, "hour": 3_600_000, "hours": 3_600_000,
     "d": 86_400_000, "day": 86_400_000, "days": 86_400_000,
 }  # fmt: skip
-_UNITS_BYTES = {"": 1, "b": 1, "bytes": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20,
-                "mib": 1 << 20, "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}  # fmt: skip
+_UNITS_BYTES = {
+    unit: float(1 << shift)
+    for shift, units in (
+        (0, ("", "b", "bytes")),
+        (10, ("k", "kb", "kib")),
+        (20, ("m", "mb", "mib")),
+        (30, ("g", "gb", "gib")),
+        (40, ("t", "tb", "tib")),
+    )
+    for unit in units
+}
 _FORM = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 Duration = timedelta | str | int
@@ -35,9 +44,7 @@ def size_bytes(value: str | int) -> int:
     """Bytes of a size, with Flink's units (1 kb = 1024 bytes)."""
     if isinstance(value, int):
         return value
-    return round(
-        _scaled(value, {k: float(v) for k, v in _UNITS_BYTES.items()}, "a size such as '20 kb', '8 mb' or '1 gb'")
-    )
+    return round(_scaled(value, _UNITS_BYTES, "a size such as '20 kb', '8 mb' or '1 gb'"))
 
 
 def show_ms(ms: int) -> str:

@@ -53,13 +53,11 @@ def quotas(wanted: Mapping[HostId, int], hold_ms: int) -> Quotas:
 @contextmanager
 def ballast(spark: SparkSession, parallelism: int, local_dir: str | None, quotas: Quotas) -> Iterator[None]:
     """Within the block just the wanted cores are free, or soon will be."""
-    tag = f"tidegate-ballast-{quotas.id}"
     tasks = max(2 * parallelism, 16)
 
     def run() -> None:
         with suppress(Exception):
             # An executor that is lost meanwhile spoils this layout; the next try makes another.
-            spark.addTag(tag)
             spark.range(0, tasks, 1, tasks).mapInArrow(_hold(local_dir, quotas), "host string").toArrow()
 
     holding = threading.Thread(target=run, name="tidegate-ballast", daemon=True)
@@ -68,9 +66,7 @@ def ballast(spark: SparkSession, parallelism: int, local_dir: str | None, quotas
     try:
         yield
     finally:
-        holding.join(quotas.hold_ms * 3 / 1000)
-        if holding.is_alive():
-            spark.interruptTag(tag)
+        holding.join(quotas.hold_ms * 10 / 1000)
 
 
 def wait_at_berth(root: Path, host: HostId, quotas: Quotas) -> None:

@@ -7,11 +7,9 @@ and, once accepted, replaces them; a discarded one changes nothing.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -27,6 +25,7 @@ from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
 from tidegate.runtime import berths, epoch_frame, failover, placement, user_code
 from tidegate.runtime.anchor import Anchor, drop_anchor
+from tidegate.runtime.deadline import deadline, private_session
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
 from tidegate.runtime.placement import Homeless, Placed, place
 from tidegate.runtime.program import Orders, exchange, pickled, programs
@@ -35,6 +34,9 @@ from tidegate.runtime.verdict import Accepted, Expected, Verdict, judge, strays
 from tidegate.state.version import VersionId, VersionRef
 
 log = logging.getLogger("tidegate")
+
+_COLD_START_MS = 15_000
+"""What new executors and Python workers may need before the first of our tasks runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class EpochReport:
 class Driver:
     def __init__(self, spark: SparkSession, graph: Graph, settings: Settings) -> None:
         self.spark, self.graph, self.settings = spark, graph, settings
+        self._session = private_session(spark)
         self.lineage = Lineage(uuid.uuid4().hex)
         self.term = Term(1)
         self.epoch = EpochId(self.term, 0)
@@ -91,7 +94,7 @@ class Driver:
         while True:
             tries += 1
             self._ensure_placed()
-            verdict, report = self._try(epoch, batch, tries, started)
+            verdict, report = self._try(epoch, batch, tries, started, only)
             if isinstance(verdict, Accepted) and not only:
                 assert self._anchor is not None
                 verdict = strays(verdict, self._anchor.layout) or verdict
@@ -106,12 +109,14 @@ class Driver:
         assert report is not None
         return report
 
-    def _try(self, epoch: EpochId, batch: DataFrame | None, tries: int, started: float) -> tuple[Verdict | Interrupted, EpochReport | None]:
+    def _try(
+        self, epoch: EpochId, batch: DataFrame | None, tries: int, started: float, only: bool
+    ) -> tuple[Verdict | Interrupted, EpochReport | None]:
         planned = time.monotonic()
         frame = self._frame(epoch, batch)
         ran = time.monotonic()
         try:
-            with self._deadline(f"epoch {epoch}", self.settings.epoch_timeout_ms):
+            with self._bounds(epoch, frame, only):
                 table = frame.toArrow()
         except AnalysisException:
             raise
@@ -121,7 +126,9 @@ class Driver:
                 raise found from error
             if isinstance(error, PythonException):
                 # Spark has tried the task four times; code that raises by itself would do so again.
-                raise EpochFailed(f"A task of epoch {epoch} failed in tidegate itself, or in a sink: {error}") from error
+                raise EpochFailed(
+                    f"A task of epoch {epoch} failed in tidegate itself, or in a sink: {error}"
+                ) from error
             log.debug("the Spark job of epoch %s failed", epoch, exc_info=error)
             return Interrupted(_first_line(error)), None
         reach("epoch.2-collected", epoch=epoch)
@@ -154,7 +161,7 @@ class Driver:
             case Rewind(reason):
                 self._rewind(reason)
             case GiveUp(reason):
-                raise EpochFailed(f"Epoch {epoch} was {reason}. Nothing of it was made visible. Look at the executors' logs.")
+                raise EpochFailed(f"Epoch {epoch} was {reason}")
 
     def _rewind(self, reason: str) -> NoReturn:
         self.counters = failover.count(self.counters, Rewind(reason))
@@ -189,7 +196,7 @@ class Driver:
         edges = exchange(self.plan, 1)
         salts = self._salts(1)
         if batch is None:
-            frame = epoch_frame.no_rows(self.spark, edges)
+            frame = epoch_frame.no_rows(self._session, edges)
         elif self._source_tasks:
             frame = epoch_frame.source_tasks(batch, self._orders(epoch, 0), edges)
         else:
@@ -227,12 +234,12 @@ class Driver:
         if self._anchor is not None:
             return
         timeout_ms = self.settings.host_timeout_ms
-        deadline = time.monotonic() + timeout_ms / 1000
+        latest = time.monotonic() + timeout_ms / 1000
         spread_ms = self.settings.spread_ms
         steer: berths.Quotas | None = None
         problem: Homeless | str | None = None
         while True:
-            left_ms = round((deadline - time.monotonic()) * 1000)
+            left_ms = round((latest - time.monotonic()) * 1000)
             if problem is not None and left_ms <= 0:
                 match problem:
                     case Homeless(slots, hosts):
@@ -242,7 +249,9 @@ class Driver:
                         )
                     case _:
                         raise EpochFailed(f"No place could be found for the tasks within {timeout_ms} ms: {problem}")
-            problem, seen = self._anchor_once(spread_ms, max(left_ms, 1_000), steer)
+            # A host that neither answers nor is given up by Spark must not eat up all the time; nor may the others, whose
+            # Python workers are ended with an interrupted job and start cold again, be interrupted too soon.
+            problem, seen = self._anchor_once(spread_ms, max(timeout_ms // 3, _COLD_START_MS), steer)
             if problem is None:
                 return
             log.info("tasks have no place yet: %s", problem)
@@ -259,8 +268,8 @@ class Driver:
         """None when the anchor holds, otherwise what is wrong; and the hosts that were seen."""
         s = self.settings
         try:
-            with self._deadline("placing the tasks", min(timeout_ms, s.epoch_timeout_ms)):
-                anchor = drop_anchor(self.spark, s.parallelism, s.local_dir, spread_ms, steer)
+            with deadline(self._session, "placing the tasks", timeout_ms):
+                anchor = drop_anchor(self._session, s.parallelism, s.local_dir, spread_ms, steer)
         except Exception as error:
             return _first_line(error), set()
         seen = set(anchor.layout)
@@ -289,33 +298,11 @@ class Driver:
     def close(self) -> None:
         self._lift_anchor()
 
-    @contextmanager
-    def _deadline(self, what: str, timeout_ms: int) -> Iterator[None]:
-        """End the Spark jobs started inside when they take too long."""
-        tag = f"tidegate-{uuid.uuid4().hex}"
-        expired = threading.Event()
-
-        def interrupt() -> None:
-            expired.set()
-            self.spark.interruptTag(tag)
-
-        timer = threading.Timer(timeout_ms / 1000, interrupt)
-        timer.daemon = True
-        self.spark.addTag(tag)
-        timer.start()
-        try:
-            yield
-        except Exception as error:
-            if expired.is_set():
-                raise EpochTimeoutSignal(f"{what} took longer than {timeout_ms} ms and was interrupted") from error
-            raise
-        finally:
-            timer.cancel()
-            self.spark.removeTag(tag)
-
-
-class EpochTimeoutSignal(Exception):
-    """The deadline of an epoch passed and its jobs were ended."""
+    def _bounds(self, epoch: EpochId, frame: DataFrame, only: bool) -> AbstractContextManager[None]:
+        """The deadline of an epoch. An only epoch reads all there is, in the user's own session, and takes its time."""
+        if only:
+            return nullcontext()
+        return deadline(frame.sparkSession, f"epoch {epoch}", self.settings.epoch_timeout_ms)
 
 
 def _by_operator(verdict: Accepted) -> dict[str, tuple[int, int]]:

@@ -75,7 +75,7 @@ def source_rows(
         ]
         return fixed + [column.alias(column_name(other)) for column, other in zip(data, edges)]
 
-    if len(outputs) == 1:
+    if len(outputs) == 1 and len(places) == 1:
         return batch.select(*columns(*outputs[0]))
     if len(edges) == len(places) and len({edge.source.node for edge in edges}) == len(edges):
         return _one_edge_each(batch, outputs, edges, places)
@@ -113,7 +113,10 @@ def no_rows(spark: SparkSession, edges: Sequence[Edge]) -> DataFrame:
     """What the sources send in an empty epoch."""
     fixed = {"part": "int", "edge": "int", "kg": "int", "ctl": "binary"}
     types = {**fixed, **{column_name(edge): _struct_ddl(edge) for edge in edges}}
-    return spark.range(0).select(*[F.lit(None).cast(type_).alias(name) for name, type_ in types.items()])
+    # A column, not a literal: Spark would fold that, hash by a constant, and no longer zip the rows with the anchor.
+    part = F.col("id").cast("int").alias("part")
+    rest = [F.lit(None).cast(type_).alias(name) for name, type_ in types.items() if name != "part"]
+    return spark.range(0).select(part, *rest)
 
 
 def source_tasks(batch: DataFrame, orders: Orders, edges: Sequence[Edge]) -> DataFrame:

@@ -57,13 +57,19 @@ def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: 
             gone = [ack for ack in acks if homes.get(_task(ack)) == ack.host]
             if gone:
                 return Rewind(f"{_shown(gone)}: the state version is gone from its home")
-            action: Repeat | Rewind = Repeat(f"{_shown(acks)}: ran away from the home of its state", True)
+            action = Repeat(f"{_shown(acks)}: ran away from the home of its state", True)
         case Damaged(acks):
             return Rewind("; ".join(ack.fault.text for ack in acks if ack.fault is not None))
         case Broken(reason) | Interrupted(reason):
             action = Repeat(reason, False)
     if tries >= max_tries:
-        return GiveUp(f"tried {tries} times; the last time: {action.reason}")
+        advice = (
+            "Spark does not wait for the hosts of the state to be free: set spark.locality.wait to 10s or more, or give the job "
+            "cores that no other job takes"
+            if action.replaced
+            else "Look at the logs of the executors"
+        )
+        return GiveUp(f"tried {tries} times; the last time: {action.reason}. Nothing of it was made visible. {advice}.")
     return action
 
 

@@ -16,7 +16,7 @@ class Inlet:
     level: int
     slot: int
     senders: int | None
-    """How many senders there are; None: only Spark knows, and the driver compares digests; 0: the source stage is plain SQL."""
+    """How many senders there are; None: only Spark knows, and the driver compares digests; 0: plain SQL, which sends none."""
     rows: int = 0
     acks: list[bytes] = field(default_factory=list)
     _barriers: dict[int, Barrier] = field(default_factory=dict)
@@ -38,6 +38,16 @@ class Inlet:
 
     def fault(self) -> Fault | None:
         """What is wrong with the input, once all of it was read."""
+        found = self.barrier_fault()
+        if found is not None or self.senders == 0:
+            return found
+        announced = sum(b.rows for b in self._barriers.values())
+        if announced != self.rows:
+            return Fault(FaultKind.PROTOCOL, f"{self.rows} rows were read and {announced} were sent")
+        return None
+
+    def barrier_fault(self) -> Fault | None:
+        """The same by the barriers alone, for an input whose rows were not all counted."""
         if self._wrong is not None:
             return Fault(FaultKind.PROTOCOL, self._wrong)
         if self.senders == 0:
@@ -47,7 +57,4 @@ class Inlet:
             return Fault(FaultKind.PROTOCOL, f"no barrier arrived from tasks {missing} of level {self.level - 1}")
         if any(b.poisoned for b in self._barriers.values()):
             return Fault(FaultKind.POISONED, f"a task of level {self.level - 1} or above did no work")
-        announced = sum(b.rows for b in self._barriers.values())
-        if announced != self.rows:
-            return Fault(FaultKind.PROTOCOL, f"{self.rows} rows were read and {announced} were sent")
         return None

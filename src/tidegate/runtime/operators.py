@@ -209,9 +209,10 @@ class TransformOperator:
         out: list[Any]
         try:
             if self._kind == "map":
-                out = list(map(call, rows))
+                # Not list(map(…)): a StopIteration out of the function would end it early and in silence.
+                out = [call(row) for row in rows]
             elif self._kind == "filter":
-                out = list(filter(call, rows))
+                out = [row for row in rows if call(row)]
             else:
                 out = []
                 for row in rows:

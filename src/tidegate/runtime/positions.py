@@ -24,7 +24,9 @@ def read_positions(directory: Path, batch_id: int) -> Positions | None:
         return None
     lines = text.splitlines()
     if len(lines) < 3 or not lines[0].startswith("v"):
-        raise ProtocolViolation(f"The offset log {path} has a form that tidegate does not know: it begins {text[:40]!r}.")
+        raise ProtocolViolation(
+            f"The offset log {path} has a form that tidegate does not know: it begins {text[:40]!r}."
+        )
     return Positions(tuple(lines[2:]))
 
 

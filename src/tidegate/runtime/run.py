@@ -148,7 +148,9 @@ class JobRun:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def run_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any) -> EpochReport | None:
+def run_job(
+    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any
+) -> EpochReport | None:
     """Run a job to its end: streaming until it is stopped or fails, bounded until its sources are read."""
     if all(source.bounded for source in graph.sources):
         session = spark or _session_of(graph)
@@ -184,7 +186,9 @@ def settings_of(
 ) -> Settings:  # fmt: skip
     """Everything a user may choose, in one frozen place."""
     if checkpoint is not None:
-        raise PreconditionFailed("Checkpoints to durable storage are not available in this version. Run without checkpoint=.")
+        raise PreconditionFailed(
+            "Checkpoints to durable storage are not available in this version. Run without checkpoint=."
+        )
     chosen = dict(options or {})
     p = parallelism or 2 * _cores(spark)
     known = {f.name for f in fields(Settings)} - {"parallelism", "max_parallelism", "state_backend", "backend_options"}

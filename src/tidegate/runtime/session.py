@@ -105,5 +105,6 @@ def _check_version() -> None:
     major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
     if (major, minor) < (4, 2):
         raise PreconditionFailed(
-            f"PySpark {pyspark.__version__} is too old: tidegate needs 4.2 or later, the first with the shuffle checksums it relies on."
+            f"PySpark {pyspark.__version__} is too old: tidegate needs 4.2 or later, the first with the shuffle checksums "
+            "it relies on."
         )

@@ -33,6 +33,7 @@ from tidegate.runtime.operators import (
     key_codec,
 )
 from tidegate.runtime.program import Orders
+from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.access import KeyedStates
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import range_of_slot
@@ -205,10 +206,23 @@ class _Task:
         """The barriers of this task, or for the last level its one row to the driver."""
         orders = self.orders
         ack = Ack(
-            orders.epoch.term, orders.epoch.number, self.program.level, self.sender, self.partition, self.attempt, self.root.host,
-            version, self.inlet.digest(), self.inlet.rows, 0 if self.writer is None else self.writer.rows, fault, committables,
-            {op.name: (op.rows_in, op.rows_out) for op in self.operators.values()}, size, round((time.monotonic() - started) * 1000),
-        )  # fmt: skip
+            term=orders.epoch.term,
+            number=orders.epoch.number,
+            level=self.program.level,
+            sender=self.sender,
+            partition=self.partition,
+            attempt=self.attempt,
+            host=self.root.host,
+            version=version,
+            digest=self.inlet.digest(),
+            rows_in=self.inlet.rows,
+            rows_out=0 if self.writer is None else self.writer.rows,
+            fault=fault,
+            committables=committables,
+            operators={op.name: (op.rows_in, op.rows_out) for op in self.operators.values()},
+            state_bytes=size,
+            busy_ms=round((time.monotonic() - started) * 1000),
+        )
         acks = (*self.inlet.acks, encode(ack))
         poisoned = fault is not None
         level, sender, attempt = self.program.level, self.sender, self.attempt
@@ -232,7 +246,8 @@ def run_level(
     """One attempt of one task of levels 1 and up.
 
     1. Find the slot and the version to start from. Not here: drain, answer with a miss.
-    2. Read rows, run operators, send on what they emit. A crash leaves a private directory.
+    2. Read rows, run operators, send on what they emit. A crash leaves a private directory. A function that raises on
+       input that a task above poisoned has seen only a part of its rows: that is the miss's fault, not the function's.
     3. Verify the input: a barrier from every sender, the rows they announced. Wrong: answer so, seal nothing.
     4. Seal the state version. A crash after it leaves a version that nobody names.
     5. Let sink writers finish staging. A crash after it leaves staged rows that nobody names.
@@ -240,18 +255,25 @@ def run_level(
     """
     started = time.monotonic()
     task = _Task(orders, orders.slots[partition], partition, AttemptId(attempt))
+    stream = iter(batches)
     fault = task.missing()
     reach("task.1-located", task=task)
     if fault is not None:
-        task.drain(batches)
+        task.drain(stream)
         yield from task.finish(fault, None, (), 0, started)
         return
     # Rows are tuples and generators without cycles: the collector would only walk them again and again.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        yield from task.read(batches)
-        fault = task.inlet.fault()
+        try:
+            yield from task.read(stream)
+            fault = task.inlet.fault()
+        except FunctionFailed:
+            task.drain(stream)
+            fault = task.inlet.barrier_fault()
+            if fault is None:
+                raise
         if fault is not None:
             task.abort()
             yield from task.finish(fault, None, (), 0, started)

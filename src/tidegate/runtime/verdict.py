@@ -64,7 +64,9 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
         return Broken(f"slots {wrong} of the last level answered for another epoch than {expected.epoch}")
     slots = list(range(expected.parallelism))
     if sorted(b.sender for b in barriers) != slots:
-        return Broken(f"the last level answered from slots {sorted(b.sender for b in barriers)}, not once from each of {expected.parallelism}")
+        return Broken(
+            f"the last level answered from slots {sorted(b.sender for b in barriers)}, not once from each of {expected.parallelism}"
+        )
 
     by_level: dict[int, list[Ack]] = defaultdict(list)
     for barrier in barriers:
@@ -85,7 +87,9 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
     for level in range(1, expected.levels + 1):
         found = sorted(ack.sender for ack in by_level[level])
         if found != slots:
-            return Broken(f"level {level} has acknowledgements from slots {found}, not once from each of {expected.parallelism}")
+            return Broken(
+                f"level {level} has acknowledgements from slots {found}, not once from each of {expected.parallelism}"
+            )
         if any(ack.epoch != expected.epoch for ack in by_level[level]):
             return Broken(f"level {level} acknowledged another epoch than {expected.epoch}")
         if sorted(ack.partition for ack in by_level[level]) != slots:
@@ -98,7 +102,9 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
         sent = digest((ack.sender, ack.attempt) for ack in by_level[level - 1])
         mixed = [ack.sender for ack in by_level[level] if ack.digest != sent]
         if mixed:
-            return Broken(f"slots {mixed} of level {level} read other attempts of level {level - 1} than the ones acknowledged")
+            return Broken(
+                f"slots {mixed} of level {level} read other attempts of level {level - 1} than the ones acknowledged"
+            )
     return Accepted(acks)
 
 
@@ -106,8 +112,6 @@ def strays(accepted: Accepted, layout: Sequence[HostId]) -> Missed | None:
     """Tasks that made a version elsewhere than on the host of their partition. Only a task without a version to start from
     can; if it were let, versions of a level would lie on hosts in numbers that no anchor has, and could not come home."""
     found = tuple(
-        ack
-        for ack in accepted.acks
-        if ack.level > 0 and ack.version is not None and ack.host != layout[ack.partition]
+        ack for ack in accepted.acks if ack.level > 0 and ack.version is not None and ack.host != layout[ack.partition]
     )
     return Missed(found) if found else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from tidegate.core.ids import EpochId
 from tidegate.core.types import codec_of
@@ -74,7 +74,18 @@ class ValueAccessor(_Keyed):
     call, a third of its cost.
     """
 
-    __slots__ = ("_cleared", "_decode", "_default", "_dirty", "_encode", "_fresh_default", "_live", "_prefixes", "update", "value")
+    __slots__ = (
+        "_cleared",
+        "_decode",
+        "_default",
+        "_dirty",
+        "_encode",
+        "_fresh_default",
+        "_live",
+        "_prefixes",
+        "update",
+        "value",
+    )
 
     def __init__(self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec) -> None:
         super().__init__(scope, store, state_id, keys)
@@ -151,7 +162,7 @@ class ValueAccessor(_Keyed):
 class ListAccessor(_Keyed):
     """`ListState`: elements per key, in the order they were added."""
 
-    __slots__ = ("_added", "_decode", "_encode", "_epoch", "_parts", "_stored")
+    __slots__ = ("_added", "_decode", "_encode", "_epoch", "_part", "_stored")
 
     def __init__(
         self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, epoch: EpochId
@@ -162,7 +173,7 @@ class ListAccessor(_Keyed):
         self._epoch = epoch
         self._stored: dict[Any, tuple[Any, ...]] = {}
         self._added: dict[Any, tuple[int, list[Any]]] = {}
-        self._parts: dict[Any, int] = {}
+        self._part = 0
 
     def get(self) -> Iterator[Any]:
         """Elements one by one; a long list is never in memory as a whole. Adding while iterating is not seen."""
@@ -220,13 +231,11 @@ class ListAccessor(_Keyed):
         puts: list[tuple[bytes, bytes]] = []
         for key, (group, elements) in self._added.items():
             start = self._prefix(key, group)
-            part = self._parts.get(key, 0)
             for first in range(0, len(elements), SEGMENT_ELEMENTS):
-                puts.append(
-                    (start + list_segment(self._epoch, part), self._encode(elements[first : first + SEGMENT_ELEMENTS]))
-                )
-                part += 1
-            self._parts[key] = part
+                part = self._encode(elements[first : first + SEGMENT_ELEMENTS])
+                puts.append((start + list_segment(self._epoch, self._part), part))
+                # Counted over all keys: the order of one key's parts is all that matters.
+                self._part += 1
             self._stored.pop(key, None)
         self._store.write(puts)
         self._added.clear()
@@ -244,12 +253,14 @@ _ABSENT = object()
 class MapAccessor(_Keyed):
     """`MapState`: a map per key, one entry of the store per entry of the map."""
 
-    __slots__ = ("_decode", "_decode_user_key", "_dirty", "_encode", "_encode_user_key", "_live")
+    __slots__ = ("_canonical", "_decode", "_decode_user_key", "_dirty", "_encode", "_encode_user_key", "_live")
 
     def __init__(self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec) -> None:
         super().__init__(scope, store, state_id, keys)
         user_keys = KeyCodec.of_python(spec.map_key)
         self._encode_user_key, self._decode_user_key = user_keys.encode, user_keys.decode
+        # One NaN and one zero, or the cache would hold several entries where the store has one.
+        self._canonical = user_keys.canonical if _has_floats(spec.map_key) else None
         codec = codec_of(spec.value)
         self._encode, self._decode = codec.encode, codec.decode
         self._live: dict[Any, dict[Any, Any]] = {}
@@ -260,6 +271,8 @@ class MapAccessor(_Keyed):
         return None if value is _ABSENT else value
 
     def put(self, user_key: Any, value: Any) -> None:
+        if self._canonical is not None:
+            user_key = self._canonical(user_key)
         scope = self._scope
         key = scope.key
         entries = self._live.get(key)
@@ -319,6 +332,8 @@ class MapAccessor(_Keyed):
         return value
 
     def _lookup(self, user_key: Any) -> Any:
+        if self._canonical is not None:
+            user_key = self._canonical(user_key)
         key = self._scope.key
         entries = self._live.get(key)
         if entries is None:
@@ -366,6 +381,10 @@ class MapAccessor(_Keyed):
 
     def cached(self) -> int:
         return sum(len(entries) for entries in self._live.values())
+
+
+def _has_floats(tp: Any) -> bool:
+    return tp is float or any(_has_floats(part) for part in get_args(tp))
 
 
 class KeyedStates:

@@ -49,21 +49,21 @@ def sweep(parent: Path, prefix: str) -> None:
     """Remove directories of that prefix whose makers are gone."""
     with contextlib.suppress(FileNotFoundError), os.scandir(parent) as entries:
         for entry in list(entries):
-            if entry.name.startswith(prefix) and _deserted(entry.path):
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if entry.name.startswith(prefix):
+                _remove_if_deserted(entry.path)
 
 
-def _deserted(path: str) -> bool:
+def _remove_if_deserted(path: str) -> None:
+    """Remove under the lock: a maker that has made the directory and not locked it yet waits, then finds it gone."""
     try:
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return False
+        return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
+        shutil.rmtree(path, ignore_errors=True)
     except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
     finally:
         os.close(lock)

@@ -63,3 +63,10 @@ def test_a_record_covers_exactly_what_was_committed(waiting: list[Committable]) 
     assert len(ledger) == 0
     ledger.accept([committable(7, 0, term=2)])
     assert len(ledger) == 1
+
+
+@given(st.permutations([1, 2, 3]))
+def test_records_cover_up_to_the_newest_of_them_in_whatever_order_they_are_read(order: list[int]) -> None:
+    ledger = Ledger([committable(n) for n in range(1, 5)])
+    ledger.confirm([mark for n in order for mark in marks([committable(n)])])
+    assert ledger.waiting() == (committable(4),)

@@ -339,3 +339,26 @@ def test_statistics_are_kept_for_people() -> None:
     duration = stats.summary()["end_to_end_duration"]
     assert duration is not None
     assert (duration.min, duration.max) == (101, 113)
+
+
+def test_ids_enter_the_log_in_order_even_when_the_older_upload_ends_last() -> None:
+    coordinator = started(replace(EVERY_SECOND, max_concurrent=2))
+    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.epoch_finished(epoch(2), True, 1_200)
+    for task in range(3):
+        last = coordinator.acknowledge(ack(2, task, f"f2-{task}"), 1_300)
+    assert [a.pending.id for a in of(Publish, last)] == [2]
+    for task in range(3):
+        last = coordinator.acknowledge(ack(1, task, f"f1-{task}"), 1_400)
+    assert of(Publish, last) == []
+    assert len(of(DiscardFiles, coordinator.published(2, ref(2), (), 1_500))) == 1
+
+
+def test_the_older_one_is_published_when_the_newer_one_could_not_be() -> None:
+    coordinator = started(replace(EVERY_SECOND, max_concurrent=2, tolerable_failures=1))
+    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.epoch_finished(epoch(2), True, 1_200)
+    for id in (2, 1):
+        for task in range(3):
+            coordinator.acknowledge(ack(id, task), 1_300)
+    assert [a.pending.id for a in of(Publish, coordinator.publish_failed(2, 1_400))] == [1]

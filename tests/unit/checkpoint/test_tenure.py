@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -14,10 +15,11 @@ from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.metadata.errors import MetadataDamaged
 from tidegate.checkpoint.pins import PinTooLate, place, remove
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start
-from tidegate.checkpoint.tenure import CheckpointUnreadable, Draft, RunEnded, Tenure
+from tidegate.checkpoint.tenure import CheckpointUnreadable, Draft, NotPublished, RunEnded, Tenure
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 
 BODIES: dict[bytes, Contents] = {}
@@ -304,3 +306,57 @@ def test_a_savepoint_that_ends_the_job_is_the_base_of_the_next_run_and_commits_a
     assert two.entry.base == ref
     assert storage.committed == [waits]
     assert committed_record(ref.metadata) not in storage.objects  # the savepoint is the user's
+
+
+def test_an_older_checkpoint_cannot_be_published_after_a_newer_one() -> None:
+    storage = PlainStorage()
+    one = owner(storage, "one")
+    late = draft(one, 1)
+    newer = publish(storage, one, 2)
+    with pytest.raises(NotPublished, match="too late"):
+        storage.run(one.publish(late))
+    assert one.entry.base == newer
+
+
+def test_rows_of_a_final_savepoint_stay_until_their_target_took_them() -> None:
+    storage = PlainStorage()
+    one = owner(storage, "one")
+    rows = LAYOUT.staged(EpochId(one.term, 5), Uid("out"), AttemptId(1), "rows")
+    storage.objects[rows] = b"rows"
+    waits = replace(committable(5), payload=rows.encode())
+    end = draft(one, 1, output=[waits])
+    ref = CheckpointRef(1, Term(1), end.epoch, LINE, "savepoints/x/_metadata", end.checksum, owned=False)
+    storage.objects[ref.metadata] = end.metadata
+    storage.run(one.publish_terminal(ref, end.contents))  # and dies before it commits
+    storage.refused = {waits.epoch}
+    two = owner(storage, "two")
+    storage.run(two.sweep(idle(2)))
+    assert rows in storage.objects
+
+
+def test_a_finished_job_that_owes_output_is_suspended_and_its_next_start_commits() -> None:
+    storage = PlainStorage()
+    one = owner(storage, "one")
+    storage.run(one.publish(draft(one, 1, output=[committable(5)])))
+    storage.run(one.finish(Outcome.FINISHED, keep=False))
+    assert one.entry.outcome is Outcome.SUSPENDED
+    owner(storage, "two")
+    assert storage.committed == [committable(5)]
+
+
+def test_a_retained_checkpoint_whose_metadata_is_damaged_inside_is_named_and_not_fatal() -> None:
+    storage = PlainStorage()
+    one = owner(storage, "one", retained=2)
+    older, base = publish(storage, one, 1), publish(storage, one, 2)
+
+    def read(path: str, body: bytes) -> Contents:
+        if path == older.metadata:
+            raise MetadataDamaged("cut short")
+        return BODIES[body]
+
+    sign = signatures("two")
+    entry = storage.run(claim(LAYOUT, Start(), lambda: next(sign), lambda: LINE, 1, force=True))
+    assert isinstance(entry, Entry)
+    two = Tenure(LAYOUT, entry, read, lambda: next(sign), 2)
+    storage.run(two.recover())
+    assert (two.unreadable, two.entry.base) == ([older], base)

@@ -36,6 +36,12 @@ def test_tries_are_bounded():
     assert isinstance(decide(Broken("mixed"), HOMES, tries=5, max_tries=5), GiveUp)
 
 
+def test_tasks_that_never_get_home_end_in_what_to_do_about_it():
+    action = decide(Missed((missed(0, "b"),)), HOMES, tries=5, max_tries=5)
+    assert isinstance(action, GiveUp)
+    assert "spark.locality.wait" in action.reason
+
+
 def test_only_a_rewind_counts_as_a_restart():
     counters = Counters()
     for action in (Repeat("r", False), Repeat("r", True), Repeat("r", True), Rewind("r")):

@@ -139,7 +139,6 @@ class Model(RuleBasedStateMachine):
         self.attempt.store.abandon()
         self.start()
 
-
     def teardown(self) -> None:
         if hasattr(self, "attempt"):
             self.attempt.store.abandon()
@@ -193,4 +192,20 @@ def test_a_default_that_can_change_is_not_shared_between_keys(tmp_path):
     seen.value().append(1)
     states.scope.key = "b"
     assert seen.value() == []
+    store.abandon()
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_every_nan_and_every_zero_is_one_map_key(tmp_path, backend):
+    spec = StateSpec("m", StateKind.MAP, int, map_key=float)
+    store = backend_named(backend).begin(tmp_path, None, VersionId(EpochId(Term(1), 1), AttemptId(1)), (0, 127))
+    states = KeyedStates(store, [spec], lambda _: 1, KeyCodec([DataType("string")]), EpochId(Term(1), 1))
+    states.scope.key, states.scope.key_group = "a", 1
+    m = states.accessors["m"]
+    for number in range(5):
+        m.put(float("nan"), number)
+        m.put(-0.0, number)
+    assert (m.get(float("nan")), m.get(0.0), len(list(m.keys()))) == (4, 4, 2)
+    m.remove(float("nan"))
+    assert m.get(float("nan")) is None
     store.abandon()

@@ -1,8 +1,8 @@
 """A directory of files, each put there whole, once.
 
 1. In the task: rows go to a hidden file named by (lineage, sink, epoch, slot, attempt). A crash leaves it, unseen.
-2. At commit: the hidden file is linked to its final name, which (lineage, sink, epoch, slot) decide. A repeat finds the name taken
-   and changes nothing. A crash between link and removal of the hidden name leaves two names of one file, one of them unseen.
+2. At commit: the hidden file is linked to its final name, which (lineage, sink, epoch, slot) decide. A repeat finds the
+   name taken and changes nothing. A crash between link and removal of the hidden name leaves two names of one file, one of them unseen.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class FileWriter:
 
     def prepare_commit(self) -> Sequence[bytes]:
         self._encoder.close()
-        _sync(self._hidden)
+        # The file, its name, and the name of the folder it is in: a committable must outlive a power failure.
+        for path in (self._hidden, self._hidden.parent, self._hidden.parent.parent):
+            _sync(path)
         return (msgspec.json.encode(self._staged),)
 
     def abort(self) -> None:

@@ -51,9 +51,14 @@ def without_wal() -> WriteOptions:
     return options
 
 
-def open_database(home: Home, options: RocksDBOptions) -> Rdict:
-    """Open or create the database in `home`, which is the caller's alone. Raises what rocksdict raises."""
+def open_database(home: Home, options: RocksDBOptions, *, create: bool) -> Rdict:
+    """Open the database in `home`, which is the caller's alone. Raises what rocksdict raises.
+
+    With `create` it is a new one. Without, it must be there: were its files lost on the way, an empty database in their
+    place would be a state that nobody wrote.
+    """
     settings = _settings(options)
+    settings.create_if_missing(create)
     settings.set_db_paths([DBPath(str(home.tables), 1 << 62)])
     return Rdict(str(home.path), settings)
 
@@ -70,7 +75,6 @@ def _settings(options: RocksDBOptions) -> Options:
     if options.use_bloom_filter:
         table.set_bloom_filter(10, False)
     settings = Options(raw_mode=True)
-    settings.create_if_missing(True)
     settings.set_block_based_table_factory(table)
     settings.set_compression_type(_COMPRESSION[options.compression]())
     settings.set_write_buffer_size(options.writebuffer_size)

@@ -208,7 +208,7 @@ class RocksDBStore:
                 for file in self._base.files:
                     if file not in linked:
                         shutil.copyfile(source / file.name, home.path / file.name)
-        self._database = open_database(home, self._options)
+        self._database = open_database(home, self._options, create=self._base is None or not self._base.files)
         reach("begin.1-opened", version=self._target)
         return self._database
 
