@@ -142,3 +142,28 @@ def test_a_source_that_several_operators_read_sends_each_row_to_each(spark, tmp_
     assert sorted(by_word.rows) == [("ab", 1), ("ac", 1)]
     assert sorted(by_letter.rows) == [("a", 1), ("a", 2)]
     assert sorted(all_rows.rows) == [("ab", "a"), ("ac", "a")]
+
+
+def test_a_callback_may_stop_the_job_it_is_called_by(spark, tmp_path):
+    seen = []
+
+    def stop_after_first(rows, epoch):
+        seen.append(rows)
+        running.stop()
+
+    job = tg.Job("stops-itself", parallelism=2)
+    words = job.source("words", stream(spark, tmp_path / "in", "w string", [[("a",)]] * 5))
+    words.key_by("w").process("count", Count(), schema="w string, n bigint").sink(
+        "out", tg.CallbackSink(stop_after_first)
+    )
+    running = job.start(spark)
+    assert running.await_termination(60)
+    assert len(seen) == 1
+
+
+def test_local_versions_go_with_the_run_that_made_them(spark, tmp_path):
+    job = tg.Job("tidy", parallelism=2)
+    words = job.source("words", stream(spark, tmp_path / "in", "w string", [[("a",)], [("b",)]]))
+    words.key_by("w").process("count", Count(), schema="w string, n bigint").sink("out", tg.CollectSink())
+    job.run(spark, trigger="available-now", options={"local_dir": str(tmp_path / "local")})
+    assert list((tmp_path / "local").rglob("manifest.json")) == []

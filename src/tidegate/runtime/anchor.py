@@ -5,6 +5,7 @@ Unioned with each level's input, partition by partition, it makes Spark prefer t
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidegate.core.errors import ProtocolViolation
-from tidegate.core.ids import HostId
+from tidegate.core.ids import HostId, Lineage
 from tidegate.runtime.berths import Quotas, ballast, wait_at_berth
 from tidegate.state.key_groups import salts
 
@@ -40,6 +41,10 @@ class Anchor:
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields[1:]]
         return rows.repartition(len(self.salts), F.col("part")).union(self.frame.select(F.col("part"), *nulls))
 
+    def forget(self, job: str, lineage: Lineage, local_dir: str | None) -> None:
+        """Remove a lineage's versions from every host that has a partition."""
+        self.frame.mapInArrow(_forget(job, lineage, local_dir), "partition int, host string").toArrow()
+
     def release(self) -> None:
         try:
             self.frame.unpersist()
@@ -54,7 +59,9 @@ def drop_anchor(
     """Place the partitions anew. The first job on the anchor fills its cache, spreads its tasks over the executors by
     letting each wait for `spread_ms`, and reports where each partition came to be. With `quotas`, that is steered."""
     numbers = salts(parallelism)
-    rows = pa.table({"part": pa.array(numbers, pa.int32())})
+    # Spark finds cached data by its plan. An id makes this one nobody else's: not another job's, not our own last one's.
+    ids = [uuid.uuid4().hex] * parallelism
+    rows = pa.table({"part": pa.array(numbers, pa.int32()), "id": pa.array(ids)})
     frame = spark.createDataFrame(rows).repartition(parallelism, F.col("part")).cache()
     try:
         probe = frame.mapInArrow(_probe(local_dir, spread_ms, quotas), "partition int, host string")
@@ -67,6 +74,20 @@ def drop_anchor(
         frame.unpersist()
         raise
     return Anchor(frame, tuple(HostId(layout[p]) for p in range(parallelism)), numbers)
+
+
+def _forget(job: str, lineage: Lineage, local_dir: str | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def forget(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import shutil
+
+        from tidegate.state.local_root import LocalRoot
+
+        for _ in batches:
+            pass
+        shutil.rmtree(LocalRoot.open(local_dir).lineage_directory(job, lineage), ignore_errors=True)
+        yield from ()
+
+    return forget
 
 
 def _probe(local_dir: str | None, spread_ms: int, quotas: Quotas | None) -> Callable[[Iterable[Any]], Iterator[Any]]:

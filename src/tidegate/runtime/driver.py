@@ -35,6 +35,9 @@ from tidegate.state.version import VersionId, VersionRef
 
 log = logging.getLogger("tidegate")
 
+_TIDY_MS = 10_000
+"""How long the end of a job may take to remove its local versions."""
+
 _COLD_START_MS = 15_000
 """What new executors and Python workers may need before the first of our tasks runs."""
 
@@ -296,6 +299,13 @@ class Driver:
             self._anchor = None
 
     def close(self) -> None:
+        """Give up the anchor, and with it the local versions: without checkpoints no later run could start from them."""
+        if self._anchor is not None and self.versions:
+            try:
+                with deadline(self._session, "tidying up", _TIDY_MS):
+                    self._anchor.forget(self.graph.job, self.lineage, self.settings.local_dir)
+            except Exception as error:
+                log.warning("local state of this run was left behind: %s", _first_line(error))
         self._lift_anchor()
 
     def _bounds(self, epoch: EpochId, frame: DataFrame, only: bool) -> AbstractContextManager[None]:

@@ -27,7 +27,8 @@ class Inlet:
         if (barrier.term, barrier.number) != (self.epoch.term, self.epoch.number):
             self._wrong = f"a barrier of epoch {barrier.term}.{barrier.number} arrived in epoch {self.epoch}"
         elif barrier.target != self.slot or barrier.level != self.level - 1:
-            self._wrong = f"a barrier of level {barrier.level} for slot {barrier.target} arrived at level {self.level}, slot {self.slot}"
+            meant, here = f"slot {barrier.target}", f"level {self.level}, slot {self.slot}"
+            self._wrong = f"a barrier of level {barrier.level} for {meant} arrived at {here}"
         elif barrier.sender in self._barriers:
             self._wrong = f"two barriers arrived from task {barrier.sender} of level {barrier.level}"
         self._barriers[barrier.sender] = barrier

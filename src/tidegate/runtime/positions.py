@@ -52,5 +52,6 @@ def decide_batch(done: Positions | None, start: Positions | None, end: Positions
     if end == done:
         return Skip()
     raise ProtocolViolation(
-        f"Spark delivered a batch from {start} to {end}, but the last epoch ended at {done}. Rows between would be lost or doubled."
+        f"Spark delivered a batch from {start} to {end}, but the last epoch ended at {done}. "
+        "Rows between would be lost or doubled."
     )

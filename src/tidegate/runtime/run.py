@@ -8,7 +8,8 @@ import shutil
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,14 @@ from tidegate.runtime.failover import Counters
 from tidegate.runtime.positions import Positions, Skip, decide_batch, read_positions
 from tidegate.runtime.session import check_session
 from tidegate.runtime.settings import Settings
+from tidegate.runtime.sources import check_sources
 from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY
 
 log = logging.getLogger("tidegate")
 
 
 class _Stopping(Exception):
-    """Ends the query at an epoch boundary."""
+    """The job is stopping or has failed: no further epoch is run."""
 
 
 class JobRun:
@@ -47,6 +49,7 @@ class JobRun:
         self._driver = Driver(spark, graph, settings)
         self._turn = threading.Lock()
         """Held while an epoch runs: batches come on a thread of Spark's, empty epochs on one of ours."""
+        self._turn_of: int | None = None
         self._stopping = threading.Event()
         self._done: Positions | None = None
         self._first = True
@@ -68,7 +71,7 @@ class JobRun:
 
     def start(self) -> JobRun:
         writer = combine(self._graph.sources).writeStream.queryName(self._graph.job)
-        writer = writer.option("checkpointLocation", str(self._directory)).foreachBatch(self._on_batch)
+        writer = writer.option("checkpointLocation", self._directory.as_uri()).foreachBatch(self._on_batch)
         match self._trigger:
             case None:
                 pass
@@ -81,18 +84,27 @@ class JobRun:
 
     def run_empty_epoch(self) -> EpochReport:
         """An epoch without a batch, between two batches."""
-        with self._turn:
+        with self._take_turn():
             return self._record(self._driver.run_epoch(None))
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        with self._take_turn():
+            self._epoch_of(batch, batch_id)
+
+    @contextmanager
+    def _take_turn(self) -> Iterator[None]:
+        """One epoch at a time, and none after one that failed: what it left uncommitted must not be overtaken."""
         with self._turn:
-            if self._stopping.is_set():
+            if self._error is not None or self._stopping.is_set():
                 raise _Stopping
+            self._turn_of = threading.get_ident()
             try:
-                self._epoch_of(batch, batch_id)
+                yield
             except BaseException as error:
                 self._error = error
                 raise
+            finally:
+                self._turn_of = None
 
     def _epoch_of(self, batch: DataFrame, batch_id: int) -> None:
         end = read_positions(self._directory, batch_id)
@@ -134,6 +146,10 @@ class JobRun:
         """End the job after the epoch that is running, if one is."""
         assert self._query is not None
         self._stopping.set()
+        if self._turn_of == threading.get_ident():
+            # Called from within an epoch, by a callback sink: it must end before the query can.
+            threading.Thread(target=self.stop, name="tidegate-stop", daemon=True).start()
+            return
         # With the turn taken no epoch runs, and one that Spark starts now is refused: the query is at a boundary.
         with self._turn:
             pass
@@ -167,6 +183,7 @@ def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str |
     """Start a job on streaming DataFrames and return at once."""
     session = spark or _session_of(graph)
     check_session(session.conf.get)
+    check_sources(graph.sources)
     return JobRun(session, graph, settings_of(session, **choices), trigger).start()
 
 

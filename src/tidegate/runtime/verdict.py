@@ -63,10 +63,9 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
     if wrong:
         return Broken(f"slots {wrong} of the last level answered for another epoch than {expected.epoch}")
     slots = list(range(expected.parallelism))
-    if sorted(b.sender for b in barriers) != slots:
-        return Broken(
-            f"the last level answered from slots {sorted(b.sender for b in barriers)}, not once from each of {expected.parallelism}"
-        )
+    answered = sorted(b.sender for b in barriers)
+    if answered != slots:
+        return Broken(f"the last level answered from slots {answered}, not once from each of {expected.parallelism}")
 
     by_level: dict[int, list[Ack]] = defaultdict(list)
     for barrier in barriers:
@@ -92,10 +91,9 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
             )
         if any(ack.epoch != expected.epoch for ack in by_level[level]):
             return Broken(f"level {level} acknowledged another epoch than {expected.epoch}")
-        if sorted(ack.partition for ack in by_level[level]) != slots:
-            return Broken(
-                f"level {level} ran on partitions {sorted(ack.partition for ack in by_level[level])}: the anchor was not zipped with its input"
-            )
+        ran = sorted(ack.partition for ack in by_level[level])
+        if ran != slots:
+            return Broken(f"level {level} ran on partitions {ran}: the anchor was not zipped with its input")
     for level in range(1, expected.levels + 1):
         if level == 1 and not expected.source_tasks:
             continue

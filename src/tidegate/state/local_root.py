@@ -61,7 +61,10 @@ class LocalRoot:
 
     def task_directory(self, job: str, lineage: Lineage, task: TaskId) -> Path:
         """Where the versions of one task lie. Two jobs, or a fork and its origin, never share one."""
-        return self.path / _component(job) / _component(lineage) / str(task)
+        return self.lineage_directory(job, lineage) / str(task)
+
+    def lineage_directory(self, job: str, lineage: Lineage) -> Path:
+        return self.path / _component(job) / _component(lineage)
 
 
 def boot_id() -> str:

@@ -59,7 +59,8 @@ _ints = st.integers(-(2**63), 2**64 - 1)
 _floats = st.floats(allow_nan=False)
 _text = st.text(st.characters(codec="utf-8"))
 _decimals = st.decimals(allow_nan=False)
-_zones = st.none() | st.timezones() | st.just(UTC) | st.just(timezone(timedelta(hours=5, minutes=45)))
+# Fixed offsets only: Python calls an hour that a zone has twice unequal to every other zone's, the same instant included.
+_zones = st.none() | st.just(UTC) | st.just(timezone(timedelta(hours=5, minutes=45)))
 _datetimes = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=_zones, allow_imaginary=False)
 _rules = st.builds(Rule, _text, _decimals, st.lists(st.sampled_from(Colour)), st.none() | _datetimes)
 
@@ -93,6 +94,12 @@ _CASES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (dict[str, Rule], st.dictionaries(_text, _rules, max_size=2)),
     (list[Point | None], st.lists(st.none() | st.builds(Point, _ints, _floats))),
 ]
+
+
+@given(st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=st.timezones(), allow_imaginary=False))
+def test_a_datetime_of_any_zone_comes_back_as_the_same_instant(value: datetime) -> None:
+    codec = codec_of(datetime)
+    assert codec.decode(codec.encode(value)) == value.astimezone(UTC)
 
 
 @pytest.mark.parametrize(("tp", "values"), _CASES, ids=[show_type(tp) for tp, _ in _CASES])

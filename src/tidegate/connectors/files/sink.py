@@ -2,7 +2,8 @@
 
 1. In the task: rows go to a hidden file named by (lineage, sink, epoch, slot, attempt). A crash leaves it, unseen.
 2. At commit: the hidden file is linked to its final name, which (lineage, sink, epoch, slot) decide. A repeat finds the
-   name taken and changes nothing. A crash between link and removal of the hidden name leaves two names of one file, one of them unseen.
+   name taken and changes nothing. A crash between link and removal of the hidden name leaves two names of one file,
+   one of them unseen.
 """
 
 from __future__ import annotations
