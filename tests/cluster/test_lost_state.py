@@ -12,7 +12,7 @@ from tidegate.core.errors import StateLost
 
 @pytest.mark.timeout(240)
 def test_a_lost_host_ends_the_job_within_its_timeout(trial, cluster):
-    job = trial(host_timeout_ms=6_000).feed(epochs=2).settle()
+    job = trial().feed(epochs=2).settle().hurry(host_timeout_ms=6_000)
     cluster.kill_worker(1)
     job.feed()
     began = time.monotonic()

@@ -132,10 +132,10 @@ class Trial:
         self._run = job.start(self.spark, state_backend=self._backend, options=self._options)
         return self
 
-    def hurry(self, epoch_timeout_ms: int) -> Trial:
-        """From now on epochs have this deadline. Before, while Python workers start up, it would be too short."""
+    def hurry(self, **timeouts: int) -> Trial:
+        """From now on these timeouts hold. Before, while Python workers start up, they would be too short."""
         driver = self.run._driver
-        driver.settings = replace(driver.settings, epoch_timeout_ms=epoch_timeout_ms)
+        driver.settings = replace(driver.settings, **timeouts)
         return self
 
     def feed(self, epochs: int = 1) -> Trial:

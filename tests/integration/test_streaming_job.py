@@ -135,8 +135,8 @@ def test_a_source_that_several_operators_read_sends_each_row_to_each(spark, tmp_
     by_word, by_letter, all_rows = (tg.CollectSink() for _ in range(3))
     job = tg.Job("several", parallelism=2)
     source = job.source("words", stream(spark, tmp_path / "in", "w string, l string", [[("ab", "a"), ("ac", "a")]]))
-    source.key_by("w").process("words", Count(), schema="w string, n bigint").sink("one", by_word)
-    source.key_by("l").process("letters", Count(), schema="l string, n bigint").sink("two", by_letter)
+    source.key_by("w").process("by-word", Count(), schema="w string, n bigint").sink("one", by_word)
+    source.key_by("l").process("by-letter", Count(), schema="l string, n bigint").sink("two", by_letter)
     source.sink("all", all_rows)
     job.run(spark, trigger="available-now")
     assert sorted(by_word.rows) == [("ab", 1), ("ac", 1)]

@@ -40,6 +40,8 @@ _TIDY_MS = 10_000
 
 _COLD_START_MS = 15_000
 """What new executors and Python workers may need before the first of our tasks runs."""
+_START_MS = 120_000
+"""How long a new job waits for executors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,8 @@ class Driver:
         """Anchor until every version is at home. A host that stays away longer than allowed is lost, with its versions."""
         if self._anchor is not None:
             return
-        timeout_ms = self.settings.host_timeout_ms
+        # Where there is no state yet, none can be lost: executors that are only starting up are waited for.
+        timeout_ms = self.settings.host_timeout_ms if self.versions else max(self.settings.host_timeout_ms, _START_MS)
         latest = time.monotonic() + timeout_ms / 1000
         spread_ms = self.settings.spread_ms
         steer: berths.Quotas | None = None
