@@ -9,6 +9,7 @@ from tests.cluster.standalone import host_of
 
 @pytest.mark.timeout(240)
 def test_an_executor_killed_between_epochs(trial, cluster):
+    """A new one on the same host finds the versions there: slots are where they were."""
     job = trial().feed(epochs=2).settle()
     homes = job.epochs[-1].hosts
     cluster.kill_executor(0)
@@ -36,6 +37,7 @@ def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, le
 
 @pytest.mark.timeout(300)
 def test_five_executor_deaths_in_a_row_cost_no_rewind(trial, cluster):
+    """Each costs one discarded epoch at most, since slots follow their state to whichever partition lies with it."""
     job = trial().feed(epochs=2).settle()
     homes = job.epochs[-1].hosts
     for death in range(5):

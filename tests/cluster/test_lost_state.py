@@ -12,6 +12,7 @@ from tidegate.core.errors import StateLost
 
 @pytest.mark.timeout(240)
 def test_a_lost_host_ends_the_job_within_its_timeout(trial, cluster):
+    """The host is waited for, since it may only be restarting; then the error says what would have helped."""
     job = trial().feed(epochs=2).settle().hurry(host_timeout_ms=6_000)
     cluster.kill_worker(1)
     job.feed()
@@ -26,6 +27,7 @@ def test_a_lost_host_ends_the_job_within_its_timeout(trial, cluster):
 
 @pytest.mark.timeout(240)
 def test_a_version_that_is_gone_from_its_home_ends_the_job_at_once(trial, cluster):
+    """A task that runs at home and finds nothing need not be tried again."""
     job = trial().feed(epochs=2).settle()
     for directory in cluster.workers[0].local_root.glob("trial/*/*"):
         shutil.rmtree(directory)

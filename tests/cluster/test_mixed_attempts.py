@@ -50,6 +50,7 @@ def test_a_split_view_of_a_level_is_never_accepted(trial, cluster, orders, caplo
 
 @pytest.mark.timeout(240)
 def test_attempts_do_not_mix_once_there_is_state_either(trial, cluster, orders):
+    """Tasks that run again elsewhere now miss their state, too; whoever speaks first, the epoch is thrown away."""
     job = trial(unique=True).feed(epochs=2).settle()
     sleeping = orders.give("task.1-located", "sleep", seconds=60, level=2, slot=3)
     job.feed()

@@ -12,6 +12,7 @@ from tests.cluster.standalone import host_of
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_paused_python_worker_is_left_behind_at_the_deadline(trial, orders, caplog, level):
+    """It would hold its task for ever: neither Spark nor the worker's own executor sees anything wrong."""
     job = trial().feed(epochs=2).settle().hurry(epoch_timeout_ms=10_000)
     order = orders.give("task.3-verified", "stop", level=level)
     job.feed().settle()

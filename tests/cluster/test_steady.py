@@ -6,6 +6,7 @@ import pytest
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.feature("A12")
 def test_over_thirty_epochs_every_slot_stays_with_its_state(trial):
     """The anchor keeps tasks at home: one host for each (level, slot), nothing repeated, both hosts at work."""
     job = trial().feed(epochs=30).settle(120)

@@ -37,8 +37,11 @@ class Mark(tg.KeyedProcessFunction):
 
     def __init__(self, unique: bool) -> None:
         self.unique = unique
-        self.met: set[int] = set()
-        """A function is made afresh for each attempt: one that meets a row twice was left over from a failed one."""
+        self.opened = False
+
+    def open(self, ctx):
+        assert not self.opened, "a function of another attempt is used again"
+        self.opened = True
 
     def process_element(self, row, ctx):
         if row.i == READ_STATE:
@@ -46,8 +49,6 @@ class Mark(tg.KeyedProcessFunction):
                 ctx.output("held-1", (i, mark))
             yield row.v, READ_STATE, 0, 0, 0, ""
             return
-        assert row.i not in self.met, "this function was used before"
-        self.met.add(row.i)
         self.n.update(self.n.value() + 1)
         mark = uuid.uuid4().hex if self.unique else f"{row.k}/{row.i}"
         self.marks.put(row.i, mark)
