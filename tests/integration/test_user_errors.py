@@ -45,11 +45,40 @@ def test_rows_that_do_not_fit_their_schema_are_refused_with_column_value_and_typ
     with pytest.raises(tg.errors.UserCodeError) as caught:
         run(spark, df, Liar())
     assert all(word in str(caught.value) for word in ("'n'", "not a number", "bigint"))
+    assert caught.value.operator == "divide"
 
 
-def test_epochs_before_the_error_are_committed_and_nothing_of_the_failed_one(spark, tmp_path):
-    sink = tg.CollectSink()
-    df = stream(spark, tmp_path, "k string, v int", [[("a", 5)], [("b", 2), ("a", 0)]])
-    with pytest.raises(tg.errors.UserCodeError):
-        run(spark, df, Divide(), sink)
-    assert sink.rows == [("a", 2)]
+def test_a_state_of_the_wrong_type_is_the_functions_fault_and_is_named(spark, tmp_path):
+    class Wrong(tg.KeyedProcessFunction):
+        last = tg.ValueState(int)
+
+        def process_element(self, row, ctx):
+            self.last.update("text")
+            yield row.k, 1
+
+    df = stream(spark, tmp_path, "k string, v int", [[("a", 5)]])
+    with pytest.raises(tg.errors.UserCodeError, match="State 'last'") as caught:
+        run(spark, df, Wrong())
+    assert caught.value.operator == "divide"
+
+
+def test_a_trigger_without_a_unit_is_refused(spark, tmp_path):
+    job = tg.Job("trigger", parallelism=2)
+    df = stream(spark, tmp_path, "k string, v int", [[("a", 5)]])
+    job.source("rows", df).key_by("k").process("divide", Divide(), schema="k string, n bigint").sink(
+        "out", tg.CollectSink()
+    )
+    with pytest.raises(tg.errors.GraphError, match="no unit"):
+        job.run(spark, trigger=5)
+
+
+def test_a_session_without_the_settings_is_refused_with_the_lines_to_add(spark):
+    from tidegate.runtime.session import check_session
+
+    check_session(spark.conf.get)
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+    try:
+        with pytest.raises(tg.errors.PreconditionFailed, match=r'\.config\("spark.sql.adaptive.enabled", "false"\)'):
+            check_session(spark.conf.get)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "false")

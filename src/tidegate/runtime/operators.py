@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.connectors.sink import SinkWriter, WriterContext
-from tidegate.core.errors import GraphError, SchemaError
+from tidegate.core.errors import GraphError
 from tidegate.core.ids import KeyGroup
 from tidegate.graph.canonical import canonical_of
 from tidegate.graph.columns import struct_class, to_python
@@ -247,11 +247,7 @@ class SinkOperator:
             self.rows_in += len(rows)
             take_rows(rows)
             return
-        try:
-            batch = batch_from_rows(rows, self._context.schema)
-        except SchemaError as error:
-            raise FunctionFailed(self.name, error) from error
-        self._write(batch)
+        self._write(batch_from_rows(rows, self._context.schema))
 
     def accept_edge(self, rows: EdgeRows) -> None:
         import pyarrow as pa

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.core.durations import duration_ms
-from tidegate.core.errors import PreconditionFailed
+from tidegate.core.errors import GraphError, PreconditionFailed
 from tidegate.graph.model import Graph
 from tidegate.graph.parallelism import default_max_parallelism
 from tidegate.runtime.driver import Driver, EpochReport
@@ -42,7 +42,7 @@ class JobRun:
 
     HISTORY = 1000
 
-    def __init__(self, spark: SparkSession, graph: Graph, settings: Settings, trigger: str | None) -> None:
+    def __init__(self, spark: SparkSession, graph: Graph, settings: Settings, trigger: Any) -> None:
         self._spark, self._graph = spark, graph
         self._trigger = trigger
         self._directory = Path(tempfile.mkdtemp(prefix=f"tidegate-{graph.job}-"))
@@ -75,8 +75,10 @@ class JobRun:
         match self._trigger:
             case None:
                 pass
-            case "available-now":
+            case "available-now" | "availableNow":
                 writer = writer.trigger(availableNow=True)
+            case int() | float():
+                raise GraphError(f"trigger={self._trigger!r} has no unit. Write '5 s', '500 ms' or 'available-now'.")
             case interval:
                 writer = writer.trigger(processingTime=f"{duration_ms(interval)} milliseconds")
         self._query = writer.start()

@@ -55,9 +55,15 @@ REQUIREMENTS = (
 def session(name: str, *, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
     """A SparkSession for tidegate: `spark = tg.session("orders")`.
 
-    Where `spark-submit` or the environment names a master, that is used; otherwise all cores of this machine.
+    Where `spark-submit` or the environment names a master, that is used; otherwise all cores of this machine. A session
+    that runs already is given back if it is set up as needed, and refused with the lines to add if not.
     `config` is added to, and may not contradict, what tidegate requires.
     """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        # Settings of a context cannot be changed any more; a builder would only pretend to.
+        check_session(running.conf.get)
+        return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master is None and not _master_given():

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from tidegate.connectors.sink import WriterContext
-from tidegate.core.errors import CorruptState
+from tidegate.core.errors import CorruptState, SchemaError, WrongValue
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
 from tidegate.graph.levels import Edge
@@ -57,7 +58,7 @@ class _State:
         self._target = target
         self._groups = groups
         self.store: StateStore | None = None
-        self.states: list[KeyedStates] = []
+        self.states: list[tuple[str, KeyedStates]] = []
 
     def begin(self) -> StateStore:
         if self.store is None:
@@ -67,8 +68,11 @@ class _State:
     def seal(self) -> Manifest | None:
         if self.store is None:
             return None
-        for states in self.states:
-            states.flush()
+        for operator, states in self.states:
+            try:
+                states.flush()
+            except WrongValue as error:
+                raise FunctionFailed(operator, error) from error
         return self.store.seal()
 
     def tidy(self, keep: Iterable[VersionId]) -> None:
@@ -103,6 +107,7 @@ class _Task:
             if orders.salts
             else None
         )
+        self.by_id = {node.id: node for node in program.nodes}
         self.operators: dict[NodeId, Operator] = {}
         self.sinks: list[SinkOperator] = []
 
@@ -152,7 +157,7 @@ class _Task:
             codec,
             self.orders.epoch,
         )
-        self.state.states.append(states)
+        self.state.states.append((node.name, states))
         return states
 
     def _writer_context(self, node: Sink) -> WriterContext:
@@ -164,7 +169,16 @@ class _Task:
         for edge in self.program.outgoing:
             if edge.source == stream and edge.from_level == self.program.level:
                 consumers.append(self._outlet(edge))
-        return emit_to(consumers)
+        emit, maker = emit_to(consumers), str(getattr(self.by_id[stream.node], "name", "source"))
+
+        def checked(rows: Sequence[Any]) -> None:
+            try:
+                emit(rows)
+            except SchemaError as error:
+                # Whoever made the rows made them wrong, however far down that shows.
+                raise FunctionFailed(maker, error) from error
+
+        return checked
 
     def _outlet(self, edge: Edge) -> Emit:
         writer = self.writer

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, get_args
 
+from tidegate.core.errors import WrongValue
 from tidegate.core.ids import EpochId
 from tidegate.core.types import codec_of
 from tidegate.graph.states import StateKind, StateSpec
@@ -421,8 +422,11 @@ class KeyedStates:
             setattr(function, name, accessor)
 
     def flush(self) -> None:
-        for accessor in self.accessors.values():
-            accessor.flush()
+        for name, accessor in self.accessors.items():
+            try:
+                accessor.flush()
+            except WrongValue as error:
+                raise WrongValue(f"State {name!r} was given a value of another type than declared. {error}") from None
 
     def bound_memory(self) -> None:
         """Called between batches of rows."""
