@@ -37,11 +37,10 @@ class Mark(tg.KeyedProcessFunction):
 
     def __init__(self, unique: bool) -> None:
         self.unique = unique
-        self.opened = False
+        self.opened = 0
 
     def open(self, ctx):
-        assert not self.opened, "a function of another attempt is used again"
-        self.opened = True
+        self.opened += 1
 
     def process_element(self, row, ctx):
         if row.i == READ_STATE:
@@ -50,7 +49,8 @@ class Mark(tg.KeyedProcessFunction):
             yield row.v, READ_STATE, 0, 0, 0, ""
             return
         self.n.update(self.n.value() + 1)
-        mark = uuid.uuid4().hex if self.unique else f"{row.k}/{row.i}"
+        # A function is made afresh for each attempt. To raise here would hide that it was not: Spark would try again.
+        mark = uuid.uuid4().hex if self.unique else plain_mark(row.k, row.i, self.opened)
         self.marks.put(row.i, mark)
         yield row.i % BUCKETS, row.i, row.v, row.k, self.n.value(), mark
 
@@ -69,6 +69,10 @@ class Add(tg.KeyedProcessFunction):
         self.total.update(self.total.value() + row.v)
         self.marks.put(row.i, row.mark)
         yield row.b, row.i, row.k, row.n, self.n.value(), self.total.value(), row.mark
+
+
+def plain_mark(k: int, i: int, opened: int = 1) -> str:
+    return f"{k}/{i}" if opened == 1 else f"{k}/{i} by a function that was opened {opened} times"
 
 
 def rows(first: int, count: int = 60) -> list[tuple[int, int, int]]:
@@ -185,6 +189,7 @@ class Trial:
                 total += values[i]
                 assert (m, reported) == (place, total)
         marks = {row.i: row.mark for row in self.out.rows}
+        assert self._unique or marks == {i: plain_mark(k, i) for k, i, _ in self.fed}
         assert dict(self.held_1.rows) == marks
         assert dict(self.held_2.rows) == marks
 
