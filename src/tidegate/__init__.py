@@ -18,12 +18,14 @@ from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
     from tidegate import testing
+    from tidegate.checkpoint.options import Checkpointing
     from tidegate.connectors.files import FileSink
     from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
     from tidegate.runtime.session import session
 
 __all__ = [
     "CallbackSink",
+    "Checkpointing",
     "CollectSink",
     "DiscardSink",
     "FileSink",
@@ -44,6 +46,7 @@ __all__ = [
 
 _LAZY = {
     "CallbackSink": "tidegate.connectors.memory",
+    "Checkpointing": "tidegate.checkpoint.options",
     "DiscardSink": "tidegate.connectors.memory",
     "CollectSink": "tidegate.connectors.memory",
     "FileSink": "tidegate.connectors.files",

@@ -6,6 +6,7 @@ import tidegate
 
 PUBLIC = {
     "CallbackSink",
+    "Checkpointing",
     "CollectSink",
     "DiscardSink",
     "FileSink",

@@ -59,6 +59,12 @@ class StateLost(StateError):
     code = "STATE_LOST"
 
 
+class RestoreFailed(StateError):
+    """A file that a checkpoint consists of is missing or damaged in storage."""
+
+    code = "RESTORE_FAILED"
+
+
 class PreconditionFailed(TidegateError):
     """The Spark session or the sources are not set up as tidegate needs."""
 

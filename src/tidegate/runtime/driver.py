@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -16,8 +17,9 @@ from typing import Any, NoReturn
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from tidegate.connectors.sink import CommitRequest, Committer
-from tidegate.core.errors import EpochFailed, StateLost
+from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.connectors.sink import CommitRequest
+from tidegate.core.errors import EpochFailed, RestoreFailed, StateLost
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.graph import state_ids
@@ -27,10 +29,11 @@ from tidegate.runtime import berths, epoch_frame, failover, placement, user_code
 from tidegate.runtime.anchor import Anchor, drop_anchor
 from tidegate.runtime.deadline import deadline, private_session
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
+from tidegate.runtime.messages import Uploaded
 from tidegate.runtime.placement import Homeless, Placed, place
-from tidegate.runtime.program import Orders, exchange, pickled, programs
+from tidegate.runtime.program import Archive, Orders, Rides, exchange, pickled, programs
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.verdict import Accepted, Expected, Verdict, judge, strays
+from tidegate.runtime.verdict import Accepted, Expected, Unrestorable, Verdict, judge, strays
 from tidegate.state.version import VersionId, VersionRef
 
 log = logging.getLogger("tidegate")
@@ -58,42 +61,70 @@ class EpochReport:
     """Rows in and out by operator."""
     hosts: dict[TaskId, HostId] = field(repr=False)
     control_bytes: int = 0
+    committables: tuple[CommitRequest, ...] = field(default=(), repr=False)
+    """What the sinks prepared, to be committed by whoever decides when."""
+    uploads: tuple[tuple[TaskId, Uploaded], ...] = field(default=(), repr=False)
+    """What was said of uploads for checkpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who runs: the line of history, the claim, and what earlier runs of the line gave out."""
+
+    lineage: Lineage
+    term: Term
+    archive: Archive | None = None
+    """None: without checkpoints."""
+    state_ids: Mapping[tuple[Uid, str], int] = field(default_factory=dict)
+
+
+def passing() -> Identity:
+    """Of a run that leaves no history."""
+    return Identity(Lineage(uuid.uuid4().hex), Term(1))
 
 
 class Driver:
-    def __init__(self, spark: SparkSession, graph: Graph, settings: Settings) -> None:
-        self.spark, self.graph, self.settings = spark, graph, settings
+    def __init__(self, spark: SparkSession, graph: Graph, settings: Settings, identity: Identity) -> None:
+        self.spark, self.graph, self.settings, self.identity = spark, graph, settings, identity
         self._session = private_session(spark)
-        self.lineage = Lineage(uuid.uuid4().hex)
-        self.term = Term(1)
-        self.epoch = EpochId(self.term, 0)
+        self.lineage, self.term = identity.lineage, identity.term
+        self._number = 0
+        """The greatest number given to an epoch. Rewinds do not take it back: no two epochs share an id."""
         self.counters = Counters()
         self.versions: dict[TaskId, VersionRef] = {}
         self.plan = plan_levels(graph)
         self.levels = len(self.plan.levels) - 1
         declared = [(node.uid, spec.name) for node in graph.processes for spec in node.states]
-        self.state_ids = state_ids.assign({}, declared)
+        self.state_ids = state_ids.assign(identity.state_ids, declared)
         self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
-        self._committers: dict[Uid, Committer] = {
-            sink.uid: sink.target.create_committer(sink.input.schema) for sink in graph.sinks
-        }
+        self._rides: Mapping[int, Rides] = {}
+        self._wished: dict[TaskId, HostId] = {}
+        """Where tasks would find files of theirs when they are brought back."""
         self._anchor: Anchor | None = None
         self._placed: list[Placed] = []
 
+    @property
+    def epoch(self) -> EpochId:
+        """The last one that was run."""
+        return EpochId(self.term, self._number)
+
     # -- one epoch ---------------------------------------------------------------------------------------------------
 
-    def run_epoch(self, batch: DataFrame | None, *, only: bool = False) -> EpochReport:
-        """Run one epoch on a batch of the sources (None: an empty epoch), however many tries it takes. `only`: there will
-        be no other, so it does not matter where its versions lie.
+    def run_epoch(
+        self, batch: DataFrame | None, *, rides: Mapping[int, Rides] | None = None, only: bool = False
+    ) -> EpochReport:
+        """Run one epoch on a batch of the sources (None: an empty epoch), however many tries it takes. `rides` are what its
+        tasks do for checkpoints, by level. `only`: there will be no other, so it does not matter where its versions lie.
 
         1. Place partitions where the state is.
         2. Run the Spark job; collect control rows.
         3. Judge. Not whole: throw away, go to 1. A crash up to here leaves versions and staged rows that nobody names.
-        4. Record the new versions. The epoch has happened.
-        5. Commit what the sinks prepared.
+        4. Record the new versions. The epoch has happened. What its sinks prepared is in the report.
         """
-        epoch = self.epoch.next()
+        self._number += 1
+        epoch = EpochId(self.term, self._number)
+        self._rides = rides or {}
         started = time.monotonic()
         tries = 0
         while True:
@@ -109,8 +140,6 @@ class Driver:
             # A fresh number for a fresh try would leave gaps; attempts tell tries apart, so the epoch keeps its own.
         self._accept(epoch, verdict)
         reach("epoch.4-recorded", epoch=epoch)
-        self._commit(epoch, verdict)
-        reach("epoch.5-committed", epoch=epoch)
         assert report is not None
         return report
 
@@ -153,7 +182,23 @@ class Driver:
             _by_operator(verdict),
             {TaskId(ack.level, Slot(ack.sender)): HostId(ack.host) for ack in verdict.acks if ack.level > 0},
             sum(map(len, rows)),
+            self._prepared(epoch, verdict),
+            tuple((TaskId(ack.level, Slot(ack.sender)), item) for ack in verdict.acks for item in ack.uploads),
         )
+
+    def restore(self, orders: Mapping[TaskId, RestoreOrder]) -> EpochReport:
+        """Go back to a checkpoint: bring its state to the tasks, in an epoch without rows.
+
+        Nothing of the epochs after it counts any more. Hosts that have versions still are preferred, not required.
+        """
+        self._lift_anchor()
+        self._wished = {task: ref.host for task, ref in self.versions.items()}
+        self.versions = {}
+        rides = {
+            level: Rides(restores=tuple(orders.get(TaskId(level, Slot(s))) for s in range(self.settings.parallelism)))
+            for level in range(1, self.levels + 1)
+        }
+        return self.run_epoch(None, rides=rides)
 
     def _discard(self, epoch: EpochId, cause: Any, tries: int) -> None:
         homes = {task: ref.host for task, ref in self.versions.items()}
@@ -166,31 +211,32 @@ class Driver:
             case Rewind(reason):
                 self._rewind(reason)
             case GiveUp(reason):
+                if isinstance(cause, Unrestorable):
+                    raise RestoreFailed(reason)
                 raise EpochFailed(f"Epoch {epoch} was {reason}")
 
     def _rewind(self, reason: str) -> NoReturn:
         self.counters = failover.count(self.counters, Rewind(reason))
-        raise StateLost(
-            f"{reason}. Without checkpoints the state of the job cannot be brought back: "
-            "run it with checkpoint=tidegate.Checkpointing(dir=…), and start it again."
+        advice = (
+            "The job goes back to its last checkpoint"
+            if self.identity.archive is not None
+            else "Without checkpoints the state of the job cannot be brought back: run it with "
+            "checkpoint=tidegate.Checkpointing(dir=…), and start it again"
         )
+        raise StateLost(f"{reason}. {advice}.")
 
     def _accept(self, epoch: EpochId, verdict: Accepted) -> None:
         for ack in verdict.acks:
             if ack.version is not None:
                 task = TaskId(ack.level, Slot(ack.sender))
                 self.versions[task] = VersionRef(VersionId.parse(ack.version), HostId(ack.host))
-        self.epoch = epoch
 
-    def _commit(self, epoch: EpochId, verdict: Accepted) -> None:
-        requests: dict[Uid, list[CommitRequest]] = {uid: [] for uid in self._committers}
-        for ack in verdict.acks:
-            for item in ack.committables:
-                uid = Uid(item.sink)
-                requests[uid].append(CommitRequest(self.lineage, uid, epoch, Slot(ack.sender), item.payload))
-        for uid, found in requests.items():
-            if found:
-                self._committers[uid].commit(found)
+    def _prepared(self, epoch: EpochId, verdict: Accepted) -> tuple[CommitRequest, ...]:
+        return tuple(
+            CommitRequest(self.lineage, Uid(item.sink), epoch, Slot(ack.sender), item.payload)
+            for ack in verdict.acks
+            for item in ack.committables
+        )
 
     # -- the Spark job -----------------------------------------------------------------------------------------------
 
@@ -224,7 +270,8 @@ class Driver:
             self._placed[level - 1].slots() if level > 0 else (),
             self._salts(level + 1) if level < self.levels else (),
             tuple(ref.version if ref is not None else None for ref in refs),
-            (), s.state_backend, s.backend_options, s.local_dir, senders,
+            s.state_backend, s.backend_options, s.local_dir, senders,
+            self.identity.archive, self._rides.get(level, Rides()),
         )  # fmt: skip
 
     def _salts(self, level: int) -> tuple[int, ...]:
@@ -282,6 +329,9 @@ class Driver:
         placed: list[Placed] = []
         for homes in self._homes():
             result = place(anchor.layout, homes)
+            if isinstance(result, Homeless) and not self.versions:
+                # Only wishes: what is not on its host any more is fetched.
+                result = place(anchor.layout, [None if i in result.slots else home for i, home in enumerate(homes)])
             if isinstance(result, Homeless):
                 anchor.release()
                 return result, seen
@@ -293,23 +343,31 @@ class Driver:
         """For each level, the host of each slot's version."""
         slots = [Slot(slot) for slot in range(self.settings.parallelism)]
         levels = range(1, self.levels + 1)
-        refs = [[self.versions.get(TaskId(level, slot)) for slot in slots] for level in levels]
-        return [[ref.host if ref is not None else None for ref in level] for level in refs]
+        hosts = {task: ref.host for task, ref in self.versions.items()} or self._wished
+        return [[hosts.get(TaskId(level, slot)) for slot in slots] for level in levels]
 
     def _lift_anchor(self) -> None:
         if self._anchor is not None:
             self._anchor.release()
             self._anchor = None
 
+    def forget_versions(self) -> None:
+        """Go back to the beginning: no task has state."""
+        self._lift_anchor()
+        self.versions = {}
+
+    def release(self) -> None:
+        """Let go of the anchor."""
+        self._lift_anchor()
+
     def close(self) -> None:
-        """Give up the anchor, and with it the local versions: without checkpoints no later run could start from them."""
+        """Remove the local versions: the run ends in order, and a later one starts from a checkpoint, or from nothing."""
         if self._anchor is not None and self.versions:
             try:
                 with deadline(self._session, "tidying up", _TIDY_MS):
                     self._anchor.forget(self.graph.job, self.lineage, self.settings.local_dir)
             except Exception as error:
                 log.warning("local state of this run was left behind: %s", _first_line(error))
-        self._lift_anchor()
 
     def _bounds(self, epoch: EpochId, frame: DataFrame, only: bool) -> AbstractContextManager[None]:
         """The deadline of an epoch. An only epoch reads all there is, in the user's own session, and takes its time."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.core.ids import HostId, Slot, TaskId
 from tidegate.runtime.messages import Ack
-from tidegate.runtime.verdict import Broken, Damaged, Missed
+from tidegate.runtime.verdict import Broken, Damaged, Missed, Unrestorable
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Interrupted:
     reason: str
 
 
-Cause = Missed | Broken | Damaged | Interrupted
+Cause = Missed | Broken | Damaged | Interrupted | Unrestorable
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: 
             action = Repeat(f"{_shown(acks)}: ran away from the home of its state", True)
         case Damaged(acks):
             return Rewind("; ".join(ack.fault.text for ack in acks if ack.fault is not None))
+        case Unrestorable(acks):
+            return GiveUp("; ".join(sorted({ack.fault.text for ack in acks if ack.fault is not None})))
         case Broken(reason) | Interrupted(reason):
             action = Repeat(reason, False)
     if tries >= max_tries:

@@ -26,6 +26,8 @@ class FaultKind(StrEnum):
     """A task above did no work."""
     CORRUPT = "corrupt"
     """The version to start from is here and damaged."""
+    RESTORE = "restore"
+    """What the checkpoint says cannot be brought back: a file in storage is missing or damaged."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +40,14 @@ class Committable(msgspec.Struct, frozen=True, array_like=True):
 
     sink: str
     payload: bytes
+
+
+class Uploaded(msgspec.Struct, frozen=True, array_like=True):
+    """A task's upload for one checkpoint: done, with its encoded part, or impossible, with the reason."""
+
+    checkpoint_id: int
+    part: bytes | None
+    error: str | None
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True):
@@ -63,6 +73,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True):
     """Rows in and out by operator name."""
     state_bytes: int = 0
     busy_ms: int = 0
+    uploads: tuple[Uploaded, ...] = ()
 
     @property
     def epoch(self) -> EpochId:

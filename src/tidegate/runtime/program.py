@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.checkpoint.version_upload import UploadOrder
 from tidegate.core.errors import GraphError
-from tidegate.core.ids import EpochId, Lineage, Slot, Uid
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.levels import Edge, Level, Plan
 from tidegate.graph.model import Graph, Node, NodeId, Source, StreamRef
 from tidegate.runtime.user_code import FunctionFailed
@@ -71,6 +73,37 @@ def _not_importable(error: Exception) -> Exception:
 
 
 @dataclass(frozen=True, slots=True)
+class Archive:
+    """Where the job's checkpoints are, for whoever opens it."""
+
+    url: str
+    options: Mapping[str, Any]
+    """Of the object store's client. They may hold secrets; nothing prints them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rides:
+    """What the tasks of one level do for checkpoints in one epoch, besides its rows. Sequences have an item for each slot."""
+
+    uploads: tuple[tuple[UploadOrder, ...], ...] = ()
+    keep: tuple[tuple[VersionId, ...], ...] = ()
+    """Versions that local tidying must leave alone, besides the one to start from."""
+    records: tuple[tuple[Term, int], ...] = ()
+    """Checkpoints (term, id) whose records of uploads are still needed."""
+    restores: tuple[RestoreOrder | None, ...] = ()
+    """In the epoch that brings state back: where each slot's comes from."""
+    wait_ms: int = 0
+    """How long a task may wait at its end for an upload to come along."""
+
+    def of(self, slot: Slot) -> tuple[tuple[UploadOrder, ...], tuple[VersionId, ...], RestoreOrder | None]:
+        return (
+            self.uploads[slot] if self.uploads else (),
+            self.keep[slot] if self.keep else (),
+            self.restores[slot] if self.restores else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Orders:
     """What the tasks of one level are to do in one epoch. One object for all of them: each finds its own by its partition."""
 
@@ -87,13 +120,14 @@ class Orders:
     """For each slot of the next level, the integer that Spark's hash brings to its partition. Empty for the last level."""
     versions: tuple[VersionId | None, ...]
     """The state version of each slot to start from."""
-    keep: tuple[VersionId, ...]
-    """Older versions that local tidying must leave alone."""
     backend: str
     backend_options: Mapping[str, Any]
     local_dir: str | None
     senders: int | None
     """How many tasks of the level above send barriers; None where only Spark knows (the source stage), 0 where it sends none."""
+
+    archive: Archive | None = None
+    rides: Rides = Rides()
 
     def unpickle(self) -> LevelProgram:
         try:

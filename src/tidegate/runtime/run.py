@@ -1,40 +1,88 @@
-"""A running job: a Structured Streaming query whose every batch is an epoch of ours; or, on batch DataFrames, one pass."""
+"""A running job: a Structured Streaming query whose every batch is an epoch of ours; or, on batch DataFrames, one pass.
+
+With checkpoints, a run outlives its failures: it goes back to the newest checkpoint and on from there, in the same process
+as long as that lives. Every such attempt has a query and a directory of its own.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import random
 import shutil
 import tempfile
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tidegate.checkpoint import restart
+from tidegate.checkpoint.assignment import RestoreError
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.operators import describe
+from tidegate.checkpoint.options.choices import CheckpointingMode, JobEnd
+from tidegate.checkpoint.retained import resolve
+from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.checkpoint.storage import open_storage, probe
+from tidegate.connectors.sink import CommitRequest, Committer
 from tidegate.core.durations import duration_ms
-from tidegate.core.errors import GraphError, PreconditionFailed
+from tidegate.core.errors import GraphError, PreconditionFailed, RestoreFailed, StateLost, TidegateError, UserCodeError
+from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph
-from tidegate.graph.parallelism import default_max_parallelism
-from tidegate.runtime.driver import Driver, EpochReport
+from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.failover import Counters
-from tidegate.runtime.positions import Positions, Skip, decide_batch, read_positions
+from tidegate.runtime.history import Cut, History, JobShape
+from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
 from tidegate.runtime.session import check_session
-from tidegate.runtime.settings import Settings
+from tidegate.runtime.settings import Durability, Settings, read_settings
 from tidegate.runtime.sources import check_sources
-from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY
 
 log = logging.getLogger("tidegate")
 
+_IDLE_S = 0.5
+"""How long no batch must have come before uploads get an epoch of their own."""
+_PACE_S = 0.05
+_HOPELESS = (RestoreError, RestoreFailed, PreconditionFailed, GraphError)
+"""What would go wrong in the same way again."""
+
 
 class _Stopping(Exception):
-    """The job is stopping or has failed: no further epoch is run."""
+    """The job is stopping, has failed, or goes on in another attempt: no further epoch is run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that ended an attempt of a run."""
+
+    at_ms: int
+    kind: str
+    """`user-code`, `state-lost` or `engine`."""
+    message: str
+    restarted: bool
+
+
+class _Outlets:
+    """The committers of a job, for output that is committed with its epoch."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.committers: dict[Uid, Committer] = {
+            sink.uid: sink.target.create_committer(sink.input.schema) for sink in graph.sinks
+        }
+
+    def commit(self, requests: tuple[CommitRequest, ...]) -> None:
+        for uid, committer in self.committers.items():
+            if found := [request for request in requests if request.sink == uid]:
+                committer.commit(found)
 
 
 class JobRun:
@@ -42,21 +90,31 @@ class JobRun:
 
     HISTORY = 1000
 
-    def __init__(self, spark: SparkSession, graph: Graph, settings: Settings, trigger: Any) -> None:
-        self._spark, self._graph = spark, graph
-        self._trigger = trigger
-        self._directory = Path(tempfile.mkdtemp(prefix=f"tidegate-{graph.job}-"))
-        self._driver = Driver(spark, graph, settings)
+    def __init__(
+        self, spark: SparkSession, graph: Graph, settings: Settings, trigger: Any, durability: Durability | None = None
+    ) -> None:
+        self._spark, self._graph, self._settings, self._durability = spark, graph, settings, durability
+        self._trigger = _trigger(trigger)
+        self._outlets = _Outlets(graph)
+        self._history: History | None = None
         self._turn = threading.Lock()
         """Held while an epoch runs: batches come on a thread of Spark's, empty epochs on one of ours."""
         self._turn_of: int | None = None
+        self._attempt = 0
         self._stopping = threading.Event()
+        self._cancelled = False
         self._done: Positions | None = None
-        self._first = True
+        self._pinned = True
         self._error: BaseException | None = None
+        self._outcome: BaseException | None = None
+        self._ended = threading.Event()
         self._query: StreamingQuery | None = None
+        self._directory: Path | None = None
+        self._last_epoch = time.monotonic()
         self.reports: deque[EpochReport] = deque(maxlen=self.HISTORY)
+        self.failures: deque[Failure] = deque(maxlen=self.HISTORY)
         self.skipped_batches = 0
+        self.restarts = 0
 
     @property
     def counters(self) -> Counters:
@@ -69,38 +127,112 @@ class JobRun:
         assert self._query is not None
         return self._query
 
+    @property
+    def checkpoints(self) -> CheckpointStatistics | None:
+        """What became of the checkpoints of this run; None without checkpointing."""
+        return None if self._history is None else self._history.statistics
+
+    # -- beginning ---------------------------------------------------------------------------------------------------
+
     def start(self) -> JobRun:
-        writer = combine(self._graph.sources).writeStream.queryName(self._graph.job)
-        writer = writer.option("checkpointLocation", self._directory.as_uri()).foreachBatch(self._on_batch)
-        match self._trigger:
-            case None:
-                pass
-            case "available-now" | "availableNow":
-                writer = writer.trigger(availableNow=True)
-            case int() | float():
-                raise GraphError(f"trigger={self._trigger!r} has no unit. Write '5 s', '500 ms' or 'available-now'.")
-            case interval:
-                writer = writer.trigger(processingTime=f"{duration_ms(interval)} milliseconds")
-        self._query = writer.start()
+        """Claim the job, see that its newest checkpoint fits, and begin. Raises before anything runs if it cannot."""
+        identity = passing() if self._durability is None else self._claim(self._durability)
+        try:
+            self._driver = Driver(self._spark, self._graph, self._settings, identity)
+            self._shape = _shape(self._driver, self._spark.version)
+            if self._history is not None:
+                self._history.restore_orders(self._shape, self._allow)
+                self._history.restore_sources(self._shape, self._allow)
+                self._history.follow(self._shape)
+            self._begin_attempt(self._restore())
+        except BaseException:
+            if self._history is not None:
+                self._history.leave()
+            raise
+        threading.Thread(target=self._supervise, name="tidegate-run", daemon=True).start()
         return self
+
+    def _claim(self, chosen: Durability) -> Identity:
+        storage = open_storage(chosen.archive.url, **chosen.archive.options)
+        layout = JobLayout(self._graph.job)
+        probe(storage, f"{layout.root}/probe")
+        source = None if chosen.recovery.path is None else resolve(storage, layout, chosen.recovery.path)
+        self._history = History(storage, layout, chosen.checkpoints, chosen.recovery, self._outlets.committers)
+        found = self._history.open(Start(source, chosen.fresh), chosen.force)
+        numbers = {} if found.snapshot is None else {(n.uid, n.name): n.id for n in found.snapshot.state_numbers}
+        return Identity(found.lineage, found.term, chosen.archive, numbers)
+
+    @property
+    def _allow(self) -> bool:
+        return self._durability is not None and self._durability.recovery.allow_non_restored_state
+
+    def _restore(self) -> tuple[Path, Positions | None]:
+        """Bring state and positions to where the newest checkpoint has them, or to the beginning. Answer: the directory of
+        the query that goes on from there, and where that is."""
+        directory = Path(tempfile.mkdtemp(prefix=f"tidegate-{self._graph.job}-")) / "query"
+        history = self._history
+        if history is None:
+            return directory, None
+        orders = history.restore_orders(self._shape, self._allow)
+        sources, batch = history.restore_sources(self._shape, self._allow)
+        if orders:
+            started = time.monotonic()
+            report = self._driver.restore(orders)
+            log.info(
+                "state of checkpoint %d is back after %.1f s", _id(history), time.monotonic() - started,
+                extra={"job": self._graph.job, "epoch": str(report.epoch)},
+            )  # fmt: skip
+        else:
+            self._driver.forget_versions()
+        return directory, _rebuilt(directory, sources, batch)
+
+    def _begin_attempt(self, place: tuple[Path, Positions | None]) -> None:
+        directory, done = place
+        self._attempt += 1
+        attempt = self._attempt
+        self._error = None
+        self._directory, self._done, self._pinned = directory, done, done is not None or self._history is None
+        if self._history is not None:
+            self._history.begin_at(self._cut())
+        writer = combine(self._graph.sources).writeStream.queryName(self._graph.job)
+        writer = writer.option("checkpointLocation", directory.as_uri())
+        writer = writer.foreachBatch(lambda batch, batch_id: self._on_batch(attempt, batch, batch_id))
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        self._query = writer.start()
+        if self._history is not None:
+            threading.Thread(target=self._pace, args=(attempt,), name="tidegate-pace", daemon=True).start()
+
+    # -- epochs ------------------------------------------------------------------------------------------------------
 
     def run_empty_epoch(self) -> EpochReport:
         """An epoch without a batch, between two batches."""
-        with self._take_turn():
-            return self._record(self._driver.run_epoch(None))
+        with self._take_turn(self._attempt):
+            return self._epoch(None, self._done)
 
-    def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
-        with self._take_turn():
-            self._epoch_of(batch, batch_id)
+    def _on_batch(self, attempt: int, batch: DataFrame, batch_id: int) -> None:
+        with self._take_turn(attempt):
+            assert self._directory is not None
+            end = read_positions(self._directory, batch_id)
+            start = read_positions(self._directory, batch_id - 1)
+            if isinstance(decide_batch(self._done, start, end), Skip):
+                log.warning("batch %d was delivered again and is skipped", batch_id)
+                self.skipped_batches += 1
+                return
+            if not self._pinned:
+                self._pin()
+            self._epoch(batch, end)
 
     @contextmanager
-    def _take_turn(self) -> Iterator[None]:
+    def _take_turn(self, attempt: int) -> Iterator[None]:
         """One epoch at a time, and none after one that failed: what it left uncommitted must not be overtaken."""
         with self._turn:
-            if self._error is not None or self._stopping.is_set():
+            if self._error is not None or self._stopping.is_set() or attempt != self._attempt:
                 raise _Stopping
             self._turn_of = threading.get_ident()
             try:
+                if self._history is not None:
+                    self._history.check()
                 yield
             except BaseException as error:
                 self._error = error
@@ -108,45 +240,178 @@ class JobRun:
             finally:
                 self._turn_of = None
 
-    def _epoch_of(self, batch: DataFrame, batch_id: int) -> None:
-        end = read_positions(self._directory, batch_id)
-        start = read_positions(self._directory, batch_id - 1)
-        if isinstance(decide_batch(self._done, start, end, self._first), Skip):
-            log.warning("batch %d was delivered again and is skipped", batch_id)
-            self.skipped_batches += 1
-            return
-        self._record(self._driver.run_epoch(batch))
-        self._done, self._first = end, False
+    def _pin(self) -> None:
+        """Checkpoint 0: the sources have fixed where they begin and no row was read. "Latest" means the same ever after."""
+        assert self._history is not None
+        self._history.request().result(timeout=self._timeout_s())
+        self._pinned = True
 
-    def _record(self, report: EpochReport) -> EpochReport:
+    def _epoch(self, batch: DataFrame | None, end: Positions | None) -> EpochReport:
+        history = self._history
+        before = dict(self._driver.versions)
+        rides = history.rides(batch is None) if history is not None else None
+        report = self._driver.run_epoch(batch, rides=rides)
+        self._done = end
+        if history is None or self._at_least_once:
+            self._outlets.commit(report.committables)
+        if history is not None:
+            moved = batch is not None or bool(report.committables) or before != self._driver.versions
+            history.epoch_finished(report, self._cut(), moved, output=not self._at_least_once)
+        self._last_epoch = time.monotonic()
         self.reports.append(report)
         rate = report.rows_in * 1000 // max(1, report.duration_ms)
-        log.info("epoch %s: %d rows in %d ms (%d rows/s)", report.epoch, report.rows_in, report.duration_ms, rate)
+        log.info(
+            "epoch %s: %d rows in %d ms (%d rows/s)", report.epoch, report.rows_in, report.duration_ms, rate,
+            extra={"job": self._graph.job, "epoch": str(report.epoch)},
+        )  # fmt: skip
         return report
 
-    def await_termination(self, timeout_s: int | None = None) -> bool:
-        """Whether the job has ended. Raises the error that ended it, if one did."""
+    @property
+    def _at_least_once(self) -> bool:
+        chosen = self._durability
+        return chosen is not None and chosen.checkpoints.mode is CheckpointingMode.AT_LEAST_ONCE
+
+    def _cut(self) -> Cut:
+        assert self._directory is not None
+        versions = {task: ref.version for task, ref in self._driver.versions.items()}
+        return Cut(self._driver.epoch, versions, self._done, self._directory, round(time.time() * 1000))
+
+    def _pace(self, attempt: int) -> None:
+        """Give uploads a ride when no batch comes along, and end the attempt when the history cannot go on."""
+        history = self._history
+        assert history is not None
+        while attempt == self._attempt and not self._stopping.is_set() and self._error is None:
+            if history.failed.wait(_PACE_S):
+                self._break_off(attempt)
+                return
+            if history.wants_ride() and time.monotonic() - self._last_epoch > _IDLE_S and not self._turn.locked():
+                try:
+                    self.run_empty_epoch()
+                except _Stopping:
+                    return
+                except Exception:
+                    self._break_off(attempt)
+                    return
+
+    def _break_off(self, attempt: int) -> None:
+        """End the query at a boundary, because of an error that did not come from one of its batches."""
+        with self._turn:
+            if attempt != self._attempt or self._query is None:
+                return
+            if self._error is None and self._history is not None:
+                try:
+                    self._history.check()
+                except BaseException as error:
+                    self._error = error
+        self._query.stop()
+
+    # -- the life of the run -----------------------------------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        """One attempt after the other, until the job ends."""
+        try:
+            while True:
+                try:
+                    self._wait_for_query()
+                    self._conclude()
+                    return
+                except Exception as error:
+                    if self._stopping.is_set() and isinstance(error, _Stopping):
+                        self._conclude()
+                        return
+                    self._go_back(error)
+        except BaseException as error:
+            self._outcome = error
+        finally:
+            self._close()
+            self._ended.set()
+
+    def _wait_for_query(self) -> None:
         assert self._query is not None
         try:
-            ended = self._query.awaitTermination(timeout_s) if timeout_s is not None else self._wait()
+            self._query.awaitTermination()
         except Exception as error:
-            if self._stopping.is_set() and self._error is None:
-                ended = True
-            else:
-                self._close()
-                raise (self._error or error) from None
-        if ended:
-            self._close()
-        return bool(ended)
+            if self._stopping.is_set() and (self._error is None or isinstance(self._error, _Stopping)):
+                return
+            raise (self._error or error) from None
+        if self._error is not None:
+            raise self._error
 
-    def _wait(self) -> bool:
-        assert self._query is not None
-        self._query.awaitTermination()
+    def _go_back(self, error: Exception) -> None:
+        """After a failure: wait as the restart strategy says, bring everything back, begin anew. Or raise."""
+        while True:
+            history = self._history
+            kind = _kind(error)
+            if history is None or self._stopping.is_set() or isinstance(error, _HOPELESS):
+                self._give_up(error, kind)
+            assert self._durability is not None
+            try:
+                history.check_owner()
+            except BaseException as fatal:
+                self._give_up(fatal, kind)
+            now = round(time.time() * 1000)
+            self._memory, decision = restart.on_failure(self._durability.restart, self._memory, now, random.uniform)
+            if isinstance(decision, restart.GiveUp):
+                log.error("the job fails for good: %s", decision.reason)
+                self._give_up(error, kind)
+            assert isinstance(decision, restart.Restart)
+            self._note(error, kind, restarted=True)
+            log.warning(
+                "the job goes back to checkpoint %s in %d ms: %s", _id(history) or "(none)", decision.delay_ms, error,
+                extra={"job": self._graph.job},
+            )  # fmt: skip
+            if self._stopping.wait(decision.delay_ms / 1000):
+                raise error
+            try:
+                self._discard_directory()
+                history.rewind()
+                place = self._restore()
+                self.restarts += 1
+                self._begin_attempt(place)
+                return
+            except Exception as again:
+                error = again
+
+    _memory = restart.History()
+
+    def _give_up(self, error: BaseException, kind: str) -> NoReturn:
+        self._note(error, kind, restarted=False)
+        raise error
+
+    def _note(self, error: BaseException, kind: str, restarted: bool) -> None:
+        self.failures.append(Failure(round(time.time() * 1000), kind, str(error), restarted))
+
+    def _conclude(self) -> None:
+        """The sources are exhausted, or the job was asked to stop: a last checkpoint shows what is still waiting."""
+        if self._history is None or self._cancelled:
+            return
+        answer = self._history.request()
+        latest = time.monotonic() + self._timeout_s()
+        while not answer.done():
+            if time.monotonic() > latest:
+                raise PreconditionFailed(
+                    "The last checkpoint did not complete in time; the next start goes on from the one before."
+                )
+            if self._history.wants_ride():
+                with self._turn:
+                    self._epoch(None, self._done)
+            else:
+                time.sleep(0.01)
+        answer.result()
+
+    def _timeout_s(self) -> float:
+        return 600.0 if self._durability is None else self._durability.checkpoints.timeout_ms / 1000
+
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """Whether the job has ended. Raises the error that ended it, if one did."""
+        if not self._ended.wait(timeout_s):
+            return False
+        if self._outcome is not None:
+            raise self._outcome
         return True
 
     def stop(self) -> None:
-        """End the job after the epoch that is running, if one is."""
-        assert self._query is not None
+        """End the job after the epoch that is running, if one is. What waits for a checkpoint gets one."""
         self._stopping.set()
         if self._turn_of == threading.get_ident():
             # Called from within an epoch, by a callback sink: it must end before the query can.
@@ -154,16 +419,44 @@ class JobRun:
             return
         # With the turn taken no epoch runs, and one that Spark starts now is refused: the query is at a boundary.
         with self._turn:
-            pass
-        self._query.stop()
-        try:
-            self.await_termination()
-        finally:
-            self._close()
+            query = self._query
+        if query is not None:
+            query.stop()
+        self.await_termination()
+
+    def cancel(self) -> None:
+        """End the job without a last checkpoint: the next start goes on from the one before."""
+        self._cancelled = True
+        self.stop()
 
     def _close(self) -> None:
-        self._driver.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        error = self._outcome
+        try:
+            if not isinstance(error, ClaimLost):
+                self._driver.close()
+            if self._history is not None:
+                self._end(error)
+        finally:
+            self._driver.release()
+            self._discard_directory()
+
+    def _end(self, error: BaseException | None) -> None:
+        assert self._history is not None
+        end = JobEnd.FAILED if error is not None else JobEnd.CANCELED if self._stopping.is_set() else JobEnd.SUSPENDED
+        try:
+            if isinstance(error, ClaimLost):
+                self._history.leave()
+            else:
+                self._history.finish(end)
+        except Exception as problem:
+            log.warning("the end of the run could not be written into its log: %s", problem)
+            self._history.leave()
+            if self._outcome is None:
+                self._outcome = problem
+
+    def _discard_directory(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory.parent, ignore_errors=True)
 
 
 def run_job(
@@ -172,7 +465,13 @@ def run_job(
     """Run a job to its end: streaming until it is stopped or fails, bounded until its sources are read."""
     if all(source.bounded for source in graph.sources):
         session = spark or _session_of(graph)
-        return run_bounded(graph, session, settings_of(session, **choices))
+        settings, durability = read_settings(_cores(session), **choices)
+        if durability is not None:
+            raise PreconditionFailed(
+                "A job on batch DataFrames runs once, to the end, and takes no checkpoints: what fails is run again by Spark. "
+                "Run it without checkpoint=, or read its sources as streams (spark.readStream) with trigger='available-now'."
+            )
+        return run_bounded(graph, session, settings)
     run = start_job(graph, spark=spark, trigger=trigger, **choices)
     try:
         run.await_termination()
@@ -186,38 +485,70 @@ def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str |
     session = spark or _session_of(graph)
     check_session(session.conf.get)
     check_sources(graph.sources)
-    return JobRun(session, graph, settings_of(session, **choices), trigger).start()
+    settings, durability = read_settings(_cores(session), **choices)
+    return JobRun(session, graph, settings, trigger, durability).start()
 
 
 def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochReport:
     """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark replays what fails."""
     check_session(spark.conf.get)
-    driver = Driver(spark, graph, settings)
+    driver = Driver(spark, graph, settings, passing())
     try:
-        return driver.run_epoch(combine(graph.sources), only=True)
+        report = driver.run_epoch(combine(graph.sources), only=True)
+        _Outlets(graph).commit(report.committables)
+        return report
     finally:
         driver.close()
+        driver.release()
 
 
-def settings_of(
-    spark: SparkSession, *, parallelism: int | None, max_parallelism: int | None, state_backend: str | None = None,
-    checkpoint: Any = None, options: Mapping[str, Any] | None = None,
-) -> Settings:  # fmt: skip
-    """Everything a user may choose, in one frozen place."""
-    if checkpoint is not None:
-        raise PreconditionFailed(
-            "Checkpoints to durable storage are not available in this version. Run without checkpoint=."
-        )
-    chosen = dict(options or {})
-    p = parallelism or 2 * _cores(spark)
-    known = {f.name for f in fields(Settings)} - {"parallelism", "max_parallelism", "state_backend", "backend_options"}
-    return Settings(
+def _trigger(trigger: Any) -> dict[str, Any]:
+    match trigger:
+        case None:
+            return {}
+        case "available-now" | "availableNow":
+            return {"availableNow": True}
+        case int() | float():
+            raise GraphError(f"trigger={trigger!r} has no unit. Write '5 s', '500 ms' or 'available-now'.")
+        case interval:
+            return {"processingTime": f"{duration_ms(interval)} milliseconds"}
+
+
+def _shape(driver: Driver, spark_version: str) -> JobShape:
+    settings, graph = driver.settings, driver.graph
+    p, backend = settings.parallelism, settings.state_backend
+    return JobShape(
+        graph.job,
         p,
-        max_parallelism or default_max_parallelism(p),
-        state_backend or str(chosen.get(TYPE_KEY) or chosen.get(OLDER_TYPE_KEY) or DEFAULT),
-        {key: value for key, value in chosen.items() if key not in known},
-        **{key: value for key, value in chosen.items() if key in known},
+        settings.max_parallelism,
+        backend,
+        driver.levels,
+        tuple(source.uid for source in graph.sources),
+        describe(graph, driver.plan, p, backend, driver.state_ids),
+        driver.state_ids,
+        spark_version,
     )
+
+
+def _rebuilt(directory: Path, sources: tuple[SourceNotes, ...], batch: str) -> Positions | None:
+    if all(source.line is None and not source.notes for source in sources):
+        return None
+    return rebuild(directory, sources, batch)
+
+
+def _id(history: History) -> int:
+    return 0 if history.snapshot is None else history.snapshot.checkpoint_id
+
+
+def _kind(error: BaseException) -> str:
+    match error:
+        case UserCodeError():
+            return "user-code"
+        case StateLost():
+            return "state-lost"
+        case TidegateError():
+            return error.code.lower()
+    return "engine"
 
 
 def _session_of(graph: Graph) -> SparkSession:

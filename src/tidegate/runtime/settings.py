@@ -1,10 +1,23 @@
-"""How a job is run, in one frozen place."""
+"""How a job is run: everything a user may choose, read once into frozen places."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+from tidegate.checkpoint.options import (
+    CheckpointConfig,
+    Checkpointing,
+    OptionError,
+    RecoveryConfig,
+    RestartConfig,
+    read_options,
+)
+from tidegate.checkpoint.restart import NoRestart, RestartStrategy
+from tidegate.graph.parallelism import default_max_parallelism
+from tidegate.runtime.program import Archive
+from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +35,68 @@ class Settings:
     """How often one epoch is tried before the job gives up."""
     spread_ms: int = 100
     """How long each task of the anchor's first job waits, so that the executors share them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """Where the history of a job is kept, and what happens when the job fails. Without it nothing outlives the run."""
+
+    archive: Archive
+    checkpoints: CheckpointConfig
+    recovery: RecoveryConfig
+    restart: RestartStrategy
+    fresh: bool = False
+    """Give up the history that the job has, and begin a new one."""
+    force: bool = False
+    """Take the job over even if its owner seems to live."""
+
+
+_TUNING = {f.name for f in fields(Settings)} - {"parallelism", "max_parallelism", "state_backend", "backend_options"}
+_STORE_KEYS = {
+    "s3.endpoint": "endpoint",
+    "s3.access-key": "access_key_id",
+    "s3.access.key": "access_key_id",
+    "s3.secret-key": "secret_access_key",
+    "s3.secret.key": "secret_access_key",
+    "s3.region": "region",
+}
+"""Flink's keys for its S3 file system, and what the client calls them."""
+
+
+def read_settings(
+    cores: int, *, parallelism: int | None, max_parallelism: int | None, state_backend: str | None = None,
+    checkpoint: Checkpointing | str | None = None, options: Mapping[str, Any] | None = None, fresh: bool = False,
+    force: bool = False,
+) -> tuple[Settings, Durability | None]:  # fmt: skip
+    """Raises `OptionError` with every problem. The second is None for a job without checkpoints."""
+    given = dict(options or {})
+    tuning = {key: given.pop(key) for key in list(given) if key in _TUNING}
+    store = {_STORE_KEYS[key]: given.pop(key) for key in list(given) if key in _STORE_KEYS}
+    if isinstance(checkpoint, str):
+        checkpoint = Checkpointing(dir=checkpoint)
+    if checkpoint is not None:
+        given |= checkpoint.to_options()
+    own_backend = [key for key in (TYPE_KEY, OLDER_TYPE_KEY) if "." in str(given.get(key) or "")]
+    backend = state_backend or (str(given.pop(own_backend[0])) if own_backend else None)
+    read = read_options(given)
+    config = CheckpointConfig.of(read)
+    if config.dir is not None and config.interval_ms is None:
+        raise OptionError(
+            (
+                "Checkpoints have a place and no interval, so none would be taken: say how often, as in "
+                "Checkpointing(dir=…, interval='10 s').",
+            )
+        )
+    p = parallelism or 2 * cores
+    settings = Settings(
+        p,
+        max_parallelism or default_max_parallelism(p),
+        backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT),
+        dict(read.handed_on),
+        **({"local_dir": config.local_dirs} | tuning),
+    )
+    if config.dir is None:
+        return settings, None
+    archive = Archive(config.dir, store)
+    strategy = RestartConfig.of(read).strategy
+    return settings, Durability(archive, config, RecoveryConfig.of(read), strategy or NoRestart(), fresh, force)

@@ -13,6 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.checkpoint.storage import CorruptFile, ObjectMissing
+from tidegate.checkpoint.version_restore import restore
+from tidegate.checkpoint.version_upload import forget_uploads
 from tidegate.connectors.sink import WriterContext
 from tidegate.core.errors import CorruptState, SchemaError, WrongValue
 from tidegate.core.faults import reach
@@ -22,7 +25,7 @@ from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef,
 from tidegate.runtime import channel
 from tidegate.runtime.channel import ChannelWriter, EdgeRows
 from tidegate.runtime.inlet import Inlet
-from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, encode
+from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, Uploaded, encode
 from tidegate.runtime.operators import (
     Emit,
     FunctionContext,
@@ -34,6 +37,7 @@ from tidegate.runtime.operators import (
     key_codec,
 )
 from tidegate.runtime.program import Orders
+from tidegate.runtime.rides import Passenger, board, storage_of
 from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.access import KeyedStates
 from tidegate.state.backends import backend_named
@@ -41,6 +45,7 @@ from tidegate.state.key_groups import range_of_slot
 from tidegate.state.local_root import LocalRoot
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
 from tidegate.state.version import Manifest, VersionId
+from tidegate.state.version_directory import terms_of
 
 LAST = pa.schema([pa.field("ctl", pa.binary())])
 """What the last level sends to the driver."""
@@ -76,9 +81,18 @@ class _State:
         return self.store.seal()
 
     def tidy(self, keep: Iterable[VersionId]) -> None:
-        """Drop what was superseded. Versions newer than the base stay: this attempt may not be the one that counts."""
-        if self._base is not None and self._base.epoch.term == self._target.epoch.term:
-            self._backend.tidy(self._directory, self._target.epoch.term, (self._base, *keep))
+        """Drop what was superseded. Versions newer than the base stay: this attempt may not be the one that counts.
+
+        Terms before ours have ended; theirs go but for those named. Terms after ours are another driver's.
+        """
+        own = self._target.epoch.term
+        named = (*keep, *(() if self._base is None else (self._base,)))
+        for term in terms_of(self._directory):
+            kept = tuple(version for version in named if version.epoch.term == term)
+            if term < own:
+                self._backend.tidy(self._directory, term, kept, ended=True)
+            elif term == own and self._base is not None and self._base.epoch.term == own:
+                self._backend.tidy(self._directory, term, kept)
 
     def abandon(self) -> None:
         if self.store is not None:
@@ -97,11 +111,14 @@ class _Task:
         self.sender = int(slot) if program.level > 0 else partition
         self.inlet = Inlet(orders.epoch, program.level, slot, orders.senders)
         self.base = orders.versions[slot] if program.level > 0 else None
+        self.uploads, self.keep, self.brought_back = orders.rides.of(slot) if program.level > 0 else ((), (), None)
         self.stateful = any(isinstance(node, Process) and node.states for node in program.nodes)
         self.directory = root.task_directory(orders.job, orders.lineage, TaskId(program.level, slot))
         self.backend = backend_named(orders.backend, orders.backend_options)
-        groups = range_of_slot(slot, orders.parallelism, orders.max_parallelism) if program.level > 0 else (0, 0)
-        self.state = _State(self.backend, self.directory, self.base, VersionId(orders.epoch, attempt), groups)
+        self.groups = range_of_slot(slot, orders.parallelism, orders.max_parallelism) if program.level > 0 else (0, 0)
+        self.version = VersionId(orders.epoch, attempt)
+        self.state = _State(self.backend, self.directory, self.base, self.version, self.groups)
+        self.passengers: list[Passenger] = []
         self.writer = (
             ChannelWriter(program.outgoing, orders.salts, orders.parallelism, orders.max_parallelism)
             if orders.salts
@@ -110,6 +127,47 @@ class _Task:
         self.by_id = {node.id: node for node in program.nodes}
         self.operators: dict[NodeId, Operator] = {}
         self.sinks: list[SinkOperator] = []
+
+    def restore(self) -> Fault | None:
+        """Bring the state back that the epoch starts from, if it is not here. Raises what a repeat may cure."""
+        if self.brought_back is None:
+            return None
+        orders = self.orders
+        assert orders.archive is not None
+        try:
+            self.base = restore(
+                storage_of(orders.archive), self.directory, self.brought_back, self.backend, orders.backend_options,
+                self.version,
+            )  # fmt: skip
+        except (CorruptFile, ObjectMissing, CorruptState) as error:
+            return Fault(FaultKind.RESTORE, str(error))
+        self.state = _State(self.backend, self.directory, self.base, self.version, self.groups)
+        return None
+
+    def board(self) -> None:
+        """Begin, or go on with, the uploads that are asked for; they go on beside the rows."""
+        orders = self.orders
+        if orders.archive is not None and (self.uploads or orders.rides.records):
+            self.passengers = board(
+                orders.archive, orders.job, self.directory, TaskId(self.program.level, self.slot), orders.epoch.term,
+                self.attempt, self.backend, self.uploads,
+            )  # fmt: skip
+
+    def uploaded(self) -> tuple[Uploaded, ...]:
+        """What can be said of the uploads now. All have some time together to come to an end."""
+        latest = time.monotonic() + self.orders.rides.wait_ms / 1000
+        answers = []
+        for passenger in self.passengers:
+            part, error = passenger.answer(max(0.0, latest - time.monotonic()))
+            if part is not None or error is not None:
+                answers.append(Uploaded(passenger.order.checkpoint_id, part, error))
+        return tuple(answers)
+
+    def tidy(self) -> None:
+        if self.program.level > 0 and self.stateful:
+            self.state.tidy(self.keep)
+            if self.orders.archive is not None:
+                forget_uploads(self.directory, self.orders.epoch.term, self.orders.rides.records)
 
     def missing(self) -> Fault | None:
         """Whether the version to start from is here. Looked up even when there are no rows: an acknowledgement vouches for it."""
@@ -235,6 +293,7 @@ class _Task:
             committables=committables,
             operators={op.name: (op.rows_in, op.rows_out) for op in self.operators.values()},
             state_bytes=size,
+            uploads=self.uploaded(),
             busy_ms=round((time.monotonic() - started) * 1000),
         )
         acks = (*self.inlet.acks, encode(ack))
@@ -259,7 +318,8 @@ def run_level(
 ) -> Iterator[pa.RecordBatch]:
     """One attempt of one task of levels 1 and up.
 
-    1. Find the slot and the version to start from. Not here: drain, answer with a miss.
+    1. Find the slot and the version to start from, in the first epoch after a recovery by bringing it back. Not here:
+       drain, answer with a miss. Uploads for checkpoints begin, or go on, beside all that follows.
     2. Read rows, run operators, send on what they emit. A crash leaves a private directory. A function that raises on
        input that a task above poisoned has seen only a part of its rows: that is the miss's fault, not the function's.
     3. Verify the input: a barrier from every sender, the rows they announced. Wrong: answer so, seal nothing.
@@ -270,12 +330,13 @@ def run_level(
     started = time.monotonic()
     task = _Task(orders, orders.slots[partition], partition, AttemptId(attempt))
     stream = iter(batches)
-    fault = task.missing()
+    fault = task.restore() or task.missing()
     reach("task.1-located", task=task)
     if fault is not None:
         task.drain(stream)
         yield from task.finish(fault, None, (), 0, started)
         return
+    task.board()
     # Rows are tuples and generators without cycles: the collector would only walk them again and again.
     collecting = gc.isenabled()
     gc.disable()
@@ -312,7 +373,7 @@ def run_level(
             started,
         )
         reach("task.6-sent", task=task)
-        task.state.tidy(orders.keep)
+        task.tidy()
     except BaseException:
         task.abort()
         raise

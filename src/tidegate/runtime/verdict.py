@@ -47,7 +47,14 @@ class Damaged:
     acks: tuple[Ack, ...]
 
 
-Verdict = Accepted | Missed | Broken | Damaged
+@dataclass(frozen=True, slots=True)
+class Unrestorable:
+    """What a checkpoint says is not in its storage, or is damaged there. No repeat helps."""
+
+    acks: tuple[Ack, ...]
+
+
+Verdict = Accepted | Missed | Broken | Damaged | Unrestorable
 
 
 def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
@@ -73,6 +80,9 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
             ack = decode_ack(raw)
             by_level[ack.level].append(ack)
     acks = tuple(ack for level in sorted(by_level) for ack in by_level[level])
+    lost = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.RESTORE)
+    if lost:
+        return Unrestorable(lost)
     corrupt = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.CORRUPT)
     if corrupt:
         return Damaged(corrupt)

@@ -77,10 +77,10 @@ class StateBackend(Protocol):
         """What `version` consists of. Raises `VersionMissing`, or `CorruptState` when a file is missing or short."""
         ...
 
-    def tidy(self, directory: Path, term: Term, keep: Iterable[VersionId]) -> None:
+    def tidy(self, directory: Path, term: Term, keep: Iterable[VersionId], *, ended: bool = False) -> None:
         """Remove versions of `term` that `keep` does not name, and what dead attempts left.
 
         Attempts under way are left alone, and so are versions newer than all in `keep`: the author of the list had not
-        heard of them. With an empty `keep` the term is given up, and all its versions go. May be repeated.
+        heard of them. When the term has `ended`, or with an empty `keep`, those go too. May be repeated.
         """
         ...

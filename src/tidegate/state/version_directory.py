@@ -118,15 +118,33 @@ def versions_of(directory: Path, term: Term) -> Iterator[VersionId]:
                 yield VersionId.parse(f"{term}/{entry.name}")
 
 
-def tidy(directory: Path, term: Term, keep: Iterable[VersionId]) -> None:
+def discard_version(directory: Path, version: VersionId) -> None:
+    """Take a version away, whatever is left of it. It first loses its name, so it is never seen half removed."""
+    path = version_path(directory, version)
+    trash = path.parent / f"{_TRASH}{path.name}-{uuid.uuid4().hex[:12]}"
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def terms_of(directory: Path) -> list[Term]:
+    """Terms that have versions, or leavings, below a task's directory."""
+    try:
+        return sorted(Term(int(name)) for name in os.listdir(directory) if name.isdigit())
+    except FileNotFoundError:
+        return []
+
+
+def tidy(directory: Path, term: Term, keep: Iterable[VersionId], *, ended: bool = False) -> None:
     """Remove versions of `term` that `keep` does not name, and leavings of attempts whose process is gone.
 
     Versions newer than all in `keep` are left alone: whoever made the list had not heard of them, and one of them may
-    be the next base. With an empty `keep` everything of the term goes. A version first loses its name, so none is ever
-    seen half removed. Safe beside running attempts and beside another `tidy`; may be interrupted and repeated.
+    be the next base. When the term has `ended`, or with an empty `keep`, everything else of it goes. A version first loses
+    its name, so none is ever seen half removed.
+    Safe beside running attempts and beside another `tidy`; may be interrupted and repeated.
     """
     wanted = set(keep)
-    newest = max((version.epoch for version in wanted), default=None)
+    newest = None if ended else max((version.epoch for version in wanted), default=None)
     for version in list(versions_of(directory, term)):
         if version not in wanted and (newest is None or version.epoch <= newest):
             path = version_path(directory, version)

@@ -56,7 +56,7 @@ class Level:
     def run(self, rows, barriers, number=1, version=None, attempt=7):
         orders = Orders(
             "by-hand", Lineage("line"), EpochId(Term(1), number), 2, 128, self.program, (Slot(0), Slot(1)), (),
-            (version, None), (), "hashmap", {}, self.directory, 2,
+            (version, None), "hashmap", {}, self.directory, 2,
         )  # fmt: skip
         edge = exchange(self.plan, 2)[0]
         schema = arrow_schema([edge])

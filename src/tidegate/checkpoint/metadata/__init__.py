@@ -1,6 +1,6 @@
 """`_metadata`: everything a checkpoint or savepoint says about itself, as one frozen model and its bytes."""
 
-from tidegate.checkpoint.metadata.codec import NEWEST_FORMAT, decode, encode
+from tidegate.checkpoint.metadata.codec import NEWEST_FORMAT, checksum_in, decode, encode
 from tidegate.checkpoint.metadata.errors import MetadataDamaged, MetadataError, MetadataIncomplete, MetadataTooNew
 from tidegate.checkpoint.metadata.files import FileList, StateFile
 from tidegate.checkpoint.metadata.model import (
@@ -44,6 +44,7 @@ __all__ = [
     "StateInfo",
     "StateNumber",
     "TaskState",
+    "checksum_in",
     "decode",
     "encode",
 ]

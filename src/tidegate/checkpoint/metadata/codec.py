@@ -61,6 +61,11 @@ def decode(data: bytes) -> CheckpointMetadata:
         raise MetadataIncomplete(str(error), head.tidegate) from error
 
 
+def checksum_in(data: bytes) -> str:
+    """The checksum that `_metadata` bytes carry in their head, unverified."""
+    return _decode(data).checksum
+
+
 def _checksum(version: str, format: int, body: Iterable[bytes | memoryview]) -> str:
     digest = hashlib.sha256(f"{format} {version}\n".encode())
     for piece in body:

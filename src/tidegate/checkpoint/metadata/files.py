@@ -144,11 +144,16 @@ class FileList:
         raise AttributeError(f"A FileList does not change; make a new one instead of setting {name!r}.")
 
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
-        return FileList.of_packed, (self._packed,)
+        # A plain function: cloudpickle takes a class method by value, with all that its module holds.
+        return _unpickled, (self._packed,)
 
     def _fill(self, packed: bytes, count: int, size_bytes: int, since: Iterable[tuple[int, int]]) -> None:
         for name, value in (("_packed", packed), ("count", count), ("size_bytes", size_bytes), ("since", tuple(since))):
             object.__setattr__(self, name, value)
+
+
+def _unpickled(packed: bytes) -> FileList:
+    return FileList.of_packed(packed)
 
 
 def _pack(files: list[StateFile]) -> Packed:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.checkpoint.storage.handle import PART_BYTES, Checksum, FileHandle, checksum_of_file, parts_of
-from tidegate.checkpoint.storage.port import Storage, unique_name
+from tidegate.checkpoint.storage.port import Storage
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
 
@@ -31,19 +31,19 @@ class UploadRecord:
 class Upload:
     """Moves one immutable file. Used by one thread; several processes may work at the same file, and only waste effort.
 
-    1. The first to begin mints the stored name and writes the record, if there is none. All others adopt it.
+    1. The first to begin writes its stored name into the record, if there is none. All others adopt that.
     2. `step` stores the next part. A crash leaves an object that the next one writes again, with the same bytes.
     3. `step` then records it. Two processes may set the record back; parts are stored again then, nothing worse.
     4. After the last part the checksum is recorded, and from then on `handle` is answered from the record alone.
     """
 
-    def __init__(self, storage: Storage, source: Path, under: str, record: Path, part_bytes: int = PART_BYTES) -> None:
-        """Begin below the stored folder `under`, or go on from `record`; one that exists decides the name itself."""
+    def __init__(self, storage: Storage, source: Path, path: str, record: Path, part_bytes: int = PART_BYTES) -> None:
+        """Begin under the stored name `path`, which is nobody else's, or go on from `record`, which has the name."""
         self._storage = storage
         self._source = source
         self._record_file = record
         size = _size(source)
-        self._record = _read(record) or _begin(record, UploadRecord(f"{under}/{unique_name()}", size, part_bytes))
+        self._record = _read(record) or _begin(record, UploadRecord(path, size, part_bytes))
         if self._record.size_bytes != size:
             raise CorruptState(f"{source} has {size} bytes but had {self._record.size_bytes} when its upload began.")
         self._parts = list(parts_of(self._record.path, size, self._record.part_bytes))

@@ -30,5 +30,5 @@ class RocksDBBackend:
     def manifest(self, directory: Path, version: VersionId) -> Manifest:
         return version_directory.read_version(directory, version, self.name)
 
-    def tidy(self, directory: Path, term: Term, keep: Iterable[VersionId]) -> None:
-        version_directory.tidy(directory, term, keep)
+    def tidy(self, directory: Path, term: Term, keep: Iterable[VersionId], *, ended: bool = False) -> None:
+        version_directory.tidy(directory, term, keep, ended=ended)

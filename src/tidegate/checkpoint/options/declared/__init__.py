@@ -20,7 +20,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Option[Any], ...]], ...] = tuple(
 
 ALL: tuple[Option[Any], ...] = tuple(option for _, _, options in SECTIONS for option in options)
 
-HANDED_ON: tuple[str, ...] = ("state.backend.rocksdb.",)
+HANDED_ON: tuple[str, ...] = ("state.backend.rocksdb.", "state.backend.hashmap.")
 """Keys under these belong to a state backend, which declares and checks them itself."""
 
 FOREIGN: dict[str, str] = {

@@ -1,0 +1,46 @@
+"""Finding the checkpoint that a user names by its path: `…/chk-42`, or the `_metadata` in it."""
+
+from __future__ import annotations
+
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import checksum_in, decode
+from tidegate.checkpoint.storage import ObjectMissing, Storage
+from tidegate.core.errors import TidegateError
+
+
+class SnapshotNotFound(TidegateError):
+    code = "SNAPSHOT_NOT_FOUND"
+
+
+def resolve(storage: Storage, layout: JobLayout, path: str) -> CheckpointRef:
+    """The checkpoint at `path`, read and verified. A path may be absolute, or relative to the checkpoint directory.
+
+    One of the job's own is checked against its log when the job is claimed; another job's becomes the origin of a fork.
+    """
+    name = _within(storage, path)
+    try:
+        data = storage.get(name)
+    except ObjectMissing:
+        raise SnapshotNotFound(
+            f"There is no checkpoint at {path!r}: {storage.url} has no object {name!r}. Checkpoints are in "
+            f"{storage.url}/{layout.root}/chk-<number>."
+        ) from None
+    metadata = decode(data)
+    owned = name.startswith(f"{layout.root}/")
+    return CheckpointRef(
+        metadata.checkpoint_id, metadata.term, metadata.epoch, metadata.lineage, name, checksum_in(data), owned
+    )
+
+
+def _within(storage: Storage, path: str) -> str:
+    root = storage.url.removeprefix("file://").rstrip("/")
+    plain = path.removeprefix("file://").rstrip("/")
+    if plain.startswith(f"{root}/"):
+        plain = plain[len(root) + 1 :]
+    elif plain.startswith("/") or "://" in plain:
+        raise SnapshotNotFound(
+            f"{path!r} is not below the checkpoint directory {storage.url}. Set execution.checkpointing.dir to the directory "
+            "that holds it, or copy the job's whole directory there."
+        )
+    return plain if plain.endswith("/_metadata") else f"{plain}/_metadata"

@@ -1,0 +1,73 @@
+"""One task's part of a checkpoint on its way: from the worker that uploaded it to the driver, and beside the version.
+
+The same bytes ride in acknowledgements and lie in the folder of the upload, so that any process of the host can say
+again what another one finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from tidegate.checkpoint.metadata import FileList, InlineFile, TaskState
+from tidegate.core.ids import Slot, TaskId
+from tidegate.state.version import VersionId
+
+
+class _Inline(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    origin: str
+    data: bytes
+
+
+class _Part(msgspec.Struct, frozen=True, array_like=True):
+    level: int
+    slot: int
+    key_groups: tuple[int, int]
+    backend: str
+    version: str
+    files: bytes
+    inline: tuple[_Inline, ...]
+    new: tuple[str, ...]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Part).decode
+
+
+def encode_part(state: TaskState, new: tuple[str, ...]) -> bytes:
+    """`new` are the names that were stored for this very checkpoint."""
+    inline = tuple(_Inline(file.name, str(file.origin), file.data) for file in state.inline)
+    task = state.task
+    return _encode(
+        _Part(
+            task.level,
+            task.slot,
+            state.key_groups,
+            state.backend,
+            str(state.version),
+            state.files.packed,
+            inline,
+            new,
+        )
+    )
+
+
+def decode_part(data: bytes) -> tuple[TaskState, tuple[str, ...]]:
+    """Raises `msgspec.MsgspecError` for bytes that `encode_part` did not write."""
+    part = _decode(data)
+    state = TaskState(
+        TaskId(part.level, Slot(part.slot)),
+        part.key_groups,
+        part.backend,
+        VersionId.parse(part.version),
+        FileList.of_packed(part.files),
+        tuple(InlineFile(file.name, VersionId.parse(file.origin), file.data) for file in part.inline),
+    )
+    return state, part.new
+
+
+def digest_of(files: FileList) -> bytes:
+    """Tells two lists of handles apart. What a worker remembers of a checkpoint counts only if it is what completed."""
+    return hashlib.blake2b(files.packed, digest_size=8).digest()

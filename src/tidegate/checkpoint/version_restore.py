@@ -1,0 +1,177 @@
+"""Brings one task's state back from a snapshot: as it was, or put together from the shares of other tasks.
+
+Runs in the worker that will use the state. What arrives is verified against the checksums of the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.storage import Storage, checksum_of_file, download
+from tidegate.checkpoint.storage.handle import FileHandle
+from tidegate.checkpoint.version_upload import remember
+from tidegate.core.errors import CorruptState, StateError
+from tidegate.core.faults import reach
+from tidegate.core.ids import TaskId, Term
+from tidegate.state.backends import backend_named
+from tidegate.state.keys import key_group_range
+from tidegate.state.port import StateBackend, StateStore, VersionMissing
+from tidegate.state.private_directory import PrivateDirectory
+from tidegate.state.version import Manifest, VersionFile, VersionId
+from tidegate.state.version_directory import Building, discard_version, version_path
+
+_DOWNLOADS = 4
+"""Files fetched at once for one task. Several tasks of a host restore beside each other."""
+_SCRATCH = ".restore-"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOrder:
+    """All that one task needs to know."""
+
+    plan: TaskRestore
+    sources: tuple[TaskState, ...]
+    """The old tasks that `plan` names."""
+    root: str
+    """What names of files in `sources` are relative to."""
+    stored: tuple[Term, int] | None
+    """Term and id of the checkpoint, if the next one may reuse its files. Not for a savepoint or another job's."""
+    from_local: bool = True
+    """Whether a version that is still on local disk may be used, if its checksums hold."""
+
+
+def restore(
+    storage: Storage, directory: Path, order: RestoreOrder, backend: StateBackend, options: Mapping[str, Any],
+    target: VersionId,
+) -> VersionId | None:  # fmt: skip
+    """Make the task's version. Answer: which it is; None for a task without state. May be repeated, also at once.
+
+    1. Where nothing is added, left out or moved, the version keeps its name and files. One that is on local disk and has
+       the right checksums is taken as it is.
+    2. Otherwise the files are fetched into a private directory. A crash leaves it, unlocked, and `tidy` removes it.
+    3. The version gets its name, in one step.
+    4. What of it is stored is noted, so that the next checkpoint uploads only what changes.
+    """
+    old = {state.task: state for state in order.sources}
+    if order.plan.as_is is not None and old[order.plan.as_is].backend == backend.name:
+        return _as_it_was(storage, directory, order, old[order.plan.as_is], backend)
+    if not order.plan.keyed:
+        return None
+    return _put_together(storage, directory, order, old, backend, options, target)
+
+
+def _as_it_was(
+    storage: Storage, directory: Path, order: RestoreOrder, state: TaskState, backend: StateBackend
+) -> VersionId | None:
+    if not len(state.files) and not state.inline:
+        return None
+    reach("restore.1-begun", task=order.plan.task)
+    if not (order.from_local and _intact(directory, state, backend)):
+        discard_version(directory, state.version)
+        _fetch(storage, directory, order.root, state, state.key_groups)
+    reach("restore.2-fetched", task=order.plan.task)
+    if order.stored is not None:
+        remember(directory, *order.stored, state)
+    reach("restore.3-noted", task=order.plan.task)
+    return state.version
+
+
+def _intact(directory: Path, state: TaskState, backend: StateBackend) -> bool:
+    """Whether the version is here, with the very content that was stored."""
+    try:
+        manifest = backend.manifest(directory, state.version)
+    except (VersionMissing, CorruptState):
+        return False
+    path = version_path(directory, state.version)
+    wanted: dict[tuple[str, VersionId], str | bytes] = {(f.name, f.origin): f.checksum for f in state.files}
+    wanted |= {(f.name, f.origin): f.data for f in state.inline}
+    if {(file.name, file.origin) for file in manifest.files} != wanted.keys():
+        return False
+    try:
+        for (name, _), content in wanted.items():
+            if isinstance(content, bytes):
+                if (path / name).read_bytes() != content:
+                    return False
+            elif checksum_of_file(path / name) != content:
+                return False
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, groups: tuple[int, int]) -> None:
+    """Build the version of `state` below `directory` from what is stored."""
+    building = Building.begin(directory, state.version)
+    try:
+        for inlined in state.inline:
+            (building.path / inlined.name).write_bytes(inlined.data)
+        handles = [
+            (FileHandle(_below(root, f.path), f.size_bytes, f.checksum, f.part_bytes), building.path / f.name)
+            for f in state.files
+        ]
+        with ThreadPoolExecutor(_DOWNLOADS, "tidegate-restore") as pool:
+            list(pool.map(lambda each: download(storage, *each), handles))
+        files = [VersionFile(f.name, f.size_bytes, f.origin) for f in state.files]
+        files += [VersionFile(f.name, len(f.data), f.origin) for f in state.inline]
+        # Where the order of files matters, it is that of the versions that wrote them.
+        ordered = tuple(sorted(files, key=lambda file: (file.origin, file.name)))
+        try:
+            building.publish(Manifest(state.backend, state.version, None, ordered, groups))
+        except OSError:
+            if not version_path(directory, state.version).is_dir():
+                raise
+            # Another attempt was faster. Its files passed the same checks.
+    finally:
+        building.discard()
+
+
+def _put_together(
+    storage: Storage, directory: Path, order: RestoreOrder, old: Mapping[TaskId, TaskState], backend: StateBackend,
+    options: Mapping[str, Any], target: VersionId,
+) -> VersionId:  # fmt: skip
+    """Read the shares of old tasks, each in its own backend, and write them into a new version, without a base."""
+    reach("restore.1-begun", task=order.plan.task)
+    scratch = PrivateDirectory.make(directory, _SCRATCH)
+    store = backend.begin(directory, None, target, order.plan.key_groups)
+    try:
+        for share in order.plan.keyed:
+            state = old[share.source]
+            if not len(state.files) and not state.inline:
+                continue
+            place = scratch.path / str(state.task)
+            _fetch(storage, place, order.root, state, state.key_groups)
+            reader = backend_named(state.backend, options).begin(place, state.version, target, state.key_groups)
+            try:
+                store.write(_entries(reader, share))
+            finally:
+                reader.abandon()
+            discard_version(place, state.version)
+        reach("restore.2-fetched", task=order.plan.task)
+        store.seal()
+        reach("restore.3-noted", task=order.plan.task)
+        return target
+    except BaseException:
+        store.abandon()
+        raise
+    finally:
+        scratch.discard()
+
+
+def _entries(reader: StateStore, share: KeyedShare) -> Iterator[tuple[bytes, bytes]]:
+    first, last = share.key_groups
+    states = {id.to_bytes(2, "big") for id in share.states}
+    for key, value in reader.scan(*key_group_range(first, last)):
+        if key[2:4] in states:
+            yield key, value
+
+
+def _below(root: str, name: str) -> str:
+    if "://" in name or name.startswith("/"):
+        raise StateError(f"The snapshot names the file {name!r} outside its own storage; that cannot be restored yet.")
+    return f"{root}/{name}"

@@ -1,0 +1,218 @@
+"""Makes one task's version durable for one checkpoint. Any process of the host may begin, go on or answer again.
+
+All that is known about an upload lies in a folder beside the task's versions, `uploads/{term}-{checkpoint}`: a lock, a
+record for each file under way, and at the end `part`, which is what the driver is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import FileList, InlineFile, StateFile, TaskState
+from tidegate.checkpoint.storage import FileHandle, Storage, Upload, unique_name
+from tidegate.checkpoint.task_part import decode_part, digest_of, encode_part
+from tidegate.core.faults import reach
+from tidegate.core.ids import AttemptId, TaskId, Term
+from tidegate.state.version import Manifest, VersionFile, VersionId
+from tidegate.state.version_directory import version_path
+
+_PART = "part"
+_LOCK = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A completed checkpoint whose handles may be reused, and the digest of this task's."""
+
+    term: Term
+    checkpoint_id: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UploadOrder:
+    """What one task is to make durable. Given again with every epoch until the driver has heard that it is done."""
+
+    checkpoint_id: int
+    version: VersionId
+    base: Stored | None
+    """None: everything is uploaded."""
+    inline_threshold: int
+    """Files up to this size go into the metadata …"""
+    inline_total: int
+    """… until they are so many bytes together."""
+
+
+class Stopped(Exception):
+    """Somebody asked the upload to end; what is stored stays for whoever goes on."""
+
+
+class VersionUpload:
+    """One task's part of one checkpoint.
+
+    1. Take the lock; another process that has it is doing the work. A crash gives it back.
+    2. Find the files that the base has already, by origin and name, and those small enough for the metadata.
+    3. Store the rest, part by part (see `Upload`), under names of this term, task and checkpoint.
+    4. Write `part`. From here on the answer is read from it, by anyone.
+    """
+
+    def __init__(
+        self, storage: Storage, layout: JobLayout, directory: Path, task: TaskId, term: Term, order: UploadOrder
+    ) -> None:
+        self._storage, self._layout, self._directory = storage, layout, directory
+        self._task, self._term, self._order = task, term, order
+        self._folder = _folder(directory, term, order.checkpoint_id)
+
+    def finished(self) -> bytes | None:
+        """The task's encoded part, if some process has finished it."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self._folder / _PART).read_bytes()
+        return None
+
+    def run(
+        self, manifest: Manifest, attempt: AttemptId, go_on: Callable[[], bool], progress: Callable[[], None]
+    ) -> bytes | None:
+        """Do all that is left. Answer: the part, or None when another process holds the lock.
+
+        `go_on` is asked before every part stored, and False raises `Stopped`; `progress` is told after every one.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with _lock(self._folder / _LOCK) as held:
+            if not held:
+                return None
+            if (done := self.finished()) is not None:
+                return done
+            reach("upload.1-begun", task=self._task, checkpoint=self._order.checkpoint_id)
+            state, new = self._store(manifest, attempt, go_on, progress)
+            part = encode_part(state, new)
+            _write_whole(self._folder / _PART, part)
+            reach("upload.2-noted", task=self._task, checkpoint=self._order.checkpoint_id)
+            return part
+
+    def _store(
+        self, manifest: Manifest, attempt: AttemptId, go_on: Callable[[], bool], progress: Callable[[], None]
+    ) -> tuple[TaskState, tuple[str, ...]]:
+        order, source = self._order, version_path(self._directory, manifest.version)
+        reusable = self._reusable()
+        stored: list[StateFile] = []
+        fresh: list[VersionFile] = []
+        for file in manifest.files:
+            known = reusable.get((file.origin, file.name))
+            stored += [known] if known is not None else []
+            fresh += [file] if known is None else []
+        small, large = _split(fresh, order.inline_threshold, order.inline_total)
+        inline = tuple(InlineFile(file.name, file.origin, (source / file.name).read_bytes()) for file in small)
+        new: list[str] = []
+        for file in large:
+            handle = self._upload(source / file.name, file, attempt, go_on, progress)
+            new += handle.objects()
+            stored.append(self._state_file(file, handle))
+        state = TaskState(
+            self._task, manifest.key_groups, manifest.backend, manifest.version, FileList(stored), inline
+        )  # fmt: skip
+        return state, tuple(new)
+
+    def _upload(
+        self, source: Path, file: VersionFile, attempt: AttemptId, go_on: Callable[[], bool],
+        progress: Callable[[], None],
+    ) -> FileHandle:  # fmt: skip
+        name = self._layout.shared(self._term, self._task, attempt, self._order.checkpoint_id, unique_name())
+        upload = Upload(self._storage, source, name, self._folder / f"{file.name}.upload")
+        while (handle := upload.handle) is None:
+            if not go_on():
+                raise Stopped
+            upload.step()
+            progress()
+        return handle
+
+    def _state_file(self, file: VersionFile, handle: FileHandle) -> StateFile:
+        return StateFile(
+            file.name,
+            handle.path.removeprefix(f"{self._layout.root}/"),
+            handle.size_bytes,
+            handle.checksum,
+            file.origin,
+            self._order.checkpoint_id,
+            handle.part_bytes,
+        )
+
+    def _reusable(self) -> dict[tuple[VersionId, str], StateFile]:
+        """Handles out of the base, if this host remembers just those that completed. Otherwise all is stored anew."""
+        base = self._order.base
+        if base is None:
+            return {}
+        try:
+            state, _ = decode_part((_folder(self._directory, base.term, base.checkpoint_id) / _PART).read_bytes())
+        except (FileNotFoundError, msgspec.MsgspecError, ValueError):
+            return {}
+        if digest_of(state.files) != base.digest:
+            return {}
+        return {(file.origin, file.name): file for file in state.files}
+
+
+def remember(directory: Path, term: Term, checkpoint_id: int, state: TaskState) -> None:
+    """After a restore: note what of the task's files is stored, as if they had been uploaded from here."""
+    folder = _folder(directory, term, checkpoint_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_whole(folder / _PART, encode_part(state, ()))
+
+
+def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]) -> None:
+    """Remove records of checkpoints that are neither pending nor the base. Those of newer terms are another driver's."""
+    kept = {f"{of}-{id}" for of, id in keep}
+    with contextlib.suppress(FileNotFoundError), os.scandir(directory / "uploads") as entries:
+        for entry in list(entries):
+            of, _, _ = entry.name.partition("-")
+            if entry.name not in kept and of.isdigit() and int(of) <= term:
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _folder(directory: Path, term: Term, checkpoint_id: int) -> Path:
+    return directory / "uploads" / f"{term}-{checkpoint_id}"
+
+
+def _split(files: list[VersionFile], threshold: int, total: int) -> tuple[list[VersionFile], list[VersionFile]]:
+    """The smallest files, as far as they have room in the metadata; and the others."""
+    small: list[VersionFile] = []
+    large: list[VersionFile] = []
+    for file in sorted(files, key=lambda file: (file.size_bytes, file.name)):
+        if file.size_bytes <= threshold and file.size_bytes <= total:
+            small.append(file)
+            total -= file.size_bytes
+        else:
+            large.append(file)
+    return small, large
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Whether this process alone holds it, for as long as the block runs."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    private = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    private.write_bytes(data)
+    os.replace(private, path)

@@ -1,0 +1,85 @@
+"""Positions of sources in `_metadata`: by the uid of the source, so that a job may add, drop or reorder its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tidegate.checkpoint.assignment import RestoreError
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, QueryFile, SourcePosition, StateFile
+from tidegate.checkpoint.storage import Storage, checksum_of, fetch, unique_name
+from tidegate.checkpoint.storage.handle import PART_BYTES, FileHandle, parts_of
+from tidegate.core.ids import AttemptId, EpochId, Uid
+from tidegate.runtime.query_directory import SourceNotes
+from tidegate.state.version import VersionId
+
+_INLINE_BYTES = 16 << 10
+"""Longer notes are objects of their own: a source that has read a million files has notes of many megabytes."""
+_BATCH = "batch"
+
+
+class UnclaimedPositions(RestoreError):
+    code = "UNCLAIMED_POSITIONS"
+
+    def __init__(self, uids: Sequence[Uid]) -> None:
+        names = ", ".join(repr(str(uid)) for uid in uids)
+        super().__init__(
+            f"The snapshot has positions of the sources {names}, and the job has no source of that uid. Give the source its "
+            "old uid again, or let go of them with execution.state-recovery.ignore-unclaimed-state (-n)."
+        )
+
+
+def store_notes(
+    storage: Storage, layout: JobLayout, checkpoint_id: int, epoch: EpochId, uids: Sequence[Uid],
+    sources: Sequence[SourceNotes], batch: str,
+) -> tuple[tuple[SourcePosition, ...], tuple[QueryFile, ...]]:  # fmt: skip
+    """What `_metadata` says of the sources. Long notes are stored first, as exclusive files of the checkpoint."""
+    positions: list[SourcePosition] = []
+    query = [QueryFile(_BATCH, batch)]
+    for uid, source in zip(uids, sources):
+        stored: list[StateFile] = []
+        for name, content in source.notes.items():
+            if len(content) <= _INLINE_BYTES:
+                query.append(QueryFile(f"sources/{uid}/{name}", content.decode()))
+                continue
+            path = layout.exclusive(checkpoint_id, unique_name())
+            for part, (object_name, size) in enumerate(parts_of(path, len(content), PART_BYTES)):
+                storage.put(object_name, content[part * PART_BYTES : part * PART_BYTES + size])
+            relative = path.removeprefix(f"{layout.root}/")
+            origin = VersionId(epoch, AttemptId(0))
+            stored.append(StateFile(name, relative, len(content), checksum_of(content), origin, checkpoint_id))
+        lines = () if source.line is None else (source.line,)
+        positions.append(SourcePosition(uid, lines, FileList(stored)))
+    return tuple(positions), tuple(query)
+
+
+def load_notes(
+    storage: Storage, root: str, snapshot: CheckpointMetadata, uids: Sequence[Uid], allow_unclaimed: bool
+) -> tuple[tuple[SourceNotes, ...], str]:
+    """For each source of the job what it goes on from, and the line about the batch. New sources begin at their beginning."""
+    known = {position.uid: position for position in snapshot.positions}
+    unclaimed = sorted(uid for uid, position in known.items() if position.lines and uid not in uids)
+    if unclaimed and not allow_unclaimed:
+        raise UnclaimedPositions(unclaimed)
+    inline: dict[Uid, dict[str, bytes]] = {}
+    batch = "{}"
+    for file in snapshot.query:
+        if file.name == _BATCH:
+            batch = file.text
+        else:
+            _, uid, name = file.name.split("/", 2)
+            inline.setdefault(Uid(uid), {})[name] = file.text.encode()
+
+    def bring(file: StateFile) -> bytes:
+        return fetch(storage, FileHandle(f"{root}/{file.path}", file.size_bytes, file.checksum, file.part_bytes))
+
+    return tuple(_notes(known.get(uid), inline.get(uid, {}), bring) for uid in uids), batch
+
+
+def _notes(
+    position: SourcePosition | None, inline: Mapping[str, bytes], bring: Callable[[StateFile], bytes]
+) -> SourceNotes:
+    if position is None:
+        return SourceNotes(None, {})
+    line = position.lines[0] if position.lines else None
+    return SourceNotes(line, {**inline, **{file.name: bring(file) for file in position.files}})
