@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidegate.connectors.sink import CommitRequest, Committer, SinkWriter, WriterContext
-from tidegate.core.ids import EpochId
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
+from tidegate.core.ids import EpochId, Lineage, Slot
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
@@ -23,16 +23,17 @@ class _IpcWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
 
-    def prepare_commit(self) -> Sequence[bytes]:
+    def prepare_commit(self) -> bytes | None:
         import pyarrow as pa
 
         if not self._batches:
-            return ()
+            return None
         out = pa.BufferOutputStream()
         with pa.ipc.new_stream(out, self._batches[0].schema) as stream:
             for batch in self._batches:
                 stream.write_batch(batch)
-        return (out.getvalue().to_pybytes(),)
+        staged: bytes = out.getvalue().to_pybytes()
+        return staged
 
     def abort(self) -> None:
         self._batches.clear()
@@ -42,7 +43,7 @@ class _RowCommitter:
     def __init__(self, schema: Schema, deliver: Callable[[list[Any], EpochId], None]) -> None:
         self._schema = schema
         self._deliver = deliver
-        self._seen: EpochId | None = None
+        self._seen: dict[tuple[Lineage, Slot], EpochId] = {}
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         import pyarrow as pa
@@ -52,13 +53,15 @@ class _RowCommitter:
         row = struct_class(self._schema.fields)
         by_epoch: dict[EpochId, list[Any]] = {}
         for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
+            seen = self._seen.get((request.lineage, request.slot))
+            if seen is not None and request.epoch <= seen:
+                continue
+            self._seen[request.lineage, request.slot] = request.epoch
             rows = by_epoch.setdefault(request.epoch, [])
             for batch in pa.ipc.open_stream(request.payload):
                 rows.extend(rows_of(batch, self._schema, row))
         for epoch, rows in by_epoch.items():
-            if self._seen is None or epoch > self._seen:
-                self._deliver(rows, epoch)
-                self._seen = epoch
+            self._deliver(rows, epoch)
 
 
 class _DiscardingWriter:
@@ -66,8 +69,8 @@ class _DiscardingWriter:
 
     def write_rows(self, rows: Sequence[Any]) -> None: ...
 
-    def prepare_commit(self) -> Sequence[bytes]:
-        return ()
+    def prepare_commit(self) -> bytes | None:
+        return None
 
     def abort(self) -> None: ...
 
@@ -79,8 +82,8 @@ class DiscardSink:
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _DiscardingWriter()
 
-    def create_committer(self, schema: Schema) -> Committer:
-        return _RowCommitter(schema, lambda rows, epoch: None)
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return _RowCommitter(context.schema, lambda rows, epoch: None)
 
     def describe(self) -> str:
         return "dropped"
@@ -95,8 +98,8 @@ class CollectSink:
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _IpcWriter()
 
-    def create_committer(self, schema: Schema) -> Committer:
-        return _RowCommitter(schema, lambda rows, epoch: self.rows.extend(rows))
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return _RowCommitter(context.schema, lambda rows, epoch: self.rows.extend(rows))
 
     def describe(self) -> str:
         return "collected in the driver"
@@ -108,15 +111,16 @@ class CollectSink:
 
 @dataclass(frozen=True)
 class CallbackSink:
-    """Calls `function(rows, epoch)` in the driver, once for each epoch with rows. A restart may call it again."""
+    """Calls `function(rows, epoch)` in the driver with the rows of an epoch; with checkpoints when one is complete, slot by
+    slot. A restart may call it again with the same rows: it has nowhere to leave a marker."""
 
     function: Callable[[list[Any], EpochId], None]
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _IpcWriter()
 
-    def create_committer(self, schema: Schema) -> Committer:
-        return _RowCommitter(schema, self.function)
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return _RowCommitter(context.schema, self.function)
 
     def describe(self) -> str:
         return f"calls {getattr(self.function, '__name__', 'a function')} in the driver"
@@ -136,8 +140,8 @@ class PrintSink:
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _IpcWriter()
 
-    def create_committer(self, schema: Schema) -> Committer:
-        return _RowCommitter(schema, self._print)
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return _RowCommitter(context.schema, self._print)
 
     def describe(self) -> str:
         return "printed by the driver"

@@ -1,15 +1,16 @@
 """The contract of a sink, as Flink's Sink V2: a writer in the task stages rows, a committer publishes them later.
 
 1. In the task: `write` batches of rows, then `prepare_commit` once all input is verified. What it returns travels with the
-   acknowledgement. Nothing may be visible to readers yet; an attempt that is thrown away leaves only leavings.
-2. At the committer: `commit` publishes, in order of epochs per (sink, partition). It may be called again with the same
-   committables, also by another driver; the second time must change nothing.
+   acknowledgement. Nothing may be visible to readers yet; an attempt that is thrown away leaves only leavings. A target
+   that cannot hide rows has them wait in the job's own storage, by `context.staging`.
+2. At the committer: `commit` publishes, in order of epochs per (lineage, sink, slot). It may be called again with the same
+   requests, also by another driver; the second time must change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Uid
@@ -17,6 +18,14 @@ from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class Staging(Protocol):
+    """Where rows wait until their checkpoint is complete: in the job's storage, or without one in the committable."""
+
+    def put(self, data: bytes) -> str:
+        """Keep some bytes, durably. Answer: a token by which the committer reads them again (`CommitterContext.read`)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,16 @@ class WriterContext:
     slot: Slot
     attempt: AttemptId
     schema: Schema
+    staging: Staging = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitterContext:
+    """Who commits."""
+
+    schema: Schema
+    read: Callable[[str], bytes] = field(repr=False)
+    """Gives back what a writer staged, verified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +59,8 @@ class CommitRequest:
     epoch: EpochId
     slot: Slot
     payload: bytes
+    staged: tuple[str, ...] = ()
+    """Names in the job's storage of the rows that wait for it. Only clean-up looks at them."""
 
 
 class SinkWriter(Protocol):
@@ -47,8 +68,8 @@ class SinkWriter(Protocol):
         """Stage rows that were checked against the sink's schema."""
         ...
 
-    def prepare_commit(self) -> Sequence[bytes]:
-        """Finish staging and say what is to be committed. No row may be written after it."""
+    def prepare_commit(self) -> bytes | None:
+        """Finish staging and say what is to be committed, or None for nothing. No row may be written after it."""
         ...
 
     def abort(self) -> None:
@@ -57,7 +78,9 @@ class SinkWriter(Protocol):
 
 
 class Committer(Protocol):
-    def commit(self, requests: Sequence[CommitRequest]) -> None: ...
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Publish, each request with its marker. Raises when the target does not take them now: they come again."""
+        ...
 
 
 class Sink(Protocol):
@@ -65,7 +88,7 @@ class Sink(Protocol):
 
     def create_writer(self, context: WriterContext) -> SinkWriter: ...
 
-    def create_committer(self, schema: Schema) -> Committer: ...
+    def create_committer(self, context: CommitterContext) -> Committer: ...
 
     def describe(self) -> str:
         """A few words for `explain`."""

@@ -233,7 +233,7 @@ class Driver:
 
     def _prepared(self, epoch: EpochId, verdict: Accepted) -> tuple[CommitRequest, ...]:
         return tuple(
-            CommitRequest(self.lineage, Uid(item.sink), epoch, Slot(ack.sender), item.payload)
+            CommitRequest(self.lineage, Uid(item.sink), epoch, Slot(ack.sender), item.payload, item.staged)
             for ack in verdict.acks
             for item in ack.committables
         )

@@ -403,7 +403,7 @@ class History:
         self._cut = cut
         if output:
             self._tenure.ledger.accept(
-                Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload) for c in report.committables
+                Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged) for c in report.committables
             )
         self._act(self._coordinator.epoch_finished(cut.epoch, moved, now))
         for task, item in report.uploads:
@@ -606,8 +606,7 @@ def _one(kept: Mapping[TaskId, VersionId], task: TaskId) -> set[VersionId]:
 
 
 def _staged_by(committable: Committable) -> tuple[str, ...]:
-    """Objects of the job's own storage that hold the rows of a committable. File sinks stage beside their target."""
-    return ()
+    return committable.staged
 
 
 def _sign() -> Signature:

@@ -40,6 +40,8 @@ class Committable(msgspec.Struct, frozen=True, array_like=True):
 
     sink: str
     payload: bytes
+    staged: tuple[str, ...] = ()
+    """Names in the job's storage of the rows that wait for it."""
 
 
 class Uploaded(msgspec.Struct, frozen=True, array_like=True):

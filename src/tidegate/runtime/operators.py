@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidegate.checkpoint.staging import JobStaging
 from tidegate.connectors.sink import SinkWriter, WriterContext
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import KeyGroup
@@ -17,6 +18,7 @@ from tidegate.graph.columns import struct_class, to_python
 from tidegate.graph.model import Process, Sink, Transform
 from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.schema import DataType, Schema
+from tidegate.runtime.messages import Committable
 from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.access import KeyedStates
 from tidegate.state.keys import KeyCodec
@@ -230,7 +232,8 @@ class TransformOperator:
 class SinkOperator:
     """A sink's writer, chained behind whatever makes its rows."""
 
-    def __init__(self, node: Sink, context: WriterContext) -> None:
+    def __init__(self, node: Sink, context: WriterContext, staging: JobStaging) -> None:
+        self._staging = staging
         self.name = str(node.uid)
         self.uid = node.uid
         self.rows_in = self.rows_out = 0
@@ -263,8 +266,9 @@ class SinkOperator:
         self._opened().write(batch)
         self.rows_in += batch.num_rows
 
-    def prepare_commit(self) -> Sequence[bytes]:
-        return () if self._writer is None else self._writer.prepare_commit()
+    def prepare_commit(self) -> Committable | None:
+        payload = None if self._writer is None else self._writer.prepare_commit()
+        return None if payload is None else Committable(str(self.uid), payload, tuple(self._staging.paths))
 
     def abort(self) -> None:
         if self._writer is not None:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,10 +31,11 @@ from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.operators import describe
 from tidegate.checkpoint.options.choices import CheckpointingMode, JobEnd
 from tidegate.checkpoint.retained import resolve
+from tidegate.checkpoint.staging import read_staged
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
-from tidegate.checkpoint.storage import open_storage, probe
-from tidegate.connectors.sink import CommitRequest, Committer
+from tidegate.checkpoint.storage import Storage, open_storage, probe
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import GraphError, PreconditionFailed, RestoreFailed, StateLost, TidegateError, UserCodeError
 from tidegate.core.ids import Uid
@@ -74,9 +76,10 @@ class Failure:
 class _Outlets:
     """The committers of a job, for output that is committed with its epoch."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, storage: Storage | None) -> None:
         self.committers: dict[Uid, Committer] = {
-            sink.uid: sink.target.create_committer(sink.input.schema) for sink in graph.sinks
+            sink.uid: sink.target.create_committer(CommitterContext(sink.input.schema, partial(read_staged, storage)))
+            for sink in graph.sinks
         }
 
     def commit(self, requests: tuple[CommitRequest, ...]) -> None:
@@ -95,7 +98,9 @@ class JobRun:
     ) -> None:
         self._spark, self._graph, self._settings, self._durability = spark, graph, settings, durability
         self._trigger = _trigger(trigger)
-        self._outlets = _Outlets(graph)
+        archive = None if durability is None else durability.archive
+        self._storage = None if archive is None else open_storage(archive.url, **archive.options)
+        self._outlets = _Outlets(graph, self._storage)
         self._history: History | None = None
         self._turn = threading.Lock()
         """Held while an epoch runs: batches come on a thread of Spark's, empty epochs on one of ours."""
@@ -153,7 +158,8 @@ class JobRun:
         return self
 
     def _claim(self, chosen: Durability) -> Identity:
-        storage = open_storage(chosen.archive.url, **chosen.archive.options)
+        storage = self._storage
+        assert storage is not None
         layout = JobLayout(self._graph.job)
         probe(storage, f"{layout.root}/probe")
         source = None if chosen.recovery.path is None else resolve(storage, layout, chosen.recovery.path)
@@ -495,7 +501,7 @@ def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochR
     driver = Driver(spark, graph, settings, passing())
     try:
         report = driver.run_epoch(combine(graph.sources), only=True)
-        _Outlets(graph).commit(report.committables)
+        _Outlets(graph, None).commit(report.committables)
         return report
     finally:
         driver.close()

@@ -13,13 +13,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.staging import JobStaging
 from tidegate.checkpoint.storage import CorruptFile, ObjectMissing
 from tidegate.checkpoint.version_restore import restore
 from tidegate.checkpoint.version_upload import forget_uploads
 from tidegate.connectors.sink import WriterContext
 from tidegate.core.errors import CorruptState, SchemaError, WrongValue
 from tidegate.core.faults import reach
-from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
+from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef, Transform
 from tidegate.runtime import channel
@@ -200,7 +202,8 @@ class _Task:
                 sides = {tag: self._emit(StreamRef(node.id, tag)) for tag, _ in node.side_outputs}
                 return ProcessOperator(node, states, context, self._emit(StreamRef(node.id)), sides)
             case Sink():
-                sink = SinkOperator(node, self._writer_context(node))
+                staging = self._staging(node)
+                sink = SinkOperator(node, self._writer_context(node, staging), staging)
                 self.sinks.append(sink)
                 return sink
             case Source():
@@ -218,9 +221,14 @@ class _Task:
         self.state.states.append((node.name, states))
         return states
 
-    def _writer_context(self, node: Sink) -> WriterContext:
+    def _staging(self, node: Sink) -> JobStaging:
         orders = self.orders
-        return WriterContext(orders.lineage, Uid(node.uid), orders.epoch, self.slot, self.attempt, node.input.schema)
+        storage = None if orders.archive is None else storage_of(orders.archive)
+        return JobStaging(storage, JobLayout(orders.job), orders.epoch, node.uid, self.attempt)
+
+    def _writer_context(self, node: Sink, staging: JobStaging) -> WriterContext:
+        orders, schema = self.orders, node.input.schema
+        return WriterContext(orders.lineage, node.uid, orders.epoch, self.slot, self.attempt, schema, staging)
 
     def _emit(self, stream: StreamRef) -> Emit:
         consumers: list[Emit] = [self.operators[id].accept for id in self.program.consumers.get(stream, ())]
@@ -360,9 +368,8 @@ def run_level(
             yield from task.writer.take()
         manifest = task.state.seal() if task.stateful else None
         reach("task.4-sealed", task=task)
-        committables = tuple(
-            Committable(str(sink.uid), payload) for sink in task.sinks for payload in sink.prepare_commit()
-        )
+        prepared = [sink.prepare_commit() for sink in task.sinks]
+        committables = tuple(item for item in prepared if item is not None)
         reach("task.5-prepared", task=task)
         version = manifest.version if manifest is not None else task.base
         yield from task.finish(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.core.errors import ProtocolViolation
-from tidegate.core.errors import PreconditionFailed
+from tidegate.core.errors import PreconditionFailed, ProtocolViolation
 from tidegate.runtime.query_directory import (
     Positions,
     Run,

@@ -98,12 +98,13 @@ class _Split(msgspec.Struct, gc=False):
     event_time_ms: int
 
 
-class _Committable(msgspec.Struct, gc=False):
+class _Committable(msgspec.Struct, gc=False, omit_defaults=True):
     lineage: str
     sink: str
     partition: int
     epoch: str
     payload: bytes
+    staged: list[str] = []
 
 
 class _Mark(msgspec.Struct, gc=False):
@@ -176,7 +177,8 @@ def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
             query=[_QueryFile(q.name, q.text) for q in model.query],
             committed=[_Mark(m.lineage, m.sink, m.partition, str(m.epoch)) for m in model.committed],
             committables=[
-                _Committable(c.lineage, c.sink, c.partition, str(c.epoch), c.payload) for c in model.committables
+                _Committable(c.lineage, c.sink, c.partition, str(c.epoch), c.payload, list(c.staged))
+                for c in model.committables
             ],
             operators=[_from_operator(o) for o in model.operators],
             state_numbers=[_Number(n.uid, n.name, n.id) for n in model.state_numbers],
@@ -216,7 +218,7 @@ def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
             CommittedMark(Lineage(m.lineage), Uid(m.sink), m.partition, _epoch(m.epoch)) for m in body.committed
         ),
         committables=tuple(
-            Committable(Lineage(c.lineage), Uid(c.sink), c.partition, _epoch(c.epoch), c.payload)
+            Committable(Lineage(c.lineage), Uid(c.sink), c.partition, _epoch(c.epoch), c.payload, tuple(c.staged))
             for c in body.committables
         ),
         operators=tuple(_to_operator(o) for o in body.operators),

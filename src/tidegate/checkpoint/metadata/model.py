@@ -148,6 +148,8 @@ class Committable:
     partition: int
     epoch: EpochId
     payload: bytes
+    staged: tuple[str, ...] = ()
+    """Names in the job's storage of the rows that wait for it; none where they wait in the target."""
 
 
 @dataclass(frozen=True, slots=True)

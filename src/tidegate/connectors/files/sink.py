@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.connectors.files.formats import ENCODERS, Encoder, check_format
-from tidegate.connectors.sink import CommitRequest, Committer, SinkWriter, WriterContext
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
 from tidegate.core.errors import StateError
-from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +46,7 @@ class FileSink:
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return FileWriter(Path(self.path), self.format, context)
 
-    def create_committer(self, schema: Schema) -> Committer:
+    def create_committer(self, context: CommitterContext) -> Committer:
         return FileCommitter(Path(self.path))
 
     def describe(self) -> str:
@@ -65,12 +64,12 @@ class FileWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         self._encoder.write(batch)
 
-    def prepare_commit(self) -> Sequence[bytes]:
+    def prepare_commit(self) -> bytes | None:
         self._encoder.close()
         # The file, its name, and the name of the folder it is in: a committable must outlive a power failure.
         for path in (self._hidden, self._hidden.parent, self._hidden.parent.parent):
             _sync(path)
-        return (msgspec.json.encode(self._staged),)
+        return msgspec.json.encode(self._staged)
 
     def abort(self) -> None:
         with suppress(Exception):

@@ -1,0 +1,56 @@
+"""Rows of sinks that wait in the job's own storage for their checkpoint to complete.
+
+A token is `staged <path> <size> <checksum>`, or, for a job without storage, `inline <base64>`. It travels inside the
+sink's committable; clean-up knows the paths from `paths`.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.storage import FileHandle, Storage, checksum_of, fetch, unique_name
+from tidegate.checkpoint.storage.handle import parts_of
+from tidegate.core.errors import StateError
+from tidegate.core.faults import reach
+from tidegate.core.ids import AttemptId, EpochId, Uid
+
+
+class JobStaging:
+    """The `Staging` of one sink's writer in one attempt. `paths` are the objects it stored.
+
+    1. `put` stores the bytes under a name of this epoch, sink and attempt. A crash, or an attempt that is thrown away,
+       leaves an object that nobody names; the sweep removes it once a later checkpoint of the term is complete.
+    """
+
+    def __init__(
+        self, storage: Storage | None, layout: JobLayout, epoch: EpochId, sink: Uid, attempt: AttemptId
+    ) -> None:
+        self._storage, self._layout, self._epoch, self._sink, self._attempt = storage, layout, epoch, sink, attempt
+        self.paths: list[str] = []
+
+    def put(self, data: bytes) -> str:
+        if self._storage is None:
+            return f"inline {base64.b64encode(data).decode()}"
+        path = self._layout.staged(self._epoch, self._sink, self._attempt, unique_name())
+        handle = FileHandle(path, len(data), checksum_of(data))
+        at = 0
+        for name, size in parts_of(path, len(data), handle.part_bytes):
+            self._storage.put(name, data[at : at + size])
+            self.paths.append(name)
+            at += size
+        reach("stage.1-stored", path=path)
+        return f"staged {path} {len(data)} {handle.checksum}"
+
+
+def read_staged(storage: Storage | None, token: str) -> bytes:
+    """What `put` kept. Raises `ObjectMissing` or `CorruptFile`."""
+    kind, _, rest = token.partition(" ")
+    if kind == "inline":
+        return base64.b64decode(rest)
+    if storage is None:
+        raise StateError(
+            "Rows wait in checkpoint storage, and the job was started without it. Start it with checkpoint=…."
+        )
+    path, size, checksum = rest.split(" ")
+    return fetch(storage, FileHandle(path, int(size), checksum))
