@@ -9,7 +9,7 @@ import argparse
 import sys
 from importlib import import_module
 
-KINDS = {"simulate": "chaos.simulate"}
+KINDS = {"simulate": "chaos.simulate", "run": "chaos.run"}
 """Sub-command → module. Imported only when asked for."""
 
 

@@ -194,8 +194,10 @@ class Driver:
         self._lift_anchor()
         self._wished = {task: ref.host for task, ref in self.versions.items()}
         self.versions = {}
+        slots = [Slot(slot) for slot in range(self.settings.parallelism)]
+        records = tuple({order.stored for order in orders.values() if order.stored is not None})
         rides = {
-            level: Rides(restores=tuple(orders.get(TaskId(level, Slot(s))) for s in range(self.settings.parallelism)))
+            level: Rides(records=records, restores=tuple(orders.get(TaskId(level, slot)) for slot in slots))
             for level in range(1, self.levels + 1)
         }
         return self.run_epoch(None, rides=rides)

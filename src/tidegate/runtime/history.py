@@ -498,7 +498,6 @@ class History:
             return
         self._forget(pending.id)
         self.snapshot = metadata
-        self._kept = uploading.cut.versions
         self._note_stored(ref, metadata)
         dropped = [old.id for old in before if old not in self._tenure.entry.retained]
         log.info(
@@ -555,6 +554,7 @@ class History:
 
     def _note_stored(self, ref: CheckpointRef, metadata: CheckpointMetadata) -> None:
         self._stored = (ref, {state.task: digest_of(state.files) for state in metadata.tasks})
+        self._kept = {state.task: state.version for state in metadata.tasks if state.size_bytes}
 
     def _clean(self) -> None:
         try:

@@ -12,6 +12,7 @@ often as it says, over all processes together: to obey is to take one of its tok
 
     kill          SIGKILL to the process        raise         an exception in the task
     stop          SIGSTOP to the process        sleep         for `seconds`
+    kill-executor SIGKILL to the executor       lose-reply    storage did it, and its answer does not arrive
     miscount      announce a row too many       drop-barrier  send none to slot 0
 """
 
@@ -110,6 +111,23 @@ def _stop(order: dict[str, Any], context: dict[str, Any]) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def _kill_executor(order: dict[str, Any], context: dict[str, Any]) -> None:
+    """The JVM above this Python worker. The worker itself goes on until it notices."""
+    pid = os.getpid()
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+            return
+    raise RuntimeError("this process is not below an executor")
+
+
+def _lose_reply(order: dict[str, Any], context: dict[str, Any]) -> None:
+    from tidegate.checkpoint.storage import StorageUnavailable
+
+    raise StorageUnavailable("(ordered)", str(context.get("path")), "The answer of the store was lost, as ordered.")
+
+
 def _raise(order: dict[str, Any], context: dict[str, Any]) -> None:
     raise RuntimeError(f"ordered at {order['point']}")
 
@@ -136,5 +154,6 @@ def _drop_barrier(order: dict[str, Any], context: dict[str, Any]) -> None:
 
 
 _ACTIONS = {
-    "kill": _kill, "stop": _stop, "raise": _raise, "sleep": _sleep, "miscount": _miscount, "drop-barrier": _drop_barrier,
+    "kill": _kill, "kill-executor": _kill_executor, "lose-reply": _lose_reply, "stop": _stop, "raise": _raise, "sleep": _sleep,
+    "miscount": _miscount, "drop-barrier": _drop_barrier,
 }  # fmt: skip

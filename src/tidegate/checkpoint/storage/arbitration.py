@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tidegate.checkpoint.storage.errors import ObjectMissing, OutcomeUnknown, StorageError
 from tidegate.checkpoint.storage.port import Lost, Won
 from tidegate.checkpoint.storage.retry import Patience
+from tidegate.core.faults import reach
 
 
 def arbitrate(
@@ -31,6 +32,7 @@ def arbitrate(
         cause: StorageError | str = "the store says it exists and that it does not"
         try:
             if send():
+                reach("storage.create.1-applied", path=path)
                 return Won()
         except OutcomeUnknown:
             raise

@@ -1,0 +1,103 @@
+"""The job that is tormented: two keyed levels, files in, files out, and results that can be checked to the last row.
+
+Level 1 numbers the rows of each key, level 2 adds values up by another key. Started by the harness as a process of its own,
+as often as it dies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import uuid
+from typing import Any
+
+import tidegate as tg
+
+BUCKETS = 7
+
+
+class Number(tg.KeyedProcessFunction):
+    n = tg.ValueState(int, default=0)
+
+    def __init__(self, unique: bool) -> None:
+        self.unique = unique
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        n = self.n.value() + 1
+        self.n.update(n)
+        yield row.i % BUCKETS, row.i, row.v, row.k, n, uuid.uuid4().hex if self.unique else ""
+
+
+class Add(tg.KeyedProcessFunction):
+    m = tg.ValueState(int, default=0)
+    total = tg.ValueState(int, default=0)
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        m, total = self.m.value() + 1, self.total.value() + row.v
+        self.m.update(m)
+        self.total.update(total)
+        yield row.b, row.i, row.k, row.n, m, total, row.mark
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    for name in ("master", "folder", "backend"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--unique", action="store_true")
+    parser.add_argument("--interval", default="2 s")
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    spark = tg.session("chaos", master=options.master, config=SPARK)
+    rows = spark.readStream.schema("k int, i bigint, v bigint").option("maxFilesPerTrigger", 5)
+    job = tg.Job("counted", parallelism=4)
+    one = (
+        job.source("rows", rows.json(f"{options.folder}/in"))
+        .key_by("k")
+        .process("number", Number(options.unique), schema="b bigint, i bigint, v bigint, k int, n bigint, mark string")
+    )
+    two = one.key_by("b").process(
+        "add", Add(), schema="b bigint, i bigint, k int, n bigint, m bigint, total bigint, mark string"
+    )
+    two.sink("out", tg.FileSink(f"{options.folder}/out"))
+    checkpoint = tg.Checkpointing(
+        dir=f"{options.folder}/checkpoints", interval=options.interval, incremental=True, inline_threshold=0,
+        tolerable_failures=100,
+    )  # fmt: skip
+    delays = {
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": 1000,
+        "restart-strategy.fixed-delay.delay": "200 ms",
+        "host_timeout_ms": 12_000,
+        "epoch_timeout_ms": 60_000,
+    }
+    try:
+        job.run(spark, checkpoint=checkpoint, state_backend=options.backend, options=delays)
+    except tg.TidegateError as error:
+        print(f"ENDED {error.code}: {error}", file=sys.stderr, flush=True)
+        return 3
+    return 0
+
+
+SPARK = {
+    "spark.cores.max": "2",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "10s",
+    "spark.network.timeoutInterval": "2s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "10s",
+    "spark.rpc.askTimeout": "10s",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "768m",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.log.level": "ERROR",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
