@@ -71,14 +71,14 @@ def _as_it_was(
 ) -> VersionId | None:
     if not len(state.files) and not state.inline:
         return None
-    reach("restore.1-begun", task=order.plan.task)
+    reach("restore.1-begun", of=order.plan.task)
     if not (order.from_local and _intact(directory, state, backend)):
         discard_version(directory, state.version)
         _fetch(storage, directory, order.root, state, state.key_groups)
-    reach("restore.2-fetched", task=order.plan.task)
+    reach("restore.2-fetched", of=order.plan.task)
     if order.stored is not None:
         remember(directory, *order.stored, state)
-    reach("restore.3-noted", task=order.plan.task)
+    reach("restore.3-noted", of=order.plan.task)
     return state.version
 
 
@@ -136,7 +136,7 @@ def _put_together(
     options: Mapping[str, Any], target: VersionId,
 ) -> VersionId:  # fmt: skip
     """Read the shares of old tasks, each in its own backend, and write them into a new version, without a base."""
-    reach("restore.1-begun", task=order.plan.task)
+    reach("restore.1-begun", of=order.plan.task)
     scratch = PrivateDirectory.make(directory, _SCRATCH)
     store = backend.begin(directory, None, target, order.plan.key_groups)
     try:
@@ -152,9 +152,9 @@ def _put_together(
             finally:
                 reader.abandon()
             discard_version(place, state.version)
-        reach("restore.2-fetched", task=order.plan.task)
+        reach("restore.2-fetched", of=order.plan.task)
         store.seal()
-        reach("restore.3-noted", task=order.plan.task)
+        reach("restore.3-noted", of=order.plan.task)
         return target
     except BaseException:
         store.abandon()

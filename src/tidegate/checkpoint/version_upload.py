@@ -93,11 +93,11 @@ class VersionUpload:
                 return None
             if (done := self.finished()) is not None:
                 return done
-            reach("upload.1-begun", task=self._task, checkpoint=self._order.checkpoint_id)
+            reach("upload.1-begun", of=self._task, checkpoint=self._order.checkpoint_id)
             state, new = self._store(manifest, attempt, go_on, progress)
             part = encode_part(state, new)
             _write_whole(self._folder / _PART, part)
-            reach("upload.2-noted", task=self._task, checkpoint=self._order.checkpoint_id)
+            reach("upload.2-noted", of=self._task, checkpoint=self._order.checkpoint_id)
             return part
 
     def _store(

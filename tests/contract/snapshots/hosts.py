@@ -1,0 +1,85 @@
+"""A host with a task on it: makes versions, uploads them, gets them back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.storage import Storage
+from tidegate.checkpoint.task_part import decode_part, digest_of
+from tidegate.checkpoint.version_restore import RestoreOrder, restore
+from tidegate.checkpoint.version_upload import Stored, UploadOrder, VersionUpload
+from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
+from tidegate.state.keys import state_prefix
+from tidegate.state.port import StateBackend
+from tidegate.state.version import VersionId
+
+LAYOUT = JobLayout("job")
+TASK = TaskId(1, Slot(0))
+GROUPS = (0, 7)
+TERM = Term(1)
+Entries = dict[bytes, bytes]
+
+
+def version(number: int, attempt: int = 1, term: int = 1) -> VersionId:
+    return VersionId(EpochId(Term(term), number), AttemptId(attempt))
+
+
+def key(group: int, name: str, state: int = 1) -> bytes:
+    return state_prefix(group, state) + name.encode()
+
+
+def some(first: int, count: int, size: int = 50, state: int = 1) -> Entries:
+    return {key(n % 8, f"k{n:05d}", state): f"{n}-".encode() + b"x" * size for n in range(first, first + count)}
+
+
+@dataclass
+class Host:
+    """`directory` is the task's on this host."""
+
+    directory: Path
+    backend: StateBackend
+    storage: Storage
+
+    def build(self, base: VersionId | None, target: VersionId, puts: Entries, deletes: tuple[bytes, ...] = ()) -> None:
+        store = self.backend.begin(self.directory, base, target, GROUPS)
+        store.write(puts.items(), deletes)
+        store.seal()
+
+    def read(self, of: VersionId) -> Entries:
+        store = self.backend.begin(self.directory, of, version(99_999, term=9), GROUPS)
+        try:
+            return dict(store.scan(b"\x00", b"\xff"))
+        finally:
+            store.abandon()
+
+    def order(
+        self, id: int, of: VersionId, base: TaskState | None = None, base_id: int = 0, inline: int = 0
+    ) -> UploadOrder:
+        stored = None if base is None else Stored(TERM, base_id, digest_of(base.files))
+        return UploadOrder(id, of, stored, inline, 1 << 20)
+
+    def uploader(self, order: UploadOrder) -> VersionUpload:
+        return VersionUpload(self.storage, LAYOUT, self.directory, TASK, TERM, order)
+
+    def upload(self, order: UploadOrder, attempt: int = 5) -> tuple[TaskState, tuple[str, ...]]:
+        manifest = self.backend.manifest(self.directory, order.version)
+        part = self.uploader(order).run(manifest, AttemptId(attempt), lambda: True, lambda: None)
+        assert part is not None
+        return decode_part(part)
+
+    def restore(
+        self, *sources: TaskState, groups: tuple[int, int] = GROUPS, target: VersionId | None = None
+    ) -> VersionId | None:
+        """As it was when there is one source with just these key groups; put together otherwise."""
+        as_is = len(sources) == 1 and sources[0].key_groups == groups
+        shares = tuple(
+            KeyedShare(s.task, (max(s.key_groups[0], groups[0]), min(s.key_groups[1], groups[1])), (1, 2), False)
+            for s in sources
+        )
+        plan = TaskRestore(TASK, groups, shares, as_is=sources[0].task if as_is else None)
+        order = RestoreOrder(plan, sources, LAYOUT.root, (TERM, 1))
+        return restore(self.storage, self.directory, order, self.backend, {}, target or version(50, term=2))

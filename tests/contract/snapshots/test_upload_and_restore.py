@@ -1,0 +1,198 @@
+"""A version goes up, comes back on another host, and is the same; whatever happened on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.snapshots.hosts import Host, key, some, version
+from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.storage import CorruptFile, LocalStorage, ObjectMissing, Storage
+from tidegate.core import faults
+from tidegate.core.ids import AttemptId, Slot, TaskId
+from tidegate.state.backends import backend_named
+from tidegate.state.port import StateBackend
+from tidegate.state.version_directory import version_path
+
+POINTS = (
+    "upload.1-begun", "storage.upload.2-part-stored", "storage.upload.3-recorded", "storage.upload.4-complete", "upload.2-noted",
+)  # fmt: skip
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return LocalStorage(tmp_path / "storage")
+
+
+@pytest.fixture
+def home(tmp_path: Path, backend: StateBackend, storage: Storage) -> Host:
+    return Host(tmp_path / "home" / "L1-S0", backend, storage)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, backend: StateBackend, storage: Storage) -> Host:
+    return Host(tmp_path / "elsewhere" / "L1-S0", backend, storage)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.feature("C1")
+def test_a_version_comes_back_on_another_host(home: Host, elsewhere: Host) -> None:
+    home.build(None, version(1), some(0, 300))
+    home.build(version(1), version(2), some(250, 100), (key(0, "k00000"),))
+    state, new = home.upload(home.order(1, version(2)))
+    assert {found.path for found in home.storage.list("job/shared")} == set(new)
+    assert elsewhere.restore(state) == version(2)
+    assert elsewhere.read(version(2)) == home.read(version(2))
+
+
+@pytest.mark.feature("C1", "F24")
+def test_the_next_checkpoint_uploads_only_what_is_new(home: Host, elsewhere: Host) -> None:
+    home.build(None, version(1), some(0, 2000))
+    first, brought = home.upload(home.order(1, version(1)))
+    home.build(version(1), version(2), some(0, 20))
+    second, more = home.upload(home.order(2, version(2), base=first, base_id=1))
+    assert second.delta_bytes(2) < first.delta_bytes(1) / 5
+    assert set(more).isdisjoint(brought)
+    assert elsewhere.restore(second) == version(2)
+    assert elsewhere.read(version(2)) == home.read(version(2))
+
+
+def test_what_this_host_remembers_counts_only_if_it_is_what_completed(home: Host) -> None:
+    home.build(None, version(1), some(0, 500))
+    first, _ = home.upload(home.order(1, version(1)))
+    other = TaskState(first.task, first.key_groups, first.backend, first.version)
+    again, new = home.upload(home.order(2, version(1), base=other, base_id=1))
+    assert again.delta_bytes(2) == again.size_bytes
+    assert new
+
+
+@pytest.mark.feature("F24")
+def test_after_a_restore_the_next_checkpoint_is_incremental_again(home: Host, elsewhere: Host) -> None:
+    home.build(None, version(1), some(0, 2000))
+    state, _ = home.upload(home.order(1, version(1)))
+    assert elsewhere.restore(state) == version(1)
+    elsewhere.build(version(1), version(60, term=2), some(0, 10))
+    after, _ = elsewhere.upload(elsewhere.order(7, version(60, term=2), base=state, base_id=1))
+    assert after.delta_bytes(7) < state.size_bytes / 5
+
+
+@pytest.mark.feature("C24")
+def test_small_files_go_into_the_metadata_up_to_a_total(home: Host, elsewhere: Host) -> None:
+    home.build(None, version(1), some(0, 10))
+    state, new = home.upload(home.order(1, version(1), inline=1 << 20))
+    assert (new, len(state.files)) == ((), 0)
+    assert elsewhere.restore(state) == version(1)
+    assert elsewhere.read(version(1)) == home.read(version(1))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_an_upload_that_dies_at_any_step_is_finished_by_another(home: Host, elsewhere: Host, point: str) -> None:
+    home.build(None, version(1), some(0, 300))
+
+    def die(reached: str, **context: object) -> None:
+        if reached == point:
+            raise Interrupted
+
+    faults.arm(die)
+    try:
+        with pytest.raises(Interrupted):
+            home.upload(home.order(1, version(1)))
+    finally:
+        faults.arm(None)
+    state, new = home.upload(home.order(1, version(1)), attempt=6)
+    assert {found.path for found in home.storage.list("job/shared")} == set(new)
+    assert elsewhere.restore(state) == version(1)
+    assert elsewhere.read(version(1)) == home.read(version(1))
+
+
+def test_while_one_process_uploads_another_does_not(home: Host) -> None:
+    home.build(None, version(1), some(0, 300))
+    order = home.order(1, version(1))
+    manifest = home.backend.manifest(home.directory, version(1))
+    tried: list[bytes | None] = []
+
+    def ask_another() -> None:
+        tried.append(home.uploader(order).run(manifest, AttemptId(9), lambda: True, lambda: None))
+
+    done = home.uploader(order).run(manifest, AttemptId(5), lambda: True, ask_another)
+    assert tried
+    assert set(tried) == {None}
+    assert home.uploader(order).finished() == done
+
+
+@pytest.mark.feature("C25")
+@pytest.mark.parametrize("damage", ["changed", "gone"])
+def test_a_damaged_or_missing_file_is_an_error_that_names_it(home: Host, elsewhere: Host, damage: str) -> None:
+    home.build(None, version(1), some(0, 300))
+    state, new = home.upload(home.order(1, version(1)))
+    victim = new[0]
+    if damage == "gone":
+        home.storage.delete([victim])
+    else:
+        good = home.storage.get(victim)
+        home.storage.put(victim, good[:-1] + bytes([good[-1] ^ 1]))
+    with pytest.raises(ObjectMissing if damage == "gone" else CorruptFile, match=victim.rsplit("/", 1)[1]):
+        elsewhere.restore(state)
+    assert not version_path(elsewhere.directory, version(1)).exists()
+
+
+@pytest.mark.feature("C27")
+def test_a_version_on_local_disk_is_used_instead_of_a_download(home: Host) -> None:
+    home.build(None, version(1), some(0, 300))
+    state, new = home.upload(home.order(1, version(1)))
+    home.storage.delete(new)
+    assert home.restore(state) == version(1)
+
+
+@pytest.mark.feature("C27")
+def test_a_local_version_with_other_content_is_not_believed(home: Host) -> None:
+    home.build(None, version(1), some(0, 300))
+    before = home.read(version(1))
+    state, _ = home.upload(home.order(1, version(1)))
+    victim = version_path(home.directory, version(1)) / max(state.files, key=lambda f: f.size_bytes).name
+    victim.chmod(0o600)
+    content = victim.read_bytes()
+    victim.unlink()
+    victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert home.restore(state) == version(1)
+    assert home.read(version(1)) == before
+
+
+def two_halves(tmp_path: Path, backend: StateBackend, storage: Storage) -> tuple[dict[bytes, bytes], list[TaskState]]:
+    """The state of two old tasks, key groups 0–3 and 4–7, uploaded."""
+    entries = some(0, 400) | some(0, 100, state=2)
+    states = []
+    for slot, (first, last) in enumerate([(0, 3), (4, 7)]):
+        host = Host(tmp_path / f"old-{slot}" / f"L1-S{slot}", backend, storage)
+        host.build(None, version(3), {k: v for k, v in entries.items() if first <= k[1] <= last})
+        state, _ = host.upload(host.order(slot + 1, version(3)))
+        states.append(
+            TaskState(TaskId(1, Slot(slot)), (first, last), state.backend, state.version, state.files, state.inline)
+        )
+    return entries, states
+
+
+@pytest.mark.feature("C28")
+@pytest.mark.parametrize(("first", "last"), [(0, 7), (0, 1), (2, 5), (6, 7)])
+def test_state_is_put_together_by_key_group(
+    tmp_path: Path, backend: StateBackend, storage: Storage, elsewhere: Host, first: int, last: int
+) -> None:
+    entries, states = two_halves(tmp_path, backend, storage)
+    wanted = [s for s in states if s.key_groups[0] <= last and s.key_groups[1] >= first]
+    made = elsewhere.restore(*wanted, groups=(first, last))
+    assert made == version(50, term=2)
+    assert elsewhere.read(made) == {k: v for k, v in entries.items() if first <= k[1] <= last}
+    assert not list(elsewhere.directory.glob(".restore-*"))
+
+
+def test_state_can_change_its_backend(tmp_path: Path, backend: StateBackend, storage: Storage) -> None:
+    entries, states = two_halves(tmp_path, backend, storage)
+    other = backend_named("hashmap" if backend.name == "rocksdb" else "rocksdb")
+    host = Host(tmp_path / "new" / "L1-S0", other, storage)
+    made = host.restore(*states)
+    assert made is not None
+    assert host.read(made) == entries
