@@ -1,0 +1,299 @@
+"""A job with checkpoints, stopped and started again in all the ways a user does it: every row counted once."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import tidegate as tg
+from tests.integration.inputs import write_batches
+from tidegate.checkpoint.assignment import UnclaimedState
+from tidegate.checkpoint.operators import StateChanged
+from tidegate.checkpoint.options import OptionError
+from tidegate.checkpoint.retained import SnapshotNotFound
+from tidegate.checkpoint.start import StartRefused
+from tidegate.core.errors import RestoreFailed, UserCodeError
+
+BACKENDS = pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+KEYS = 7
+
+
+class Count(tg.KeyedProcessFunction):
+    n = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.k, self.n.value()
+
+
+class CountAsFloat(Count):
+    n = tg.ValueState(float, default=0.0)
+
+
+class Fails(Count):
+    """Raises at one row until Spark has given the task up once, which tries it four times."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def process_element(self, row, ctx):
+        tried = Path(self.folder)
+        tried.mkdir(exist_ok=True)
+        if row.i == 30 and len(list(tried.iterdir())) < 4:
+            (tried / uuid.uuid4().hex).touch()
+            raise RuntimeError("not today")
+        yield from super().process_element(row, ctx)
+
+
+class Shop:
+    """One job and its folders. Each start builds it anew, as a new process would."""
+
+    def __init__(self, spark, folder: Path) -> None:
+        self.spark, self.folder, self.rows = spark, folder, 0
+
+    def feed(self, files: int) -> Shop:
+        for _ in range(files):
+            batch = [(i % KEYS, i) for i in range(self.rows, self.rows + 10)]
+            write_batches(self.folder / "in", "k int, i bigint", [batch], self.rows // 10)
+            self.rows += 10
+        return self
+
+    def job(self, function=None, *, parallelism=2, uid="count", name="shop"):
+        job = tg.Job(name, parallelism=parallelism)
+        source = self.spark.readStream.schema("k int, i bigint").option("maxFilesPerTrigger", 1)
+        rows = job.source("rows", source.parquet(str(self.folder / "in")))
+        counted = rows.key_by("k").process(uid, function or Count(), schema="k int, n bigint")
+        counted.sink("out", tg.FileSink(str(self.folder / "out")))
+        return job
+
+    def choices(self, backend="hashmap", interval="1 s", options=None, **checkpoint):
+        where = tg.Checkpointing(
+            dir=str(self.folder / "checkpoints"), interval=interval, incremental=True, **checkpoint
+        )
+        chosen = {"local_dir": str(self.folder / "local"), **(options or {})}
+        return {"checkpoint": where, "state_backend": backend, "options": chosen}
+
+    def run(self, function=None, *, parallelism=2, uid="count", name="shop", **choices):
+        job = self.job(function, parallelism=parallelism, uid=uid, name=name)
+        job.run(self.spark, trigger="available-now", **self.choices(**choices))
+        return self
+
+    def start(self, **choices):
+        return self.job().start(self.spark, **self.choices(**choices))
+
+    def out(self) -> list[tuple[int, int]]:
+        found = []
+        for path in (self.folder / "out").glob("*.json"):
+            found += [(row["k"], row["n"]) for row in map(json.loads, path.read_text().splitlines())]
+        return sorted(found)
+
+    def exact(self, rows: int | None = None) -> bool:
+        times = Counter(i % KEYS for i in range(self.rows if rows is None else rows))
+        return self.out() == sorted((k, n + 1) for k, count in times.items() for n in range(count))
+
+    def newest(self) -> Path:
+        return max((self.folder / "checkpoints" / "shop").glob("chk-*"), key=lambda p: int(p.name.split("-")[1]))
+
+
+@pytest.fixture
+def shop(spark, tmp_path) -> Shop:
+    return Shop(spark, tmp_path).feed(3)
+
+
+@BACKENDS
+@pytest.mark.feature("C1", "C5", "H1")
+def test_a_job_goes_on_where_it_ended_at_another_parallelism_and_on_another_backend(shop, backend):
+    assert shop.run(backend=backend).exact()
+    assert shop.feed(2).run(backend=backend).exact()
+    assert shop.feed(2).run(backend=backend, parallelism=3).exact()
+    other = "hashmap" if backend == "rocksdb" else "rocksdb"
+    assert shop.feed(1).run(backend=other, parallelism=1).exact()
+
+
+@pytest.mark.feature("C2")
+def test_output_is_seen_when_its_checkpoint_is_complete_and_not_before(shop):
+    run = shop.start(interval="1 h")
+    until(lambda: len(run.reports) >= 3)
+    assert shop.out() == []
+    run.stop()
+    assert shop.exact()
+
+
+def test_at_least_once_shows_output_with_its_epoch(shop):
+    run = shop.start(interval="1 h", mode="AT_LEAST_ONCE")
+    until(lambda: len(run.reports) >= 3)
+    assert shop.exact()
+    run.cancel()
+
+
+@pytest.mark.feature("C12", "H13")
+def test_a_cancelled_job_goes_back_to_its_last_checkpoint(shop):
+    run = shop.start(interval="1 s")
+    until(lambda: len(run.reports) >= 3 and run.checkpoints.latest_completed is not None)
+    shop.feed(2)
+    run.cancel()
+    assert shop.run().exact()
+
+
+@pytest.mark.feature("H1", "H3")
+def test_a_function_that_raises_is_restarted_as_the_strategy_says(shop):
+    flag = shop.folder / "raised"
+    delays = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "10 ms"}
+    shop.feed(2)
+    job = shop.job(Fails(flag))
+    run = job.start(shop.spark, trigger="available-now", **shop.choices(options=delays))
+    run.await_termination()
+    assert shop.exact()
+    (failure,) = run.failures
+    assert (failure.kind, failure.restarted) == ("user-code", True)
+    assert "not today" in failure.message
+
+
+@pytest.mark.feature("H2")
+def test_without_restarts_the_first_error_ends_the_job_and_the_next_start_goes_on(shop):
+    flag = shop.folder / "raised"
+    shop.feed(2)
+    with pytest.raises(UserCodeError, match="not today"):
+        shop.run(Fails(flag), options={"restart-strategy.type": "none"})
+    assert shop.run(Fails(flag)).exact()
+
+
+@pytest.mark.feature("C14", "I14")
+def test_a_run_may_begin_from_a_retained_checkpoint_by_its_path(shop):
+    shop.run(num_retained=3)
+    old = shop.newest()
+    shop.feed(2).run(num_retained=3)
+    assert shop.exact()
+    seen = shop.out()
+    # Back to the older one: what came after is counted again, under a new term, beside what is already there.
+    shop.run(num_retained=3, options={"execution.state-recovery.path": str(old)})
+    times = Counter(shop.out()) - Counter(seen)
+    assert sum(times.values()) == 20
+    assert set(times.values()) == {1}
+
+
+def test_a_path_without_a_checkpoint_is_refused(shop):
+    with pytest.raises(SnapshotNotFound, match="chk-77"):
+        shop.run(options={"execution.state-recovery.path": str(shop.folder / "checkpoints" / "shop" / "chk-77")})
+
+
+@pytest.mark.feature("H14", "I20")
+def test_state_that_no_operator_claims_is_refused_unless_it_may_be_dropped(shop):
+    shop.run()
+    with pytest.raises(UnclaimedState, match="'count'"):
+        shop.feed(1).run(uid="renamed")
+    shop.run(uid="renamed", options={"execution.state-recovery.ignore-unclaimed-state": True})
+    assert max(n for _, n in shop.out()) == max(Counter(i % KEYS for i in range(30)).values())
+
+
+def test_state_of_another_type_is_refused(shop):
+    shop.run()
+    with pytest.raises(StateChanged, match="state 'n' of 'count' was value"):
+        shop.feed(1).run(CountAsFloat())
+    assert shop.run().exact()
+
+
+@pytest.mark.feature("C25")
+@pytest.mark.parametrize("damage", ["gone", "changed"])
+def test_a_damaged_file_is_an_error_that_names_it(shop, damage):
+    shop.run(backend="rocksdb", inline_threshold=0)
+    victim = max((shop.folder / "checkpoints" / "shop" / "shared").rglob("chk-*"), key=lambda p: p.stat().st_size)
+    if damage == "gone":
+        victim.unlink()
+    else:
+        content = victim.read_bytes()
+        victim.unlink()
+        victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(RestoreFailed, match=victim.name):
+        shop.feed(1).run(backend="rocksdb", inline_threshold=0)
+
+
+@pytest.mark.feature("E19")
+def test_a_job_that_runs_cannot_be_started_a_second_time(shop):
+    run = shop.start()
+    try:
+        with pytest.raises(StartRefused, match="running elsewhere"):
+            shop.job().start(shop.spark, **shop.choices())
+    finally:
+        run.stop()
+    assert shop.exact()
+
+
+def test_a_place_without_an_interval_is_refused(shop):
+    with pytest.raises(OptionError, match="no interval"):
+        shop.job().run(shop.spark, checkpoint=tg.Checkpointing(dir=str(shop.folder / "x")))
+
+
+@pytest.mark.feature("C15")
+def test_where_the_sources_begin_is_fixed_before_the_first_row(shop):
+    """The rate source has no start of its own but the moment it was first asked."""
+    sink = tg.FileSink(str(shop.folder / "out"))
+
+    def start(interval: str):
+        job = tg.Job("rate", parallelism=2)
+        rate = shop.spark.readStream.format("rate").option("rowsPerSecond", 20).load().selectExpr("value")
+        files = (
+            shop.spark.readStream.schema("k int, i bigint").parquet(str(shop.folder / "in")).selectExpr("-1 - i value")
+        )
+        rows = job.source("rate", rate).union(job.source("files", files))
+        rows.key_by("value").process("seen", Once(), schema="value bigint, n bigint").sink("out", sink)
+        return job.start(shop.spark, **shop.choices(interval=interval))
+
+    first = start("1 h")
+    until(lambda: sum(r.rows_in for r in first.reports) > 40)
+    first.cancel()
+    second = start("1 s")
+    until(lambda: sum(r.rows_in for r in second.reports) > 60)
+    second.stop()
+    rows = [json.loads(line) for path in (shop.folder / "out").glob("*.json") for line in path.read_text().splitlines()]
+    values = sorted(row["value"] for row in rows)
+    assert values == list(range(-30, len(values) - 30))
+    assert {row["n"] for row in rows} == {1}
+
+
+class Once(tg.KeyedProcessFunction):
+    n = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.value, self.n.value()
+
+
+@pytest.mark.feature("C11")
+def test_an_idle_job_completes_its_checkpoint(shop):
+    run = shop.start(interval="500 ms")
+    until(shop.exact)
+    assert run.checkpoints.latest_completed is not None
+    run.stop()
+
+
+def test_stop_within_a_callback_ends_the_job_in_order(shop):
+    job = tg.Job("callback", parallelism=2)
+    source = shop.spark.readStream.schema("k int, i bigint").option("maxFilesPerTrigger", 1)
+    seen: list[int] = []
+    stopped = threading.Event()
+
+    def take(rows, epoch):
+        seen.extend(row.n for row in rows)
+        if not stopped.is_set():
+            stopped.set()
+            threading.Thread(target=run.stop).start()
+
+    counted = job.source("rows", source.parquet(str(shop.folder / "in"))).key_by("k")
+    counted.process("count", Count(), schema="k int, n bigint").sink("out", tg.CallbackSink(take))
+    run = job.start(shop.spark, **shop.choices(interval="500 ms"))
+    run.await_termination(60)
+    assert seen
+
+
+def until(holds, timeout_s: float = 60.0) -> None:
+    latest = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < latest, "it did not come to that"
+        time.sleep(0.05)
