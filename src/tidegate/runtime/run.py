@@ -44,6 +44,7 @@ from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.failover import Counters
 from tidegate.runtime.history import Cut, History, JobShape
+from tidegate.runtime.progress import Progress
 from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
 from tidegate.runtime.session import check_session
 from tidegate.runtime.settings import Durability, Settings, read_settings
@@ -98,6 +99,7 @@ class JobRun:
     ) -> None:
         self._spark, self._graph, self._settings, self._durability = spark, graph, settings, durability
         self._trigger = _trigger(trigger)
+        self._progress = Progress(graph.job)
         archive = None if durability is None else durability.archive
         self._storage = None if archive is None else open_storage(archive.url, **archive.options)
         self._outlets = _Outlets(graph, self._storage)
@@ -141,6 +143,7 @@ class JobRun:
 
     def start(self) -> JobRun:
         """Claim the job, see that its newest checkpoint fits, and begin. Raises before anything runs if it cannot."""
+        self._progress.begin()
         identity = passing() if self._durability is None else self._claim(self._durability)
         try:
             self._driver = Driver(self._spark, self._graph, self._settings, identity)
@@ -265,6 +268,7 @@ class JobRun:
             history.epoch_finished(report, self._cut(), moved, output=not self._at_least_once)
         self._last_epoch = time.monotonic()
         self.reports.append(report)
+        self._progress.epoch(report, self.checkpoints)
         rate = report.rows_in * 1000 // max(1, report.duration_ms)
         log.info(
             "epoch %s: %d rows in %d ms (%d rows/s)", report.epoch, report.rows_in, report.duration_ms, rate,
@@ -330,6 +334,7 @@ class JobRun:
             self._outcome = error
         finally:
             self._close()
+            self._progress.end()
             self._ended.set()
 
     def _wait_for_query(self) -> None:

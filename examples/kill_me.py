@@ -1,0 +1,149 @@
+"""Kills a counting job with SIGKILL, again and again, and shows that its counts are exact.
+
+    python examples/kill_me.py [--kills 3]
+
+A job reads numbered events from a folder, counts them per user, and writes each new count to files. This script feeds it,
+kills it in the middle of its work, starts it again, and at the end holds what the files say against what it sent. Then the
+same with plain Spark: a streaming query whose `foreachBatch` callback appends to a file, with Spark's own checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+USERS = 5
+ROWS_PER_FILE = 20
+EVENTS = "id bigint, user int"
+
+
+def tidegate_job(folder: Path) -> None:
+    """The job under fire. Started anew after each kill; nothing but its name and its folder tells it what happened."""
+    import tidegate as tg
+
+    class Count(tg.KeyedProcessFunction):
+        n = tg.ValueState(int, default=0)
+
+        def process_element(self, row, ctx):
+            self.n.update(self.n.value() + 1)
+            yield row.id, row.user, self.n.value()
+
+    spark = tg.session("kill-me", master="local[2]", config={"spark.ui.enabled": "false", "spark.log.level": "OFF"})
+    events = spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 2).json(str(folder / "in"))
+    job = tg.Job("kill-me", parallelism=2)
+    counts = (
+        job.source("events", events).key_by("user").process("count", Count(), schema="id bigint, user int, n bigint")
+    )
+    counts.sink("out", tg.FileSink(str(folder / "out")))
+    job.run(
+        checkpoint=tg.Checkpointing(dir=str(folder / "checkpoints"), interval="1 s"),
+        options={"local_dir": str(folder / "local")},
+    )
+
+
+def plain_job(folder: Path) -> None:
+    """What one writes without it: Spark's own checkpoint, and a callback that appends."""
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+    )
+    events = builder.getOrCreate().readStream.schema(EVENTS).option("maxFilesPerTrigger", 2).json(str(folder / "in"))
+
+    def append(batch, batch_id):
+        rows = [json.dumps(row.asDict()) for row in batch.collect()]
+        with (folder / "out" / "rows.json").open("a") as file:
+            file.writelines(f"{row}\n" for row in rows)
+
+    query = events.writeStream.option("checkpointLocation", str(folder / "checkpoints")).foreachBatch(append).start()
+    query.awaitTermination()
+
+
+JOBS = {"tidegate": tidegate_job, "plain": plain_job}
+
+
+def rows_out(folder: Path) -> list[dict]:
+    lines = [line for path in (folder / "out").glob("*.json") for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+class Feeder:
+    """Writes a file of events whenever it is asked to, each whole at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.events = folder, 0
+
+    def feed(self) -> None:
+        ids = range(self.events, self.events + ROWS_PER_FILE)
+        draft = self.folder / "draft"
+        draft.write_text("".join(json.dumps({"id": i, "user": i % USERS}) + "\n" for i in ids))
+        draft.rename(self.folder / "in" / f"{self.events:08d}.json")
+        self.events += ROWS_PER_FILE
+
+
+def torment(kind: str, folder: Path, kills: int) -> tuple[int, list[dict]]:
+    """Run one job, kill it so many times as soon as it has shown something new, then let it come to rest."""
+    for name in ("in", "out"):
+        (folder / name).mkdir(parents=True)
+    feeder = Feeder(folder)
+    for kill in range(kills + 1):
+        before = len(rows_out(folder))
+        log = (folder / f"run-{kill}.log").open("wb")
+        job = subprocess.Popen([sys.executable, __file__, "--job", kind, str(folder)], stdout=log, stderr=log)
+        latest = time.monotonic() + 300
+        while True:
+            shown = len(rows_out(folder))
+            if kill < kills and shown > before:
+                break
+            if kill == kills and shown >= feeder.events:
+                time.sleep(3)  # whatever comes too much, comes now
+                break
+            if job.poll() is not None or time.monotonic() > latest:
+                raise SystemExit(f"The {kind} job did not get on; see {log.name}.")
+            if kill < kills:
+                feeder.feed()
+            time.sleep(0.2)
+        if kill < kills:
+            print(f"  {kind}: {shown:4d} rows shown, killed", flush=True)
+        os.kill(job.pid, signal.SIGKILL)
+        job.wait()
+        time.sleep(1)
+    return feeder.events, rows_out(folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=3, help="how often each job is killed (default: 3)")
+    parser.add_argument("--job", nargs=2, metavar=("KIND", "FOLDER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        JOBS[options.job[0]](Path(options.job[1]))
+        return 0
+    wrong = 0
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        for kind in JOBS:
+            print(f"{kind}:", flush=True)
+            sent, rows = torment(kind, Path(scratch) / kind, options.kills)
+            times = Counter(row["id"] for row in rows)
+            lost, doubled = sent - len(times), sum(times.values()) - len(times)
+            print(f"  {sent} events sent, {len(rows)} rows seen: {lost} lost, {doubled} doubled", flush=True)
+            if kind == "tidegate":
+                counts = defaultdict(list)
+                for row in rows:
+                    counts[row["user"]].append(row["n"])
+                exact = all(sorted(c) == list(range(1, len(c) + 1)) for c in counts.values())
+                print(f"  the count of every user goes up by one at a time: {'yes' if exact else 'NO'}", flush=True)
+                wrong = lost + doubled + (not exact)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
