@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import harness
 
 NAMES = {
+    "checkpoint": "benchmarks.checkpoint",
     "keyed-count": "benchmarks.keyed_count",
     "state-growth": "benchmarks.state_growth",
     "wide": "benchmarks.wide",

@@ -108,7 +108,7 @@ def torment(kind: str, folder: Path, kills: int) -> tuple[int, list[dict]]:
                 break
             if job.poll() is not None or time.monotonic() > latest:
                 raise SystemExit(f"The {kind} job did not get on; see {log.name}.")
-            if kill < kills:
+            if kill < kills and feeder.events - shown < 10 * ROWS_PER_FILE:
                 feeder.feed()
             time.sleep(0.2)
         if kill < kills:

@@ -106,16 +106,20 @@ class Job:
         trigger: str | None = None,
         state_backend: str | None = None,
         options: Mapping[str, Any] | None = None,
+        fresh: bool = False,
+        force: bool = False,
     ) -> Any:
         """Run the job with Spark until it ends or fails. Without `spark`, the session of its sources is used.
 
         `trigger` is how often an epoch begins: `"5 s"`, None for as often as possible, `"available-now"` to take what is
         there and end. `state_backend` is `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
+        With `checkpoint`, a `Checkpointing`, the job goes on under its name from where it stood. `fresh` gives up its
+        history and begins anew; `force` takes the job over from a driver that seems to live and hangs.
         A job on batch DataFrames runs once, to the end.
         """
         from tidegate.runtime.run import run_job
 
-        choices = self._choices(spark, checkpoint, trigger, state_backend, options)
+        choices = self._choices(spark, checkpoint, trigger, state_backend, options) | {"fresh": fresh, "force": force}
         return run_job(check_runnable(self.graph()), **choices)
 
     def start(
@@ -126,11 +130,13 @@ class Job:
         trigger: str | None = None,
         state_backend: str | None = None,
         options: Mapping[str, Any] | None = None,
+        fresh: bool = False,
+        force: bool = False,
     ) -> JobRun:
         """Start the job and return at once, with a handle to watch, stop and await it. For streaming DataFrames."""
         from tidegate.runtime.run import start_job
 
-        choices = self._choices(spark, checkpoint, trigger, state_backend, options)
+        choices = self._choices(spark, checkpoint, trigger, state_backend, options) | {"fresh": fresh, "force": force}
         return start_job(check_runnable(self.graph()), **choices)
 
     def _choices(self, spark: Any, checkpoint: Any, trigger: Any, state_backend: Any, options: Any) -> dict[str, Any]:

@@ -147,5 +147,7 @@ def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> 
         "checkpoint": None,
         "trigger": "1 s",
         "state_backend": None,
+        "fresh": False,
+        "force": False,
         "options": {"a": 1},
     }
