@@ -107,7 +107,7 @@ def shop(spark, tmp_path) -> Shop:
 
 
 @BACKENDS
-@pytest.mark.feature("C1", "C5", "H1")
+@pytest.mark.feature("C4", "H2", "H3", "H13", "H14")
 def test_a_job_goes_on_where_it_ended_at_another_parallelism_and_on_another_backend(shop, backend):
     assert shop.run(backend=backend).exact()
     assert shop.feed(2).run(backend=backend).exact()
@@ -116,7 +116,6 @@ def test_a_job_goes_on_where_it_ended_at_another_parallelism_and_on_another_back
     assert shop.feed(1).run(backend=other, parallelism=1).exact()
 
 
-@pytest.mark.feature("C2")
 def test_output_is_seen_when_its_checkpoint_is_complete_and_not_before(shop):
     run = shop.start(interval="1 h")
     until(lambda: len(run.reports) >= 3)
@@ -132,7 +131,7 @@ def test_at_least_once_shows_output_with_its_epoch(shop):
     run.cancel()
 
 
-@pytest.mark.feature("C12", "H13")
+@pytest.mark.feature("H2", "H3")
 def test_a_cancelled_job_goes_back_to_its_last_checkpoint(shop):
     run = shop.start(interval="1 s")
     until(lambda: len(run.reports) >= 3 and run.checkpoints.latest_completed is not None)
@@ -141,7 +140,7 @@ def test_a_cancelled_job_goes_back_to_its_last_checkpoint(shop):
     assert shop.run().exact()
 
 
-@pytest.mark.feature("H1", "H3")
+@pytest.mark.feature("H1", "H9")
 def test_a_function_that_raises_is_restarted_as_the_strategy_says(shop):
     flag = shop.folder / "raised"
     delays = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "10 ms"}
@@ -155,7 +154,7 @@ def test_a_function_that_raises_is_restarted_as_the_strategy_says(shop):
     assert "not today" in failure.message
 
 
-@pytest.mark.feature("H2")
+@pytest.mark.feature("H7")
 def test_without_restarts_the_first_error_ends_the_job_and_the_next_start_goes_on(shop):
     flag = shop.folder / "raised"
     shop.feed(2)
@@ -164,7 +163,6 @@ def test_without_restarts_the_first_error_ends_the_job_and_the_next_start_goes_o
     assert shop.run(Fails(flag)).exact()
 
 
-@pytest.mark.feature("C14", "I14")
 def test_a_run_may_begin_from_a_retained_checkpoint_by_its_path(shop):
     shop.run(num_retained=3)
     old = shop.newest()
@@ -183,7 +181,6 @@ def test_a_path_without_a_checkpoint_is_refused(shop):
         shop.run(options={"execution.state-recovery.path": str(shop.folder / "checkpoints" / "shop" / "chk-77")})
 
 
-@pytest.mark.feature("H14", "I20")
 def test_state_that_no_operator_claims_is_refused_unless_it_may_be_dropped(shop):
     shop.run()
     with pytest.raises(UnclaimedState, match="'count'"):
@@ -199,7 +196,6 @@ def test_state_of_another_type_is_refused(shop):
     assert shop.run().exact()
 
 
-@pytest.mark.feature("C25")
 @pytest.mark.parametrize("damage", ["gone", "changed"])
 def test_a_damaged_file_is_an_error_that_names_it(shop, damage):
     shop.run(backend="rocksdb", inline_threshold=0)
@@ -214,7 +210,6 @@ def test_a_damaged_file_is_an_error_that_names_it(shop, damage):
         shop.feed(1).run(backend="rocksdb", inline_threshold=0)
 
 
-@pytest.mark.feature("E19")
 def test_a_job_that_runs_cannot_be_started_a_second_time(shop):
     run = shop.start()
     try:
@@ -230,7 +225,7 @@ def test_a_place_without_an_interval_is_refused(shop):
         shop.job().run(shop.spark, checkpoint=tg.Checkpointing(dir=str(shop.folder / "x")))
 
 
-@pytest.mark.feature("C15")
+@pytest.mark.feature("C6")
 def test_where_the_sources_begin_is_fixed_before_the_first_row(shop):
     """The rate source has no start of its own but the moment it was first asked."""
     sink = tg.FileSink(str(shop.folder / "out"))
@@ -265,7 +260,6 @@ class Once(tg.KeyedProcessFunction):
         yield row.value, self.n.value()
 
 
-@pytest.mark.feature("C11")
 def test_an_idle_job_completes_its_checkpoint(shop):
     run = shop.start(interval="500 ms")
     until(shop.exact)

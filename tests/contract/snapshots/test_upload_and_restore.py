@@ -39,7 +39,7 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.feature("C1")
+@pytest.mark.feature("C15", "F30")
 def test_a_version_comes_back_on_another_host(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 300))
     home.build(version(1), version(2), some(250, 100), (key(0, "k00000"),))
@@ -49,7 +49,7 @@ def test_a_version_comes_back_on_another_host(home: Host, elsewhere: Host) -> No
     assert elsewhere.read(version(2)) == home.read(version(2))
 
 
-@pytest.mark.feature("C1", "F24")
+@pytest.mark.feature("F25", "F28", "F30")
 def test_the_next_checkpoint_uploads_only_what_is_new(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 2000))
     first, brought = home.upload(home.order(1, version(1)))
@@ -61,6 +61,7 @@ def test_the_next_checkpoint_uploads_only_what_is_new(home: Host, elsewhere: Hos
     assert elsewhere.read(version(2)) == home.read(version(2))
 
 
+@pytest.mark.feature("F31")
 def test_what_this_host_remembers_counts_only_if_it_is_what_completed(home: Host) -> None:
     home.build(None, version(1), some(0, 500))
     first, _ = home.upload(home.order(1, version(1)))
@@ -70,7 +71,7 @@ def test_what_this_host_remembers_counts_only_if_it_is_what_completed(home: Host
     assert new
 
 
-@pytest.mark.feature("F24")
+@pytest.mark.feature("F28")
 def test_after_a_restore_the_next_checkpoint_is_incremental_again(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 2000))
     state, _ = home.upload(home.order(1, version(1)))
@@ -80,7 +81,7 @@ def test_after_a_restore_the_next_checkpoint_is_incremental_again(home: Host, el
     assert after.delta_bytes(7) < state.size_bytes / 5
 
 
-@pytest.mark.feature("C24")
+@pytest.mark.feature("D29")
 def test_small_files_go_into_the_metadata_up_to_a_total(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 10))
     state, new = home.upload(home.order(1, version(1), inline=1 << 20))
@@ -124,7 +125,6 @@ def test_while_one_process_uploads_another_does_not(home: Host) -> None:
     assert home.uploader(order).finished() == done
 
 
-@pytest.mark.feature("C25")
 @pytest.mark.parametrize("damage", ["changed", "gone"])
 def test_a_damaged_or_missing_file_is_an_error_that_names_it(home: Host, elsewhere: Host, damage: str) -> None:
     home.build(None, version(1), some(0, 300))
@@ -140,7 +140,7 @@ def test_a_damaged_or_missing_file_is_an_error_that_names_it(home: Host, elsewhe
     assert not version_path(elsewhere.directory, version(1)).exists()
 
 
-@pytest.mark.feature("C27")
+@pytest.mark.feature("H11", "H12")
 def test_a_version_on_local_disk_is_used_instead_of_a_download(home: Host) -> None:
     home.build(None, version(1), some(0, 300))
     state, new = home.upload(home.order(1, version(1)))
@@ -148,7 +148,7 @@ def test_a_version_on_local_disk_is_used_instead_of_a_download(home: Host) -> No
     assert home.restore(state) == version(1)
 
 
-@pytest.mark.feature("C27")
+@pytest.mark.feature("H11")
 def test_a_local_version_with_other_content_is_not_believed(home: Host) -> None:
     home.build(None, version(1), some(0, 300))
     before = home.read(version(1))
@@ -176,8 +176,8 @@ def two_halves(tmp_path: Path, backend: StateBackend, storage: Storage) -> tuple
     return entries, states
 
 
-@pytest.mark.feature("C28")
 @pytest.mark.parametrize(("first", "last"), [(0, 7), (0, 1), (2, 5), (6, 7)])
+@pytest.mark.feature("H13")
 def test_state_is_put_together_by_key_group(
     tmp_path: Path, backend: StateBackend, storage: Storage, elsewhere: Host, first: int, last: int
 ) -> None:
