@@ -75,6 +75,7 @@ class Torment:
         self.recovery_s: dict[str, list[float]] = defaultdict(list)
         self.driver: subprocess.Popen[bytes] | None = None
         self.starts = 0
+        self._drivers: list[subprocess.Popen[bytes]] = []
         self._stop = threading.Event()
         self._hold = threading.Event()
 
@@ -91,10 +92,12 @@ class Torment:
             "TIDEGATE_LOCAL_DIR": str(self.folder / "driver"),
         }
         with log:
-            return subprocess.Popen(
+            started = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT,
                 start_new_session=True,
             )  # fmt: skip
+        self._drivers = [*(driver for driver in self._drivers if driver.poll() is None), started]
+        return started
 
     @contextmanager
     def supervised(self) -> Iterator[None]:
@@ -109,7 +112,8 @@ class Torment:
             self._stop.set()
             for thread in threads:
                 thread.join(10)
-            end(self.driver)
+            for driver in self._drivers:
+                end(driver)
 
     def _supervise(self) -> None:
         while not self._stop.wait(0.2):
@@ -354,10 +358,8 @@ def fault_environment(orders: FaultOrders) -> dict[str, str]:
     }
 
 
-def end(process: subprocess.Popen[bytes] | None) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
     """With everything below it: a killed driver may leave its JVM for a moment."""
-    if process is None:
-        return
     below = descendants(process.pid)
     for pid in [process.pid, *below]:
         with suppress(ProcessLookupError):

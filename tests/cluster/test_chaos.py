@@ -1,0 +1,38 @@
+"""A short walk through the fault matrix on a real cluster. The whole of it is `python -m chaos run --matrix --rounds 100`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import sparks
+
+
+@pytest.mark.feature("H1", "H4", "H5")
+@pytest.mark.parametrize(("backend", "unique"), [("rocksdb", False), ("hashmap", True)])
+def test_no_row_is_lost_or_doubled_whatever_dies(tmp_path: Path, backend: str, unique: bool) -> None:
+    sparks.end()
+    report = tmp_path / "chaos.json"
+    command = [
+        sys.executable,
+        "-m",
+        "chaos",
+        "run",
+        "--rounds",
+        "3",
+        "--seed",
+        "5" if unique else "4",
+        "--json",
+        str(report),
+    ]
+    command += ["--backend", backend, *(["--unique"] if unique else []), "--folder", str(tmp_path / "chaos")]
+    done = subprocess.run(command, cwd=sparks.ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(report.read_text())
+    assert (result["lost"], result["duplicated"], result["wrong"], result["problem"]) == (0, 0, [], None)
+    assert result["rounds"] >= 3
+    assert result["rows"] > 100
