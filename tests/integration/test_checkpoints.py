@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 import uuid
@@ -284,6 +285,34 @@ def test_stop_within_a_callback_ends_the_job_in_order(shop):
     run = job.start(shop.spark, **shop.choices(interval="500 ms"))
     run.await_termination(60)
     assert seen
+
+
+@BACKENDS
+def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend):
+    run = shop.start(backend=backend, interval="1 h")
+    until(lambda: len(run.reports) >= 3)
+    taken = Path(run.savepoint(str(shop.folder / "savepoints")).result(60))
+    shop.feed(2)
+    until(lambda: sum(r.rows_in for r in run.reports) >= shop.rows)
+    run.cancel()
+    moved = shop.folder / "elsewhere" / "copied"
+    moved.parent.mkdir()
+    shutil.move(taken, moved)
+    shutil.rmtree(shop.folder / "checkpoints")
+    # Another job begins with that state: only what came after the savepoint is read, and counted on.
+    before = len(shop.out())
+    shop.run(name="branch", backend=backend, options={"execution.state-recovery.path": str(moved)})
+    assert before == 30
+    assert shop.exact()
+
+
+def test_a_job_stopped_with_a_savepoint_goes_on_from_it(shop):
+    run = shop.start(interval="1 h")
+    until(lambda: len(run.reports) >= 3)
+    path = run.stop_with_savepoint(str(shop.folder / "savepoints"))
+    assert (Path(path) / "_metadata").exists()
+    assert shop.exact()
+    assert shop.feed(2).run(parallelism=3).exact()
 
 
 def until(holds, timeout_s: float = 60.0) -> None:

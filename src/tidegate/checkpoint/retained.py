@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import checksum_in, decode
+from tidegate.checkpoint.metadata import SnapshotKind, checksum_in, decode
 from tidegate.checkpoint.storage import ObjectMissing, Storage
 from tidegate.core.errors import TidegateError
 
@@ -14,7 +14,8 @@ class SnapshotNotFound(TidegateError):
 
 
 def resolve(storage: Storage, layout: JobLayout, path: str) -> CheckpointRef:
-    """The checkpoint at `path`, read and verified. A path may be absolute, or relative to the checkpoint directory.
+    """The checkpoint or savepoint at `path`, read and verified. A path may be absolute, or relative to the checkpoint
+    directory; `storage` must find absolute names too.
 
     One of the job's own is checked against its log when the job is claimed; another job's becomes the origin of a fork.
     """
@@ -23,11 +24,11 @@ def resolve(storage: Storage, layout: JobLayout, path: str) -> CheckpointRef:
         data = storage.get(name)
     except ObjectMissing:
         raise SnapshotNotFound(
-            f"There is no checkpoint at {path!r}: {storage.url} has no object {name!r}. Checkpoints are in "
+            f"There is no checkpoint or savepoint at {path!r}: {storage.url} has no object {name!r}. Checkpoints are in "
             f"{storage.url}/{layout.root}/chk-<number>."
         ) from None
     metadata = decode(data)
-    owned = name.startswith(f"{layout.root}/")
+    owned = metadata.kind is SnapshotKind.CHECKPOINT and name.startswith(f"{layout.root}/")
     return CheckpointRef(
         metadata.checkpoint_id, metadata.term, metadata.epoch, metadata.lineage, name, checksum_in(data), owned
     )
@@ -38,9 +39,4 @@ def _within(storage: Storage, path: str) -> str:
     plain = path.removeprefix("file://").rstrip("/")
     if plain.startswith(f"{root}/"):
         plain = plain[len(root) + 1 :]
-    elif plain.startswith("/") or "://" in plain:
-        raise SnapshotNotFound(
-            f"{path!r} is not below the checkpoint directory {storage.url}. Set execution.checkpointing.dir to the directory "
-            "that holds it, or copy the job's whole directory there."
-        )
     return plain if plain.endswith("/_metadata") else f"{plain}/_metadata"

@@ -52,6 +52,8 @@ class UploadOrder:
     """Files up to this size go into the metadata …"""
     inline_total: int
     """… until they are so many bytes together."""
+    folder: str | None = None
+    """Of a savepoint, which holds all its files itself; None: the job's own shared folder."""
 
 
 class Stopped(Exception):
@@ -127,7 +129,10 @@ class VersionUpload:
         self, source: Path, file: VersionFile, attempt: AttemptId, go_on: Callable[[], bool],
         progress: Callable[[], None],
     ) -> FileHandle:  # fmt: skip
-        name = self._layout.shared(self._term, self._task, attempt, self._order.checkpoint_id, unique_name())
+        if self._order.folder is None:
+            name = self._layout.shared(self._term, self._task, attempt, self._order.checkpoint_id, unique_name())
+        else:
+            name = f"{self._order.folder}/{self._task}-{unique_name()}"
         upload = Upload(self._storage, source, name, self._folder / f"{file.name}.upload")
         while (handle := upload.handle) is None:
             if not go_on():
@@ -139,7 +144,7 @@ class VersionUpload:
     def _state_file(self, file: VersionFile, handle: FileHandle) -> StateFile:
         return StateFile(
             file.name,
-            handle.path.removeprefix(f"{self._layout.root}/"),
+            handle.path.removeprefix(f"{self._order.folder or self._layout.root}/"),
             handle.size_bytes,
             handle.checksum,
             file.origin,

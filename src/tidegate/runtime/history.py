@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,11 +54,13 @@ from tidegate.checkpoint.metadata import (
 )
 from tidegate.checkpoint.options.choices import JobEnd, Retention
 from tidegate.checkpoint.options.config import CheckpointConfig, RecoveryConfig
+from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
 from tidegate.checkpoint.storage import Storage, StorageError, new_nonce
+from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
 from tidegate.checkpoint.version_restore import RestoreOrder
@@ -132,6 +134,8 @@ class _Uploading:
     base: CheckpointRef | None
     missing: frozenset[TaskId]
     sources: tuple[SourceNotes, ...] = field(repr=False)
+    folder: str | None = None
+    """Of a savepoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,7 @@ class History:
     def _recovered(self) -> Recovered:
         entry = self._tenure.entry
         base = entry.base
-        root = self._layout.root if base is None else base.metadata.rsplit("/", 2)[0]
+        root = self._layout.root if base is None else _root_of(base.metadata, self.snapshot)
         return Recovered(entry.lineage, entry.term, self.snapshot, root, base is not None and base.owned)
 
     def follow(self, shape: JobShape) -> None:
@@ -264,7 +268,8 @@ class History:
             same = base is not None and stored is not None and base.metadata == stored.metadata
             digest = digests.get(task) if same else None
             known = None if base is None or digest is None else Stored(base.term, base.id, digest)
-            return UploadOrder(each.id, each.cut.versions[task], known, self._config.inline_threshold_bytes, total)
+            inline = self._config.inline_threshold_bytes
+            return UploadOrder(each.id, each.cut.versions[task], known, inline, total, each.folder)
 
         rides: dict[int, Rides] = {}
         for level in range(1, shape.levels + 1):
@@ -296,6 +301,29 @@ class History:
         token = uuid.uuid4().hex
         answer = self._waiting[token] = Future()
         wish = Request(RequestKind.MANUAL, _now_ms(), token, forced=True)
+        self._post(lambda: self._act(self._coordinator.request(wish, _now_ms())))
+        return answer
+
+    def savepoint_folder(self, target: str | None) -> str:
+        """A new folder below `target`, or below the job's own place for savepoints. Raises `OptionError` without both."""
+        below = target or self._config.savepoint_dir
+        if below is None:
+            raise OptionError(
+                ("No place for the savepoint: give a target, or set execution.checkpointing.savepoint-dir.",)
+            )
+        place = below if is_absolute(below) else os.path.abspath(below)
+        return f"{place.rstrip('/')}/savepoint-{self._tenure.entry.lineage[:6]}-{uuid.uuid4().hex[:12]}"
+
+    def savepoint(self, target: str | None, terminal: bool) -> Future[str]:
+        """Take a savepoint of the last epoch. The answer is the path of its folder."""
+        folder = self.savepoint_folder(target)
+        token = uuid.uuid4().hex
+        done: Future[CheckpointRef] = Future()
+        answer: Future[str] = Future()
+        done.add_done_callback(lambda found: _pass_on(found, answer, folder))
+        self._waiting[token] = done
+        kind = RequestKind.TERMINAL_SAVEPOINT if terminal else RequestKind.SAVEPOINT
+        wish = Request(kind, _now_ms(), token, target=folder)
         self._post(lambda: self._act(self._coordinator.request(wish, _now_ms())))
         return answer
 
@@ -425,7 +453,7 @@ class History:
         self._act(self._coordinator.acknowledge(Ack(checkpoint_id, task, state, new, size, delta), _now_ms()))
 
     def _replace(self, each: _Uploading, missing: frozenset[TaskId]) -> None:
-        changed = _Uploading(each.id, each.cut, each.base, missing, each.sources)
+        changed = replace(each, missing=missing)
         self._uploading = {**self._uploading, each.id: changed}
 
     def _forget(self, checkpoint_id: int | None) -> None:
@@ -470,7 +498,8 @@ class History:
         base = self._tenure.entry.base if action.base is not None and self._config.incremental else None
         sources = read_sources(cut.directory, cut.positions, len(shape.sources))
         missing = frozenset(task for task in shape.tasks if task in cut.versions)
-        self._uploading = {**self._uploading, action.id: _Uploading(action.id, cut, base, missing, sources)}
+        folder = action.request.target
+        self._uploading = {**self._uploading, action.id: _Uploading(action.id, cut, base, missing, sources, folder)}
         # Whoever has no state has nothing to upload.
         for task in shape.tasks:
             if task not in missing:
@@ -481,6 +510,9 @@ class History:
     def _publish(self, pending: PendingCheckpoint) -> None:
         """Publish, tell, release, clean: in this order, each a protocol of its own."""
         uploading = self._uploading[pending.id]
+        if uploading.folder is not None:
+            self._publish_savepoint(pending, uploading, uploading.folder)
+            return
         before = self._tenure.entry.retained
         try:
             metadata = self._metadata(pending, uploading)
@@ -517,6 +549,30 @@ class History:
         self._clean()
         self._act(self._coordinator.cleaned(len(dropped), _now_ms()))
 
+    def _publish_savepoint(self, pending: PendingCheckpoint, uploading: _Uploading, folder: str) -> None:
+        """Write its `_metadata`, which makes it whole. One that ends the job enters the log before anything is committed."""
+        path = f"{folder}/_metadata"
+        try:
+            metadata = self._metadata(pending, uploading)
+            data = encode(metadata)
+            self._storage.put(path, data)
+        except StorageError as error:
+            self._not_published(pending.id, error)
+            return
+        self._forget(pending.id)
+        entry = self._tenure.entry
+        ref = CheckpointRef(
+            pending.id, self._tenure.term, pending.epoch, entry.lineage, path, checksum_in(data), owned=False
+        )
+        if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
+            self._perform(self._tenure.publish_terminal(ref, contents_of(path, metadata, _staged_by)))
+            self.snapshot = metadata
+        log.info("savepoint %s complete", folder, extra={"job": metadata.job, "checkpoint": ref.id})
+        actions = self._coordinator.published(pending.id, ref, (), _now_ms())
+        if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
+            self._perform(self._tenure.release(ref))
+        self._act(actions)
+
     def _not_published(self, checkpoint_id: int, error: Exception) -> None:
         log.warning("checkpoint %d could not be published: %s", checkpoint_id, error)
         self._forget(checkpoint_id)
@@ -524,10 +580,13 @@ class History:
 
     def _metadata(self, pending: PendingCheckpoint, uploading: _Uploading) -> CheckpointMetadata:
         shape, cut = self._shape, uploading.cut
+        root = uploading.folder or self._layout.root
+        beside = uploading.folder or self._layout.exclusive(pending.id, "")[:-1]
         positions, query = store_notes(
-            self._storage, self._layout, pending.id, cut.epoch, shape.sources, uploading.sources,
+            self._storage, root, beside, pending.id, cut.epoch, shape.sources, uploading.sources,
             "{}" if cut.positions is None else cut.positions.batch,
         )  # fmt: skip
+        savepoint = uploading.folder is not None
         from importlib.metadata import version
 
         return CheckpointMetadata(
@@ -536,7 +595,8 @@ class History:
             checkpoint_id=pending.id,
             term=self._tenure.term,
             epoch=pending.epoch,
-            kind=SnapshotKind.CHECKPOINT,
+            kind=SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT,
+            savepoint_format="NATIVE" if savepoint else None,
             triggered_ms=pending.triggered_ms,
             completed_ms=_now_ms(),
             tidegate_version=version("tidegate"),
@@ -599,6 +659,20 @@ class History:
         except Exception as error:
             log.warning("sink %s did not take epoch %s: %s", committable.sink, committable.epoch, error)
             raise CommitFailed(str(error)) from error
+
+
+def _root_of(path: str, snapshot: CheckpointMetadata | None) -> str:
+    """What names in a snapshot are relative to: the job's folder, or for a savepoint its own."""
+    savepoint = snapshot is not None and snapshot.kind is SnapshotKind.SAVEPOINT
+    return path.rsplit("/", 1 if savepoint else 2)[0]
+
+
+def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> None:
+    error = done.exception()
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(folder)
 
 
 def _one(kept: Mapping[TaskId, VersionId], task: TaskId) -> set[VersionId]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.storage import Storage, StorageError, open_storage
+from tidegate.checkpoint.storage import RoutedStorage, Storage, StorageError, open_storage
 from tidegate.checkpoint.version_upload import Stopped, UploadOrder, VersionUpload
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import AttemptId, TaskId, Term
@@ -30,8 +30,11 @@ def storage_of(archive: Archive) -> Storage:
     """The job's storage, opened once for each worker process."""
     key = f"{archive.url} {sorted(archive.options.items())}"
     found = _stores.get(key)
-    # Two threads may open it at once; either store will do.
-    return found if found is not None else _stores.setdefault(key, open_storage(archive.url, **archive.options))
+    if found is None:
+        # Two threads may open it at once; either store will do.
+        made = RoutedStorage(open_storage(archive.url, **archive.options), archive.options)
+        found = _stores.setdefault(key, made)
+    return found
 
 
 @dataclass

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +35,7 @@ from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.staging import read_staged
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
-from tidegate.checkpoint.storage import Storage, open_storage, probe
+from tidegate.checkpoint.storage import RoutedStorage, Storage, open_storage, probe
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import GraphError, PreconditionFailed, RestoreFailed, StateLost, TidegateError, UserCodeError
@@ -101,7 +102,9 @@ class JobRun:
         self._trigger = _trigger(trigger)
         self._progress = Progress(graph.job)
         archive = None if durability is None else durability.archive
-        self._storage = None if archive is None else open_storage(archive.url, **archive.options)
+        self._storage = (
+            None if archive is None else RoutedStorage(open_storage(archive.url, **archive.options), archive.options)
+        )
         self._outlets = _Outlets(graph, self._storage)
         self._history: History | None = None
         self._turn = threading.Lock()
@@ -110,6 +113,9 @@ class JobRun:
         self._attempt = 0
         self._stopping = threading.Event()
         self._cancelled = False
+        self._last_target: tuple[str | None] | None = None
+        """Where the savepoint goes that ends the job, if one is to."""
+        self._last_savepoint: str | None = None
         self._done: Positions | None = None
         self._pinned = True
         self._error: BaseException | None = None
@@ -396,7 +402,11 @@ class JobRun:
         """The sources are exhausted, or the job was asked to stop: a last checkpoint shows what is still waiting."""
         if self._history is None or self._cancelled:
             return
-        answer = self._history.request()
+        answer: Future[Any] = (
+            self._history.request()
+            if self._last_target is None
+            else self._history.savepoint(self._last_target[0], terminal=True)
+        )
         latest = time.monotonic() + self._timeout_s()
         while not answer.done():
             if time.monotonic() > latest:
@@ -408,7 +418,8 @@ class JobRun:
                     self._epoch(None, self._done)
             else:
                 time.sleep(0.01)
-        answer.result()
+        found = answer.result()
+        self._last_savepoint = found if isinstance(found, str) else None
 
     def _timeout_s(self) -> float:
         return 600.0 if self._durability is None else self._durability.checkpoints.timeout_ms / 1000
@@ -435,6 +446,23 @@ class JobRun:
             query.stop()
         self.await_termination()
 
+    def savepoint(self, target: str | None = None) -> Future[str]:
+        """Take a savepoint of the running job, into a new folder below `target`. The answer is its path."""
+        return self._kept().savepoint(target, terminal=False)
+
+    def stop_with_savepoint(self, target: str | None = None) -> str:
+        """End the job with a savepoint, from which the next start goes on. Answer: its path."""
+        self._kept().savepoint_folder(target)
+        self._last_target = (target,)
+        self.stop()
+        assert self._last_savepoint is not None
+        return self._last_savepoint
+
+    def _kept(self) -> History:
+        if self._history is None:
+            raise PreconditionFailed("A job without checkpoints has no savepoints. Start it with checkpoint=….")
+        return self._history
+
     def cancel(self) -> None:
         """End the job without a last checkpoint: the next start goes on from the one before."""
         self._cancelled = True
@@ -455,8 +483,8 @@ class JobRun:
         assert self._history is not None
         end = JobEnd.FAILED if error is not None else JobEnd.CANCELED if self._stopping.is_set() else JobEnd.SUSPENDED
         try:
-            if isinstance(error, ClaimLost):
-                self._history.leave()
+            if isinstance(error, ClaimLost) or self._last_savepoint is not None:
+                self._history.leave()  # The savepoint in the log has said it already.
             else:
                 self._history.finish(end)
         except Exception as problem:

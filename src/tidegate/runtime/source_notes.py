@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.checkpoint.assignment import RestoreError
-from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, QueryFile, SourcePosition, StateFile
 from tidegate.checkpoint.storage import Storage, checksum_of, fetch, unique_name
 from tidegate.checkpoint.storage.handle import PART_BYTES, FileHandle, parts_of
@@ -30,10 +29,11 @@ class UnclaimedPositions(RestoreError):
 
 
 def store_notes(
-    storage: Storage, layout: JobLayout, checkpoint_id: int, epoch: EpochId, uids: Sequence[Uid],
+    storage: Storage, root: str, beside: str, checkpoint_id: int, epoch: EpochId, uids: Sequence[Uid],
     sources: Sequence[SourceNotes], batch: str,
 ) -> tuple[tuple[SourcePosition, ...], tuple[QueryFile, ...]]:  # fmt: skip
-    """What `_metadata` says of the sources. Long notes are stored first, as exclusive files of the checkpoint."""
+    """What `_metadata` says of the sources. Long notes are stored first, in the folder `beside` it; names in it are relative
+    to `root`."""
     positions: list[SourcePosition] = []
     query = [QueryFile(_BATCH, batch)]
     for uid, source in zip(uids, sources):
@@ -42,10 +42,10 @@ def store_notes(
             if len(content) <= _INLINE_BYTES:
                 query.append(QueryFile(f"sources/{uid}/{name}", content.decode()))
                 continue
-            path = layout.exclusive(checkpoint_id, unique_name())
+            path = f"{beside}/{unique_name()}"
             for part, (object_name, size) in enumerate(parts_of(path, len(content), PART_BYTES)):
                 storage.put(object_name, content[part * PART_BYTES : part * PART_BYTES + size])
-            relative = path.removeprefix(f"{layout.root}/")
+            relative = path.removeprefix(f"{root}/")
             origin = VersionId(epoch, AttemptId(0))
             stored.append(StateFile(name, relative, len(content), checksum_of(content), origin, checkpoint_id))
         lines = () if source.line is None else (source.line,)

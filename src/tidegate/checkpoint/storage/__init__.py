@@ -28,6 +28,7 @@ from tidegate.checkpoint.storage.port import (
 )
 from tidegate.checkpoint.storage.probe import probe
 from tidegate.checkpoint.storage.retry import Patience
+from tidegate.checkpoint.storage.routed import RoutedStorage
 from tidegate.checkpoint.storage.upload import Upload, UploadRecord
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ObjectMissing",
     "OutcomeUnknown",
     "Patience",
+    "RoutedStorage",
     "Storage",
     "StorageDenied",
     "StorageError",

@@ -1,0 +1,77 @@
+"""A job's storage that also finds names elsewhere: savepoints lie where the user wants them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidegate.checkpoint.storage.open import open_storage
+from tidegate.checkpoint.storage.port import Lost, Nonce, Storage, StoredObject, Won
+
+
+def is_absolute(path: str) -> bool:
+    return path.startswith("/") or "://" in path
+
+
+class RoutedStorage:
+    """Names relative to `home` are there; a name with `://` or a leading slash is an object of the folder it names.
+
+    `options` are the client's, used for stores of the same kind as `home`.
+    """
+
+    def __init__(self, home: Storage, options: Mapping[str, Any] | None = None) -> None:
+        self.home = home
+        self._options = dict(options or {})
+        self._others: dict[str, Storage] = {}
+
+    @property
+    def url(self) -> str:
+        return self.home.url
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RoutedStorage, (self.home, self._options)
+
+    def _route(self, path: str) -> tuple[Storage, str]:
+        if not is_absolute(path):
+            return self.home, path
+        folder, _, name = path.rpartition("/")
+        found = self._others.get(folder)
+        if found is None:
+            alike = folder.partition("://")[0] == self.url.partition("://")[0]
+            found = self._others.setdefault(folder, open_storage(folder, **(self._options if alike else {})))
+        return found, name
+
+    def put(self, path: str, data: bytes) -> None:
+        storage, name = self._route(path)
+        storage.put(name, data)
+
+    def create(self, path: str, data: bytes, nonce: Nonce) -> Won | Lost:
+        storage, name = self._route(path)
+        return storage.create(name, data, nonce)
+
+    def get(self, path: str) -> bytes:
+        storage, name = self._route(path)
+        return storage.get(name)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        storage, name = self._route(path)
+        return storage.get_range(name, start, length)
+
+    def size(self, path: str) -> int:
+        storage, name = self._route(path)
+        return storage.size(name)
+
+    def list(self, prefix: str = "", after: str | None = None) -> builtins.list[StoredObject]:
+        return self.home.list(prefix, after)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        by_store: dict[int, tuple[Storage, builtins.list[str]]] = {}
+        for path in paths:
+            storage, name = self._route(path)
+            by_store.setdefault(id(storage), (storage, []))[1].append(name)
+        for storage, names in by_store.values():
+            storage.delete(names)
+
+    def sweep(self, prefix: str = "") -> int:
+        return self.home.sweep(prefix)
