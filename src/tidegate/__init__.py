@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.options import Checkpointing
     from tidegate.connectors.files import FileSink
     from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
+    from tidegate.control.rest import serve
     from tidegate.runtime.session import session
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "TidegateError",
     "ValueState",
     "errors",
+    "serve",
     "session",
     "testing",
 ]
@@ -51,6 +53,7 @@ _LAZY = {
     "CollectSink": "tidegate.connectors.memory",
     "FileSink": "tidegate.connectors.files",
     "PrintSink": "tidegate.connectors.memory",
+    "serve": "tidegate.control.rest",
     "session": "tidegate.runtime.session",
 }
 """Where a name is found that is imported when first asked for. `testing` is a module of its own."""

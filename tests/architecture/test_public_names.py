@@ -21,6 +21,7 @@ PUBLIC = {
     "TidegateError",
     "ValueState",
     "errors",
+    "serve",
     "session",
     "testing",
 }

@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import pytest
 
 import tidegate as tg
@@ -19,7 +20,8 @@ from tidegate.checkpoint.operators import StateChanged
 from tidegate.checkpoint.options import OptionError
 from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.start import StartRefused
-from tidegate.core.errors import RestoreFailed, UserCodeError
+from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
+from tidegate.runtime.history import UnclaimedOutput
 
 BACKENDS = pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 KEYS = 7
@@ -221,6 +223,68 @@ def test_a_job_that_runs_cannot_be_started_a_second_time(shop):
     assert shop.exact()
 
 
+class Away:
+    """A target that refuses."""
+
+    def __call__(self, rows, epoch):
+        raise ConnectionError("the target is away")
+
+
+def test_output_that_waits_for_a_sink_that_is_gone_is_not_dropped_silently(shop):
+    two = tg.Job("shop", parallelism=2)
+    source = shop.spark.readStream.schema("k int, i bigint").option("maxFilesPerTrigger", 1)
+    counted = two.source("rows", source.parquet(str(shop.folder / "in"))).key_by("k")
+    stream = counted.process("count", Count(), schema="k int, n bigint")
+    stream.sink("out", tg.FileSink(str(shop.folder / "out")))
+    stream.sink("fragile", tg.CallbackSink(Away()))
+    choices = shop.choices(timeout="5 s", options={"restart-strategy.type": "none"})
+    with pytest.raises(TidegateError, match="did not take its output"):
+        two.run(shop.spark, trigger="available-now", **choices)
+    with pytest.raises(UnclaimedOutput, match="'fragile'"):
+        shop.feed(1).run()
+    shop.run(options={"execution.state-recovery.ignore-unclaimed-state": True})
+    assert shop.exact()
+
+
+def test_a_callback_that_raised_once_gets_its_rows_again(shop):
+    seen: list[tuple[int, int]] = []
+    tries: list[int] = []
+
+    def take(rows, epoch):
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError("the target is away")
+        seen.extend((row.k, row.n) for row in rows)
+
+    job = tg.Job("callback", parallelism=2)
+    source = shop.spark.readStream.schema("k int, i bigint").parquet(str(shop.folder / "in"))
+    counted = job.source("rows", source).key_by("k").process("count", Count(), schema="k int, n bigint")
+    counted.sink("out", tg.CallbackSink(take))
+    job.run(shop.spark, trigger="available-now", **shop.choices())
+    times = Counter(i % KEYS for i in range(30))
+    assert sorted(seen) == sorted((k, n + 1) for k, count in times.items() for n in range(count))
+
+
+class Other(tg.KeyedProcessFunction):
+    """The state `n` is gone for a while."""
+
+    m = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        self.m.update(self.m.value() + 1)
+        yield row.k, self.m.value()
+
+
+def test_a_state_that_comes_back_finds_its_values_and_not_under_another_type(shop):
+    shop.run()
+    shop.feed(1).run(Other())
+    with pytest.raises(StateChanged, match="state 'n'"):
+        shop.feed(1).run(CountAsFloat())
+    shop.run()
+    # Thirty rows were counted before, ten by the other state, ten now.
+    assert max(n for _, n in shop.out()) == max(Counter([i % KEYS for i in (*range(30), *range(40, 50))]).values())
+
+
 def test_a_place_without_an_interval_is_refused(shop):
     with pytest.raises(OptionError, match="no interval"):
         shop.job().run(shop.spark, checkpoint=tg.Checkpointing(dir=str(shop.folder / "x")))
@@ -278,7 +342,7 @@ def test_stop_within_a_callback_ends_the_job_in_order(shop):
         seen.extend(row.n for row in rows)
         if not stopped.is_set():
             stopped.set()
-            threading.Thread(target=run.stop).start()
+            run.stop()
 
     counted = job.source("rows", source.parquet(str(shop.folder / "in"))).key_by("k")
     counted.process("count", Count(), schema="k int, n bigint").sink("out", tg.CallbackSink(take))
@@ -313,6 +377,26 @@ def test_a_job_stopped_with_a_savepoint_goes_on_from_it(shop):
     assert (Path(path) / "_metadata").exists()
     assert shop.exact()
     assert shop.feed(2).run(parallelism=3).exact()
+
+
+def test_a_job_is_watched_and_stopped_over_rest(shop):
+    run = shop.start(interval="1 h")
+    with tg.serve(run, port=0) as server, httpx.Client(base_url=server.url) as client:
+        (job,) = client.get("/jobs").json()["jobs"]
+        assert job["status"] == "RUNNING"
+        until(lambda: len(run.reports) >= 3)
+        path = f"/jobs/{job['id']}"
+        taken = client.post(f"{path}/checkpoints", json={}).json()["request-id"]
+        until(lambda: client.get(f"{path}/checkpoints/{taken}").json()["status"]["id"] == "COMPLETED")
+        assert client.get(f"{path}/checkpoints").json()["counts"]["completed"] >= 1
+        stop = client.post(f"{path}/stop", json={"targetDirectory": str(shop.folder / "savepoints")}).json()[
+            "request-id"
+        ]
+        until(lambda: client.get(f"{path}/savepoints/{stop}").json()["status"]["id"] == "COMPLETED")
+        location = client.get(f"{path}/savepoints/{stop}").json()["operation"]["location"]
+        assert (Path(location) / "_metadata").exists()
+        assert client.get(f"{path}/status").json() == {"status": "FINISHED"}
+    assert shop.exact()
 
 
 def until(holds, timeout_s: float = 60.0) -> None:

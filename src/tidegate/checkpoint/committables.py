@@ -75,6 +75,10 @@ class Ledger:
             if c.epoch.term != term or (epoch is not None and c.epoch <= epoch)
         }
 
+    def forget(self, sink: Uid) -> None:
+        """The user lets go of what waits for a sink that is no more."""
+        self._waiting = {key: c for key, c in self._waiting.items() if c.sink != sink}
+
     def waiting(self) -> tuple[Committable, ...]:
         return tuple(self._waiting.values())
 

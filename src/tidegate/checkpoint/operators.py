@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
@@ -57,6 +58,22 @@ def _state(
 ) -> StateInfo:
     value, map_key = described["value"], described.get("map_key")
     return StateInfo(name, numbers[node.uid, name], str(described["kind"]), value, map_key)  # type: ignore[arg-type]
+
+
+def with_sleeping(now: Iterable[OperatorInfo], before: CheckpointMetadata | None) -> tuple[OperatorInfo, ...]:
+    """The operators of `now` with the states that they do not declare any more but whose entries are still in their files.
+
+    A state that comes back finds them, so what they were must not be forgotten.
+    """
+    old = {} if before is None else {operator.uid: operator for operator in before.operators}
+    merged = []
+    for operator in now:
+        known = {state.name for state in operator.states}
+        sleeping = (
+            [state for state in old[operator.uid].states if state.name not in known] if operator.uid in old else []
+        )
+        merged.append(replace(operator, states=(*operator.states, *sleeping)))
+    return tuple(merged)
 
 
 def check_compatible(snapshot: CheckpointMetadata, now: Iterable[OperatorInfo]) -> None:

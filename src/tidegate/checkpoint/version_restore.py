@@ -22,7 +22,7 @@ from tidegate.core.ids import TaskId, Term
 from tidegate.state.backends import backend_named
 from tidegate.state.keys import key_group_range
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
-from tidegate.state.private_directory import PrivateDirectory
+from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import Building, discard_version, version_path
 
@@ -137,6 +137,7 @@ def _put_together(
 ) -> VersionId:  # fmt: skip
     """Read the shares of old tasks, each in its own backend, and write them into a new version, without a base."""
     reach("restore.1-begun", of=order.plan.task)
+    sweep(directory, _SCRATCH)
     scratch = PrivateDirectory.make(directory, _SCRATCH)
     store = backend.begin(directory, None, target, order.plan.key_groups)
     try:

@@ -51,17 +51,16 @@ class _RowCommitter:
         from tidegate.graph.columns import rows_of, struct_class
 
         row = struct_class(self._schema.fields)
-        by_epoch: dict[EpochId, list[Any]] = {}
+        by_epoch: dict[EpochId, list[CommitRequest]] = {}
         for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
             seen = self._seen.get((request.lineage, request.slot))
-            if seen is not None and request.epoch <= seen:
-                continue
-            self._seen[request.lineage, request.slot] = request.epoch
-            rows = by_epoch.setdefault(request.epoch, [])
-            for batch in pa.ipc.open_stream(request.payload):
-                rows.extend(rows_of(batch, self._schema, row))
-        for epoch, rows in by_epoch.items():
-            self._deliver(rows, epoch)
+            if seen is None or request.epoch > seen:
+                by_epoch.setdefault(request.epoch, []).append(request)
+        for epoch, new in by_epoch.items():
+            batches = [batch for request in new for batch in pa.ipc.open_stream(request.payload)]
+            self._deliver([found for batch in batches for found in rows_of(batch, self._schema, row)], epoch)
+            # Only now: a function that raised is offered the rows again.
+            self._seen |= {(request.lineage, request.slot): epoch for request in new}
 
 
 class _DiscardingWriter:

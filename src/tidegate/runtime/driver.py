@@ -375,7 +375,9 @@ class Driver:
         """The deadline of an epoch. An only epoch reads all there is, in the user's own session, and takes its time."""
         if only:
             return nullcontext()
-        return deadline(frame.sparkSession, f"epoch {epoch}", self.settings.epoch_timeout_ms)
+        restoring = any(rides.restores for rides in self._rides.values())
+        limit_ms = self.settings.restore_timeout_ms if restoring else self.settings.epoch_timeout_ms
+        return deadline(frame.sparkSession, f"epoch {epoch}", limit_ms)
 
 
 def _by_operator(verdict: Accepted) -> dict[str, tuple[int, int]]:

@@ -14,14 +14,15 @@ import socket
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from tidegate.checkpoint import operators
-from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint import operators, pins
+from tidegate.checkpoint.assignment import RestoreError, RestoreTarget, plan_restore
 from tidegate.checkpoint.claim import claim, show_life
 from tidegate.checkpoint.contents import contents_of, reader
 from tidegate.checkpoint.coordinator import (
@@ -40,6 +41,7 @@ from tidegate.checkpoint.effects import CommitFailed, Steps, perform
 from tidegate.checkpoint.entry import CheckpointRef, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     Committable,
@@ -52,6 +54,7 @@ from tidegate.checkpoint.metadata import (
     decode,
     encode,
 )
+from tidegate.checkpoint.metadata.errors import MetadataError
 from tidegate.checkpoint.options.choices import JobEnd, Retention
 from tidegate.checkpoint.options.config import CheckpointConfig, RecoveryConfig
 from tidegate.checkpoint.options.errors import OptionError
@@ -59,14 +62,14 @@ from tidegate.checkpoint.pending import Ack, PendingCheckpoint
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
-from tidegate.checkpoint.storage import Storage, StorageError, new_nonce
+from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, new_nonce
 from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.checkpoint.version_upload import Stored, UploadOrder
 from tidegate.connectors.sink import CommitRequest, Committer
-from tidegate.core.errors import EpochFailed
+from tidegate.core.errors import EpochFailed, ProtocolViolation
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.program import Rides
@@ -84,8 +87,23 @@ PATIENCE_MS = 6_000
 """How long a start watches the heartbeat of a run that has not ended in order."""
 _INLINE_TASK_BYTES = 256 << 10
 _INLINE_JOB_BYTES = 8 << 20
+_RELEASE_AGAIN_MS = 1_000
+"""When output is offered again to a target that did not take it."""
 _RIDE_MS, _EMPTY_RIDE_MS = 50, 500
 """How long tasks may wait for an upload at the end of an epoch, and of one that is run for nothing else."""
+
+
+class UnclaimedOutput(RestoreError):
+    """A checkpoint carries output for a sink that the job does not have."""
+
+    code = "UNCLAIMED_OUTPUT"
+
+    def __init__(self, sinks: Sequence[Uid]) -> None:
+        names = ", ".join(repr(str(uid)) for uid in sinks)
+        super().__init__(
+            f"Output waits for the sinks {names}, and the job has no sink of that uid. Start it once more with the sink, so "
+            "that its output is committed; or let go of it with execution.state-recovery.ignore-unclaimed-state (-n)."
+        )
 
 
 class CheckpointsFailed(EpochFailed):
@@ -166,6 +184,11 @@ class History:
         """Versions of the newest checkpoint: whoever goes back to it finds them on local disk."""
         self._stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]] = (None, {})
         self._cut: Cut | None = None
+        self._cuts: deque[Cut] = deque()
+        """Of epochs that this thread has not come to. A checkpoint may still be taken of any of them."""
+        self._unreleased: CheckpointRef | None = None
+        self._deferred: list[tuple[str, CheckpointRef]] = []
+        self._foreign_pin: tuple[JobLayout, str] | None = None
         self._wake_ms: int | None = None
         self._failure: BaseException | None = None
         self._failed = threading.Event()
@@ -184,12 +207,45 @@ class History:
         self._tenure = Tenure(self._layout, entry, reader(_staged_by), _sign, self._config.num_retained)
         self._beating = threading.Thread(target=self._beat, name="tidegate-heartbeat", daemon=True)
         self._beating.start()
-        data = self._perform(self._tenure.recover())
+        try:
+            data = self._perform(self._tenure.recover())
+        except BaseException:
+            self._ended.set()
+            raise
         for ref in self._tenure.unreadable:
             log.warning("checkpoint %d at %s cannot be read; it is left out", ref.id, ref.metadata)
         snapshot = None if data is None else decode(data)
         self.snapshot = snapshot
         return self._recovered()
+
+    def peek(self, source: CheckpointRef | None) -> CheckpointMetadata | None:
+        """The snapshot that a start would begin from, as far as it can be read without owning the job."""
+        found = self._perform(newest(self._layout))
+        ref = source if source is not None else None if found is None else found.base
+        if ref is None:
+            return None
+        try:
+            return decode(self._storage.get(ref.metadata))
+        except (StorageError, MetadataError):
+            return None  # Whoever claims the job says more about it.
+
+    def hold(self, source: CheckpointRef) -> None:
+        """Keep another job's checkpoint from being cleaned up until this job has one of its own."""
+        other = JobLayout(decode_segment(source.metadata.split("/", 1)[0]))
+        pin = f"{self._layout.job}-{uuid.uuid4().hex[:12]}"
+        self._perform(
+            pins.place(other, pin, replace(source, owned=True), f"the job {self._layout.job!r} begins from it")
+        )
+        self._foreign_pin = (other, pin)
+
+    def check_output(self, allow: bool) -> None:
+        """Refuse to start when output waits for a sink that the job does not have; with `allow`, let go of it."""
+        lost = sorted({c.sink for c in self._tenure.ledger.waiting() if c.sink not in self._committers})
+        if lost and not allow:
+            raise UnclaimedOutput(lost)
+        for sink in lost:
+            log.warning("output that waited for the sink %r is dropped: the job has no such sink", sink)
+            self._tenure.ledger.forget(sink)
 
     def _recovered(self) -> Recovered:
         entry = self._tenure.entry
@@ -259,6 +315,7 @@ class History:
         """What the tasks of the next epoch do for checkpoints, by level."""
         uploading, kept, (stored, digests) = self._uploading, self._kept, self._stored
         shape = self._shape
+        cuts = [each.cut for each in uploading.values()] + ([] if self._cut is None else [self._cut]) + list(self._cuts)
         records = [(self._tenure.term, each.id) for each in uploading.values()]
         records += [] if stored is None else [(stored.term, stored.id)]
         total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(shape.tasks)))
@@ -276,8 +333,7 @@ class History:
             tasks = [TaskId(level, Slot(slot)) for slot in range(shape.parallelism)]
             uploads = tuple(tuple(order(e, task) for e in uploading.values() if task in e.missing) for task in tasks)
             keep = tuple(
-                tuple({e.cut.versions[task] for e in uploading.values() if task in e.cut.versions} | _one(kept, task))
-                for task in tasks
+                tuple({cut.versions[task] for cut in cuts if task in cut.versions} | _one(kept, task)) for task in tasks
             )
             wait_ms = (_EMPTY_RIDE_MS if empty else _RIDE_MS) if any(uploads) else 0
             rides[level] = Rides(uploads, keep, tuple(records), (), wait_ms)
@@ -294,6 +350,7 @@ class History:
 
     def epoch_finished(self, report: EpochReport, cut: Cut, moved: bool, output: bool = True) -> None:
         """An epoch was accepted. Returns at once. `output`: what its sinks prepared waits for a checkpoint."""
+        self._cuts.append(cut)
         self._post(lambda: self._on_epoch(report, cut, moved, output))
 
     def request(self) -> Future[CheckpointRef]:
@@ -342,7 +399,8 @@ class History:
 
     def finish(self, end: JobEnd) -> None:
         """End the run in order, and say so in the log."""
-        keep = Retention(self._config.retention).keeps(end)
+        # A run that came to the end of what there was goes on with the next start, whatever retention says of other ends.
+        keep = end is JobEnd.SUSPENDED or Retention(self._config.retention).keeps(end)
 
         def last() -> None:
             self._act(self._coordinator.close(_now_ms()))
@@ -353,6 +411,18 @@ class History:
             self._call(last)
         finally:
             self.leave()
+
+    def is_owner(self) -> bool:
+        """Whether no other driver has claimed the job, as far as its log tells now."""
+        try:
+            self._perform(show_life(self._layout, self._tenure.entry, 0))
+        except Exception:
+            return False
+        return self._failure is None
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs on the history's own thread: a callback sink, say."""
+        return threading.current_thread() is getattr(self, "_thread", None)
 
     def leave(self) -> None:
         """Stop without a word in the log, as a crash would."""
@@ -400,6 +470,7 @@ class History:
             work = self._inbox.get(timeout=timeout)
         except queue.Empty:
             self._wake_ms = None
+            self._release()
             self._act(self._coordinator.tick(_now_ms()))
             return
         if work is not None:
@@ -429,6 +500,8 @@ class History:
     def _on_epoch(self, report: EpochReport, cut: Cut, moved: bool, output: bool) -> None:
         now = _now_ms()
         self._cut = cut
+        self._cuts.popleft()
+        self._leavings = self._leavings or not output
         if output:
             self._tenure.ledger.accept(
                 Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged) for c in report.committables
@@ -467,7 +540,10 @@ class History:
                 case Publish(pending):
                     self._publish(pending)
                 case NotifyComplete(ref, request):
-                    self._answer(request.token, ref)
+                    if self._unreleased is not None and request.token:
+                        self._deferred.append((request.token, ref))
+                    else:
+                        self._answer(request.token, ref)
                 case NotifyAborted(id, request, reason):
                     self._forget(id)
                     self._leavings = True
@@ -477,7 +553,8 @@ class History:
                 case DiscardFiles(paths):
                     self._discard(paths)
                 case FailJob(message):
-                    self._failure = CheckpointsFailed(message)
+                    if self._failure is None:
+                        self._failure = CheckpointsFailed(message)
                     self._failed.set()
                 case WakeAt(at_ms):
                     self._wake_ms = at_ms if self._wake_ms is None else min(self._wake_ms, at_ms)
@@ -496,7 +573,12 @@ class History:
         assert cut is not None
         assert cut.epoch == action.epoch
         base = self._tenure.entry.base if action.base is not None and self._config.incremental else None
-        sources = read_sources(cut.directory, cut.positions, len(shape.sources))
+        try:
+            sources = read_sources(cut.directory, cut.positions, len(shape.sources))
+        except (OSError, ProtocolViolation) as error:
+            reason = CheckpointFailureReason.IO_EXCEPTION
+            self._act(self._coordinator.decline(action.id, reason, _now_ms(), f"positions of the sources: {error}"))
+            return
         missing = frozenset(task for task in shape.tasks if task in cut.versions)
         folder = action.request.target
         self._uploading = {**self._uploading, action.id: _Uploading(action.id, cut, base, missing, sources, folder)}
@@ -528,9 +610,9 @@ class History:
         except NotPublished as error:
             self._not_published(pending.id, error)
             return
+        self._note_stored(ref, metadata)
         self._forget(pending.id)
         self.snapshot = metadata
-        self._note_stored(ref, metadata)
         dropped = [old.id for old in before if old not in self._tenure.entry.retained]
         log.info(
             "checkpoint %d complete: epoch %s, %d bytes of %d, %d ms", ref.id, ref.epoch, metadata.delta_size_bytes,
@@ -539,15 +621,40 @@ class History:
         )  # fmt: skip
         # Only now may anything of it be seen.
         actions = self._coordinator.published(pending.id, ref, dropped, _now_ms())
-        try:
-            self._perform(self._tenure.release(ref))
-        except StorageError as error:
-            log.warning(
-                "that checkpoint %d is committed could not be noted; the next one says it again: %s", ref.id, error
-            )
+        self._unreleased = ref
+        self._release()
         self._act(actions)
+        if self._foreign_pin is not None:
+            # From here on this job stands on its own.
+            self._unpin(*self._foreign_pin)
         self._clean()
         self._act(self._coordinator.cleaned(len(dropped), _now_ms()))
+
+    def _release(self) -> None:
+        """Let the output of the newest checkpoint be seen. What a target does not take now is offered again soon."""
+        ref = self._unreleased
+        if ref is None:
+            return
+        try:
+            done = self._perform(self._tenure.release(ref))
+        except StorageError as error:
+            log.warning("that the output of checkpoint %d is committed could not be noted: %s", ref.id, error)
+            done = False
+        if done:
+            self._unreleased = None
+            for token, found in self._deferred:
+                self._answer(token, found)
+            self._deferred = []
+        else:
+            again = _now_ms() + _RELEASE_AGAIN_MS
+            self._wake_ms = again if self._wake_ms is None else min(self._wake_ms, again)
+
+    def _unpin(self, layout: JobLayout, pin: str) -> None:
+        try:
+            self._perform(pins.remove(layout, pin))
+            self._foreign_pin = None
+        except StorageError as error:
+            log.warning("the pin %s on the checkpoint this job began from could not be removed: %s", pin, error)
 
     def _publish_savepoint(self, pending: PendingCheckpoint, uploading: _Uploading, folder: str) -> None:
         """Write its `_metadata`, which makes it whole. One that ends the job enters the log before anything is committed."""
@@ -604,7 +711,7 @@ class History:
             max_parallelism=shape.max_parallelism,
             parallelism=shape.parallelism,
             clock_ms=cut.clock_ms,
-            operators=shape.operators,
+            operators=operators.with_sleeping(shape.operators, self.snapshot),
             state_numbers=tuple(StateNumber(uid, name, id) for (uid, name), id in shape.state_ids.items()),
             tasks=tuple(pending.states.values()),
             positions=positions,
@@ -635,6 +742,7 @@ class History:
     def _on_rewind(self) -> None:
         self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, _now_ms()))
         self._uploading = {}
+        self._leavings = True
         base = self._tenure.entry.base
         reached = None if base is None or base.epoch.term != self._tenure.term else base.epoch
         self._tenure.ledger.rewind(self._tenure.term, reached)

@@ -34,14 +34,18 @@ class Progress:
 
     def end(self, text: str = "") -> None:
         """Leave the line, with a last word below it."""
-        if self._shown:
-            self._stream.write(f"\n{text}\n" if text else "\n")
-            self._stream.flush()
+        self._put(f"\n{text}\n" if text else "\n")
 
     def _write(self, text: str) -> None:
+        self._put(f"\r\033[K{text}")
+
+    def _put(self, text: str) -> None:
         if self._shown:
-            self._stream.write(f"\r\033[K{text}")
-            self._stream.flush()
+            try:
+                self._stream.write(text)
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._shown = False  # The terminal went away. That is no reason to end the job.
 
 
 def line(job: str, report: EpochReport, checkpoints: CheckpointStatistics | None, now_ms: int) -> str:

@@ -26,20 +26,34 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.checkpoint import restart
-from tidegate.checkpoint.assignment import RestoreError
+from tidegate.checkpoint.assignment import RestoreError, RestoreTarget, plan_restore
+from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.operators import describe
+from tidegate.checkpoint.metadata import CheckpointMetadata
+from tidegate.checkpoint.operators import check_compatible, describe
 from tidegate.checkpoint.options.choices import CheckpointingMode, JobEnd
+from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.staging import read_staged
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, Storage, open_storage, probe
+from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext
 from tidegate.core.durations import duration_ms
-from tidegate.core.errors import GraphError, PreconditionFailed, RestoreFailed, StateLost, TidegateError, UserCodeError
-from tidegate.core.ids import Uid
+from tidegate.core.errors import (
+    EpochFailed,
+    GraphError,
+    PreconditionFailed,
+    RestoreFailed,
+    StateLost,
+    TidegateError,
+    UserCodeError,
+)
+from tidegate.core.ids import Lineage, TaskId, Uid
+from tidegate.graph import state_ids
+from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
 from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.epoch_frame import combine
@@ -141,6 +155,55 @@ class JobRun:
         return self._query
 
     @property
+    def name(self) -> str:
+        return self._graph.job
+
+    @property
+    def lineage(self) -> Lineage:
+        return self._driver.lineage
+
+    @property
+    def parallelism(self) -> int:
+        return self._settings.parallelism
+
+    @property
+    def max_parallelism(self) -> int:
+        return self._settings.max_parallelism
+
+    @property
+    def state_backend(self) -> str:
+        return self._settings.state_backend
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        return self._shape.tasks
+
+    @property
+    def checkpoint_config(self) -> CheckpointConfig | None:
+        return None if self._durability is None else self._durability.checkpoints
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    @property
+    def status(self) -> str:
+        """Flink's word for it."""
+        if self._ended.is_set():
+            if self._outcome is not None:
+                return "FAILED"
+            if self._last_savepoint is not None or not self._stopping.is_set():
+                return "FINISHED"
+            return "CANCELED"
+        if self._stopping.is_set():
+            return "CANCELLING"
+        return "RUNNING" if self._error is None else "RESTARTING"
+
+    def trigger_checkpoint(self) -> Future[CheckpointRef]:
+        """Take a checkpoint now, whatever the interval says."""
+        return self._kept().request()
+
+    @property
     def checkpoints(self) -> CheckpointStatistics | None:
         """What became of the checkpoints of this run; None without checkpointing."""
         return None if self._history is None else self._history.statistics
@@ -158,7 +221,8 @@ class JobRun:
                 self._history.restore_orders(self._shape, self._allow)
                 self._history.restore_sources(self._shape, self._allow)
                 self._history.follow(self._shape)
-            self._begin_attempt(self._restore())
+            with self._turn:
+                self._begin_attempt(self._restore())
         except BaseException:
             if self._history is not None:
                 self._history.leave()
@@ -172,10 +236,33 @@ class JobRun:
         layout = JobLayout(self._graph.job)
         probe(storage, f"{layout.root}/probe")
         source = None if chosen.recovery.path is None else resolve(storage, layout, chosen.recovery.path)
-        self._history = History(storage, layout, chosen.checkpoints, chosen.recovery, self._outlets.committers)
-        found = self._history.open(Start(source, chosen.fresh), chosen.force)
+        history = self._history = History(
+            storage, layout, chosen.checkpoints, chosen.recovery, self._outlets.committers
+        )
+        if not (chosen.fresh and source is None):
+            self._check_fits(history.peek(source))
+        if source is not None and not source.owned and not is_absolute(source.metadata):
+            history.hold(source)
+        found = history.open(Start(source, chosen.fresh), chosen.force)
+        try:
+            history.check_output(self._allow)
+        except BaseException:
+            history.leave()
+            raise
         numbers = {} if found.snapshot is None else {(n.uid, n.name): n.id for n in found.snapshot.state_numbers}
         return Identity(found.lineage, found.term, chosen.archive, numbers)
+
+    def _check_fits(self, snapshot: CheckpointMetadata | None) -> None:
+        """Before anything is written: a start that cannot be is refused, and leaves the job as it was."""
+        if snapshot is None:
+            return
+        s, levels = self._settings, plan_levels(self._graph)
+        numbers = {(n.uid, n.name): n.id for n in snapshot.state_numbers}
+        declared = [(node.uid, spec.name) for node in self._graph.processes for spec in node.states]
+        now = describe(self._graph, levels, s.parallelism, s.state_backend, state_ids.assign(numbers, declared))
+        check_compatible(snapshot, now)
+        target = {operator.uid: operator.level for operator in now}
+        plan_restore(snapshot, RestoreTarget(s.max_parallelism, s.parallelism, target, self._allow))
 
     @property
     def _allow(self) -> bool:
@@ -184,12 +271,14 @@ class JobRun:
     def _restore(self) -> tuple[Path, Positions | None]:
         """Bring state and positions to where the newest checkpoint has them, or to the beginning. Answer: the directory of
         the query that goes on from there, and where that is."""
-        directory = Path(tempfile.mkdtemp(prefix=f"tidegate-{self._graph.job}-")) / "query"
         history = self._history
         if history is None:
-            return directory, None
+            self._pinned = True
+            return self._new_directory(), None
         orders = history.restore_orders(self._shape, self._allow)
         sources, batch = history.restore_sources(self._shape, self._allow)
+        # A source that is new to the job begins now, and must begin there again after a failure.
+        self._pinned = all(source.line is not None or source.notes for source in sources)
         if orders:
             started = time.monotonic()
             report = self._driver.restore(orders)
@@ -199,14 +288,18 @@ class JobRun:
             )  # fmt: skip
         else:
             self._driver.forget_versions()
+        directory = self._new_directory()
         return directory, _rebuilt(directory, sources, batch)
+
+    def _new_directory(self) -> Path:
+        return Path(tempfile.mkdtemp(prefix=f"tidegate-{self._graph.job}-")) / "query"
 
     def _begin_attempt(self, place: tuple[Path, Positions | None]) -> None:
         directory, done = place
         self._attempt += 1
         attempt = self._attempt
         self._error = None
-        self._directory, self._done, self._pinned = directory, done, done is not None or self._history is None
+        self._directory, self._done = directory, done
         if self._history is not None:
             self._history.begin_at(self._cut())
         writer = combine(self._graph.sources).writeStream.queryName(self._graph.job)
@@ -220,9 +313,9 @@ class JobRun:
 
     # -- epochs ------------------------------------------------------------------------------------------------------
 
-    def run_empty_epoch(self) -> EpochReport:
+    def run_empty_epoch(self, attempt: int | None = None) -> EpochReport:
         """An epoch without a batch, between two batches."""
-        with self._take_turn(self._attempt):
+        with self._take_turn(self._attempt if attempt is None else attempt):
             return self._epoch(None, self._done)
 
     def _on_batch(self, attempt: int, batch: DataFrame, batch_id: int) -> None:
@@ -258,8 +351,26 @@ class JobRun:
     def _pin(self) -> None:
         """Checkpoint 0: the sources have fixed where they begin and no row was read. "Latest" means the same ever after."""
         assert self._history is not None
-        self._history.request().result(timeout=self._timeout_s())
+        self._ride_until(self._history.request())
         self._pinned = True
+
+    def _ride_until(self, answer: Future[Any]) -> Any:
+        """Run empty epochs, as long as uploads ask for them, until an answer is there. The turn must be held."""
+        history = self._history
+        assert history is not None
+        latest = time.monotonic() + self._timeout_s()
+        while not answer.done():
+            if time.monotonic() > latest:
+                raise EpochFailed(
+                    "A checkpoint that the job waits for did not complete, or a sink did not take its output, within "
+                    f"{self._timeout_s():g} s (execution.checkpointing.timeout)."
+                )
+            history.check()
+            if history.wants_ride():
+                self._epoch(None, self._done)
+            else:
+                time.sleep(0.01)
+        return answer.result()
 
     def _epoch(self, batch: DataFrame | None, end: Positions | None) -> EpochReport:
         history = self._history
@@ -302,7 +413,7 @@ class JobRun:
                 return
             if history.wants_ride() and time.monotonic() - self._last_epoch > _IDLE_S and not self._turn.locked():
                 try:
-                    self.run_empty_epoch()
+                    self.run_empty_epoch(attempt)
                 except _Stopping:
                     return
                 except Exception:
@@ -312,14 +423,15 @@ class JobRun:
     def _break_off(self, attempt: int) -> None:
         """End the query at a boundary, because of an error that did not come from one of its batches."""
         with self._turn:
-            if attempt != self._attempt or self._query is None:
+            query = self._query
+            if attempt != self._attempt or query is None:
                 return
             if self._error is None and self._history is not None:
                 try:
                     self._history.check()
                 except BaseException as error:
                     self._error = error
-        self._query.stop()
+        query.stop()
 
     # -- the life of the run -----------------------------------------------------------------------------------------
 
@@ -339,9 +451,13 @@ class JobRun:
         except BaseException as error:
             self._outcome = error
         finally:
-            self._close()
-            self._progress.end()
-            self._ended.set()
+            with self._turn:
+                self._attempt += 1  # Nobody runs an epoch any more.
+            try:
+                self._close()
+                self._progress.end()
+            finally:
+                self._ended.set()
 
     def _wait_for_query(self) -> None:
         assert self._query is not None
@@ -355,11 +471,16 @@ class JobRun:
             raise self._error
 
     def _go_back(self, error: Exception) -> None:
-        """After a failure: wait as the restart strategy says, bring everything back, begin anew. Or raise."""
+        """After a failure: wait as the restart strategy says, bring everything back, begin anew. Or raise.
+
+        From the failure on no epoch is run; and nobody runs one beside the return to the checkpoint, which holds the turn.
+        """
+        with self._turn:
+            self._error = self._error or error
         while True:
             history = self._history
             kind = _kind(error)
-            if history is None or self._stopping.is_set() or isinstance(error, _HOPELESS):
+            if history is None or self._stopping.is_set() or isinstance(error, _HOPELESS) or _is_dead(self._spark):
                 self._give_up(error, kind)
             assert self._durability is not None
             try:
@@ -380,11 +501,12 @@ class JobRun:
             if self._stopping.wait(decision.delay_ms / 1000):
                 raise error
             try:
-                self._discard_directory()
-                history.rewind()
-                place = self._restore()
-                self.restarts += 1
-                self._begin_attempt(place)
+                with self._turn:
+                    history.rewind()
+                    self._discard_directory()
+                    place = self._restore()
+                    self.restarts += 1
+                    self._begin_attempt(place)
                 return
             except Exception as again:
                 error = again
@@ -407,18 +529,8 @@ class JobRun:
             if self._last_target is None
             else self._history.savepoint(self._last_target[0], terminal=True)
         )
-        latest = time.monotonic() + self._timeout_s()
-        while not answer.done():
-            if time.monotonic() > latest:
-                raise PreconditionFailed(
-                    "The last checkpoint did not complete in time; the next start goes on from the one before."
-                )
-            if self._history.wants_ride():
-                with self._turn:
-                    self._epoch(None, self._done)
-            else:
-                time.sleep(0.01)
-        found = answer.result()
+        with self._turn:
+            found = self._ride_until(answer)
         self._last_savepoint = found if isinstance(found, str) else None
 
     def _timeout_s(self) -> float:
@@ -435,8 +547,9 @@ class JobRun:
     def stop(self) -> None:
         """End the job after the epoch that is running, if one is. What waits for a checkpoint gets one."""
         self._stopping.set()
-        if self._turn_of == threading.get_ident():
-            # Called from within an epoch, by a callback sink: it must end before the query can.
+        own = self._history is not None and self._history.is_own_thread()
+        if own or self._turn_of == threading.get_ident():
+            # Called by a callback sink, within an epoch or by the history: that must go on before the job can end.
             threading.Thread(target=self.stop, name="tidegate-stop", daemon=True).start()
             return
         # With the turn taken no epoch runs, and one that Spark starts now is refused: the query is at a boundary.
@@ -471,7 +584,8 @@ class JobRun:
     def _close(self) -> None:
         error = self._outcome
         try:
-            if not isinstance(error, ClaimLost):
+            if self._history is None or (not isinstance(error, ClaimLost) and self._history.is_owner()):
+                # Local versions of the line are only ours to remove while the job is.
                 self._driver.close()
             if self._history is not None:
                 self._end(error)
@@ -577,6 +691,16 @@ def _rebuilt(directory: Path, sources: tuple[SourceNotes, ...], batch: str) -> P
 
 def _id(history: History) -> int:
     return 0 if history.snapshot is None else history.snapshot.checkpoint_id
+
+
+def _is_dead(spark: SparkSession) -> bool:
+    """Whether the session was stopped: then no restart helps."""
+    try:
+        spark.conf.get("spark.app.name")
+        spark.range(0)
+    except Exception:
+        return True
+    return False
 
 
 def _kind(error: BaseException) -> str:

@@ -29,6 +29,8 @@ class Settings:
     local_dir: str | None = None
     epoch_timeout_ms: int = 600_000
     """An epoch's Spark job is ended and the epoch repeated when it takes longer."""
+    restore_timeout_ms: int = 3_600_000
+    """The same for the epoch that brings state back."""
     host_timeout_ms: int = 60_000
     """How long a host with state may stay away before its versions count as lost."""
     max_tries: int = 10

@@ -1,0 +1,99 @@
+"""The OpenAPI document of the REST interface, by hand and small; its paths are held against the routes by a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_OBJECT: dict[str, Any] = {"type": "object"}
+_JOB = {"name": "jobid", "in": "path", "required": True, "schema": {"type": "string"}}
+_TRIGGER = {"name": "triggerid", "in": "path", "required": True, "schema": {"type": "string"}}
+_CHECKPOINT = {"name": "cid", "in": "path", "required": True, "schema": {"type": "string"}}
+_VERTEX = {"name": "vertex", "in": "path", "required": True, "schema": {"type": "string"}}
+_TEXT, _FLAG = {"type": ["string", "null"]}, {"type": ["boolean", "null"]}
+_FORMAT = {"type": ["string", "null"], "enum": ["CANONICAL", "NATIVE", None]}
+
+_ERRORS = {
+    "description": "what is wrong",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object", "required": ["errors"],
+                "properties": {"errors": {"type": "array", "items": {"type": "string"}}},
+            }
+        }
+    },
+}  # fmt: skip
+
+
+def document() -> dict[str, Any]:
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "tidegate", "version": "1", "description": "One running job, under Flink's paths and names."},
+        "paths": _PATHS,
+    }
+
+
+def _operation(
+    summary: str, *parameters: dict[str, Any], status: str = "200", body: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "summary": summary,
+        "parameters": list(parameters),
+        "responses": {
+            status: {"description": "done", "content": {"application/json": {"schema": _OBJECT}}},
+            "400": _ERRORS, "401": _ERRORS, "404": _ERRORS, "409": _ERRORS,
+        },
+    }  # fmt: skip
+    if body is not None:
+        schema = {"type": "object", "properties": body}
+        made["requestBody"] = {"required": False, "content": {"application/json": {"schema": schema}}}
+    return made
+
+
+_PATHS: dict[str, dict[str, dict[str, Any]]] = {
+    "/jobs": {"get": _operation("jobs and their states")},
+    "/jobs/overview": {"get": _operation("jobs in a few words")},
+    "/jobs/{jobid}": {
+        "get": _operation("one job", _JOB),
+        "patch": _operation(
+            "cancel it", _JOB, {"name": "mode", "in": "query", "schema": {"type": "string", "enum": ["cancel"]}},
+            status="202",
+        ),
+    },
+    "/jobs/{jobid}/status": {"get": _operation("its state", _JOB)},
+    "/jobs/{jobid}/exceptions": {
+        "get": _operation(
+            "what went wrong", _JOB,
+            {"name": "maxExceptions", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 100_000}},
+        )
+    },
+    "/jobs/{jobid}/checkpoints": {
+        "get": _operation("statistics of checkpoints", _JOB),
+        "post": _operation(
+            "take a checkpoint now", _JOB, status="202",
+            body={
+                "checkpointType": {"type": ["string", "null"], "enum": ["CONFIGURED", "FULL", "INCREMENTAL", None]},
+                "triggerId": _TEXT,
+            },
+        ),
+    },
+    "/jobs/{jobid}/checkpoints/config": {"get": _operation("how checkpoints are taken", _JOB)},
+    "/jobs/{jobid}/checkpoints/details/{cid}": {"get": _operation("one checkpoint", _JOB, _CHECKPOINT)},
+    "/jobs/{jobid}/checkpoints/details/{cid}/subtasks/{vertex}": {
+        "get": _operation("one checkpoint, task by task", _JOB, _CHECKPOINT, _VERTEX)
+    },
+    "/jobs/{jobid}/checkpoints/{triggerid}": {"get": _operation("what became of a checkpoint", _JOB, _TRIGGER)},
+    "/jobs/{jobid}/savepoints": {
+        "post": _operation(
+            "take a savepoint", _JOB, status="202",
+            body={"target-directory": _TEXT, "cancel-job": _FLAG, "formatType": _FORMAT, "triggerId": _TEXT},
+        )
+    },
+    "/jobs/{jobid}/savepoints/{triggerid}": {"get": _operation("what became of a savepoint", _JOB, _TRIGGER)},
+    "/jobs/{jobid}/stop": {
+        "post": _operation(
+            "stop with a savepoint", _JOB, status="202",
+            body={"targetDirectory": _TEXT, "drain": _FLAG, "formatType": _FORMAT, "triggerId": _TEXT},
+        )
+    },
+}  # fmt: skip

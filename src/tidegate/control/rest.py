@@ -1,0 +1,234 @@
+"""REST in the driver, with Flink's paths, verbs and field names; optional prefix `/v1`. Loopback unless told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from tidegate.control.openapi import document
+from tidegate.control.service import JobService, NotFound, NotPossible
+from tidegate.core.errors import PreconditionFailed, TidegateError
+
+if TYPE_CHECKING:
+    from tidegate.runtime.run import JobRun
+
+log = logging.getLogger("tidegate")
+LOOPBACK = "127.0.0.1"
+
+
+Act = Callable[[Request, dict[str, Any]], Any]
+
+
+class BadRequest(TidegateError):
+    code = "BAD_REQUEST"
+
+
+def application(service: JobService, token: str | None = None) -> Starlette:
+    """The routes over one job. With a token, every request must bear it."""
+
+    acts: dict[str, dict[str, tuple[Act, int]]] = {}
+
+    def answer(path: str, method: str, act: Act, status: int = 200) -> None:
+        acts.setdefault(path, {})[method] = (act, status)
+
+    def route(path: str, by_method: dict[str, tuple[Act, int]]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            if token is not None and not _bears(request, token):
+                return _errors(401, "This server asks for a token: Authorization: Bearer …")
+            method = "GET" if request.method == "HEAD" else request.method
+            act, status = by_method[method]
+            try:
+                body = await _body(request) if method in ("POST", "PATCH") else {}
+                result = await asyncio.to_thread(act, request, body)
+            except (NotFound, BadRequest, NotPossible) as error:
+                return _errors({NotFound: 404, BadRequest: 400, NotPossible: 409}[type(error)], str(error))
+            except TidegateError as error:
+                return _errors(400, str(error))
+            return JSONResponse(result, status)
+
+        return Route(path, endpoint, methods=list(by_method))
+
+    def job(request: Request) -> JobService:
+        return service.check(request.path_params["jobid"])
+
+    def trigger(body: dict[str, Any]) -> str | None:
+        return _text(body, "triggerId")
+
+    answer("/openapi.json", "GET", lambda r, b: document())
+    answer("/jobs", "GET", lambda r, b: {"jobs": [{"id": service.id, **service.status()}]})
+    answer("/jobs/overview", "GET", lambda r, b: {"jobs": [service.overview()]})
+    answer("/jobs/{jobid}", "GET", lambda r, b: job(r).details())
+    answer("/jobs/{jobid}", "PATCH", lambda r, b: _cancel(job(r), r), 202)
+    answer("/jobs/{jobid}/status", "GET", lambda r, b: job(r).status())
+    answer("/jobs/{jobid}/exceptions", "GET", lambda r, b: job(r).exceptions(_most(r)))
+    answer("/jobs/{jobid}/checkpoints", "GET", lambda r, b: job(r).checkpoints())
+    answer(
+        "/jobs/{jobid}/checkpoints",
+        "POST",
+        lambda r, b: {"request-id": job(r).trigger_checkpoint(trigger(_checked_type(b)))},
+        202,
+    )
+    answer("/jobs/{jobid}/checkpoints/config", "GET", lambda r, b: job(r).config())
+    answer("/jobs/{jobid}/checkpoints/details/{cid}", "GET", lambda r, b: job(r).checkpoint(_number(r, "cid")))
+    answer(
+        "/jobs/{jobid}/checkpoints/details/{cid}/subtasks/{vertex}",
+        "GET",
+        lambda r, b: job(r).subtasks(_number(r, "cid"), r.path_params["vertex"]),
+    )
+    answer(
+        "/jobs/{jobid}/checkpoints/{triggerid}",
+        "GET",
+        lambda r, b: job(r).checkpoint_status(r.path_params["triggerid"]),
+    )
+    answer(
+        "/jobs/{jobid}/savepoints",
+        "POST",
+        lambda r, b: {
+            "request-id": job(r).trigger_savepoint(
+                _text(b, "target-directory"), _flag(b, "cancel-job"), trigger(_checked_format(b))
+            )
+        },
+        202,
+    )
+    answer(
+        "/jobs/{jobid}/savepoints/{triggerid}",
+        "GET",
+        lambda r, b: job(r).savepoint_status(r.path_params["triggerid"]),
+    )
+    answer(
+        "/jobs/{jobid}/stop",
+        "POST",
+        lambda r, b: {
+            "request-id": job(r).trigger_stop(_text(b, "targetDirectory"), trigger(_checked_format(b, drain=True)))
+        },
+        202,
+    )
+    routes: list[BaseRoute] = [route(path, by_method) for path, by_method in acts.items()]
+    return Starlette(routes=[*routes, Mount("/v1", routes=routes)])
+
+
+class RestServer:
+    """Serves one job until closed. `url` tells where; port 0 takes a free one."""
+
+    def __init__(self, run: JobRun, *, host: str = LOOPBACK, port: int = 0, token: str | None = None) -> None:
+        import uvicorn
+
+        if host not in (LOOPBACK, "localhost", "::1") and token is None:
+            raise PreconditionFailed(
+                f"REST on {host} could be used by anyone who reaches it. Give it a token, or keep it on {LOOPBACK}."
+            )
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((host, port))
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://{host}:{self.port}"
+        config = uvicorn.Config(application(JobService(run), token), log_level="warning", lifespan="off")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name="tidegate-rest", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._socket]))
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(10)
+        self._socket.close()
+
+    def __enter__(self) -> RestServer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def serve(run: JobRun, *, host: str = LOOPBACK, port: int = 8081, token: str | None = None) -> RestServer:
+    """Offer a running job over REST: `tg.serve(job.start(…), port=0)`."""
+    server = RestServer(run, host=host, port=port, token=token)
+    log.info("REST of job %s at %s", run.name, server.url)
+    return server
+
+
+def _errors(status: int, *messages: str) -> JSONResponse:
+    return JSONResponse({"errors": list(messages)}, status)
+
+
+def _bears(request: Request, token: str) -> bool:
+    given = request.headers.get("authorization", "")
+    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    raw = await request.body()
+    if not raw.strip():
+        return {}
+    try:
+        found = json.loads(raw)
+    except ValueError as error:
+        raise BadRequest(f"The body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadRequest("The body must be a JSON object.")
+    return found
+
+
+def _text(body: dict[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise BadRequest(f"{name} must be text.")
+    return value or None
+
+
+def _flag(body: dict[str, Any], name: str) -> bool:
+    value = body.get(name, False)
+    if not isinstance(value, bool | None):
+        raise BadRequest(f"{name} must be true or false.")
+    return bool(value)
+
+
+def _checked_type(body: dict[str, Any]) -> dict[str, Any]:
+    kind = _text(body, "checkpointType")
+    if kind not in (None, "CONFIGURED", "FULL", "INCREMENTAL"):
+        raise BadRequest("checkpointType is CONFIGURED, FULL or INCREMENTAL.")
+    return body
+
+
+def _checked_format(body: dict[str, Any], drain: bool = False) -> dict[str, Any]:
+    kind = _text(body, "formatType")
+    if kind not in (None, "CANONICAL", "NATIVE"):
+        raise BadRequest("formatType is CANONICAL or NATIVE.")
+    if drain:
+        _flag(body, "drain")
+    return body
+
+
+def _number(request: Request, name: str) -> int:
+    text = str(request.path_params[name])
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise BadRequest(f"{text!r} is not a number.")
+    return int(text)
+
+
+def _most(request: Request) -> int:
+    text = request.query_params.get("maxExceptions", "20")
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise BadRequest("maxExceptions must be a number.")
+    return int(text)
+
+
+def _cancel(service: JobService, request: Request) -> dict[str, Any]:
+    mode = request.query_params.get("mode", "cancel")
+    if mode != "cancel":
+        raise BadRequest("mode is cancel. To end a job with a savepoint, POST to …/stop.")
+    service.cancel()
+    return {}

@@ -1,0 +1,163 @@
+"""REST under Flink's names, over a job that only pretends to run."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import settings
+from starlette.testclient import TestClient
+
+from tests.unit.runtime.test_progress import REPORT, TASK, complete, coordinator
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.options import CheckpointConfig, Checkpointing, read_options
+from tidegate.control.openapi import document
+from tidegate.control.rest import application
+from tidegate.control.service import JobService
+from tidegate.core.ids import EpochId, Lineage, Term
+from tidegate.runtime.run import Failure
+
+
+class Pretended:
+    """As much of a `JobRun` as the service asks for."""
+
+    name, lineage, parallelism, max_parallelism, state_backend = "orders", Lineage("f" * 32), 2, 128, "rocksdb"
+    tasks = (TASK,)
+    status, has_ended = "RUNNING", False
+
+    def __init__(self) -> None:
+        made = coordinator()
+        complete(made, 1_000)
+        self.checkpoints = made.statistics
+        self.checkpoint_config = CheckpointConfig.of(
+            read_options(Checkpointing(dir="/c", interval="10 s").to_options())
+        )
+        self.reports = [REPORT]
+        self.failures = [Failure(7, "user-code", "not today", True)]
+        self.asked: list[Any] = []
+
+    def trigger_checkpoint(self) -> Future[CheckpointRef]:
+        self.asked.append("checkpoint")
+        return _done(CheckpointRef(2, Term(1), EpochId(Term(1), 5), self.lineage, "m", "c"))
+
+    def savepoint(self, target: str | None) -> Future[str]:
+        self.asked.append(("savepoint", target))
+        return _done(f"{target}/savepoint-1")
+
+    def stop_with_savepoint(self, target: str | None) -> str:
+        self.asked.append(("stop", target))
+        return f"{target}/savepoint-2"
+
+    def cancel(self) -> None:
+        self.asked.append("cancel")
+
+
+def _done(value: Any) -> Future[Any]:
+    answer: Future[Any] = Future()
+    answer.set_result(value)
+    return answer
+
+
+@pytest.fixture
+def run() -> Pretended:
+    return Pretended()
+
+
+@pytest.fixture
+def client(run: Pretended) -> TestClient:
+    return TestClient(application(JobService(run)))  # type: ignore[arg-type]
+
+
+ID = Pretended.lineage
+
+
+def test_jobs_under_both_prefixes(client: TestClient) -> None:
+    for prefix in ("", "/v1"):
+        assert client.get(f"{prefix}/jobs").json() == {"jobs": [{"id": ID, "status": "RUNNING"}]}
+    assert client.get(f"/jobs/{ID}").json()["name"] == "orders"
+    assert client.get("/jobs/overview").json()["jobs"][0]["jid"] == ID
+
+
+def test_checkpoints_as_flink_shows_them(client: TestClient) -> None:
+    found = client.get(f"/jobs/{ID}/checkpoints").json()
+    assert found["counts"] == {"restored": 0, "total": 1, "in_progress": 0, "completed": 1, "failed": 0}
+    assert found["latest"]["completed"]["checkpointed_size"] == 4_100_000
+    assert found["summary"]["state_size"]["max"] == 80_200_000
+    one = client.get(f"/jobs/{ID}/checkpoints/details/1").json()
+    assert one["tasks"]["level-1"]["num_acknowledged_subtasks"] == 1
+    parts = client.get(f"/jobs/{ID}/checkpoints/details/1/subtasks/level-1").json()
+    assert parts["subtasks"][0]["state_size"] == 80_200_000
+    config = client.get(f"/jobs/{ID}/checkpoints/config").json()
+    assert (config["mode"], config["interval"]) == ("exactly_once", 10_000)
+
+
+def test_a_savepoint_is_triggered_once_for_each_trigger_id(client: TestClient, run: Pretended) -> None:
+    body = {"target-directory": "/s", "triggerId": "mine"}
+    for _ in range(2):
+        answer = client.post(f"/jobs/{ID}/savepoints", json=body)
+        assert (answer.status_code, answer.json()) == (202, {"request-id": "mine"})
+    assert run.asked == [("savepoint", "/s")]
+    status = client.get(f"/jobs/{ID}/savepoints/mine").json()
+    assert status == {"status": {"id": "COMPLETED"}, "operation": {"location": "/s/savepoint-1"}}
+
+
+def test_stop_checkpoint_and_cancel(client: TestClient, run: Pretended) -> None:
+    stop = client.post(f"/jobs/{ID}/stop", json={"targetDirectory": "/s", "drain": False}).json()["request-id"]
+    while (status := client.get(f"/jobs/{ID}/savepoints/{stop}").json())["status"]["id"] == "IN_PROGRESS":
+        pass
+    assert status["operation"] == {"location": "/s/savepoint-2"}
+    taken = client.post(f"/jobs/{ID}/checkpoints", json={"checkpointType": "CONFIGURED"}).json()["request-id"]
+    assert client.get(f"/jobs/{ID}/checkpoints/{taken}").json()["operation"] == {"checkpointId": 2}
+    assert client.patch(f"/jobs/{ID}?mode=cancel").status_code == 202
+    assert set(run.asked) >= {("stop", "/s"), "checkpoint"}
+
+
+def test_what_failed_is_told(client: TestClient) -> None:
+    (entry,) = client.get(f"/jobs/{ID}/exceptions").json()["exceptionHistory"]["entries"]
+    assert (entry["exceptionName"], entry["stacktrace"], entry["timestamp"]) == ("user-code", "not today", 7)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/jobs/unknown", None, 404),
+        ("GET", f"/jobs/{ID}/checkpoints/details/99", None, 404),
+        ("GET", f"/jobs/{ID}/checkpoints/details/x", None, 400),
+        ("GET", f"/jobs/{ID}/savepoints/never", None, 404),
+        ("POST", f"/jobs/{ID}/savepoints", b"[]", 400),
+        ("POST", f"/jobs/{ID}/savepoints", b"{", 400),
+        ("PATCH", f"/jobs/{ID}?mode=stop", None, 400),
+    ],
+)
+def test_mistakes_are_told_in_flinks_form(client: TestClient, method: str, path: str, body: Any, status: int) -> None:
+    answer = client.request(method, path, content=body)
+    assert answer.status_code == status
+    assert answer.json()["errors"]
+
+
+def test_with_a_token_nobody_else_gets_in(run: Pretended) -> None:
+    client = TestClient(application(JobService(run), token="secret"))  # type: ignore[arg-type]
+    assert client.get("/jobs").status_code == 401
+    assert client.get("/jobs", headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert client.get("/jobs", headers={"Authorization": "Bearer secret"}).status_code == 200
+
+
+def test_the_document_and_the_routes_are_the_same(run: Pretended) -> None:
+    app = application(JobService(run))  # type: ignore[arg-type]
+    routes = {(r.path, m.lower()) for r in app.routes if hasattr(r, "methods") for m in r.methods if m != "HEAD"}
+    described = {(path, verb) for path, verbs in document()["paths"].items() for verb in verbs}
+    assert routes - {("/openapi.json", "get")} == described
+
+
+_run = Pretended()
+schema = schemathesis.openapi.from_asgi("/openapi.json", application(JobService(_run)))  # type: ignore[arg-type]
+
+
+@schema.parametrize()
+@settings(max_examples=15, deadline=None, derandomize=True)
+def test_nothing_that_can_be_sent_breaks_it(case: Any) -> None:
+    answer = case.call()
+    assert answer.status_code < 500
+    case.validate_response(answer, excluded_checks=[schemathesis.checks.CHECKS.get_one("unsupported_method")])
