@@ -14,6 +14,7 @@ from tests import sparks
 
 @pytest.mark.feature("H1", "H4", "H5")
 @pytest.mark.parametrize(("backend", "unique"), [("rocksdb", False), ("hashmap", True)])
+@pytest.mark.feature("C1", "C3")
 def test_no_row_is_lost_or_doubled_whatever_dies(tmp_path: Path, backend: str, unique: bool) -> None:
     sparks.end()
     report = tmp_path / "chaos.json"

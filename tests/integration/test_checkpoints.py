@@ -111,6 +111,7 @@ def shop(spark, tmp_path) -> Shop:
 
 @BACKENDS
 @pytest.mark.feature("C4", "H2", "H3", "H13", "H14")
+@pytest.mark.feature("C3", "C16", "F2")
 def test_a_job_goes_on_where_it_ended_at_another_parallelism_and_on_another_backend(shop, backend):
     assert shop.run(backend=backend).exact()
     assert shop.feed(2).run(backend=backend).exact()
@@ -166,6 +167,7 @@ def test_without_restarts_the_first_error_ends_the_job_and_the_next_start_goes_o
     assert shop.run(Fails(flag)).exact()
 
 
+@pytest.mark.feature("E15")
 def test_a_run_may_begin_from_a_retained_checkpoint_by_its_path(shop):
     shop.run(num_retained=3)
     old = shop.newest()
@@ -325,6 +327,7 @@ class Once(tg.KeyedProcessFunction):
         yield row.value, self.n.value()
 
 
+@pytest.mark.feature("E11")
 def test_an_idle_job_completes_its_checkpoint(shop):
     run = shop.start(interval="500 ms")
     until(shop.exact)

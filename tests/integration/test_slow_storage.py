@@ -34,6 +34,7 @@ class Hold(tg.KeyedProcessFunction):
 
 
 @pytest.mark.feature("C2", "C24")
+@pytest.mark.feature("C11", "F12")
 def test_epochs_go_on_while_a_checkpoint_crawls_into_slow_storage(
     spark, tmp_path: Path, s3_server: S3Address, s3_proxy: FaultyProxy
 ) -> None:

@@ -40,6 +40,7 @@ class Interrupted(Exception):
 
 
 @pytest.mark.feature("C15", "F30")
+@pytest.mark.feature("H6", "F29")
 def test_a_version_comes_back_on_another_host(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 300))
     home.build(version(1), version(2), some(250, 100), (key(0, "k00000"),))

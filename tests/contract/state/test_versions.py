@@ -26,6 +26,7 @@ from tidegate.state.port import StateBackend, VersionMissing
 from tidegate.state.version_directory import version_path
 
 
+@pytest.mark.feature("C25", "F15")
 def test_a_version_never_changes(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     before = {path.name: path.read_bytes() for path in version_path(task, v(1)).iterdir()}

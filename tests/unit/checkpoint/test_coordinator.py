@@ -72,6 +72,7 @@ def test_a_checkpoint_takes_the_last_finished_epoch_and_completes_when_all_have_
     assert of(NotifyComplete, coordinator.published(1, ref(1), (), 230))
 
 
+@pytest.mark.feature("C5")
 def test_ids_grow_by_one_from_what_the_log_has_through_failures_too() -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=9), last_id=41)
     coordinator.epoch_finished(epoch(1), True, 100)
@@ -341,6 +342,7 @@ def test_statistics_are_kept_for_people() -> None:
     assert (duration.min, duration.max) == (101, 113)
 
 
+@pytest.mark.feature("C10")
 def test_ids_enter_the_log_in_order_even_when_the_older_upload_ends_last() -> None:
     coordinator = started(replace(EVERY_SECOND, max_concurrent=2))
     coordinator.epoch_finished(epoch(1), True, 100)

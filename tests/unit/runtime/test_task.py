@@ -104,6 +104,7 @@ def test_a_task_without_rows_acknowledges_its_base_again_and_makes_nothing(tmp_p
         ([barrier(0, 1), barrier(1, 2, poisoned=True)], FaultKind.POISONED),
     ],
 )
+@pytest.mark.feature("C9", "C22")
 def test_a_broken_input_seals_nothing_and_prepares_no_commit(tmp_path, barriers, kind):
     ack = Level(tmp_path).run(["a", "b", "a"], barriers)
     assert (ack.fault.kind, ack.version, ack.committables) == (kind, None, ())

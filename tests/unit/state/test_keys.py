@@ -297,6 +297,7 @@ def test_the_range_of_a_prefix_holds_what_begins_with_it_and_nothing_else(prefix
             keys.prefix_end(prefix)
 
 
+@pytest.mark.feature("F17")
 def test_the_layout_of_an_entry_key_is_the_one_written_down_for_ever() -> None:
     key = KeyCodec([DataType("string")]).encode("a")
     prefix = keys.state_prefix(258, 3)

@@ -39,8 +39,11 @@ FROM_LOCAL: Option[bool] = Option(
     _P + "from-local",
     BOOL,
     False,
-    "Use versions that are still on local disk instead of a download, if they are proven intact. Keyed state only.",
+    "Use versions that are still on local disk instead of a download. Keyed state only.",
     old_keys=("state.backend.local-recovery",),
+    effect=Effect.NONE,
+    reason="A version that is on local disk is always used if it has the checksums of the checkpoint, and fetched if not: "
+    "there is nothing to keep in addition, and nothing to gain by fetching.",
 )
 WITHOUT_CHANNEL_STATE: Option[int] = Option(
     _P + "without-channel-state.checkpoint-id",

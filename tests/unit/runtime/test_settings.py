@@ -1,0 +1,52 @@
+"""What a user chooses, read once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.checkpoint.options import Checkpointing, OptionError
+from tidegate.checkpoint.restart import ExponentialDelay, NoRestart
+from tidegate.runtime.settings import read_settings
+
+WHERE = Checkpointing(dir="/checkpoints", interval="10 s")
+NONE = {"parallelism": None, "max_parallelism": None}
+
+
+def test_without_checkpoints_nothing_is_durable() -> None:
+    settings, durability = read_settings(2, **NONE)
+    assert (settings.parallelism, settings.max_parallelism, settings.state_backend) == (4, 128, "hashmap")
+    assert durability is None
+
+
+@pytest.mark.feature("F23", "D31")
+def test_a_job_chooses_its_backend_storage_and_local_directory() -> None:
+    options = {
+        "state.backend.type": "rocksdb",
+        "execution.checkpointing.dir": "s3://bucket/c",
+        "execution.checkpointing.interval": "1 min",
+        "taskmanager.state.local.root-dirs": "/fast",
+        "s3.endpoint": "http://127.0.0.1:9000",
+        "epoch_timeout_ms": 5,
+    }
+    settings, durability = read_settings(2, **NONE, options=options)
+    assert (settings.state_backend, settings.local_dir, settings.epoch_timeout_ms) == ("rocksdb", "/fast", 5)
+    assert durability is not None
+    assert (durability.archive.url, durability.archive.options) == (
+        "s3://bucket/c",
+        {"endpoint": "http://127.0.0.1:9000"},
+    )
+    assert durability.checkpoints.interval_ms == 60_000
+
+
+def test_with_checkpoints_a_failed_job_is_restarted_unless_it_is_told_otherwise() -> None:
+    _, durability = read_settings(2, **NONE, checkpoint=WHERE)
+    assert durability is not None
+    assert isinstance(durability.restart, ExponentialDelay)
+    _, durability = read_settings(2, **NONE, checkpoint=WHERE, options={"restart-strategy.type": "none"})
+    assert durability is not None
+    assert durability.restart == NoRestart()
+
+
+def test_a_typing_mistake_is_told_with_what_was_meant() -> None:
+    with pytest.raises(OptionError, match=r"execution\.checkpointing\.interval"):
+        read_settings(2, **NONE, options={"execution.checkpointing.intervall": "1 s"})
