@@ -174,4 +174,8 @@ def _entries(reader: StateStore, share: KeyedShare) -> Iterator[tuple[bytes, byt
 def _below(root: str, name: str) -> str:
     if "://" in name or name.startswith("/"):
         raise StateError(f"The snapshot names the file {name!r} outside its own storage; that cannot be restored yet.")
-    return f"{root}/{name}"
+    return f"{root}/{name}" if root else name
+
+
+fetch_version = _fetch
+"""For readers of snapshots outside a job."""
