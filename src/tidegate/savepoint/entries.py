@@ -126,7 +126,8 @@ class StateLayout:
             yield start if map_keys is None else start + map_keys.encode(entry.map_key), encode(entry.value)
 
     def _segments(self, entries: Iterable[StateEntry], epoch: EpochId) -> Iterator[ByteEntry]:
-        before, elements, part = b"", [], 0
+        before, part = b"", 0
+        elements: list[Any] = []
         for entry in entries:
             start = self.prefix(entry.key_group, entry.key, entry.namespace)
             if elements and (start != before or len(elements) == SEGMENT_ELEMENTS):

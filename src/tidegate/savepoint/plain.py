@@ -233,14 +233,14 @@ def _inside(schema: Schema, of: Callable[[Schema], _Convert | None]) -> _Convert
     """Converts what a collection holds. Keys and elements of sets hold no structs, so they stay as they are."""
     match schema:
         case {"type": "list", "element": element}:
-            if (one := of(element)) is not None:
-                return lambda value: [one(item) for item in value]
+            one = of(element)
+            return None if one is None else lambda value: [one(item) for item in value]
         case {"type": "tuple", "variadic": element}:
-            if (one := of(element)) is not None:
-                return lambda value: tuple(one(item) for item in value)
+            part = of(element)
+            return None if part is None else lambda value: tuple(part(item) for item in value)
         case {"type": "dict", "value": element}:
-            if (one := of(element)) is not None:
-                return lambda value: {key: one(item) for key, item in value.items()}
+            held = of(element)
+            return None if held is None else lambda value: {key: held(item) for key, item in value.items()}
         case {"type": "tuple", "elements": elements}:
             each = [of(element) for element in elements]
             if any(each):
@@ -259,7 +259,7 @@ def _struct_after(fields: list[Schema], layout: str) -> _Convert | None:
             return {name: part if one is None else one(part) for (name, one), part in zip(inner, parts)}
 
         return from_array
-    missing = {field["name"]: _default(field) for field in fields if "default" in field}
+    missing: dict[str, Callable[[], Any]] = {field["name"]: _default(field) for field in fields if "default" in field}
     changing = [(name, one) for name, one in inner if one is not None]
     if not missing and not changing:
         return None

@@ -124,7 +124,7 @@ def _directory(path: str | Path) -> str:
 
 def _parent(url: str) -> str:
     above, _, name = url.rpartition("/")
-    if not name or above.endswith(":/") and "://" in url:
+    if not name or (above.endswith(":/") and "://" in url):
         raise SnapshotNotFound(f"{url!r} is not a checkpoint: there is no job's directory above it.")
     return above or "/"
 
