@@ -75,14 +75,18 @@ def test_a_copy_is_complete_by_itself_and_can_be_moved(origin: Snapshot, tmp_pat
 
 @pytest.mark.feature("I27", "I36")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
-def test_tables_are_restored_into_any_backend_at_any_parallelism(origin: Snapshot, tmp_path: Path, backend: str) -> None:
+def test_tables_are_restored_into_any_backend_at_any_parallelism(
+    origin: Snapshot, tmp_path: Path, backend: str
+) -> None:
     """As `version_restore` will do it: plan, then write the share of each old task into a new store."""
     storage = open_storage(tmp_path / "sp")
     copied = copy_snapshot(origin, storage).metadata
     found: dict[Any, Any] = {}
     for order in plan_restore(copied, RestoreTarget(128, 3, {Uid("totals"): 1, Uid("names"): 2})):
         tasks = {task.task: task for task in copied.tasks}
-        store = backend_named(backend).begin(tmp_path / "new" / str(order.task), None, copied.tasks[0].version, (0, 127))
+        store = backend_named(backend).begin(
+            tmp_path / "new" / str(order.task), None, copied.tasks[0].version, (0, 127)
+        )
         for share in order.keyed:
             task = tasks[share.source]
             store.write(canonical_entries(storage, "", task, share.key_groups, share.states, copied.epoch))
@@ -177,7 +181,9 @@ def test_the_origin_is_pinned_while_it_is_read(tmp_path: Path) -> None:
     snapshot = Snapshot.open(history.checkpoint(1, TOTALS))
     seen: list[int] = []
     copy_snapshot(
-        snapshot, open_storage(tmp_path / "sp"), progress=lambda _: seen.append(len(history.storage.list("orders/pins")))
+        snapshot,
+        open_storage(tmp_path / "sp"),
+        progress=lambda _: seen.append(len(history.storage.list("orders/pins"))),
     )
     assert seen == [1, 1]
     assert history.storage.list("orders/pins") == []
