@@ -6,7 +6,7 @@ checkpoint is left to its job, as with every savepoint that does not end one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
@@ -17,6 +17,7 @@ from tidegate.checkpoint.storage.port import encode_segment
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Slot, TaskId
+from tidegate.savepoint.additions import Addition, declared_with, write_additions
 from tidegate.savepoint.changes import ChangeRefused, Changes, applied
 from tidegate.savepoint.entries import StateEntry, StateLayout
 from tidegate.savepoint.file_copy import Progress, copy_files, ignore_progress
@@ -56,7 +57,7 @@ def savepoint_name(lineage: Lineage) -> str:
 
 def copy_snapshot(
     snapshot: Snapshot, target: Storage, format: str = CANONICAL, changes: Changes | None = None,
-    progress: Progress = ignore_progress,
+    progress: Progress = ignore_progress, additions: Sequence[Addition] = (),
 ) -> Copied:  # fmt: skip
     """Write a savepoint into the empty directory `target`.
 
@@ -64,7 +65,8 @@ def copy_snapshot(
     2. Write the state, and copy what sources need. A crash leaves files without metadata: no savepoint, safe to delete.
     3. Write `_metadata`. From here on the savepoint exists.
 
-    `progress` is told the bytes of the origin that are done. Raises ChangeRefused, TargetNotEmpty, UnreadableState.
+    `additions` are states that come from elsewhere; one that is already there must be among the dropped. `progress` is
+    told the bytes of the origin that are done. Raises ChangeRefused, TargetNotEmpty, UnreadableState.
     """
     changes = changes or Changes()
     if format not in (CANONICAL, NATIVE):
@@ -79,7 +81,9 @@ def copy_snapshot(
             "A native copy keeps the backend's files as they are, so no state can be dropped and max parallelism cannot "
             "change. Copy to the canonical format (--type canonical)."
         )
-    metadata = applied(snapshot.metadata, changes)
+    if format == NATIVE and additions:
+        raise ChangeRefused("State can be added to canonical savepoints only. Write the canonical format.")
+    metadata = declared_with(applied(snapshot.metadata, changes), additions)
     if target.list():
         raise TargetNotEmpty(target.url)
     with pinned(snapshot, f"copied to {target.url}"):
@@ -89,6 +93,8 @@ def copy_snapshot(
             tasks = tuple(_native(snapshot, target, progress))
         else:
             tasks, written = _canonical(snapshot, metadata, changes, target, progress)
+            tasks, added = write_additions(metadata, additions, tasks, target)
+            written += added
         positions = tuple(
             replace(p, files=_position(snapshot, p, at, target, progress)) for at, p in enumerate(metadata.positions)
         )

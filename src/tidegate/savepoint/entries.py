@@ -18,12 +18,14 @@ from tidegate.graph.ddl import Parser
 from tidegate.savepoint.plain import plain_codec, python_type
 from tidegate.state.access import SEGMENT_ELEMENTS
 from tidegate.state.keys import (
+    VOID_NAMESPACE,
     KeyCodec,
     Namespace,
     entry_key,
     list_segment,
     namespace_bytes,
     prefix_end,
+    read_namespace,
     split_entry_key,
     state_prefix,
 )
@@ -92,13 +94,20 @@ class StateLayout:
     def typed(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
         """Typed entries, in order. Those of one list must come together, as they do from a scan."""
         uid, name, decode = self.uid, self.info.name, self.values.decode
+        namespace: Namespace
         if self.is_list:
             yield from self._elements(entries)
             return
-        map_keys = self.map_keys
+        map_keys, decode_key = self.map_keys, self.keys.decode
         for raw_key, raw in entries:
-            group, _, key, namespace, rest = split_entry_key(raw_key, self.keys)
-            map_key = None if map_keys is None else map_keys.decode(rest, 0)[0]
+            # `split_entry_key` written out: there are millions of these.
+            key, at = decode_key(raw_key, 4)
+            if raw_key[at : at + 1] == VOID_NAMESPACE:
+                namespace, at = None, at + 1
+            else:
+                namespace, at = read_namespace(raw_key, at)
+            map_key = None if map_keys is None else map_keys.decode(raw_key, at)[0]
+            group = KeyGroup(raw_key[0] << 8 | raw_key[1])
             yield StateEntry(uid, name, group, key, namespace, map_key, None, decode(raw))
 
     def _elements(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
@@ -120,10 +129,12 @@ class StateLayout:
         if self.is_list:
             yield from self._segments(entries, epoch)
             return
-        encode, map_keys = self.values.encode, self.map_keys
-        for entry in entries:
-            start = self.prefix(entry.key_group, entry.key, entry.namespace)
-            yield start if map_keys is None else start + map_keys.encode(entry.map_key), encode(entry.value)
+        encode, encode_key, id = self.values.encode, self.keys.encode, self.id
+        encode_map_key = None if self.map_keys is None else self.map_keys.encode
+        for _, _, group, key, namespace, map_key, _, value in entries:
+            space = VOID_NAMESPACE if namespace is None else namespace_bytes(namespace)
+            start = state_prefix(group, id) + encode_key(key) + space
+            yield start if encode_map_key is None else start + encode_map_key(map_key), encode(value)
 
     def _segments(self, entries: Iterable[StateEntry], epoch: EpochId) -> Iterator[ByteEntry]:
         before, part = b"", 0
