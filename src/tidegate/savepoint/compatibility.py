@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
 from tidegate.core.ids import Uid
+from tidegate.savepoint.changes import NewType
 from tidegate.savepoint.evolution import AsIs, Incompatible, Migrate, Renames, compare, compare_keys
 from tidegate.savepoint.plain import show_schema
 
@@ -162,3 +163,22 @@ def _dropped(uid: Uid, state: str | None, reason: str) -> StateVerdict:
         uid, state, Outcome.DROPPED, reason,
         "Give it back its old uid or name, map the uid, or allow it to be dropped (-n, --allowNonRestoredState).",
     )  # fmt: skip
+
+
+def conversions(snapshot: CheckpointMetadata, job: JobNow) -> Mapping[tuple[str, str], NewType]:
+    """For `Changes.types`: what brings every state of a snapshot to the types that the job declares now.
+
+    Only states that must be migrated are in it. Ask `judge` first: what is incompatible is left out here.
+    """
+    declared = {(operator.uid, state.name): state for operator in job.operators for state in operator.states}
+    found: dict[tuple[str, str], NewType] = {}
+    for operator in snapshot.operators:
+        uid = Uid(job.uids.get(operator.uid, operator.uid))
+        for state in operator.states:
+            now = declared.get((uid, state.name))
+            if now is None:
+                continue
+            answer = compare(state.value, now.value, job.renames.get((uid, state.name), {}))
+            if isinstance(answer, Migrate):
+                found[operator.uid, state.name] = NewType(dict(now.value), answer.convert_plain)
+    return found

@@ -6,9 +6,10 @@ checkpoint is left to its job, as with every savepoint that does not end one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from typing import Any
 
 from tidegate.checkpoint.layout import committed_record
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, SnapshotKind, SourcePosition, TaskState, encode
@@ -78,8 +79,8 @@ def copy_snapshot(
         )
     if format == NATIVE and changes.rewrites_state:
         raise ChangeRefused(
-            "A native copy keeps the backend's files as they are, so no state can be dropped and max parallelism cannot "
-            "change. Copy to the canonical format (--type canonical)."
+            "A native copy keeps the backend's files as they are, so no state can be dropped or converted, and max "
+            "parallelism cannot change. Copy to the canonical format (--type canonical)."
         )
     if format == NATIVE and additions:
         raise ChangeRefused("State can be added to canonical savepoints only. Write the canonical format.")
@@ -139,6 +140,7 @@ def _canonical(
         task: CanonicalWriter(target, "", task, groups, old.version, metadata.checkpoint_id)
         for task, groups, old in _new_tasks(snapshot.metadata, metadata.max_parallelism)
     }
+    layouts = {s.id: StateLayout(operator, s) for operator in metadata.operators for s in operator.states}
     counts = _slots(snapshot.metadata, metadata.max_parallelism)
     limit = changes.max_parallelism
     done: list[TaskState] = []
@@ -150,8 +152,10 @@ def _canonical(
                     if operator.level != level or changes.dropped(operator.uid, state.name):
                         continue
                     old = snapshot.layout(operator.uid, state.name)
-                    new = StateLayout(replace(operator, uid=changes.renamed(operator.uid)), state)
+                    new = layouts[state.id]
                     entries = reader.task_entries(task, old)
+                    if (retyped := changes.types.get((operator.uid, state.name))) is not None:
+                        entries = _converted(entries, retyped.convert)
                     if limit is None:
                         writers[task.task].add(new, entries)
                     else:
@@ -163,6 +167,10 @@ def _canonical(
             progress(task.size_bytes)
     tasks = done if limit is None else [writer.finish() for writer in writers.values()]
     return tuple(tasks), sum(writer.rows for writer in writers.values())
+
+
+def _converted(entries: Iterator[StateEntry], convert: Callable[[Any], Any]) -> Iterator[StateEntry]:
+    return (entry._replace(value=convert(entry.value)) for entry in entries)
 
 
 def _slots(metadata: CheckpointMetadata, max_parallelism: int) -> dict[int, int]:

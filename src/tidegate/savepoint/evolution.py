@@ -47,6 +47,8 @@ class Migrate:
 
     convert: Callable[[bytes], bytes] = field(compare=False)
     notes: tuple[str, ...] = ()
+    convert_plain: Callable[[Any], Any] = field(default=lambda value: value, compare=False)
+    """The same for plain values (see `plain`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def compare(old: Schema, new: Schema, renames: Renames | None = None) -> Answer:
     if convert is None:
         return AsIs(tuple(notes))
     decode, encode = plain_codec(old).decode, plain_codec(new).encode
-    return Migrate(lambda data: encode(convert(decode(data))), tuple(notes))
+    return Migrate(lambda data: encode(convert(decode(data))), tuple(notes), convert)
 
 
 def compare_keys(old: Schema | None, new: Schema | None) -> AsIs | Incompatible:

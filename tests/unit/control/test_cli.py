@@ -187,6 +187,21 @@ def test_compat_says_whether_the_job_will_start(
     assert document["compatible"] == (code == 0)
 
 
+@pytest.mark.feature("I31")
+def test_a_savepoint_is_converted_to_the_types_of_a_job(tmp_path: Path) -> None:
+    old = Operator("totals", ("string",), (value("total", int),), {"total": {"ann": 7, "bob": 8}})
+    History(tmp_path).checkpoint(1, old)
+    chk = tmp_path / "ckpt" / "orders" / "chk-1"
+    (tmp_path / "job.py").write_text(JOB.format(total="float", more="", uid="totals"))
+    assert told("compat", tmp_path / "job.py", "--from", chk)["verdicts"][0]["verdict"] == "migrated"
+    assert run("savepoint", "copy", chk, tmp_path / "sp", "--for", tmp_path / "job.py").exit_code == 0
+    assert told("compat", tmp_path / "job.py", "--from", tmp_path / "sp")["verdicts"][0]["verdict"] == "as is"
+    assert run("state", "get", tmp_path / "sp", "totals", "total", "ann").output == "7.0\n"
+    (tmp_path / "job.py").write_text(JOB.format(total="str", more="", uid="totals"))
+    refused = told("savepoint", "copy", chk, tmp_path / "sp-2", "--for", tmp_path / "job.py", code=3)
+    assert "was int and is str" in refused["error"]["message"]
+
+
 def test_compat_tells_a_person_what_to_do(chk: Path, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB.format(total="int", more=LAST, uid="totals"))
     text = run("compat", tmp_path / "job.py", "--from", chk).output

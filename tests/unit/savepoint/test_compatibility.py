@@ -37,7 +37,6 @@ def outcomes(answer: Compatibility) -> dict[str, str]:
 BEFORE = snapshot(operator("totals", value("total", int), mapping("seen", str, int)), sources=("clicks",))
 
 
-@pytest.mark.feature("I16", "I17")
 def test_state_without_an_operator_needs_leave_to_be_dropped() -> None:
     now = JobNow((operator("sums", value("total", int)),), (Uid("clicks"),))
     answer = judge(BEFORE, now)

@@ -73,7 +73,7 @@ def test_a_copy_is_complete_by_itself_and_can_be_moved(origin: Snapshot, tmp_pat
     assert {state: contents(moved, *state) for state in STATES} == before
 
 
-@pytest.mark.feature("I27", "I36")
+@pytest.mark.feature("I23", "I27", "I36")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_tables_are_restored_into_any_backend_at_any_parallelism(
     origin: Snapshot, tmp_path: Path, backend: str
@@ -207,7 +207,7 @@ def test_waiting_output_is_left_to_its_job(tmp_path: Path) -> None:
     assert copy_snapshot(snapshot, open_storage(tmp_path / "sp-2")).waiting_output == 0
 
 
-@pytest.mark.feature("I2", "I21")
+@pytest.mark.feature("I21")
 def test_dispose_deletes_the_savepoint_and_nothing_else(heap_origin: Snapshot, tmp_path: Path) -> None:
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
     (tmp_path / "sp" / "notes.txt").write_text("mine")

@@ -90,7 +90,6 @@ MIGRATED: list[tuple[Any, Any, Any, Any, Mapping[str, str]]] = [
 ]
 
 
-@pytest.mark.feature("I31")
 @pytest.mark.parametrize(("old", "new", "value", "expected", "renames"), MIGRATED, ids=str)
 def test_migrated_bytes_are_read_by_the_new_type(
     old: Any, new: Any, value: Any, expected: Any, renames: Mapping[str, str]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output, size
+
+if TYPE_CHECKING:
+    from tidegate.savepoint.snapshot import Snapshot
 
 
 @click.group("savepoint", invoke_without_command=True)
@@ -66,10 +71,14 @@ def dispose_(out: Output, path: str, yes: bool) -> None:
 @click.option(
     "--drop", "drops", multiple=True, metavar="UID[/STATE]", help="Leave out an operator's state, or one of it."
 )
+@click.option(
+    "--for", "job_file", type=click.Path(exists=True, dir_okay=False),
+    help="Convert states to the types that the job in this file declares. Canonical only.",
+)  # fmt: skip
 @speaks
 def copy(
     out: Output, origin: str, target: str, form_of_state: str, max_parallelism: int | None, renames: tuple[str, ...],
-    drops: tuple[str, ...],
+    drops: tuple[str, ...], job_file: str | None,
 ) -> None:  # fmt: skip
     """Make a savepoint in the empty directory TARGET out of the checkpoint or savepoint ORIGIN."""
     from tidegate.checkpoint.storage import open_storage
@@ -78,7 +87,9 @@ def copy(
     from tidegate.savepoint.snapshot import Snapshot
 
     snapshot = Snapshot.open(origin)
-    changes = Changes(max_parallelism, dict(_pair(text) for text in renames), frozenset(_state(text) for text in drops))
+    uids = dict(_pair(text) for text in renames)
+    types = _types(snapshot, job_file, uids) if job_file else {}
+    changes = Changes(max_parallelism, uids, frozenset(_state(text) for text in drops), types)
     with out.progress("Copying", snapshot.metadata.full_size_bytes) as done:
         copied = copy_snapshot(snapshot, open_storage(target), form_of_state.upper(), changes, done)
     document = {
@@ -91,6 +102,21 @@ def copy(
         "yellow",
     )
     out.show(document, Line(f"Savepoint completed. Path: {copied.url}"), *([left] if copied.waiting_output else []))
+
+
+def _types(snapshot: Snapshot, job_file: str, uids: dict[str, str]) -> Any:
+    from tidegate.control.job_file import declared, load_job
+    from tidegate.savepoint.changes import ChangeRefused
+    from tidegate.savepoint.compatibility import Outcome, conversions, judge
+
+    now = declared(load_job(job_file), snapshot.metadata, uids)
+    refused = [v for v in judge(snapshot.metadata, now).verdicts if v.outcome is Outcome.INCOMPATIBLE and v.state]
+    if refused:
+        first = refused[0]
+        raise ChangeRefused(
+            f"State {first.state!r} of {first.uid!r} cannot be converted: {first.reason}. {first.advice}"
+        )
+    return conversions(snapshot.metadata, now)
 
 
 def _pair(text: str) -> tuple[str, str]:
