@@ -18,6 +18,7 @@ from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
     from tidegate import testing
+    from tidegate.api.savepoints import Savepoint, SavepointWriter
     from tidegate.checkpoint.options import Checkpointing
     from tidegate.connectors.files import FileSink
     from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
@@ -38,6 +39,8 @@ __all__ = [
     "MapFunction",
     "MapState",
     "PrintSink",
+    "Savepoint",
+    "SavepointWriter",
     "TidegateError",
     "ValueState",
     "errors",
@@ -54,6 +57,8 @@ _LAZY = {
     "FileSink": "tidegate.connectors.files",
     "PrintSink": "tidegate.connectors.memory",
     "serve": "tidegate.control.rest",
+    "Savepoint": "tidegate.api.savepoints",
+    "SavepointWriter": "tidegate.api.savepoints",
     "session": "tidegate.runtime.session",
 }
 """Where a name is found that is imported when first asked for. `testing` is a module of its own."""

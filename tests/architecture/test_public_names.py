@@ -18,6 +18,8 @@ PUBLIC = {
     "MapFunction",
     "MapState",
     "PrintSink",
+    "Savepoint",
+    "SavepointWriter",
     "TidegateError",
     "ValueState",
     "errors",

@@ -37,8 +37,8 @@ class MaxParallelismChanged(RestoreError):
         self.wanted = wanted
         super().__init__(
             f"The snapshot has max parallelism {stored} and the job {wanted}. It is fixed for the life of the state, "
-            f"since it decides the key group of every key. Set max parallelism to {stored}, or convert a canonical "
-            f"savepoint offline with `tidegate savepoint transform --max-parallelism {wanted}`."
+            f"since it decides the key group of every key. Set max parallelism to {stored}, or write a savepoint "
+            f"for the other offline with `tidegate savepoint copy --max-parallelism {wanted}`."
         )
 
 

@@ -173,4 +173,10 @@ def _entries(reader: StateStore, share: KeyedShare) -> Iterator[tuple[bytes, byt
 
 
 def _below(root: str, name: str) -> str:
-    return name if "://" in name or name.startswith("/") else f"{root}/{name}"
+    if not root or "://" in name or name.startswith("/"):
+        return name
+    return f"{root}/{name}"
+
+
+fetch_version = _fetch
+"""For readers of snapshots outside a job."""

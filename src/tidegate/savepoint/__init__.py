@@ -1,1 +1,1 @@
-"""Snapshots the user owns."""
+"""Snapshots as the user owns them: read without the user's code, written as tables, copied, changed and compared."""

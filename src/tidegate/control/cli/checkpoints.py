@@ -1,0 +1,133 @@
+"""`tidegate checkpoints`: what a job retains, read from its log and the metadata of its checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tidegate.control.cli.main import speaks
+from tidegate.control.cli.output import NO, Facts, Line, Output, Table, moment, size
+
+
+@click.group("checkpoints")
+def command() -> None:
+    """List, show, verify and compare the checkpoints of a job."""
+
+
+@command.command("list")
+@click.argument("directory")
+@speaks
+def list_(out: Output, directory: str) -> None:
+    """The retained checkpoints of the job in DIRECTORY, or of all jobs of a checkpoint directory."""
+    from tidegate.control.stored_jobs import jobs_in
+
+    documents: list[dict[str, Any]] = []
+    rows = []
+    for job in jobs_in(directory):
+        for ref, snapshot in job.snapshots():
+            m, base = snapshot.metadata, ref == job.newest.base
+            documents.append(
+                {
+                    "job": job.name, "id": ref.id, "status": "COMPLETED", "is_savepoint": m.kind == "savepoint",
+                    "external_path": snapshot.url, "trigger_timestamp": m.triggered_ms, "latest_ack_timestamp": m.completed_ms,
+                    "end_to_end_duration": m.completed_ms - m.triggered_ms, "checkpointed_size": m.delta_size_bytes,
+                    "state_size": m.full_size_bytes, "term": ref.term, "epoch": str(ref.epoch), "restart_from": base,
+                }
+            )  # fmt: skip
+            rows.append(
+                (
+                    job.name, ref.id, moment(m.triggered_ms), f"{m.completed_ms - m.triggered_ms} ms",
+                    size(m.delta_size_bytes), size(m.full_size_bytes), str(ref.epoch), "yes" if base else "", snapshot.url,
+                )
+            )  # fmt: skip
+    columns = (
+        "Job", "ID", "Trigger time", "Duration", "Checkpointed data", "Full data", "Epoch", "Restarts from", "Path"
+    )  # fmt: skip
+    out.show({"checkpoints": documents}, Table("", columns, rows) if rows else Line("No checkpoint is retained."))
+
+
+@command.command("show")
+@click.argument("path")
+@speaks
+def show(out: Output, path: str) -> None:
+    """All that the checkpoint at PATH says about itself."""
+    from tidegate.control.cli.describe import blocks, document
+    from tidegate.savepoint.snapshot import Snapshot
+
+    snapshot = Snapshot.open(path)
+    out.show(document(snapshot), *blocks(snapshot))
+
+
+@command.command("verify")
+@click.argument("paths", nargs=-1, required=True)
+@click.option("--quick", is_flag=True, help="Look at the sizes of files only, not at their content.")
+@speaks
+def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
+    """Check that every file of each PATH is there and as it was written. Exit code 1 when one is not whole.
+
+    A PATH may also be a job's directory: then all its retained checkpoints are checked.
+    """
+    from tidegate.savepoint.verify import verify
+
+    found: list[dict[str, Any]] = []
+    for snapshot in (s for path in paths for s in _snapshots(path)):
+        with out.progress(f"Verifying {snapshot.url}", snapshot.metadata.full_size_bytes) as done:
+            problems = [(p.where, p.what) for p in verify(snapshot, checksums=not quick, progress=done)]
+        files = sum(len(task.files) + len(task.inline) for task in snapshot.metadata.tasks)
+        found.append({"path": snapshot.url, "files": files, "whole": not problems, "problems": problems})
+    whole = all(item["whole"] for item in found)
+    out.show(
+        {"whole": whole, "checked": found},
+        Table("", ("Path", "Files", "Whole"), [(f["path"], f["files"], "yes" if f["whole"] else "NO") for f in found]),
+        *(
+            Table(f"Problems of {f['path']}", ("Where", "What"), f["problems"])
+            for f in found if f["problems"]
+        ),
+    )  # fmt: skip
+    return 0 if whole else NO
+
+
+@command.command("diff")
+@click.argument("before")
+@click.argument("after")
+@speaks
+def diff(out: Output, before: str, after: str) -> None:
+    """What changed from the snapshot BEFORE to the snapshot AFTER: states, positions, files. Reads metadata only."""
+    from tidegate.savepoint.diff import differences, files_between
+    from tidegate.savepoint.snapshot import Snapshot
+
+    old, new = Snapshot.open(before).metadata, Snapshot.open(after).metadata
+    changes, files = list(differences(old, new)), files_between(old, new)
+    out.show(
+        {
+            "changes": [{"what": c.what, "before": c.before, "after": c.after} for c in changes],
+            "files": {
+                "shared": files.shared, "shared_bytes": files.shared_bytes, "gone": files.gone,
+                "gone_bytes": files.gone_bytes, "new": files.new, "new_bytes": files.new_bytes,
+            },
+        },
+        Table("", ("What", "Before", "After"), [(c.what, c.before, c.after) for c in changes]),
+        Facts(
+            "Files",
+            [
+                ("Shared", f"{files.shared} ({size(files.shared_bytes)})"),
+                ("Gone", f"{files.gone} ({size(files.gone_bytes)})"),
+                ("New", f"{files.new} ({size(files.new_bytes)})"),
+            ],
+        ),
+    )  # fmt: skip
+
+
+def _snapshots(path: str) -> Any:
+    from tidegate.checkpoint.retained import SnapshotNotFound
+    from tidegate.control.stored_jobs import JobNotFound, jobs_in
+    from tidegate.savepoint.snapshot import Snapshot
+
+    try:
+        return [Snapshot.open(path)]
+    except SnapshotNotFound as error:
+        try:
+            return [snapshot for job in jobs_in(path) for _, snapshot in job.snapshots()]
+        except JobNotFound:
+            raise error from None

@@ -1,0 +1,64 @@
+"""`tidegate compat`: the verdict that a start would come to, without starting."""
+
+from __future__ import annotations
+
+import click
+
+from tidegate.control.cli.main import speaks
+from tidegate.control.cli.output import NO, Line, Output, Table
+
+
+@click.command("compat")
+@click.argument("job_file", type=click.Path(exists=True, dir_okay=False))
+@click.option("-s", "--from", "--fromSavepoint", "path", required=True, help="A checkpoint or savepoint.")
+@click.option("-n", "--allowNonRestoredState", "--allow-non-restored-state", "allow", is_flag=True,
+              help="State that the job has no place for may be dropped.")  # fmt: skip
+@click.option("--map-uid", "uids", multiple=True, metavar="OLD=NEW", help="The operator OLD is called NEW now.")
+@click.option("--renamed", multiple=True, metavar="UID/STATE:OLD=NEW", help="A field of a state got another name.")
+@speaks
+def command(out: Output, job_file: str, path: str, allow: bool, uids: tuple[str, ...], renamed: tuple[str, ...]) -> int:
+    """Will the job in JOB_FILE start from the snapshot --from? Exit code 0: yes; 1: no.
+
+    JOB_FILE is imported, not run: it must hold a Job, or a function build() or build(spark) that makes one.
+    """
+    from tidegate.control.job_file import declared, load_job
+    from tidegate.savepoint.compatibility import judge
+    from tidegate.savepoint.snapshot import Snapshot
+
+    snapshot = Snapshot.open(path)
+    now = declared(load_job(job_file), snapshot.metadata, dict(_pair(text) for text in uids), _fields(renamed))
+    answer = judge(snapshot.metadata, now, allow)
+    verdicts = [
+        {"operator": v.uid, "state": v.state, "verdict": str(v.outcome), "reason": v.reason, "advice": v.advice}
+        for v in answer.verdicts
+    ]
+    rows = [(v["operator"], v["state"] or "", v["verdict"], v["reason"]) for v in verdicts]
+    advice = dict.fromkeys(f"{v.uid}{'/' + v.state if v.state else ''}: {v.advice}" for v in answer.refusals)
+    out.show(
+        {"compatible": answer.compatible, "path": snapshot.url, "verdicts": verdicts},
+        Table("", ("Operator", "State", "Verdict", "Reason"), rows),
+        *(Line(text, "yellow") for text in advice),
+        Line(
+            "The job can start from this snapshot." if answer.compatible else "The job cannot start from this snapshot."
+        ),
+    )
+    return 0 if answer.compatible else NO
+
+
+def _fields(texts: tuple[str, ...]) -> dict[tuple[str, str], dict[str, str]]:
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for text in texts:
+        where, colon, names = text.rpartition(":")
+        uid, slash, state = where.rpartition("/")
+        if not (colon and slash):
+            raise click.UsageError(f"--renamed takes UID/STATE:OLD=NEW, not {text!r}.")
+        old, new = _pair(names)
+        found.setdefault((uid, state), {})[old] = new
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    old, equals, new = text.partition("=")
+    if not (old and equals and new):
+        raise click.UsageError(f"OLD=NEW is wanted, not {text!r}.")
+    return old, new

@@ -1,0 +1,20 @@
+"""`tidegate completion`: `eval "$(tidegate completion bash)"` in a shell's start-up file."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print the script that completes commands in a SHELL.
+
+    For bash and zsh: eval "$(tidegate completion bash)"; for fish: tidegate completion fish | source.
+    """
+    from tidegate.control.cli.main import main
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(main, {}, "tidegate", "_TIDEGATE_COMPLETE").source())

@@ -1,0 +1,131 @@
+"""`tidegate savepoint`: what is done to savepoints without their job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidegate.control.cli.main import speaks
+from tidegate.control.cli.output import Line, Output, size
+
+if TYPE_CHECKING:
+    from tidegate.savepoint.snapshot import Snapshot
+
+
+@click.group("savepoint", invoke_without_command=True)
+@click.option(
+    "-d", "--dispose", "disposed", metavar="PATH", help="Dispose of the savepoint at PATH, as Flink's CLI does."
+)
+@click.pass_context
+def command(ctx: click.Context, disposed: str | None) -> None:
+    """Show, copy, change and dispose of savepoints."""
+    if disposed is not None:
+        ctx.invoke(dispose_, path=disposed, yes=True, form="text")
+    elif ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@command.command("show")
+@click.argument("path")
+@speaks
+def show(out: Output, path: str) -> None:
+    """All that the savepoint at PATH says about itself."""
+    from tidegate.control.cli.describe import blocks, document
+    from tidegate.savepoint.snapshot import Snapshot
+
+    snapshot = Snapshot.open(path)
+    out.show(document(snapshot), *blocks(snapshot))
+
+
+@command.command("dispose")
+@click.argument("path")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@speaks
+def dispose_(out: Output, path: str, yes: bool) -> None:
+    """Delete the savepoint at PATH. A checkpoint is refused: it belongs to its job."""
+    from tidegate.savepoint.dispose import NotASavepoint, dispose
+    from tidegate.savepoint.snapshot import Snapshot
+
+    snapshot = Snapshot.open(path)
+    if snapshot.metadata.kind != "savepoint":
+        raise NotASavepoint(snapshot)
+    if not yes:
+        amount = size(snapshot.metadata.full_size_bytes)
+        click.confirm(
+            f"Dispose of the savepoint of job {snapshot.metadata.job!r} at {snapshot.url} ({amount})?", abort=True
+        )
+    count = dispose(snapshot)
+    out.show({"path": snapshot.url, "objects": count}, Line(f"Savepoint '{snapshot.url}' disposed."))
+
+
+@command.command("copy")
+@click.argument("origin")
+@click.argument("target")
+@click.option(
+    "-type", "--type", "form_of_state", type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical",
+    show_default=True, help="Canonical: tables that anything can read and any backend restores. Native: the backend's files.",
+)  # fmt: skip
+@click.option("--max-parallelism", type=int, help="Cut the key groups anew. Canonical only.")
+@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Give an operator or source another uid.")
+@click.option(
+    "--drop", "drops", multiple=True, metavar="UID[/STATE]", help="Leave out an operator's state, or one of it."
+)
+@click.option(
+    "--for", "job_file", type=click.Path(exists=True, dir_okay=False),
+    help="Convert states to the types that the job in this file declares. Canonical only.",
+)  # fmt: skip
+@speaks
+def copy(
+    out: Output, origin: str, target: str, form_of_state: str, max_parallelism: int | None, renames: tuple[str, ...],
+    drops: tuple[str, ...], job_file: str | None,
+) -> None:  # fmt: skip
+    """Make a savepoint in the empty directory TARGET out of the checkpoint or savepoint ORIGIN."""
+    from tidegate.checkpoint.storage import open_storage
+    from tidegate.savepoint.changes import Changes
+    from tidegate.savepoint.copy import copy_snapshot
+    from tidegate.savepoint.snapshot import Snapshot
+
+    snapshot = Snapshot.open(origin)
+    uids = dict(_pair(text) for text in renames)
+    types = _types(snapshot, job_file, uids) if job_file else {}
+    changes = Changes(max_parallelism, uids, frozenset(_state(text) for text in drops), types)
+    with out.progress("Copying", snapshot.metadata.full_size_bytes) as done:
+        copied = copy_snapshot(snapshot, open_storage(target), form_of_state.upper(), changes, done)
+    document = {
+        "external_path": copied.url, "savepointFormat": copied.metadata.savepoint_format, "entries": copied.entries,
+        "state_size": copied.metadata.full_size_bytes, "waiting_committables": copied.waiting_output,
+    }  # fmt: skip
+    left = Line(
+        f"{copied.waiting_output} pieces of output of that checkpoint may still wait for it: its own job commits them, not "
+        "one that starts from the copy.",
+        "yellow",
+    )
+    out.show(document, Line(f"Savepoint completed. Path: {copied.url}"), *([left] if copied.waiting_output else []))
+
+
+def _types(snapshot: Snapshot, job_file: str, uids: dict[str, str]) -> Any:
+    from tidegate.control.job_file import declared, load_job
+    from tidegate.savepoint.changes import ChangeRefused
+    from tidegate.savepoint.compatibility import Outcome, conversions, judge
+
+    now = declared(load_job(job_file), snapshot.metadata, uids)
+    refused = [v for v in judge(snapshot.metadata, now).verdicts if v.outcome is Outcome.INCOMPATIBLE and v.state]
+    if refused:
+        first = refused[0]
+        raise ChangeRefused(
+            f"State {first.state!r} of {first.uid!r} cannot be converted: {first.reason}. {first.advice}"
+        )
+    return conversions(snapshot.metadata, now)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    old, equals, new = text.partition("=")
+    if not (old and equals and new):
+        raise click.UsageError(f"--rename takes OLD=NEW, not {text!r}.")
+    return old, new
+
+
+def _state(text: str) -> tuple[str, str | None]:
+    uid, slash, state = text.rpartition("/")
+    return (uid, state) if slash else (text, None)

@@ -1,0 +1,99 @@
+"""One state of a snapshot as one local file, for a spreadsheet, a notebook or a script."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tidegate.control.texts import jsonable
+from tidegate.core.errors import TidegateError
+from tidegate.savepoint.entries import StateEntry, StateLayout
+from tidegate.savepoint.file_copy import Progress, ignore_progress
+from tidegate.savepoint.reader import SnapshotReader
+from tidegate.savepoint.snapshot import Snapshot
+
+_BATCH = 16_384
+_FIELDS = ("operator", "state", "key_group", "key", "namespace", "map_key", "position", "value")
+
+
+class UnknownFormat(TidegateError):
+    code = "UNKNOWN_FORMAT"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path!r} does not end in one of {', '.join(_WRITERS)}, which say how it is written.")
+
+
+def export_state(snapshot: Snapshot, uid: str, state: str, target: str, progress: Progress = ignore_progress) -> int:
+    """Write all entries to `target`; how many. The file appears whole, or not at all."""
+    path = Path(target)
+    write = _WRITERS.get(path.suffix)
+    if write is None:
+        raise UnknownFormat(target)
+    layout = snapshot.layout(uid, state)
+    private = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with SnapshotReader(snapshot) as reader:
+            count = write(private, layout, _walk(reader, snapshot, layout, progress))
+        os.replace(private, path)
+    finally:
+        private.unlink(missing_ok=True)
+    return count
+
+
+def _walk(reader: SnapshotReader, snapshot: Snapshot, layout: StateLayout, progress: Progress) -> Iterator[StateEntry]:
+    for task in snapshot.tasks_of(layout.uid):
+        yield from reader.task_entries(task, layout)
+        reader.release(task)
+        progress(task.size_bytes)
+
+
+def _parquet(path: Path, layout: StateLayout, entries: Iterator[StateEntry]) -> int:
+    import pyarrow.parquet as pq
+
+    from tidegate.savepoint.canonical_table import StateTable
+
+    table, count = StateTable(layout), 0
+    with pq.ParquetWriter(path, table.schema, compression="zstd") as writer:
+        while chunk := list(islice(entries, _BATCH)):
+            writer.write_batch(table.batch(chunk))
+            count += len(chunk)
+    return count
+
+
+def _json_lines(path: Path, layout: StateLayout, entries: Iterable[StateEntry]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for entry in entries:
+            row = {name: jsonable(part) for name, part in zip(_FIELDS, entry) if part is not None or name == "value"}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def _csv(path: Path, layout: StateLayout, entries: Iterable[StateEntry]) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(_FIELDS)
+        for entry in entries:
+            writer.writerow([_cell(part) for part in entry])
+            count += 1
+    return count
+
+
+def _cell(part: Any) -> Any:
+    plain = jsonable(part)
+    return "" if plain is None else plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+_WRITERS: dict[str, Callable[[Path, StateLayout, Iterator[StateEntry]], int]] = {
+    ".parquet": _parquet,
+    ".jsonl": _json_lines,
+    ".csv": _csv,
+}

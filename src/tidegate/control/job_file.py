@@ -1,0 +1,93 @@
+"""A job out of the user's file: imported, never run, so `if __name__ == "__main__"` stays asleep."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate.api.job import Job
+from tidegate.checkpoint.metadata import CheckpointMetadata
+from tidegate.checkpoint.operators import describe
+from tidegate.core.errors import TidegateError
+from tidegate.graph import state_ids
+from tidegate.graph.levels import plan
+from tidegate.savepoint.compatibility import JobNow
+
+
+class NoJob(TidegateError):
+    """A file that was expected to declare a job does not."""
+
+    code = "NO_JOB"
+
+
+def load_job(path: str, spark: Any = None) -> Job:
+    """The job that a file declares: its only `Job`, or what `build()` or `build(spark)` returns.
+
+    Only for a `build(spark)` is a Spark session made, unless one is given.
+    """
+    module = _imported(Path(path))
+    build = getattr(module, "build", None)
+    if callable(build):
+        job = build(*_arguments(build, path, spark))
+        if not isinstance(job, Job):
+            raise NoJob(f"build() in {path} returned {type(job).__name__}; it must return the Job.")
+        return job
+    jobs = [value for value in vars(module).values() if isinstance(value, Job)]
+    if len(jobs) != 1:
+        raise NoJob(
+            f"{path} holds {len(jobs) or 'no'} jobs at its top level. Let it define a function `build(spark)` that returns the "
+            "one to use."
+        )
+    return jobs[0]
+
+
+def declared(
+    job: Job, snapshot: CheckpointMetadata, uids: Mapping[str, str] | None = None,
+    renames: Mapping[tuple[str, str], Mapping[str, str]] | None = None,
+) -> JobNow:  # fmt: skip
+    """What a job declares, in the words of a snapshot. Its states are numbered on from those of `snapshot`."""
+    graph = job.graph()
+    known = {(number.uid, number.name): number.id for number in snapshot.state_numbers}
+    numbers = state_ids.assign(known, [(node.uid, spec.name) for node in graph.processes for spec in node.states])
+    operators = describe(graph, plan(graph), job.parallelism or snapshot.parallelism, "", numbers)
+    sources = tuple(source.uid for source in graph.sources)
+    return JobNow(operators, sources, job.max_parallelism, uids or {}, renames or {})
+
+
+def _imported(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"tidegate_job_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise NoJob(f"{path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise NoJob(f"{path} cannot be imported: {type(error).__name__}: {error}.") from error
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def _arguments(build: Any, path: str, spark: Any) -> list[Any]:
+    wanted = [
+        p for p in inspect.signature(build).parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]  # fmt: skip
+    if not wanted:
+        return []
+    if len(wanted) > 1:
+        names = ", ".join(p.name for p in wanted)
+        raise NoJob(f"build({names}) in {path} takes more than a Spark session. Give the others defaults.")
+    if spark is None:
+        from tidegate.runtime.session import session
+
+        spark = session("tidegate-compat")
+    return [spark]

@@ -1,0 +1,77 @@
+"""Jobs as their storage tells of them, with no driver alive: which there are, what they retain, how they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.checkpoint.effects import perform
+from tidegate.checkpoint.entry import CheckpointRef, Entry
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import newest
+from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage
+from tidegate.checkpoint.storage.port import decode_segment
+from tidegate.core.errors import TidegateError
+from tidegate.savepoint.snapshot import Snapshot, location, split_location
+
+
+class JobNotFound(TidegateError):
+    """A directory holds no job's log."""
+
+    code = "JOB_NOT_FOUND"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """One job's directory, and the newest entry of its log: all that is true about it."""
+
+    storage: Storage
+    layout: JobLayout
+    newest: Entry
+
+    @property
+    def name(self) -> str:
+        return self.layout.job
+
+    @property
+    def url(self) -> str:
+        return f"{location(self.storage.url)}/{self.layout.root}"
+
+    def snapshots(self) -> Iterator[tuple[CheckpointRef, Snapshot]]:
+        """The retained checkpoints, oldest first."""
+        for ref in self.newest.retained:
+            yield ref, Snapshot.within(self.storage, ref.metadata)
+
+
+def jobs_in(directory: str, **options: Any) -> tuple[StoredJob, ...]:
+    """The job whose directory this is, or all jobs of a checkpoint directory. Raises JobNotFound when there is none."""
+    url = location(directory)
+    own = open_storage(url, **options)
+    if _exists(own, JobLayout("x").log(1).removeprefix("x/")):
+        above, folder = split_location(url)
+        found = [_job(open_storage(above, **options), folder)]
+    else:
+        folders = sorted({obj.path.partition("/")[0] for obj in own.list() if "/log/" in obj.path})
+        found = [_job(own, folder) for folder in folders]
+    jobs = tuple(job for job in found if job is not None)
+    if not jobs:
+        raise JobNotFound(
+            f"{directory} holds no job: there is no log in it or right below it. Name the job's directory, or the one given as "
+            "execution.checkpointing.dir."
+        )
+    return jobs
+
+
+def _job(storage: Storage, folder: str) -> StoredJob | None:
+    layout = JobLayout(decode_segment(folder))
+    end = perform(newest(layout), storage)
+    return None if end is None else StoredJob(storage, layout, end)
+
+
+def _exists(storage: Storage, path: str) -> bool:
+    try:
+        storage.size(path)
+    except ObjectMissing:
+        return False
+    return True

@@ -1,0 +1,79 @@
+"""Reads one task of a canonical savepoint: typed entries for people, byte entries for the store of a restored job."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import chain
+from typing import Any
+
+from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.storage import Storage
+from tidegate.checkpoint.storage.download import fetch
+from tidegate.checkpoint.storage.handle import FileHandle
+from tidegate.core.ids import EpochId
+from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout
+
+
+class CanonicalTask:
+    """The tables of one task. Files are fetched whole, verified, one at a time."""
+
+    def __init__(self, storage: Storage, root: str, task: TaskState) -> None:
+        self._storage, self._root, self._task = storage, root, task
+
+    def entries(self, layout: StateLayout, key_groups: tuple[int, int]) -> Iterator[StateEntry]:
+        """Typed entries of one state in a range of key groups, in the order they were written."""
+        for _, entries in self._tables(layout.id, key_groups, layout):
+            yield from entries
+
+    def byte_entries(self, key_groups: tuple[int, int], states: Collection[int], epoch: EpochId) -> Iterator[ByteEntry]:
+        """Entries to be written into a store, of these states and key groups. `epoch` names the segments of lists."""
+        for state in sorted(states):
+            tables = self._tables(state, key_groups, None)
+            if (first := next(tables, None)) is not None:
+                layout, entries = first
+                # One run over all files: a list may begin in one and go on in the next.
+                yield from layout.stored(chain(entries, (entry for _, more in tables for entry in more)), epoch)
+
+    def abandon(self) -> None:
+        """Nothing is kept open."""
+
+    def _tables(
+        self, state: int, key_groups: tuple[int, int], called: StateLayout | None
+    ) -> Iterator[tuple[StateLayout, Iterator[StateEntry]]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from tidegate.savepoint.canonical_table import table_of
+
+        for file in self._task.files:
+            if not file.name.startswith(f"{state:05d}-"):
+                continue
+            path = f"{self._root}/{file.path}" if self._root else file.path
+            data = fetch(self._storage, FileHandle(path, file.size_bytes, file.checksum, file.part_bytes))
+            parquet = pq.ParquetFile(pa.BufferReader(data))
+            names = (None, None) if called is None else (called.uid, called.info.name)
+            table = table_of(parquet.schema_arrow, state, *names)
+            yield table.layout, _rows(parquet, table, key_groups)
+
+
+def canonical_entries(
+    storage: Storage, root: str, task: TaskState, key_groups: tuple[int, int], states: Collection[int], epoch: EpochId
+) -> Iterator[ByteEntry]:  # fmt: skip
+    """What a restoring task writes into its store: the share of `task`, a task of a canonical savepoint below `root`.
+
+    For a `KeyedShare`, `key_groups` and `states` are the share's. `epoch` is the savepoint's: segments of lists that the
+    job adds later sort behind it. Order is that of the tables, which is not always that of the bytes.
+    """
+    return CanonicalTask(storage, root, task).byte_entries(key_groups, states, epoch)
+
+
+def _rows(parquet: Any, table: Any, key_groups: tuple[int, int]) -> Iterator[StateEntry]:
+    first, last = key_groups
+    column = parquet.schema_arrow.names.index("key_group")
+    for number in range(parquet.num_row_groups):
+        told = parquet.metadata.row_group(number).column(column).statistics
+        if told is not None and told.has_min_max and (told.max < first or told.min > last):
+            continue
+        for entry in table.entries(parquet.read_row_group(number)):
+            if first <= entry.key_group <= last:
+                yield entry

@@ -1,0 +1,191 @@
+"""Tables of a canonical savepoint: one state of one operator in Parquet, for anything that reads Parquet.
+
+    operator, state     texts, the same in every row
+    key_group           int32
+    key                 the key column; several are a struct of `k1`, `k2`, …
+    namespace           null, or a struct of `start`, `end` (a window) and `name`
+    map_key             of a map: the user key
+    position            of a list: 0, 1, …; a list is as many rows as it has elements, in order
+    value               typed, see `arrow_types`
+    exact_map_key, exact_value
+                        the stored bytes where the typed column cannot hold the value exactly; nearly always null
+
+The footer holds, under `tidegate`, the description of the state, so that a table can be read by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.checkpoint.metadata import MetadataTooNew, OperatorInfo, StateInfo
+from tidegate.core.ids import KeyGroup, Uid
+from tidegate.savepoint.arrow_types import ArrowForm, arrow_form, from_column, to_column
+from tidegate.savepoint.entries import StateEntry, StateLayout
+from tidegate.savepoint.plain import plain_codec
+from tidegate.savepoint.snapshot import CANONICAL_BACKEND, UntrustedSnapshot
+from tidegate.state.keys import Namespace, TimeWindow
+
+FORMAT = 1
+_FOOTER = b"tidegate"
+_MOMENT = pa.timestamp("ms", tz="UTC")
+_NAMESPACE = pa.struct([pa.field("start", _MOMENT), pa.field("end", _MOMENT), pa.field("name", pa.string())])
+
+
+class StateTable:
+    """The columns of one state: typed entries to record batches and back."""
+
+    def __init__(self, layout: StateLayout) -> None:
+        self.layout = layout
+        self._keys = [type.to_arrow() for type in layout.key_types]
+        self._value = arrow_form(layout.value)
+        self._map_key: ArrowForm | None = None if layout.map_key is None else arrow_form(layout.map_key)
+        self._element = plain_codec(layout.value)
+        self.schema = self._schema()
+
+    def batch(self, entries: Sequence[StateEntry]) -> Any:
+        """A `pyarrow.RecordBatch` of these entries."""
+        layout, count = self.layout, len(entries)
+        columns = [
+            pa.repeat(pa.scalar(str(layout.uid)), count),
+            pa.repeat(pa.scalar(layout.info.name), count),
+            pa.array([entry.key_group for entry in entries], pa.int32()),
+            self._key_column([entry.key for entry in entries]),
+            _namespace_column([entry.namespace for entry in entries]),
+        ]
+        apart = []
+        if self._map_key is not None and layout.map_keys is not None:
+            keys, encode_key = [entry.map_key for entry in entries], layout.map_keys.encode
+            column, exact = to_column(keys, self._map_key, lambda row: encode_key(keys[row]))
+            columns.append(column)
+            apart.append(exact)
+        if layout.is_list:
+            columns.append(pa.array([entry.position for entry in entries], pa.int64()))
+        values, encode = [entry.value for entry in entries], self._element.encode
+        column, exact = to_column(values, self._value, lambda row: encode(values[row]))
+        return pa.RecordBatch.from_arrays([*columns, column, *apart, exact], schema=self.schema)
+
+    def entries(self, batch: Any) -> list[StateEntry]:
+        """The entries of a batch or table, in order. Their uid and name are those of the layout, not of the rows."""
+        layout = self.layout
+        groups = batch.column("key_group").to_pylist()
+        keys = self._keys_of(batch.column("key"))
+        namespaces = _namespaces_of(batch.column("namespace"))
+        nothing: list[Any] = [None] * len(groups)
+        map_keys = positions = nothing
+        if self._map_key is not None and layout.map_keys is not None:
+            decode_key = layout.map_keys.decode
+            exact = batch.column("exact_map_key")
+            map_keys = from_column(batch.column("map_key"), exact, self._map_key, lambda raw: decode_key(raw, 0)[0])
+        if layout.is_list:
+            positions = batch.column("position").to_pylist()
+        values = from_column(batch.column("value"), batch.column("exact_value"), self._value, self._element.decode)
+        uid, name = layout.uid, layout.info.name
+        return [
+            StateEntry(uid, name, KeyGroup(group), key, namespace, map_key, position, value)
+            for group, key, namespace, map_key, position, value in zip(
+                groups, keys, namespaces, map_keys, positions, values, strict=True
+            )
+        ]
+
+    def _schema(self) -> Any:
+        fields = [
+            pa.field("operator", pa.string(), False),
+            pa.field("state", pa.string(), False),
+            pa.field("key_group", pa.int32(), False),
+            pa.field("key", self._key_type()),
+            pa.field("namespace", _NAMESPACE),
+        ]
+        apart = []
+        if self._map_key is not None:
+            fields.append(pa.field("map_key", self._map_key.type))
+            apart.append(pa.field("exact_map_key", pa.binary()))
+        if self.layout.is_list:
+            fields.append(pa.field("position", pa.int64(), False))
+        fields.append(pa.field("value", self._value.type))
+        return pa.schema([*fields, *apart, pa.field("exact_value", pa.binary())], {_FOOTER: _footer(self.layout)})
+
+    def _key_type(self) -> Any:
+        if len(self._keys) == 1:
+            return self._keys[0]
+        return pa.struct([pa.field(f"k{n}", type) for n, type in enumerate(self._keys, 1)])
+
+    def _key_column(self, keys: list[Any]) -> Any:
+        if len(self._keys) == 1:
+            return pa.array(keys, self._keys[0])
+        parts = [pa.array([key[n] for key in keys], type) for n, type in enumerate(self._keys)]
+        return pa.StructArray.from_arrays(parts, fields=list(self._key_type()))
+
+    def _keys_of(self, column: Any) -> list[Any]:
+        canonical = self.layout.keys.canonical
+        if len(self._keys) == 1:
+            return [canonical(key) for key in column.to_pylist()]
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        parts = [whole.field(n).to_pylist() for n in range(len(self._keys))]
+        return [canonical(key) for key in zip(*parts)]
+
+
+def table_of(schema: Any, state_id: int, uid: str | None = None, name: str | None = None) -> StateTable:
+    """The table that a Parquet file's own footer describes; `uid` and `name` are what it is called now, if renamed."""
+    text = (schema.metadata or {}).get(_FOOTER)
+    if text is None:
+        raise UntrustedSnapshot(
+            "A table of the savepoint has no description of its state in its footer: it was not written by tidegate, or was "
+            "rewritten by a tool that drops it. Write the savepoint again."
+        )
+    told = json.loads(text)
+    if told["format"] > FORMAT:
+        raise MetadataTooNew(told["format"], FORMAT, told["tidegate"])
+    state = StateInfo(name or told["state"], state_id, told["kind"], told["value"], told["map_key"], told["namespace"])
+    operator = OperatorInfo(Uid(uid or told["operator"]), 0, 0, CANONICAL_BACKEND, told["key"], (state,))
+    return StateTable(StateLayout(operator, state))
+
+
+def _footer(layout: StateLayout) -> bytes:
+    info = layout.info
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "tidegate": version("tidegate"),
+            "operator": str(layout.uid),
+            "state": info.name,
+            "kind": info.kind,
+            "key": {"columns": [type.ddl() for type in layout.key_types]},
+            "map_key": info.map_key,
+            "value": info.value,
+            "namespace": info.namespace,
+        },
+        ensure_ascii=False,
+    ).encode()
+
+
+def _namespace_column(namespaces: list[Namespace]) -> Any:
+    if not any(namespace is not None for namespace in namespaces):
+        return pa.nulls(len(namespaces), _NAMESPACE)
+    windows = [namespace if isinstance(namespace, TimeWindow) else None for namespace in namespaces]
+    return pa.StructArray.from_arrays(
+        [
+            pa.array([None if window is None else window.start_ms for window in windows], _MOMENT),
+            pa.array([None if window is None else window.end_ms for window in windows], _MOMENT),
+            pa.array([namespace if isinstance(namespace, str) else None for namespace in namespaces], pa.string()),
+        ],
+        fields=list(_NAMESPACE),
+        mask=pa.array([namespace is None for namespace in namespaces]),
+    )
+
+
+def _namespaces_of(column: Any) -> list[Namespace]:
+    if column.null_count == len(column):
+        return [None] * len(column)
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    valid = whole.is_valid().to_pylist()
+    starts, ends = (whole.field(n).cast(pa.int64()).to_pylist() for n in (0, 1))
+    names = whole.field(2).to_pylist()
+    return [
+        None if not there else TimeWindow(start, end) if start is not None else name
+        for there, start, end, name in zip(valid, starts, ends, names)
+    ]

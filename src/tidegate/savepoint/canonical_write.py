@@ -1,0 +1,147 @@
+"""Writes the state of one task as tables. Runs wherever the state is: in a task at home, or offline over a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.checkpoint.metadata import FileList, OperatorInfo, StateFile, TaskState
+from tidegate.checkpoint.storage import Storage, unique_name
+from tidegate.checkpoint.storage.handle import PART_BYTES, checksum_of
+from tidegate.checkpoint.storage.port import encode_segment
+from tidegate.core.ids import TaskId
+from tidegate.savepoint.canonical_table import StateTable
+from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout, UnreadableState, by_state
+from tidegate.savepoint.snapshot import CANONICAL_BACKEND
+from tidegate.state.version import VersionId
+
+ROW_GROUP = 16_384
+FILE_BYTES = 32 << 20
+"""A table is cut into files of about this size, each held in memory until it is stored whole: readers of Parquet want one
+object for one file."""
+
+
+class CanonicalWriter:
+    """The tables of one task.
+
+    1. Every file is stored under a name of its own, below the savepoint's directory. A crash leaves files that no
+       metadata names.
+    2. `finish` gives the task's part of the metadata, with names relative to that directory.
+    """
+
+    def __init__(
+        self, storage: Storage, root: str, task: TaskId, key_groups: tuple[int, int], version: VersionId, savepoint_id: int
+    ) -> None:  # fmt: skip
+        self._storage, self._root, self._task = storage, root, task
+        self._key_groups, self._version, self._id = key_groups, version, savepoint_id
+        self._open: dict[int, _Table] = {}
+        self._files: list[StateFile] = []
+        self.rows = 0
+
+    def add(self, layout: StateLayout, entries: Iterable[StateEntry]) -> None:
+        """Entries of one state. Elements of one list come in order; otherwise order only makes reading quicker."""
+        table = self._open.get(layout.id)
+        if table is None:
+            table = self._open[layout.id] = _Table(StateTable(layout))
+        for entry in entries:
+            table.rows.append(entry)
+            if len(table.rows) == ROW_GROUP:
+                self._flush(table)
+
+    def add_bytes(self, operators: Iterable[OperatorInfo], entries: Iterable[ByteEntry]) -> None:
+        """Entries of any states of these operators, as a store holds them. Raises UnreadableState for one of no state."""
+        find = by_state(StateLayout(operator, state) for operator in operators for state in operator.states)
+        for layout, run in _runs(find, entries):
+            self.add(layout, layout.typed(run))
+
+    def finish(self) -> TaskState:
+        for table in self._open.values():
+            self._flush(table)
+            self._close(table)
+        self._open.clear()
+        return TaskState(self._task, self._key_groups, CANONICAL_BACKEND, self._version, FileList(self._files))
+
+    def _flush(self, table: _Table) -> None:
+        if not table.rows:
+            return
+        if table.writer is None:
+            table.begin()
+        table.writer.write_batch(table.table.batch(table.rows), row_group_size=ROW_GROUP)
+        self.rows += len(table.rows)
+        table.rows.clear()
+        if table.sink.tell() >= FILE_BYTES:
+            self._close(table)
+
+    def _close(self, table: _Table) -> None:
+        if table.writer is None:
+            return
+        table.writer.close()
+        data = table.sink.getvalue().to_pybytes()
+        table.writer = None
+        layout = table.table.layout
+        folder = f"{encode_segment(layout.uid)}/{encode_segment(layout.info.name)}"
+        path = f"{folder}/{self._task}-{table.part:03d}-{unique_name()[:12]}.parquet"
+        self._storage.put(f"{self._root}/{path}" if self._root else path, data)
+        self._files.append(
+            StateFile(
+                f"{layout.id:05d}-{table.part:05d}.parquet", path, len(data), checksum_of(data), self._version, self._id,
+                max(len(data), PART_BYTES),
+            )
+        )  # fmt: skip
+        table.part += 1
+
+
+class _Table:
+    """A table under way: rows not yet written, and the file that they will go to."""
+
+    def __init__(self, table: StateTable) -> None:
+        self.table = table
+        self.rows: list[StateEntry] = []
+        self.part = 0
+        self.writer: Any = None
+        self.sink: Any = None
+
+    def begin(self) -> None:
+        self.sink = pa.BufferOutputStream()
+        self.writer = pq.ParquetWriter(self.sink, self.table.schema, compression="zstd", compression_level=1)
+
+
+def _runs(find: Any, entries: Iterable[ByteEntry]) -> Iterator[tuple[StateLayout, Iterator[ByteEntry]]]:
+    """Cut a scan where one state ends and another begins: within a key group, entries of a state lie together."""
+    rest = iter(entries)
+    first = next(rest, None)
+    while first is not None:
+        layout = find(first[0])
+        if layout is None:
+            raise UnreadableState(
+                f"A task holds entries of a state number {int.from_bytes(first[0][2:4], 'big')} that the snapshot does not "
+                "describe. Nothing was published; use a native savepoint, and report this."
+            )
+        run = _Run(first, rest)
+        yield layout, iter(run)
+        for _ in run:  # what the reader left
+            pass
+        first = run.after
+
+
+class _Run:
+    """Entries that begin like the first one; the first that does not is kept in `after`."""
+
+    def __init__(self, first: ByteEntry, rest: Iterator[ByteEntry]) -> None:
+        self.after: ByteEntry | None = None
+        self._iterator = self._walk(first, rest)
+
+    def __iter__(self) -> Iterator[ByteEntry]:
+        return self._iterator
+
+    def _walk(self, first: ByteEntry, rest: Iterator[ByteEntry]) -> Iterator[ByteEntry]:
+        head = first[0][:4]
+        yield first
+        for entry in rest:
+            if entry[0][:4] != head:
+                self.after = entry
+                return
+            yield entry

@@ -1,0 +1,184 @@
+"""Will this job start from that snapshot? A verdict for every state, before anything runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
+from tidegate.core.ids import Uid
+from tidegate.savepoint.changes import NewType
+from tidegate.savepoint.evolution import AsIs, Incompatible, Migrate, Renames, compare, compare_keys
+from tidegate.savepoint.plain import show_schema
+
+
+class Outcome(StrEnum):
+    AS_IS = "as is"
+    MIGRATED = "migrated"
+    NEW = "new"
+    DROPPED = "dropped"
+    INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True, slots=True)
+class StateVerdict:
+    """What becomes of one state. `state` is None where the verdict is about a whole operator, a source, or the job."""
+
+    uid: Uid
+    state: str | None
+    outcome: Outcome
+    reason: str = ""
+    advice: str = ""
+    convert: Callable[[bytes], bytes] | None = field(default=None, compare=False)
+    """For a migrated state: from the stored bytes of an entry of the store to those that the job expects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """All verdicts, in the order of uids. `allow_non_restored_state` is what the job was asked with."""
+
+    verdicts: tuple[StateVerdict, ...]
+    allow_non_restored_state: bool = False
+
+    @property
+    def refusals(self) -> tuple[StateVerdict, ...]:
+        """Why the job would not start."""
+        return tuple(
+            verdict
+            for verdict in self.verdicts
+            if verdict.outcome is Outcome.INCOMPATIBLE
+            or (verdict.outcome is Outcome.DROPPED and not self.allow_non_restored_state)
+        )
+
+    @property
+    def compatible(self) -> bool:
+        return not self.refusals
+
+
+@dataclass(frozen=True, slots=True)
+class JobNow:
+    """The job as it is declared now. Maps of uids and renames of fields are given with it."""
+
+    operators: tuple[OperatorInfo, ...]
+    sources: tuple[Uid, ...] = ()
+    max_parallelism: int | None = None
+    """None: whatever the snapshot has."""
+    uids: Mapping[str, str] = field(default_factory=dict)
+    """Old uid → new uid."""
+    renames: Mapping[tuple[str, str], Renames] = field(default_factory=dict)
+    """(new uid, state) → renamed fields."""
+
+
+def judge(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: bool = False) -> Compatibility:
+    """A verdict for every state that the snapshot has or the job declares, and for the positions of sources."""
+    verdicts = list(_whole_job(snapshot, job))
+    before = {Uid(job.uids.get(operator.uid, operator.uid)): operator for operator in snapshot.operators}
+    after = {operator.uid: operator for operator in job.operators}
+    for uid in sorted(before.keys() | after.keys()):
+        verdicts += _operator(uid, before.get(uid), after.get(uid), job)
+    read = {Uid(job.uids.get(position.uid, position.uid)) for position in snapshot.positions}
+    for uid in sorted(read | set(job.sources)):
+        verdicts.append(_source(uid, uid in read, uid in job.sources))
+    return Compatibility(tuple(verdicts), allow_non_restored_state)
+
+
+def _whole_job(snapshot: CheckpointMetadata, job: JobNow) -> Iterable[StateVerdict]:
+    if job.max_parallelism is not None and job.max_parallelism != snapshot.max_parallelism:
+        yield StateVerdict(
+            Uid("*"), None, Outcome.INCOMPATIBLE,
+            f"max parallelism was {snapshot.max_parallelism} and is {job.max_parallelism}",
+            f"Set it to {snapshot.max_parallelism}, or write another savepoint with `tidegate savepoint copy "
+            f"--max-parallelism {job.max_parallelism}`.",
+        )  # fmt: skip
+
+
+def _operator(uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job: JobNow) -> list[StateVerdict]:
+    if old is None:
+        assert new is not None
+        return [StateVerdict(uid, state.name, Outcome.NEW, "the snapshot has no such operator") for state in new.states]
+    if new is None:
+        return [_dropped(uid, state.name, "the job has no operator of this uid with state") for state in old.states]
+    before, after = {s.name: s for s in old.states}, {s.name: s for s in new.states}
+    if old.key != new.key:
+        return [
+            StateVerdict(
+                uid, name, Outcome.INCOMPATIBLE,
+                f"the key was ({show_schema(old.key)}) and is ({show_schema(new.key)})",
+                "Keys never change: a key's type decides its bytes and its key group. Key by the same columns, or use a new "
+                "uid and fill its state from the old one.",
+            )
+            for name in before.keys() & after.keys() or before
+        ]  # fmt: skip
+    verdicts = []
+    for name in (*after, *(name for name in before if name not in after)):
+        if name not in before:
+            verdicts.append(StateVerdict(uid, name, Outcome.NEW, "the operator did not have it"))
+        elif name not in after:
+            verdicts.append(_dropped(uid, name, "the operator does not declare it any more"))
+        else:
+            verdicts.append(_state(uid, before[name], after[name], job.renames.get((uid, name), {})))
+    return verdicts
+
+
+def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateVerdict:
+    def refused(reason: str, advice: str) -> StateVerdict:
+        return StateVerdict(uid, old.name, Outcome.INCOMPATIBLE, reason, advice)
+
+    if (old.kind, old.distribution) != (new.kind, new.distribution):
+        was, now = f"{old.kind} ({old.distribution})", f"{new.kind} ({new.distribution})"
+        return refused(
+            f"it was {was} and is {now}", "Declare the new kind under another name, and fill it from the old one."
+        )
+    keys = compare_keys(old.map_key, new.map_key)
+    if isinstance(keys, Incompatible):
+        return refused(keys.reason, keys.advice)
+    match _whole_entry(old, new, renames):
+        case AsIs(notes):
+            return StateVerdict(uid, old.name, Outcome.AS_IS, "; ".join(notes))
+        case Migrate(convert, notes):
+            return StateVerdict(uid, old.name, Outcome.MIGRATED, "; ".join(notes), convert=convert)
+        case Incompatible(reason, advice):
+            return refused(reason, advice)
+
+
+def _whole_entry(old: StateInfo, new: StateInfo, renames: Renames) -> AsIs | Migrate | Incompatible:
+    """An entry of a list is a segment: a list of elements."""
+    if old.kind == "list":
+        before, after = ({"type": "list", "element": dict(state.value)} for state in (old, new))
+        return compare(before, after, renames)
+    return compare(old.value, new.value, renames)
+
+
+def _source(uid: Uid, had: bool, has: bool) -> StateVerdict:
+    if had and has:
+        return StateVerdict(uid, None, Outcome.AS_IS, "position of the source")
+    if has:
+        return StateVerdict(uid, None, Outcome.NEW, "a new source starts from its beginning")
+    return _dropped(uid, None, "the job has no source of this uid")
+
+
+def _dropped(uid: Uid, state: str | None, reason: str) -> StateVerdict:
+    return StateVerdict(
+        uid, state, Outcome.DROPPED, reason,
+        "Give it back its old uid or name, map the uid, or allow it to be dropped (-n, --allowNonRestoredState).",
+    )  # fmt: skip
+
+
+def conversions(snapshot: CheckpointMetadata, job: JobNow) -> Mapping[tuple[str, str], NewType]:
+    """For `Changes.types`: what brings every state of a snapshot to the types that the job declares now.
+
+    Only states that must be migrated are in it. Ask `judge` first: what is incompatible is left out here.
+    """
+    declared = {(operator.uid, state.name): state for operator in job.operators for state in operator.states}
+    found: dict[tuple[str, str], NewType] = {}
+    for operator in snapshot.operators:
+        uid = Uid(job.uids.get(operator.uid, operator.uid))
+        for state in operator.states:
+            now = declared.get((uid, state.name))
+            if now is None:
+                continue
+            answer = compare(state.value, now.value, job.renames.get((uid, state.name), {}))
+            if isinstance(answer, Migrate):
+                found[operator.uid, state.name] = NewType(dict(now.value), answer.convert_plain)
+    return found

@@ -1,0 +1,59 @@
+"""Copies stored files from one storage to another, verified on the way, at most one part in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tidegate.checkpoint.metadata import FileList, StateFile
+from tidegate.checkpoint.storage import CorruptFile, Storage
+from tidegate.checkpoint.storage.handle import Checksum, FileHandle
+from tidegate.core.errors import StateError
+
+Progress = Callable[[int], None]
+"""Told how many bytes were moved."""
+
+
+def ignore_progress(_: int) -> None:
+    """For callers that do not watch."""
+
+
+def below(root: str, path: str) -> str:
+    """The name in storage of a file that metadata names relative to `root`."""
+    if "://" in path or path.startswith("/"):
+        raise StateError(f"The snapshot names the file {path!r} outside its own storage; that cannot be read.")
+    return f"{root}/{path}" if root else path
+
+
+def copy_files(
+    source: Storage, root: str, files: Iterable[StateFile], target: Storage, folder: str, savepoint_id: int,
+    progress: Progress = ignore_progress,
+) -> FileList:  # fmt: skip
+    """Copy files into `folder` of the target, named as in their version; the list that names them there.
+
+    A crash leaves files that no metadata names. Raises CorruptFile when one is not what was written.
+    """
+    copied = []
+    for number, file in enumerate(files):
+        path = f"{folder}/{number:05d}-{file.name.rpartition('/')[2]}"
+        _copy(source, FileHandle(below(root, file.path), file.size_bytes, file.checksum, file.part_bytes), target, path)
+        progress(file.size_bytes)
+        copied.append(
+            StateFile(file.name, path, file.size_bytes, file.checksum, file.origin, savepoint_id, file.part_bytes)
+        )
+    return FileList(copied)
+
+
+def _copy(source: Storage, handle: FileHandle, target: Storage, path: str) -> None:
+    checksum = Checksum()
+    there = FileHandle(path, handle.size_bytes, handle.checksum, handle.part_bytes)
+    for (name, size), (new_name, _) in zip(handle.parts(), there.parts(), strict=True):
+        data = source.get_range(name, 0, size)
+        checksum.update(data)
+        target.put(new_name, data)
+    if checksum.text() != handle.checksum:
+        raise CorruptFile(
+            source.url,
+            handle.path,
+            f"{handle.path!r} in {source.url} has checksum {checksum.text()} but was written with {handle.checksum}. The "
+            "stored file was changed or damaged. The copy is not usable and has no _metadata; copy another snapshot.",
+        )

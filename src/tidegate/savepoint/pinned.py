@@ -1,0 +1,60 @@
+"""Holding a checkpoint of a job that may be running while it is read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tidegate.checkpoint import pins
+from tidegate.checkpoint.effects import perform
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import newest
+from tidegate.checkpoint.metadata import SnapshotKind
+from tidegate.checkpoint.storage import open_storage, unique_name
+from tidegate.core.errors import TidegateError
+from tidegate.savepoint.snapshot import Snapshot, split_location
+
+
+class NotRetained(TidegateError):
+    """The job's log does not list the checkpoint any more; its files may be deleted at any moment."""
+
+    code = "NOT_RETAINED"
+
+
+@contextlib.contextmanager
+def pinned(snapshot: Snapshot, reason: str) -> Iterator[bool]:
+    """Keep a checkpoint's files from being cleaned up inside the block; whether a pin was needed.
+
+    A savepoint, and a checkpoint whose job's log is not beside it (a copied directory), belong to nobody who would delete.
+
+    1. Find the checkpoint in the job's log. Raises NotRetained.
+    2. Place a pin. A crash leaves it: the checkpoint is then kept until the pin is removed.
+    3. Run the block; remove the pin.
+    """
+    layout = JobLayout(snapshot.metadata.job)
+    if snapshot.metadata.kind is SnapshotKind.SAVEPOINT:
+        yield False
+        return
+    above, folder = split_location(snapshot.url)
+    directory, job = split_location(above)
+    if job != layout.root:
+        yield False
+        return
+    storage = open_storage(directory, **snapshot.options)
+    end = perform(newest(layout), storage)
+    if end is None:
+        yield False
+        return
+    name = f"{layout.root}/{folder}/_metadata"
+    ref = next((ref for ref in end.retained if ref.metadata == name), None)
+    if ref is None:
+        kept = ", ".join(f"chk-{ref.id}" for ref in end.retained) or "none"
+        raise NotRetained(
+            f"{snapshot.url} is not retained by its job any more, so its files may go at any moment. Retained are: {kept}."
+        )
+    pin = unique_name()
+    perform(pins.place(layout, pin, ref, reason), storage)
+    try:
+        yield True
+    finally:
+        perform(pins.remove(layout, pin), storage)

@@ -1,0 +1,153 @@
+"""Reading the state in a snapshot, without Spark and without the user's code.
+
+    with SnapshotReader(Snapshot.open("s3://bucket/ckpt/orders/chk-42")) as reader:
+        for entry in reader.entries("totals", "total"):
+            print(entry.key, entry.value)
+        reader.get("totals", "total", "ann")
+
+Only the files of tasks that are needed are fetched: for one key, those of one task.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.version_restore import fetch_version
+from tidegate.core.ids import AttemptId, EpochId, KeyGroup, TaskId, Term
+from tidegate.savepoint.canonical_read import CanonicalTask
+from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout
+from tidegate.savepoint.snapshot import CANONICAL_BACKEND, Snapshot
+from tidegate.state.backends import backend_named
+from tidegate.state.keys import Namespace, key_group_range, prefix_end
+from tidegate.state.port import StateStore
+from tidegate.state.version import VersionId
+
+_NOWHERE = VersionId(EpochId(Term(0), 0), AttemptId(0))
+"""Stands where a store wants to know which version it builds: a reader builds none."""
+_ALL = object()
+
+
+class SnapshotReader:
+    """Fetches tasks when they are first asked for, into a private directory that goes when the reader is closed.
+
+    Used by one thread. Every file is verified by its checksum when it arrives.
+    """
+
+    def __init__(self, snapshot: Snapshot, scratch: Path | None = None) -> None:
+        self.snapshot = snapshot
+        self._scratch = Path(tempfile.mkdtemp(prefix="tidegate-read-", dir=scratch))
+        self._open: dict[TaskId, StateStore | CanonicalTask] = {}
+
+    def entries(
+        self, uid: str, state: str, key_groups: tuple[int, int] | None = None
+    ) -> Iterator[StateEntry]:  # fmt: skip
+        """All entries of a state, in the order of key groups and, in each, of keys; or those of a range of key groups."""
+        layout = self.snapshot.layout(uid, state)
+        for task in self.snapshot.tasks_of(uid):
+            first, last = _overlap(task.key_groups, key_groups)
+            if first <= last:
+                yield from self._of_task(task, layout, first, last)
+
+    def task_entries(self, task: TaskState, layout: StateLayout) -> Iterator[StateEntry]:
+        """All entries of a state that one task holds."""
+        return self._of_task(task, layout, *task.key_groups)
+
+    def get(self, uid: str, state: str, key: Any, namespace: Namespace = None, map_key: Any = _ALL) -> Any:
+        """What a state holds for one key: the value (None: nothing), a list, or a dict, of a map.
+
+        With `map_key` the one value in a map. Fetches the files of one task. Raises InvalidKey for a key of another type.
+        """
+        layout = self.snapshot.layout(uid, state)
+        group = layout.key_group(key, self.snapshot.metadata.max_parallelism)
+        found = self._of_key(self.snapshot.task_with(uid, group), layout, group, key, namespace)
+        if layout.map_keys is not None:
+            if map_key is not _ALL:
+                wanted = layout.map_keys.canonical(map_key)
+                return next((entry.value for entry in found if _same(entry.map_key, wanted)), None)
+            return {entry.map_key: entry.value for entry in found}
+        if layout.is_list:
+            return [entry.value for entry in found]
+        return next((entry.value for entry in found), None)
+
+    def byte_entries(self, task: TaskState, key_groups: tuple[int, int]) -> Iterator[ByteEntry]:
+        """Everything a task of a checkpoint or native savepoint holds of some key groups, as it is stored."""
+        store = self._store(task)
+        assert not isinstance(store, CanonicalTask), "tables are read by `canonical_read`"
+        return store.scan(*key_group_range(*key_groups))
+
+    def close(self) -> None:
+        for store in self._open.values():
+            store.abandon()
+        self._open.clear()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def release(self, task: TaskState) -> None:
+        """Give back the disk that a task's files take. They are fetched again if asked for."""
+        store = self._open.pop(task.task, None)
+        if store is not None:
+            store.abandon()
+        shutil.rmtree(self._scratch / str(task.task), ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _of_task(self, task: TaskState, layout: StateLayout, first: int, last: int) -> Iterator[StateEntry]:
+        if not _has_files(task):
+            return iter(())
+        store = self._store(task)
+        if isinstance(store, CanonicalTask):
+            return store.entries(layout, (first, last))
+        return layout.typed(entry for group in range(first, last + 1) for entry in store.scan(*layout.range_in(group)))
+
+    def _of_key(
+        self, task: TaskState, layout: StateLayout, group: KeyGroup, key: Any, namespace: Namespace
+    ) -> Iterator[StateEntry]:
+        if not _has_files(task):
+            return iter(())
+        store = self._store(task)
+        if isinstance(store, CanonicalTask):
+            wanted = layout.keys.encode(key)
+            of_group = store.entries(layout, (group, group))
+            return (e for e in of_group if e.namespace == namespace and layout.keys.encode(e.key) == wanted)
+        start = layout.prefix(group, key, namespace)
+        if layout.is_list or layout.map_keys is not None:
+            return layout.typed(store.scan(start, prefix_end(start)))
+        raw = store.get(start)
+        return layout.typed(() if raw is None else [(start, raw)])
+
+    def _store(self, task: TaskState) -> StateStore | CanonicalTask:
+        store = self._open.get(task.task)
+        if store is None:
+            store = self._open[task.task] = self._fetched(task)
+        return store
+
+    def _fetched(self, task: TaskState) -> StateStore | CanonicalTask:
+        snapshot = self.snapshot
+        if task.backend == CANONICAL_BACKEND:
+            return CanonicalTask(snapshot.storage, snapshot.root, task)
+        place = self._scratch / str(task.task)
+        fetch_version(snapshot.storage, place, snapshot.root, task, task.key_groups)
+        return backend_named(task.backend).begin(place, task.version, _NOWHERE, task.key_groups)
+
+
+def _has_files(task: TaskState) -> bool:
+    return bool(len(task.files) or task.inline)
+
+
+def _overlap(held: tuple[int, int], wanted: tuple[int, int] | None) -> tuple[int, int]:
+    return held if wanted is None else (max(held[0], wanted[0]), min(held[1], wanted[1]))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a == b or (a != a and b != b))

@@ -1,0 +1,163 @@
+"""A checkpoint or savepoint in storage, opened: its metadata, and where its files are.
+
+A checkpoint's files are named relative to its job's directory, which is the one above `chk-<n>`; a savepoint's relative
+to its own. So a savepoint can be copied anywhere, and a checkpoint together with its job's directory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, SnapshotKind, StateInfo, TaskState, decode
+from tidegate.checkpoint.retained import SnapshotNotFound
+from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage
+from tidegate.core.errors import StateError, TidegateError
+from tidegate.core.ids import KeyGroup, Uid
+from tidegate.savepoint.entries import StateLayout
+
+METADATA = "_metadata"
+CANONICAL = "CANONICAL"
+NATIVE = "NATIVE"
+"""The two formats of savepoints, by Flink's names."""
+CANONICAL_BACKEND = "canonical"
+"""Stands as the backend of tasks whose files are tables."""
+
+_BACKENDS = frozenset({"hashmap", "rocksdb", CANONICAL_BACKEND})
+_FILE_NAME = re.compile(r"[A-Za-z0-9_=@+-][A-Za-z0-9._=@+-]*")
+
+
+class StateNotFound(TidegateError):
+    """The snapshot has no such operator or state."""
+
+    code = "STATE_NOT_FOUND"
+
+
+class UntrustedSnapshot(StateError):
+    """The metadata asks for something that no tidegate writes, such as a file outside the snapshot."""
+
+    code = "UNTRUSTED_SNAPSHOT"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What `_metadata` says, and the storage that file names in it are relative to (below `root`)."""
+
+    storage: Storage
+    root: str
+    metadata: CheckpointMetadata
+    url: str
+    """Where the snapshot lies, as a person would write it."""
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What the client of its store was given."""
+    layouts: dict[tuple[Uid, str], StateLayout] = field(default_factory=dict, compare=False, repr=False)
+
+    @staticmethod
+    def open(path: str | Path, **options: Any) -> Snapshot:
+        """Open `…/chk-42`, a savepoint's directory, or the `_metadata` in either. Reads that one file.
+
+        `options` go to the client of an object store. Raises SnapshotNotFound, or a MetadataError.
+        """
+        url = location(path)
+        own = open_storage(url, **options)
+        metadata = _read(own, METADATA, url)
+        if metadata.kind is SnapshotKind.SAVEPOINT:
+            return Snapshot(own, "", _trusted(metadata), url, options)
+        return Snapshot(open_storage(split_location(url)[0], **options), "", _trusted(metadata), url, options)
+
+    @staticmethod
+    def within(storage: Storage, name: str) -> Snapshot:
+        """Open a snapshot by its name in a storage that is open already: `orders/chk-42`."""
+        folder = name.removesuffix("/").removesuffix(f"/{METADATA}")
+        metadata = _read(storage, f"{folder}/{METADATA}", f"{storage.url}/{folder}")
+        root = folder if metadata.kind is SnapshotKind.SAVEPOINT else folder.rpartition("/")[0]
+        return Snapshot(storage, root, _trusted(metadata), f"{location(storage.url)}/{folder}")
+
+    @property
+    def format(self) -> str:
+        """`CANONICAL` or `NATIVE`; a checkpoint is always native."""
+        return self.metadata.savepoint_format or NATIVE
+
+    def states(self) -> Iterator[tuple[OperatorInfo, StateInfo]]:
+        for operator in self.metadata.operators:
+            for state in operator.states:
+                yield operator, state
+
+    def operator(self, uid: str) -> OperatorInfo:
+        for operator in self.metadata.operators:
+            if operator.uid == uid:
+                return operator
+        known = ", ".join(repr(str(operator.uid)) for operator in self.metadata.operators) or "none"
+        raise StateNotFound(f"The snapshot {self.url} has no state of an operator {uid!r}. It has state of: {known}.")
+
+    def layout(self, uid: str, state: str) -> StateLayout:
+        """How the entries of a state are written. Raises StateNotFound, UnreadableState or UnknownSchema."""
+        known = self.layouts.get((Uid(uid), state))
+        if known is not None:
+            return known
+        operator = self.operator(uid)
+        for info in operator.states:
+            if info.name == state:
+                made = self.layouts[operator.uid, state] = StateLayout(operator, info)
+                return made
+        names = ", ".join(repr(info.name) for info in operator.states)
+        raise StateNotFound(f"Operator {uid!r} has no state {state!r} in {self.url}. It has: {names}.")
+
+    def tasks_of(self, uid: str) -> tuple[TaskState, ...]:
+        """The tasks that hold the state of an operator, in the order of key groups."""
+        level = self.operator(uid).level
+        return tuple(sorted((t for t in self.metadata.tasks if t.task.level == level), key=lambda t: t.key_groups))
+
+    def task_with(self, uid: str, key_group: KeyGroup) -> TaskState:
+        for task in self.tasks_of(uid):
+            if task.key_groups[0] <= key_group <= task.key_groups[1]:
+                return task
+        raise StateError(f"No task of {self.url} holds key group {key_group} of {uid!r}. The snapshot is not usable.")
+
+
+def location(path: str | Path) -> str:
+    """The directory of a snapshot or job in one way of writing: an absolute path, or the URL of an object store."""
+    text = str(path).rstrip("/")
+    text = "." if text == METADATA else text.removesuffix(f"/{METADATA}")
+    if text.startswith("file://"):
+        return unquote(urlsplit(text).path)
+    return text if "://" in text else str(Path(text).expanduser().resolve())
+
+
+def split_location(url: str) -> tuple[str, str]:
+    """The directory above, and the name in it. Raises SnapshotNotFound where there is none above."""
+    above, _, name = url.rpartition("/")
+    if not name or above.endswith(":/"):
+        raise SnapshotNotFound(f"{url!r} is not a checkpoint: there is no job's directory above it.")
+    return above or "/", name
+
+
+def _read(storage: Storage, name: str, shown: str) -> CheckpointMetadata:
+    try:
+        return decode(storage.get(name))
+    except ObjectMissing:
+        raise SnapshotNotFound(
+            f"There is no checkpoint or savepoint at {shown!r}: it has no file {METADATA!r}. Name the directory of one, such "
+            "as …/chk-42; `tidegate checkpoints list DIR` shows those of a checkpoint directory."
+        ) from None
+
+
+def _trusted(metadata: CheckpointMetadata) -> CheckpointMetadata:
+    """The metadata itself, if following it touches nothing but the snapshot's own files and runs no code it names."""
+    for task in metadata.tasks:
+        if task.backend not in _BACKENDS:
+            raise UntrustedSnapshot(
+                f"The state of {task.task} was written by the backend {task.backend!r}. Outside its job a snapshot is read with "
+                f"tidegate's own backends only ({', '.join(sorted(_BACKENDS))}): a name in a file must not decide what code "
+                "runs. Take a canonical savepoint with the job itself."
+            )
+        for file in (*task.files, *task.inline):
+            if not _FILE_NAME.fullmatch(file.name):
+                raise UntrustedSnapshot(
+                    f"{task.task} names a file {file.name!r}, which tidegate would never write. Do not use this snapshot."
+                )
+    return metadata

@@ -1,0 +1,74 @@
+"""Is a snapshot whole? Every file there, of its size, with its checksum; every state readable; every key group held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidegate.checkpoint.assignment import RestoreError, RestoreTarget, plan_restore
+from tidegate.checkpoint.metadata import Distribution, StateFile
+from tidegate.checkpoint.storage import ObjectMissing
+from tidegate.checkpoint.storage.handle import Checksum, FileHandle
+from tidegate.core.errors import TidegateError
+from tidegate.savepoint.entries import StateLayout
+from tidegate.savepoint.file_copy import Progress, below, ignore_progress
+from tidegate.savepoint.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong. `where` is a task, a source or a state."""
+
+    where: str
+    what: str
+
+
+def verify(snapshot: Snapshot, checksums: bool = True, progress: Progress = ignore_progress) -> Iterator[Problem]:
+    """All that is wrong with a snapshot. Without `checksums` only sizes are looked at, which reads no content."""
+    yield from _structure(snapshot)
+    for where, file in _files(snapshot):
+        handle = FileHandle(below(snapshot.root, file.path), file.size_bytes, file.checksum, file.part_bytes)
+        what = _file(snapshot, handle, checksums)
+        progress(file.size_bytes)
+        if what:
+            yield Problem(where, f"{handle.path} {what}")
+
+
+def _files(snapshot: Snapshot) -> Iterator[tuple[str, StateFile]]:
+    for task in snapshot.metadata.tasks:
+        for file in task.files:
+            yield str(task.task), file
+    for position in snapshot.metadata.positions:
+        for file in position.files:
+            yield f"source {position.uid}", file
+
+
+def _file(snapshot: Snapshot, handle: FileHandle, checksums: bool) -> str | None:
+    storage, running = snapshot.storage, Checksum()
+    for name, size in handle.parts():
+        try:
+            found = storage.size(name)
+            if found != size:
+                return f"has {found} bytes instead of {size}"
+            if checksums:
+                running.update(storage.get_range(name, 0, size))
+        except ObjectMissing:
+            return "is missing"
+    if checksums and running.text() != handle.checksum:
+        return "does not have the checksum it was written with"
+    return None
+
+
+def _structure(snapshot: Snapshot) -> Iterator[Problem]:
+    metadata = snapshot.metadata
+    for operator, state in snapshot.states():
+        if state.distribution is Distribution.KEYED:
+            try:
+                StateLayout(operator, state)
+            except TidegateError as error:
+                yield Problem(f"{operator.uid}/{state.name}", str(error))
+    levels = {operator.uid: operator.level for operator in metadata.operators}
+    try:
+        plan_restore(metadata, RestoreTarget(metadata.max_parallelism, metadata.parallelism, levels))
+    except (RestoreError, ValueError) as error:
+        yield Problem("tasks", str(error))

@@ -1,0 +1,146 @@
+"""Savepoints without a job: read, built from nothing, changed, written anew. Nothing here needs Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import tidegate as tg
+from tests.unit.savepoint.checkpoint_kit import History, Operator, mapping, value
+from tidegate.core.errors import GraphError, WrongValue
+from tidegate.graph.canonical import InvalidKey
+from tidegate.savepoint.changes import ChangeRefused
+from tidegate.savepoint.snapshot import StateNotFound
+
+
+@dataclass
+class Rule:
+    name: str
+    limit: int = 3
+
+
+class Row(NamedTuple):
+    """A Spark row has the shape of a tuple."""
+
+    user: str
+    day: int
+    value: Any
+
+
+class Frame(list[Row]):
+    """A DataFrame, as far as a writer looks at it."""
+
+    def toLocalIterator(self) -> Iterator[Row]:
+        return iter(self)
+
+
+USERS = {f"u{n}": float(n) for n in range(30)}
+TOTALS = Operator(
+    "totals",
+    ("string",),
+    (value("total", float), mapping("seen", str, int)),
+    {"total": USERS, "seen": {"u1": {"a": 1}}},
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> tg.Savepoint:
+    return tg.Savepoint.open(History(tmp_path).checkpoint(1, TOTALS))
+
+
+def held(savepoint: tg.Savepoint, uid: str = "totals", state: str = "total") -> dict[Any, Any]:
+    return {entry.key: entry.value for entry in savepoint.state(uid, state).entries()}
+
+
+def test_a_checkpoint_is_opened_and_asked(checkpoint: tg.Savepoint) -> None:
+    assert [(s.uid, s.state, s.kind, s.key, s.value) for s in checkpoint.states()] == [
+        ("totals", "total", "value", "string", "float"),
+        ("totals", "seen", "map", "string", "int"),
+    ]
+    assert checkpoint.state("totals", "total").get("u7") == 7.0
+    assert checkpoint.state("totals", "seen").get("u1", map_key="a") == 1
+    assert held(checkpoint) == USERS
+    table = checkpoint.state("totals", "total").to_arrow()
+    assert dict(zip(table["key"].to_pylist(), table["value"].to_pylist())) == USERS
+    with pytest.raises(StateNotFound, match="'total'"):
+        checkpoint.state("totals", "none")
+
+
+@pytest.mark.feature("I28")
+def test_a_savepoint_is_built_from_nothing(tmp_path: Path) -> None:
+    written = (
+        tg.SavepointWriter.new("orders", max_parallelism=64, parallelism=3)
+        .with_state("totals", "total", USERS, key="user string", value=float)
+        .with_state("totals", "seen", [("u1", {"a": 1})], key="user string", value=int, map_key=str)
+        .with_state(
+            "rules", "all", {(1, "x"): [Rule("r"), Rule("s", 5)]}, key="n bigint, s string", value=Rule, kind="list"
+        )
+        .write(tmp_path / "sp")
+    )
+    assert held(written) == USERS
+    assert written.state("totals", "seen").get("u1") == {"a": 1}
+    assert written.state("rules", "all").get((1, "x")) == [{"name": "r", "limit": 3}, {"name": "s", "limit": 5}]
+    assert {number.id for number in written.metadata.state_numbers} == {1, 2, 3}
+    assert len(written.metadata.tasks) == 3
+
+
+def test_a_savepoint_is_changed(checkpoint: tg.Savepoint, tmp_path: Path) -> None:
+    written = (
+        tg.SavepointWriter.from_existing(checkpoint)
+        .rename_uid("totals", "sums")
+        .remove("totals", "seen")
+        .with_state("sums", "total", {user: amount * 2 for user, amount in USERS.items()})
+        .with_state("new", "flag", {5: True}, key="n int", value=bool)
+        .write(tmp_path / "sp")
+    )
+    assert held(written, "sums") == {user: amount * 2 for user, amount in USERS.items()}
+    assert written.state("new", "flag").get(5) is True
+    assert {(s.uid, s.state) for s in written.states()} == {("sums", "total"), ("new", "flag")}
+    assert written.metadata.positions[0].lines == checkpoint.metadata.positions[0].lines
+    numbers = {(number.uid, number.name): number.id for number in written.metadata.state_numbers}
+    assert numbers == {("sums", "total"): 1, ("sums", "seen"): 2, ("new", "flag"): 3}
+
+
+def test_a_frame_is_taken_row_by_row(checkpoint: tg.Savepoint, tmp_path: Path) -> None:
+    rows = Frame([Row("ann", 1, 5), Row("ann", 2, 6), Row("bob", 1, 7)])
+    writer = tg.SavepointWriter.new("orders")
+    writer = writer.with_state("a", "by_day", rows, key="user string", value=int, map_key=int)
+    writer = writer.with_state("b", "one", rows, key="user string, day int", value=int)
+    written = writer.write(tmp_path / "sp")
+    assert written.state("a", "by_day").get("ann") == {1: 5, 2: 6}
+    assert written.state("b", "one").get(("bob", 1)) == 7
+
+
+def test_a_writer_can_write_twice_and_changes_nothing_it_was_made_from(tmp_path: Path) -> None:
+    writer = tg.SavepointWriter.new("orders")
+    with_totals = writer.with_state("totals", "total", USERS, key="user string", value=float)
+    assert held(with_totals.write(tmp_path / "one")) == held(with_totals.write(tmp_path / "two")) == USERS
+    assert writer.write(tmp_path / "three").states() == []
+
+
+@pytest.mark.parametrize(
+    ("contents", "more", "error"),
+    [
+        ({"u": "text"}, {"key": "user string", "value": float}, WrongValue),
+        ({7: 1.0}, {"key": "user string", "value": float}, InvalidKey),
+        ({"u": 1.0}, {"key": "user string"}, GraphError),
+        ({"u": 1.0}, {"value": float}, GraphError),
+        ({"u": {}}, {"key": "user string", "value": float, "kind": "map"}, GraphError),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_leaves_no_savepoint(
+    tmp_path: Path, contents: Any, more: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        tg.SavepointWriter.new("orders").with_state("totals", "total", contents, **more).write(tmp_path / "sp")
+    assert not (tmp_path / "sp" / "_metadata").exists()
+
+
+def test_all_states_of_an_operator_have_one_key(checkpoint: tg.Savepoint, tmp_path: Path) -> None:
+    writer = tg.SavepointWriter.from_existing(checkpoint)
+    with pytest.raises(ChangeRefused, match="same key"):
+        writer.with_state("totals", "more", {1: 1}, key="n int", value=int).write(tmp_path / "sp")

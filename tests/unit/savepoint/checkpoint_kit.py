@@ -1,0 +1,172 @@
+"""Real checkpoints without Spark: state written by the accessors that functions use, uploaded as tasks upload it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import (
+    CheckpointMetadata,
+    OperatorInfo,
+    SnapshotKind,
+    SourcePosition,
+    StateInfo,
+    StateNumber,
+    TaskState,
+    checksum_in,
+    encode,
+)
+from tidegate.checkpoint.storage import new_nonce, open_storage
+from tidegate.checkpoint.task_part import decode_part
+from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.graph.ddl import Parser
+from tidegate.graph.states import StateKind, StateSpec
+from tidegate.state.access import KeyedStates
+from tidegate.state.backends import backend_named
+from tidegate.state.key_groups import key_group, range_of_slot, slot_of
+from tidegate.state.keys import KeyCodec
+from tidegate.state.murmur3 import hash_key
+from tidegate.state.version import VersionId
+
+Contents = Mapping[str, Mapping[Any, Any]]
+"""For each state: key → value, list of elements, or dict of a map."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator with state, and what it holds."""
+
+    uid: str
+    key: tuple[str, ...]
+    states: tuple[StateSpec, ...]
+    holds: Contents
+    level: int = 1
+
+    def info(self, ids: Mapping[tuple[str, str], int], parallelism: int, backend: str) -> OperatorInfo:
+        states = []
+        for spec in self.states:
+            told = spec.describe()
+            states.append(
+                StateInfo(spec.name, ids[self.uid, spec.name], told["kind"], told["value"], told.get("map_key"))
+            )
+        return OperatorInfo(Uid(self.uid), self.level, parallelism, backend, {"columns": list(self.key)}, tuple(states))
+
+
+def value(name: str, tp: Any) -> StateSpec:
+    return StateSpec(name, StateKind.VALUE, tp)
+
+
+def listing(name: str, tp: Any) -> StateSpec:
+    return StateSpec(name, StateKind.LIST, tp)
+
+
+def mapping(name: str, key: Any, tp: Any) -> StateSpec:
+    return StateSpec(name, StateKind.MAP, tp, key)
+
+
+@dataclass
+class History:
+    """A job's directory in the making: checkpoints and the log that names them."""
+
+    base: Path
+    job: str = "orders"
+    backend: str = "hashmap"
+    parallelism: int = 2
+    max_parallelism: int = 128
+    inline: int = 0
+    refs: list[CheckpointRef] = field(default_factory=list)
+    log: list[Entry] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.storage = open_storage(self.base / "ckpt")
+        self.layout = JobLayout(self.job)
+
+    def checkpoint(self, id: int, *operators: Operator, **more: Any) -> str:
+        """Write checkpoint `id` of these operators; its path. More fields of the metadata may be given."""
+        term = Term(1)
+        ids = {
+            state: number
+            for number, state in enumerate(((op.uid, spec.name) for op in operators for spec in op.states), 1)
+        }
+        levels = sorted({op.level for op in operators})
+        tasks = [
+            self._task(TaskId(level, Slot(slot)), id, [op for op in operators if op.level == level], ids)
+            for level in levels
+            for slot in range(self.parallelism)
+        ]
+        metadata = CheckpointMetadata(
+            job=self.job,
+            lineage=Lineage("line-1"),
+            checkpoint_id=id,
+            term=term,
+            epoch=EpochId(term, id * 10),
+            kind=SnapshotKind.CHECKPOINT,
+            triggered_ms=1_767_225_600_000 + id,
+            completed_ms=1_767_225_601_250 + id,
+            tidegate_version="0.1.0",
+            spark_version="4.3.0",
+            max_parallelism=self.max_parallelism,
+            parallelism=self.parallelism,
+            clock_ms=1_767_225_599_990,
+            operators=tuple(op.info(ids, self.parallelism, self.backend) for op in operators),
+            state_numbers=tuple(StateNumber(Uid(uid), name, n) for (uid, name), n in ids.items()),
+            tasks=tuple(tasks),
+            **{"positions": (SourcePosition(Uid("clicks"), ('{"0":15}',)),), **more},
+        )
+        data = encode(metadata)
+        name = self.layout.metadata(id)
+        self.storage.put(name, data)
+        self._publish(CheckpointRef(id, term, metadata.epoch, metadata.lineage, name, checksum_in(data)))
+        return str(self.base / "ckpt" / name.removesuffix("/_metadata"))
+
+    def _publish(self, ref: CheckpointRef) -> None:
+        self.refs.append(ref)
+        if not self.log:
+            self._append(entries.claim(None, self._signature(), ref.lineage, None))
+        self._append(entries.checkpoint(self.log[-1], self._signature(), ref, 2))
+
+    def _signature(self) -> Signature:
+        return Signature(new_nonce(), "driver-1", 1_767_225_600_000 + len(self.log))
+
+    def _append(self, entry: Entry) -> None:
+        self.storage.create(self.layout.log(entry.slot), entries.to_bytes(entry), entry.nonce)
+        self.log.append(entry)
+
+    def _task(
+        self, task: TaskId, id: int, operators: list[Operator], ids: Mapping[tuple[str, str], int]
+    ) -> TaskState:  # fmt: skip
+        version = VersionId(EpochId(Term(1), id * 10), AttemptId(task.slot + 1))
+        directory = self.base / "local" / str(id) / str(task)
+        groups = range_of_slot(task.slot, self.parallelism, self.max_parallelism)
+        store = backend_named(self.backend).begin(directory, None, version, groups)
+        for op in operators:
+            types = [Parser(ddl).whole_type() for ddl in op.key]
+            states = KeyedStates(
+                store, op.states, lambda name, uid=op.uid: ids[uid, name], KeyCodec(types), version.epoch
+            )
+            for name, held in op.holds.items():
+                for key, what in held.items():
+                    group = key_group(hash_key(key, types), self.max_parallelism)
+                    if slot_of(group, self.parallelism, self.max_parallelism) == task.slot:
+                        states.scope.key, states.scope.key_group = key, group
+                        _fill(states.accessors[name], what)
+            states.flush()
+        manifest = store.seal()
+        order = UploadOrder(id, version, None, self.inline, 1 << 20)
+        upload = VersionUpload(self.storage, self.layout, directory, task, Term(1), order)
+        part = upload.run(manifest, version.attempt, lambda: True, lambda: None)
+        assert part is not None
+        return decode_part(part)[0]
+
+
+def _fill(accessor: Any, what: Any) -> None:
+    if hasattr(accessor, "put_all"):
+        accessor.put_all(what)
+    else:
+        accessor.update(what)

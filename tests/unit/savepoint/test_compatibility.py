@@ -1,0 +1,100 @@
+"""Every state of a snapshot gets a verdict before a job starts, and the job starts only if none is a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import make_dataclass
+from typing import Any
+
+import pytest
+
+from tests.unit.savepoint.checkpoint_kit import Operator, listing, mapping, value
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, SnapshotKind, SourcePosition
+from tidegate.core.ids import EpochId, Lineage, Term, Uid
+from tidegate.core.types import codec_of
+from tidegate.graph.states import StateSpec
+from tidegate.savepoint.compatibility import Compatibility, JobNow, Outcome, judge
+
+
+def operator(uid: str, *states: StateSpec, key: tuple[str, ...] = ("string",)) -> OperatorInfo:
+    ids = {(uid, state.name): number for number, state in enumerate(states, 1)}
+    return Operator(uid, key, states, {}).info(ids, 2, "hashmap")
+
+
+def snapshot(*operators: OperatorInfo, sources: tuple[str, ...] = ()) -> CheckpointMetadata:
+    epoch = EpochId(Term(1), 1)
+    positions = tuple(SourcePosition(Uid(uid), ()) for uid in sources)
+    return CheckpointMetadata(
+        "job", Lineage("l"), 1, Term(1), epoch, SnapshotKind.SAVEPOINT, 0, 0, "0.1.0", "4.3.0", 128, 2, 0,
+        operators=operators, positions=positions,
+    )  # fmt: skip
+
+
+def outcomes(answer: Compatibility) -> dict[str, str]:
+    return {f"{v.uid}/{v.state}": str(v.outcome) for v in answer.verdicts}
+
+
+BEFORE = snapshot(operator("totals", value("total", int), mapping("seen", str, int)), sources=("clicks",))
+
+
+def test_state_without_an_operator_needs_leave_to_be_dropped() -> None:
+    now = JobNow((operator("sums", value("total", int)),), (Uid("clicks"),))
+    answer = judge(BEFORE, now)
+    assert outcomes(answer) == {
+        "sums/total": "new", "totals/total": "dropped", "totals/seen": "dropped", "clicks/None": "as is",
+    }  # fmt: skip
+    assert not answer.compatible
+    assert "-n" in answer.refusals[0].advice
+    assert judge(BEFORE, now, allow_non_restored_state=True).compatible
+
+
+def test_a_mapped_uid_is_the_same_operator() -> None:
+    now = JobNow((operator("sums", *[value("total", int), mapping("seen", str, int)]),), (Uid("taps"),))
+    mapped = JobNow(now.operators, now.sources, uids={"totals": "sums", "clicks": "taps"})
+    assert set(outcomes(judge(BEFORE, mapped)).values()) == {"as is"}
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([value("total", int), mapping("seen", str, int)], {"total": "as is", "seen": "as is"}),
+        ([value("total", float), mapping("seen", str, int)], {"total": "migrated", "seen": "as is"}),
+        ([value("total", str), mapping("seen", str, int)], {"total": "incompatible", "seen": "as is"}),
+        ([listing("total", int), mapping("seen", str, int)], {"total": "incompatible", "seen": "as is"}),
+        ([value("total", int), mapping("seen", int, int)], {"total": "as is", "seen": "incompatible"}),
+        ([value("total", int), mapping("seen", str, float)], {"total": "as is", "seen": "migrated"}),
+        ([value("total", int), value("more", int)], {"total": "as is", "seen": "dropped", "more": "new"}),
+    ],
+)
+def test_each_state_is_judged_for_itself(states: list[StateSpec], expected: Mapping[str, str]) -> None:
+    answer = judge(BEFORE, JobNow((operator("totals", *states),), (Uid("clicks"),)))
+    assert {v.state: str(v.outcome) for v in answer.verdicts if v.state} == expected
+
+
+def test_a_key_never_changes_silently() -> None:
+    now = operator("totals", value("total", int), mapping("seen", str, int), key=("bigint",))
+    answer = judge(BEFORE, JobNow((now,), (Uid("clicks"),)), allow_non_restored_state=True)
+    assert {v.state: v.outcome for v in answer.refusals} == dict.fromkeys(["total", "seen"], Outcome.INCOMPATIBLE)
+
+
+def test_max_parallelism_is_part_of_the_verdict() -> None:
+    now = JobNow(BEFORE.operators, (Uid("clicks"),), max_parallelism=64)
+    [refusal] = judge(BEFORE, now).refusals
+    assert "savepoint copy --max-parallelism 64" in refusal.advice
+
+
+def test_sources_come_and_go() -> None:
+    answer = judge(BEFORE, JobNow(BEFORE.operators, (Uid("taps"),)))
+    assert outcomes(answer)["taps/None"] == "new"
+    assert [v.uid for v in answer.refusals] == ["clicks"]
+
+
+def test_the_conversion_of_a_list_takes_whole_segments_and_declared_renames() -> None:
+    old, new = make_dataclass("R", [("a", int)]), make_dataclass("R", [("z", float)])
+    before = snapshot(operator("op", listing("l", old)))
+    now = JobNow((operator("op", listing("l", new)),), renames={("op", "l"): {"a": "z"}})
+    [verdict] = judge(before, now).verdicts
+    assert verdict.outcome is Outcome.MIGRATED
+    assert verdict.convert is not None
+    segment: Any = codec_of(list[old]).encode([old(1), old(2)])
+    assert codec_of(list[new]).decode(verdict.convert(segment)) == [new(1.0), new(2.0)]

@@ -1,0 +1,257 @@
+"""A savepoint made offline holds what its origin held, needs nothing else, and changes only what was asked for."""
+
+from __future__ import annotations
+
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
+from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.metadata import Committable, SnapshotKind
+from tidegate.checkpoint.retained import SnapshotNotFound
+from tidegate.checkpoint.storage import open_storage
+from tidegate.core.ids import EpochId, Lineage, Term, Uid
+from tidegate.savepoint import copy
+from tidegate.savepoint import dispose as disposal
+from tidegate.savepoint.canonical_read import canonical_entries
+from tidegate.savepoint.changes import ChangeRefused, Changes
+from tidegate.savepoint.copy import TargetNotEmpty, copy_snapshot
+from tidegate.savepoint.dispose import NotASavepoint, dispose
+from tidegate.savepoint.pinned import NotRetained
+from tidegate.savepoint.reader import SnapshotReader
+from tidegate.savepoint.snapshot import CANONICAL, NATIVE, Snapshot, StateNotFound
+from tidegate.savepoint.verify import verify
+from tidegate.state.backends import backend_named
+from tidegate.state.key_groups import key_group, range_of_slot
+from tidegate.state.murmur3 import hash_key
+
+TOTALS = Operator(
+    "totals",
+    ("string",),
+    (value("total", float), mapping("seen", str, int), listing("last", Decimal)),
+    {
+        "total": {f"u{n}": n / 2 for n in range(60)},
+        "seen": {f"u{n}": {"a": n, "b": n + 1} for n in range(20)},
+        "last": {f"u{n}": [Decimal(n), Decimal("1.50")] for n in range(10)},
+    },
+)
+NAMES = Operator("names", ("bigint",), (value("name", str),), {"name": {n: f"n{n}" for n in range(30)}}, level=2)
+
+
+def contents(snapshot: Snapshot, uid: str, state: str) -> dict[Any, Any]:
+    with SnapshotReader(snapshot) as reader:
+        return {(e.key, e.map_key, e.position): e.value for e in reader.entries(uid, state)}
+
+
+STATES = [("totals", "total"), ("totals", "seen"), ("totals", "last"), ("names", "name")]
+
+
+@pytest.fixture(params=["hashmap", "rocksdb"])
+def origin(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
+    history = History(tmp_path, backend=request.param)
+    return Snapshot.open(history.checkpoint(1, TOTALS, NAMES))
+
+
+@pytest.fixture
+def heap_origin(tmp_path: Path) -> Snapshot:
+    return Snapshot.open(History(tmp_path).checkpoint(1, TOTALS, NAMES))
+
+
+@pytest.mark.feature("I30", "I4")
+@pytest.mark.parametrize("format", [CANONICAL, NATIVE])
+def test_a_copy_is_complete_by_itself_and_can_be_moved(origin: Snapshot, tmp_path: Path, format: str) -> None:
+    before = {state: contents(origin, *state) for state in STATES}
+    copy_snapshot(origin, open_storage(tmp_path / "sp"), format)
+    shutil.rmtree(tmp_path / "ckpt")
+    shutil.move(tmp_path / "sp", tmp_path / "else where")
+    moved = Snapshot.open(tmp_path / "else where")
+    assert moved.metadata.kind is SnapshotKind.SAVEPOINT
+    assert moved.format == format
+    assert list(verify(moved)) == []
+    assert {state: contents(moved, *state) for state in STATES} == before
+
+
+@pytest.mark.feature("I23", "I27", "I36")
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_tables_are_restored_into_any_backend_at_any_parallelism(
+    origin: Snapshot, tmp_path: Path, backend: str
+) -> None:
+    """As `version_restore` will do it: plan, then write the share of each old task into a new store."""
+    storage = open_storage(tmp_path / "sp")
+    copied = copy_snapshot(origin, storage).metadata
+    found: dict[Any, Any] = {}
+    for order in plan_restore(copied, RestoreTarget(128, 3, {Uid("totals"): 1, Uid("names"): 2})):
+        tasks = {task.task: task for task in copied.tasks}
+        store = backend_named(backend).begin(
+            tmp_path / "new" / str(order.task), None, copied.tasks[0].version, (0, 127)
+        )
+        for share in order.keyed:
+            task = tasks[share.source]
+            store.write(canonical_entries(storage, "", task, share.key_groups, share.states, copied.epoch))
+        for uid, state in STATES if order.task.level == 1 else []:
+            layout = origin.layout(uid, state)
+            for group in range(range_of_slot(order.task.slot, 3, 128)[0], order.key_groups[1] + 1):
+                for entry in layout.typed(store.scan(*layout.range_in(group))):
+                    found[uid, state, entry.key, entry.map_key, entry.position] = entry.value
+        store.abandon()
+    expected = {(*s, *k): v for s in STATES[:3] for k, v in contents(origin, *s).items()}
+    assert found == expected
+
+
+@pytest.mark.parametrize("limit", [1, 64, 1000])
+def test_max_parallelism_can_be_changed_offline(heap_origin: Snapshot, tmp_path: Path, limit: int) -> None:
+    before = {state: contents(heap_origin, *state) for state in STATES}
+    copy_snapshot(heap_origin, open_storage(tmp_path / "sp"), changes=Changes(max_parallelism=limit))
+    after = Snapshot.open(tmp_path / "sp")
+    assert after.metadata.max_parallelism == limit
+    assert list(verify(after)) == []
+    assert {state: contents(after, *state) for state in STATES} == before
+    with SnapshotReader(after) as reader:
+        for entry in reader.entries("totals", "total"):
+            assert entry.key_group == key_group(hash_key(entry.key, after.layout("totals", "total").key_types), limit)
+        assert reader.get("totals", "last", "u7") == [Decimal(7), Decimal("1.50")]
+
+
+@pytest.mark.parametrize("format", [CANONICAL, NATIVE])
+def test_uids_can_be_renamed(heap_origin: Snapshot, tmp_path: Path, format: str) -> None:
+    renames = {"totals": "sums", "clicks": "taps"}
+    copy_snapshot(heap_origin, open_storage(tmp_path / "sp"), format, Changes(renames=renames))
+    after = Snapshot.open(tmp_path / "sp")
+    assert contents(after, "sums", "total") == contents(heap_origin, "totals", "total")
+    assert [p.uid for p in after.metadata.positions] == ["taps"]
+    with pytest.raises(StateNotFound):
+        after.operator("totals")
+
+
+def test_states_can_be_dropped_and_their_numbers_stay_taken(heap_origin: Snapshot, tmp_path: Path) -> None:
+    changes = Changes(drops=frozenset({("totals", "seen"), ("names", None)}))
+    copy_snapshot(heap_origin, open_storage(tmp_path / "sp"), changes=changes)
+    after = Snapshot.open(tmp_path / "sp")
+    assert [state.name for _, state in after.states()] == ["total", "last"]
+    assert not any("seen" in path.as_posix() for path in (tmp_path / "sp").rglob("*.parquet"))
+    assert after.metadata.state_numbers == heap_origin.metadata.state_numbers
+
+
+@pytest.mark.parametrize(
+    ("format", "changes", "error"),
+    [
+        (NATIVE, Changes(max_parallelism=64), ChangeRefused),
+        (NATIVE, Changes(drops=frozenset({("names", None)})), ChangeRefused),
+        (CANONICAL, Changes(renames={"totals": "names"}), ChangeRefused),
+        (CANONICAL, Changes(renames={"totals": "x", "names": "x"}), ChangeRefused),
+        (CANONICAL, Changes(renames={"nobody": "x"}), StateNotFound),
+        (CANONICAL, Changes(drops=frozenset({("totals", "nothing")})), StateNotFound),
+        (CANONICAL, Changes(max_parallelism=0), ChangeRefused),
+        ("AVRO", Changes(), ChangeRefused),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_written(
+    heap_origin: Snapshot, tmp_path: Path, format: str, changes: Changes, error: type[Exception]
+) -> None:
+    target = open_storage(tmp_path / "sp")
+    with pytest.raises(error):
+        copy_snapshot(heap_origin, target, format, changes)
+    assert target.list() == []
+
+
+def test_a_savepoint_wants_a_directory_of_its_own(heap_origin: Snapshot, tmp_path: Path) -> None:
+    copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
+    with pytest.raises(TargetNotEmpty):
+        copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
+
+
+@pytest.mark.parametrize("point", ["savepoint.copy.1-pinned", "savepoint.copy.2-written", "savepoint.copy.3-published"])
+def test_a_copy_that_dies_is_a_savepoint_or_is_none(
+    heap_origin: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    def die(reached: str) -> None:
+        if reached == point:
+            raise RuntimeError("died")
+
+    monkeypatch.setattr(copy, "reach", die)
+    with pytest.raises(RuntimeError):
+        copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
+    monkeypatch.undo()
+    if point == "savepoint.copy.3-published":
+        assert list(verify(Snapshot.open(tmp_path / "sp"))) == []
+    else:
+        with pytest.raises(SnapshotNotFound):
+            Snapshot.open(tmp_path / "sp")
+    copy_snapshot(heap_origin, open_storage(tmp_path / "again"))
+    assert contents(Snapshot.open(tmp_path / "again"), "totals", "seen") == contents(heap_origin, "totals", "seen")
+
+
+def test_a_disposal_that_dies_is_done_again(
+    heap_origin: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
+
+    def die(reached: str) -> None:
+        raise RuntimeError(reached)
+
+    monkeypatch.setattr(disposal, "reach", die)
+    with pytest.raises(RuntimeError):
+        dispose(Snapshot.open(tmp_path / "sp"))
+    assert list(verify(Snapshot.open(tmp_path / "sp")))
+    monkeypatch.undo()
+    dispose(Snapshot.open(tmp_path / "sp"))
+    assert not [path for path in (tmp_path / "sp").rglob("*") if path.is_file()]
+
+
+def test_the_origin_is_pinned_while_it_is_read(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    snapshot = Snapshot.open(history.checkpoint(1, TOTALS))
+    seen: list[int] = []
+    copy_snapshot(
+        snapshot,
+        open_storage(tmp_path / "sp"),
+        progress=lambda _: seen.append(len(history.storage.list("orders/pins"))),
+    )
+    assert seen == [1, 1]
+    assert history.storage.list("orders/pins") == []
+
+
+def test_a_checkpoint_that_its_job_gave_up_is_not_copied(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    old = Snapshot.open(history.checkpoint(1, TOTALS))
+    for id in (2, 3):
+        history.checkpoint(id, TOTALS)
+    with pytest.raises(NotRetained, match="chk-2, chk-3"):
+        copy_snapshot(old, open_storage(tmp_path / "sp"))
+
+
+def test_waiting_output_is_left_to_its_job(tmp_path: Path) -> None:
+    waiting = Committable(Lineage("line-1"), Uid("out"), 0, EpochId(Term(1), 9), b"rows")
+    snapshot = Snapshot.open(History(tmp_path).checkpoint(1, TOTALS, committables=(waiting,)))
+    copied = copy_snapshot(snapshot, open_storage(tmp_path / "sp"))
+    assert (copied.waiting_output, copied.metadata.committables) == (1, ())
+    open_storage(snapshot.url).put("_committed", b"{}")
+    assert copy_snapshot(snapshot, open_storage(tmp_path / "sp-2")).waiting_output == 0
+
+
+@pytest.mark.feature("I21")
+def test_dispose_deletes_the_savepoint_and_nothing_else(heap_origin: Snapshot, tmp_path: Path) -> None:
+    copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
+    (tmp_path / "sp" / "notes.txt").write_text("mine")
+    dispose(Snapshot.open(tmp_path / "sp"))
+    assert [path.name for path in (tmp_path / "sp").rglob("*") if path.is_file()] == ["notes.txt"]
+    assert contents(heap_origin, "totals", "total")
+    with pytest.raises(NotASavepoint):
+        dispose(heap_origin)
+
+
+def test_verify_finds_what_is_missing_short_or_changed(heap_origin: Snapshot, tmp_path: Path) -> None:
+    copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
+    missing, short, changed = sorted((tmp_path / "sp").rglob("*.parquet"))[:3]
+    missing.unlink()
+    short.write_bytes(short.read_bytes()[:-1])
+    changed.write_bytes(bytes(len(changed.read_bytes())))
+    found = sorted(problem.what.partition(" ")[2] for problem in verify(Snapshot.open(tmp_path / "sp")))
+    assert found[0] == "does not have the checksum it was written with"
+    assert found[1].startswith("has ")
+    assert found[2] == "is missing"
+    assert len(list(verify(Snapshot.open(tmp_path / "sp"), checksums=False))) == 2
