@@ -31,7 +31,6 @@ def test_rows_are_seen_after_commit_and_not_before(target: Target):
     assert target.rows() == in_order(FIRST)
 
 
-@pytest.mark.feature("J26")
 def test_a_repeat_changes_nothing_whoever_makes_it(target: Target):
     commits = committer(target.sink)
     requests = [stage(target.sink, FIRST, epoch(1, 1)), stage(target.sink, SECOND, epoch(1, 2))]
@@ -43,6 +42,7 @@ def test_a_repeat_changes_nothing_whoever_makes_it(target: Target):
     assert target.rows() == in_order(FIRST, SECOND)
 
 
+@pytest.mark.feature("J26")
 def test_a_repeat_changes_nothing_after_compaction_and_removal_of_history(target: Target):
     commits = committer(target.sink)
     requests = [stage(target.sink, FIRST, epoch(1, 1)), stage(target.sink, SECOND, epoch(1, 2))]
