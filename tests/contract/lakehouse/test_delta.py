@@ -102,6 +102,13 @@ def test_an_attempt_that_failed_leaves_no_files(target):
     assert staged(target) == []
 
 
+def test_a_null_in_a_required_column_is_refused_in_the_task(target):
+    committer(target.sink)
+
+    with pytest.raises(SchemaError, match="'id' is declared NOT NULL"):
+        stage(target.sink, [(None, None, "a")], epoch(1, 1))
+
+
 def test_every_type_comes_back_as_it_was(target):
     committer(target.sink, ALL_TYPES).commit([stage(target.sink, [ONE, NONE], epoch(1, 1), schema=ALL_TYPES)])
 

@@ -140,6 +140,22 @@ def test_a_column_that_came_while_output_waited_is_null_in_it(target):
     assert target.rows() == [(*row, None) for row in ROWS]
 
 
+def test_a_null_in_a_required_column_is_refused_in_the_task(target):
+    committer(target.sink)
+
+    with pytest.raises(SchemaError, match="'id'"):
+        stage(target.sink, [(None, None, "a")], epoch(1, 1))
+
+
+def test_a_column_that_went_while_the_job_ran_is_missed_in_the_task(target):
+    committer(target.sink)
+    with target.catalog().load_table("db.events").update_schema() as update:
+        update.rename_column("name", "title")
+
+    with pytest.raises(SchemaError, match="changed while the job ran"):
+        stage(target.sink, ROWS, epoch(1, 1))
+
+
 def test_every_type_comes_back_as_it_was(target):
     rows = [ONE, (2, *[None] * 13)]
     committer(target.sink, ALL_TYPES).commit([stage(target.sink, rows, epoch(1, 1), schema=ALL_TYPES)])

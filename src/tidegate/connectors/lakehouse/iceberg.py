@@ -24,7 +24,7 @@ from tidegate.connectors.lakehouse.names import channel_name, file_stem, local_p
 from tidegate.connectors.lakehouse.partitions import part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
-from tidegate.core.errors import GraphError
+from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
 from tidegate.graph.schema import Schema
 
@@ -139,7 +139,11 @@ class _IcebergFile:
         )
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch.select(self._arrow.names).cast(self._arrow))
+        try:
+            fitted = batch.select(self._arrow.names).cast(self._arrow)
+        except ValueError as error:
+            raise SchemaError(f"A row does not fit the Iceberg table: {error}.") from error
+        self._writer.write_batch(fitted)
 
     def close(self) -> Added:
         from pyiceberg.io.pyarrow import (

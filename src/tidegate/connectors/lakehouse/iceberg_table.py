@@ -38,7 +38,13 @@ class TableView:
 
     def columns(self, schema: Schema) -> IcebergSchema:
         """The columns of the rows, with the table's ids, in the order of the table."""
-        return self.metadata.schema().select(*schema.names)
+        try:
+            return self.metadata.schema().select(*schema.names)
+        except ValueError as error:
+            raise SchemaError(
+                f"The columns of the Iceberg table at {self.metadata.location} changed while the job ran: {error}. "
+                "Change them back, or stop the job and fit it to the table."
+            ) from error
 
     def partition_fields(self) -> tuple[PartitionField, ...]:
         return tuple(self.metadata.spec().fields)
