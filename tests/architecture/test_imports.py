@@ -19,6 +19,8 @@ HOMES = {
     "py4j": "tidegate.runtime",
     "rocksdict": "tidegate.state.rocksdb",
     "obstore": "tidegate.checkpoint",
+    "deltalake": "tidegate.connectors.lakehouse",
+    "pyiceberg": "tidegate.connectors.lakehouse",
 }
 """Client library → the one package, or module, that may import it."""
 

@@ -645,10 +645,12 @@ def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str |
 def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochReport:
     """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark replays what fails."""
     check_session(spark.conf.get)
+    # Made before the rows: a committer checks its target, and may have to make it.
+    outlets = _Outlets(graph, None)
     driver = Driver(spark, graph, settings, passing())
     try:
         report = driver.run_epoch(combine(graph.sources), only=True)
-        _Outlets(graph, None).commit(report.committables)
+        outlets.commit(report.committables)
         return report
     finally:
         driver.close()

@@ -1,0 +1,135 @@
+"""Values as Delta's log writes them: partition values as text, statistics as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tidegate.graph.schema import DataType, Field
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARTITION_KINDS = frozenset(
+    {"boolean", "tinyint", "smallint", "int", "bigint", "string", "date", "timestamp", "timestamp_ntz"}
+)
+"""Kinds that a table may be partitioned by. Negative decimals are one that readers of Delta get wrong there."""
+
+BOUNDED_KINDS = PARTITION_KINDS | {"float", "double", "decimal"}
+UNBOUNDED_KINDS = frozenset({"binary", "array", "map"})
+"""Kinds for which nobody expects a least and a greatest value."""
+MAX_BOUNDED_COLUMNS = 32
+MAX_BOUND_CHARS = 64
+LAST_CHARACTER = "\U0010ffff"
+
+
+def partition_text(value: Any, type: DataType) -> str | None:
+    """A partition value in the log. Delta has no empty text there: it reads as null."""
+    if value is None or value == "":
+        return None
+    match type.kind:
+        case "boolean":
+            return "true" if value else "false"
+        case "date":
+            return str(value.isoformat())
+        case "timestamp":
+            return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")  # type: ignore[no-any-return]
+        case "timestamp_ntz":
+            return value.strftime("%Y-%m-%d %H:%M:%S.%f")  # type: ignore[no-any-return]
+    return str(value)
+
+
+class Statistics:
+    """What the log tells about one file, so that readers can skip it: rows, nulls, least and greatest values.
+
+    A wrong bound hides rows from readers, so whatever is in doubt is left out, which only costs them time. And some take a
+    bound that is missing beside others for one that nothing can satisfy: a file has all its bounds, or none.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self._rows = 0
+        self._nulls = {field.name: 0 for field in fields if field.type.fields is None}
+        self._bounded = [field.name for field in fields if field.type.kind in BOUNDED_KINDS]
+        self._certain = len(self._bounded) <= MAX_BOUNDED_COLUMNS and all(
+            field.type.kind in BOUNDED_KINDS | UNBOUNDED_KINDS for field in fields
+        )
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._rows += batch.num_rows
+        for name in self._nulls:
+            self._nulls[name] += batch.column(name).null_count
+        for name in self._bounded if self._certain else ():
+            self._widen(name, batch.column(name))
+
+    def _widen(self, name: str, column: pa.Array) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if column.null_count == len(column):
+            return
+        if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
+            # Engines disagree on where NaN stands, and JSON has no infinity.
+            self._certain = False
+            return
+        bounds = pc.min_max(column)
+        try:
+            least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+        except (ValueError, OverflowError):
+            # A time past the years that Python knows.
+            self._certain = False
+            return
+        self._least[name] = min(self._least.get(name, least), least)
+        self._greatest[name] = max(self._greatest.get(name, greatest), greatest)
+
+    def as_json(self) -> str:
+        told: dict[str, Any] = {"numRecords": self._rows, "nullCount": self._nulls}
+        if self._certain and len(self._least) == len(self._bounded):
+            least = {name: least_bound(value) for name, value in self._least.items()}
+            greatest = {name: greatest_bound(value) for name, value in self._greatest.items()}
+            if None not in least.values() and None not in greatest.values():
+                told |= {"minValues": least, "maxValues": greatest}
+        return json.dumps(told, ensure_ascii=False)
+
+
+def least_bound(value: Any) -> Any:
+    """A value not above `value` in the log's JSON, or None when there is no good one."""
+    match value:
+        case datetime():
+            return _time(value - timedelta(microseconds=value.microsecond % 1000))
+        case str():
+            return value[:MAX_BOUND_CHARS]
+    return _exact(value)
+
+
+def greatest_bound(value: Any) -> Any:
+    """A value not below `value` in the log's JSON, or None when there is no good one. Times have milliseconds there."""
+    match value:
+        case datetime():
+            try:
+                return _time(value + timedelta(microseconds=-value.microsecond % 1000))
+            except OverflowError:
+                return None
+        case str() if len(value) > MAX_BOUND_CHARS:
+            return None if value[MAX_BOUND_CHARS] == LAST_CHARACTER else value[:MAX_BOUND_CHARS] + LAST_CHARACTER
+    return _exact(value)
+
+
+def _exact(value: Any) -> Any:
+    match value:
+        case date():
+            return value.isoformat()
+        case Decimal():
+            # Readers go through a double; one that does not come back as it was would be another bound.
+            return float(value) if Decimal(repr(float(value))) == value else None
+    return value
+
+
+def _time(value: datetime) -> str:
+    if value.tzinfo is None:
+        return value.isoformat(timespec="milliseconds")
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

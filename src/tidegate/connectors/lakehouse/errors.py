@@ -1,0 +1,47 @@
+"""What can go wrong between a staged file and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.core.errors import PreconditionFailed, StateError, TidegateError
+
+
+class TableUnsuitable(PreconditionFailed):
+    """The table is not there, or has a feature that files added from outside would break."""
+
+    code = "TABLE_UNSUITABLE"
+
+
+class TableChanged(TidegateError):
+    """The table is no longer the one for which output was staged."""
+
+    code = "TABLE_CHANGED"
+
+
+class CommitConflict(TidegateError):
+    """Other writers were faster every time. Nothing was added; the same requests may be given again."""
+
+    code = "COMMIT_CONFLICT"
+    retryable = True
+
+    def __init__(self, table: str, attempts: int, last: Exception) -> None:
+        self.table, self.attempts = table, attempts
+        super().__init__(
+            f"Other writers changed {table} during each of {attempts} attempts to add to it: {last}. It is tried again; "
+            "if this stays so, let maintenance of the table run less often or at quieter times."
+        )
+
+
+class StagedFilesGone(StateError):
+    """Files that wait for their commit were removed. Nothing was added."""
+
+    code = "STAGED_FILES_GONE"
+
+    def __init__(self, table: str, paths: Sequence[str], remedy: str) -> None:
+        self.table, self.paths = table, tuple(paths)
+        shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+        super().__init__(
+            f"Output for {table} was staged and is gone or cut short: {shown}. {remedy} Bring the files back, or restore "
+            "the job from a savepoint taken before that output, so that it is made again."
+        )

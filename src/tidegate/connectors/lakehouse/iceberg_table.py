@@ -1,0 +1,130 @@
+"""What a task must know of an Iceberg table to write a file for it: ids of columns, partitions, places of files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tidegate.connectors.lakehouse.errors import TableUnsuitable
+from tidegate.connectors.lakehouse.partitions import Coded
+from tidegate.core.errors import SchemaError
+from tidegate.graph.schema import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
+    from pyiceberg.partitioning import PartitionField
+    from pyiceberg.schema import Schema as IcebergSchema
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+KEPT_SECONDS = 60.0
+"""How long a worker writes for a table as it last saw it. Files for an older schema stay right, since columns have ids."""
+
+_kept: dict[tuple[Any, ...], tuple[float, TableView]] = {}
+"""A hint: workers are reused, and asking the catalog in every task of every epoch would wear it out."""
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table as it was at one moment."""
+
+    metadata: TableMetadata
+    io: FileIO
+
+    def columns(self, schema: Schema) -> IcebergSchema:
+        """The columns of the rows, with the table's ids, in the order of the table."""
+        try:
+            return self.metadata.schema().select(*schema.names)
+        except ValueError as error:
+            raise SchemaError(
+                f"The columns of the Iceberg table at {self.metadata.location} changed while the job ran: {error}. "
+                "Change them back, or stop the job and fit it to the table."
+            ) from error
+
+    def partition_fields(self) -> tuple[PartitionField, ...]:
+        return tuple(self.metadata.spec().fields)
+
+    @cached_property
+    def _source_names(self) -> list[str]:
+        return [self.metadata.schema().find_column_name(f.source_id) or "" for f in self.partition_fields()]
+
+    def partition_values(self, batch: pa.RecordBatch) -> list[Coded]:
+        """Each row's partition, as Iceberg stores it: dates as days, times as microseconds."""
+        import pyarrow as pa
+
+        found = []
+        for field, name in zip(self.partition_fields(), self._source_names):
+            column = batch.column(name)
+            if pa.types.is_timestamp(column.type):
+                column = column.cast(pa.int64())
+            elif pa.types.is_date32(column.type):
+                column = column.cast(pa.int32())
+            change = field.transform.transform(self.metadata.schema().find_type(field.source_id))
+            found.append(Coded.of(column, change))
+        return found
+
+    def location(self, partition: tuple[Any, ...], name: str) -> str:
+        from pyiceberg.table.locations import load_location_provider
+        from pyiceberg.typedef import Record
+
+        spec = self.metadata.spec()
+        if partition:
+            name = f"{spec.partition_to_path(Record(*partition), self.metadata.schema())}/{name}"
+        return load_location_provider(self.metadata.location, self.metadata.properties).new_data_location(name)
+
+
+def view(catalog: Callable[[], Catalog], table: str, key: tuple[Any, ...]) -> TableView:
+    """The table as it is, or was within the last minute in this process."""
+    known = _kept.get(key)
+    if known is not None and time.monotonic() - known[0] < KEPT_SECONDS:
+        return known[1]
+    loaded = catalog().load_table(table)
+    seen = TableView(loaded.metadata, loaded.io)
+    _kept[key] = (time.monotonic(), seen)
+    return seen
+
+
+def check_table(table: Table, name: str, schema: Schema) -> None:
+    """Raises SchemaError or TableUnsuitable when the table cannot take such rows."""
+    from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
+    from pyiceberg.table import TableProperties
+
+    metadata = table.metadata
+    try:
+        _check_pyarrow_schema_compatible(metadata.schema(), schema.to_arrow(), format_version=metadata.format_version)
+    except (ValueError, TypeError) as error:
+        raise SchemaError(
+            f"Rows do not fit the Iceberg table {name}. {error}\nChange the job or the table; a column that is required "
+            "in the table is declared NOT NULL in the job."
+        ) from error
+    wrong = [*_demands(metadata, schema)]
+    format = metadata.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet")
+    if format != "parquet":
+        wrong.append(f"its files are {format} (write.format.default), and the sink writes parquet")
+    if wrong:
+        raise TableUnsuitable(f"The Iceberg table {name} cannot be written: {'; '.join(wrong)}.")
+
+
+def _demands(metadata: TableMetadata, schema: Schema) -> list[str]:
+    from pyiceberg.types import BinaryType, DecimalType, DoubleType, FixedType, FloatType, UUIDType
+
+    wrong = []
+    for field in metadata.spec().fields:
+        source = metadata.schema().find_column_name(field.source_id) or ""
+        made = field.transform.result_type(metadata.schema().find_type(field.source_id))
+        if source not in schema:
+            wrong.append(f"it is partitioned by {source!r}, which is not a column of the rows")
+        elif isinstance(made, (BinaryType, DecimalType, DoubleType, FixedType, FloatType, UUIDType)):
+            wrong.append(f"its partition {field.name!r} is a {made}, which the sink does not write")
+    return wrong
+
+
+def load(name: str, properties: Mapping[str, str]) -> Catalog:
+    from pyiceberg.catalog import load_catalog
+
+    return load_catalog(name, **properties)

@@ -1,0 +1,66 @@
+"""What staged files and markers are called. (lineage, sink, epoch, slot, attempt) is never used twice, so neither are they."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+from pathlib import Path
+
+from tidegate.connectors.sink import CommitRequest, WriterContext
+from tidegate.core.errors import PreconditionFailed, TidegateError
+from tidegate.core.ids import EpochId
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_SEGMENT_CHARS = 80
+_NUMBER_BITS = 40
+_TERM_BITS = 63 - _NUMBER_BITS
+
+
+def file_stem(context: WriterContext) -> str:
+    """The beginning of the names of one attempt's files. Letters, digits and `._-` only: tables and stores differ in how
+    they escape anything else."""
+    return (
+        f"part-{segment(context.lineage)}-{segment(context.sink)}-{context.epoch}-{context.slot:05d}-{context.attempt}"
+    )
+
+
+def segment(text: str) -> str:
+    """Text as a part of a file name: itself if it may be, otherwise what is left of it and a digest of the whole."""
+    kept = _UNSAFE.sub("_", text)[:_SEGMENT_CHARS]
+    return kept if kept == text else f"{kept}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def channel_name(request: CommitRequest) -> str:
+    """Names in the table whose last epoch the marker tells: markers of other lineages, sinks and slots never meet it."""
+    return f"tidegate/{request.lineage}/{request.sink}/{request.slot}"
+
+
+def marker_number(epoch: EpochId) -> int:
+    """An epoch as one number of 63 bits that grows with (term, number)."""
+    if epoch.number >= 1 << _NUMBER_BITS or epoch.term >= 1 << _TERM_BITS:
+        raise TidegateError(f"Epoch {epoch} is past what a table's marker can count. Fork the job to begin anew.")
+    return epoch.term << _NUMBER_BITS | epoch.number
+
+
+def require(package: str, sink: str, extra: str) -> None:
+    """Refuse a sink at the line that makes it when its client library is missing."""
+    if importlib.util.find_spec(package) is None:
+        raise PreconditionFailed(f"{sink} needs the package {package!r}. Install it: pip install 'tidegate[{extra}]'.")
+
+
+def local_path(location: str) -> Path | None:
+    """The directory or file on this machine that a location means, or None for a store elsewhere."""
+    if location.startswith("file:"):
+        return Path("/" + location.removeprefix("file:").lstrip("/"))
+    return None if "://" in location else Path(location)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, outlive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
