@@ -127,7 +127,9 @@ def jars() -> Path:
             capture_output=True, text=True, timeout=280,
         )  # fmt: skip
         if told.returncode != 0 or not filled.is_dir():
-            raise RuntimeError(f"The Kafka broker's jars could not be brought:\n{told.stdout[-4000:]}{told.stderr[-2000:]}")
+            raise RuntimeError(
+                f"The Kafka broker's jars could not be brought:\n{told.stdout[-4000:]}{told.stderr[-2000:]}"
+            )
         try:
             filled.rename(folder)
         except OSError:
