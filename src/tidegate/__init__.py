@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tidegate import testing
     from tidegate.checkpoint.options import Checkpointing
     from tidegate.connectors.files import FileSink
+    from tidegate.connectors.kafka import KafkaSink
     from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
+    from tidegate.runtime.kafka_source import kafka_source
     from tidegate.runtime.session import session
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "FilterFunction",
     "FlatMapFunction",
     "Job",
+    "KafkaSink",
     "KeyedProcessFunction",
     "ListState",
     "MapFunction",
@@ -40,6 +43,7 @@ __all__ = [
     "TidegateError",
     "ValueState",
     "errors",
+    "kafka_source",
     "session",
     "testing",
 ]
@@ -50,6 +54,8 @@ _LAZY = {
     "DiscardSink": "tidegate.connectors.memory",
     "CollectSink": "tidegate.connectors.memory",
     "FileSink": "tidegate.connectors.files",
+    "KafkaSink": "tidegate.connectors.kafka",
+    "kafka_source": "tidegate.runtime.kafka_source",
     "PrintSink": "tidegate.connectors.memory",
     "session": "tidegate.runtime.session",
 }

@@ -19,6 +19,7 @@ HOMES = {
     "py4j": "tidegate.runtime",
     "rocksdict": "tidegate.state.rocksdb",
     "obstore": "tidegate.checkpoint",
+    "confluent_kafka": "tidegate.connectors.kafka",
 }
 """Client library → the one package, or module, that may import it."""
 

@@ -13,6 +13,7 @@ PUBLIC = {
     "FilterFunction",
     "FlatMapFunction",
     "Job",
+    "KafkaSink",
     "KeyedProcessFunction",
     "ListState",
     "MapFunction",
@@ -21,6 +22,7 @@ PUBLIC = {
     "TidegateError",
     "ValueState",
     "errors",
+    "kafka_source",
     "session",
     "testing",
 }

@@ -44,6 +44,7 @@ from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.failover import Counters
 from tidegate.runtime.history import Cut, History, JobShape
+from tidegate.runtime.kafka_source import recognise
 from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
 from tidegate.runtime.session import check_session
 from tidegate.runtime.settings import Durability, Settings, read_settings
@@ -339,7 +340,7 @@ class JobRun:
         except Exception as error:
             if self._stopping.is_set() and (self._error is None or isinstance(self._error, _Stopping)):
                 return
-            raise (self._error or error) from None
+            raise (self._error or recognise(error)) from None
         if self._error is not None:
             raise self._error
 

@@ -58,10 +58,13 @@ def values(broker: KafkaBroker, topic: str, isolation: str = "read_committed") -
 
 def fill(broker: KafkaBroker, topic: str, rows: Iterable[dict[str, Any]]) -> None:
     """Send messages, given by the arguments of `produce`, without a transaction."""
-    producer = ck.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    refused: list[Any] = []
+    note = lambda error, message: refused.append(error) if error is not None else None  # noqa: E731
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap_servers, "on_delivery": note})
     for row in rows:
         producer.produce(topic, **row)
     assert producer.flush(30) == 0
+    assert refused == []
 
 
 @dataclass(frozen=True)

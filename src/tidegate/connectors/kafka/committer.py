@@ -165,7 +165,7 @@ class _Transactions:
                 # Only now: as long as an earlier transaction is open, its marker cannot be read.
                 consumer = kafka.Consumer(self._reading)
                 try:
-                    [at] = consumer.committed([kafka.TopicPartition(self.topic, 0)], _ANSWER_S)
+                    at = _committed(consumer, kafka.TopicPartition(self.topic, 0))
                     self._members = consumer.consumer_group_metadata()
                 finally:
                     consumer.close()
@@ -207,6 +207,25 @@ class _Transactions:
             with suppress(library().KafkaException):
                 producer.purge()
                 producer.abort_transaction(5.0)
+
+
+def _committed(consumer: Any, place: Any) -> Any:
+    """The group's offset. A coordinator that moves or has just been made is waited for: the client does not do it here."""
+    kafka = library()
+    moving = {
+        kafka.KafkaError.NOT_COORDINATOR,
+        kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
+    }
+    latest = time.monotonic() + _ANSWER_S
+    while True:
+        try:
+            [at] = consumer.committed([place], _ANSWER_S)
+            return at
+        except kafka.KafkaException as error:
+            if error.args[0].code() not in moving or time.monotonic() > latest:
+                raise
+            time.sleep(0.1)
 
 
 def _owed(request: CommitRequest) -> Iterator[Owed]:
