@@ -81,9 +81,9 @@ class KafkaBroker:
         # An orderly end takes seconds, and nobody will read the data again.
         self._process.kill()
 
-    def topic(self, partitions: int = 1, **config: str) -> str:
+    def topic(self, partitions: int = 1, name: str | None = None, **config: str) -> str:
         """Make a topic of its own for a test. Answer: its name. Settings are written with `_` for `.`."""
-        name = f"t-{uuid.uuid4().hex[:12]}"
+        name = name or f"t-{uuid.uuid4().hex[:12]}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)

@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,14 +22,15 @@ from tidegate.connectors.kafka.errors import RowsGone
 from tidegate.connectors.kafka.positions import Offsets, Range, advance, from_json, gaps, ranges, to_json
 from tidegate.connectors.kafka.reader import COLUMNS, HEADERS, Cluster, Isolation, Watch, read_range
 from tidegate.core.durations import Duration, duration_ms
-from tidegate.core.errors import GraphError
+from tidegate.core.errors import GraphError, TidegateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "tidegate-kafka"
 _OURS = ("bootstrap.servers", "group.id", "isolation.level", "auto.offset.reset", "enable.auto.commit")
-_GONE = re.compile(r"RowsGone: (.*)")
+_RAISED = re.compile(r"\b(tidegate(?:\.[a-z_]+)*\.errors)\.(\w+): (.*)")
+"""How Python's traceback names an error of ours."""
 _EARLIEST_EVERY_S = 10.0
 
 
@@ -212,10 +214,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def recognise(error: BaseException) -> BaseException:
-    """An error of ours that came through Spark, as itself; any other as it is."""
-    found = _GONE.search(str(error))
-    if found is None:
+    """An error of ours that a data source raised in Spark's helper process, as itself again; any other as it is."""
+    found = _RAISED.search(str(error))
+    kind = None if found is None else getattr(import_module(found[1]), found[2], None)
+    if found is None or not (isinstance(kind, type) and issubclass(kind, TidegateError)):
         return error
-    gone = RowsGone(())
-    gone.args = (found[1],)
-    return gone
+    ours: TidegateError = kind.__new__(kind)
+    ours.args = (found[3],)
+    return ours

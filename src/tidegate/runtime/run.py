@@ -88,6 +88,12 @@ class _Outlets:
             if found := [request for request in requests if request.sink == uid]:
                 committer.commit(found)
 
+    def close(self) -> None:
+        """Let go of connections. A committer that has none needs no `close`."""
+        for committer in self.committers.values():
+            if (close := getattr(committer, "close", None)) is not None:
+                close()
+
 
 class JobRun:
     """A job that runs. `await_termination()` waits for its end and raises what ended it."""
@@ -444,6 +450,7 @@ class JobRun:
             if self._history is not None:
                 self._end(error)
         finally:
+            self._outlets.close()
             self._driver.release()
             self._discard_directory()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 
@@ -11,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 import tidegate as tg
 from tests.integration.kafka.topics import fill, read
+from tests.sparks import ROOT
 from tidegate.connectors.kafka.errors import RowsGone
 
 
@@ -22,13 +24,15 @@ class Count(tg.KeyedProcessFunction):
         yield row.word, f"{row.word}={self.n.value()}"
 
 
-def counting(spark, kafka, source, target, tmp_path):
+def counting(spark, kafka, source, target, tmp_path, interval="1 s"):
     job = tg.Job("words", parallelism=2)
     frame = tg.kafka_source(spark, kafka.bootstrap_servers, source, max_offsets_per_trigger=40)
     words = job.source("words", frame.selectExpr("cast(value as string) as word"))
     counts = words.key_by("word").process("count", Count(), schema="key string, value string")
     counts.sink("out", tg.KafkaSink(kafka.bootstrap_servers, target))
-    return job.start(spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "ckpt"), interval="1 s", incremental=True))
+    return job.start(
+        spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "ckpt"), interval=interval, incremental=True)
+    )
 
 
 def wait_for(run, kafka, target, count):
@@ -40,7 +44,7 @@ def wait_for(run, kafka, target, count):
     return found
 
 
-@pytest.mark.feature("J1", "J28", "N27")
+@pytest.mark.feature("J1", "J28")
 def test_every_word_is_counted_once_and_told_once(spark, kafka, tmp_path):
     source, target = kafka.topic(partitions=3), kafka.topic(partitions=2)
     words = [f"w{n % 7}" for n in range(100)]
@@ -60,6 +64,20 @@ def test_every_word_is_counted_once_and_told_once(spark, kafka, tmp_path):
         assert in_order == [f"{word}={n}" for n in range(1, 2 * times[word] + 1)]
 
 
+@pytest.mark.feature("J21", "N27")
+def test_nothing_is_sent_before_its_checkpoint_is_complete(spark, kafka, tmp_path):
+    source, target = kafka.topic(), kafka.topic()
+    fill(kafka, source, [{"value": "a"}] * 10)
+    run = counting(spark, kafka, source, target, tmp_path, interval="1 h")
+    deadline = time.monotonic() + 90
+    while sum(report.rows_in for report in run.reports) < 10:
+        assert not run.await_termination(0.2)
+        assert time.monotonic() < deadline
+    assert read(kafka, target, "read_uncommitted") == []
+    run.stop()
+    assert [message.value() for message in read(kafka, target)] == [f"a={n}".encode() for n in range(1, 11)]
+
+
 @pytest.mark.feature("K17")
 def test_a_job_whose_next_rows_are_gone_stops_and_says_so(spark, kafka, tmp_path):
     source, target = kafka.topic(), kafka.topic()
@@ -73,3 +91,19 @@ def test_a_job_whose_next_rows_are_gone_stops_and_says_so(spark, kafka, tmp_path
     with pytest.raises(RowsGone, match=r"at 10, where Kafka has deleted everything before 15.*fail_on_data_loss"):
         counting(spark, kafka, source, target, tmp_path).await_termination(60)
     assert len(read(kafka, target)) == 10
+
+
+def test_the_example_of_the_documentation_runs(spark, kafka, tmp_path):
+    [code] = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/connectors/kafka.md").read_text(), re.M | re.S)
+    page = {"__name__": "page"}
+    exec(code, page)
+    source, target = kafka.topic(name="words"), kafka.topic(name="counts")
+    fill(kafka, source, [{"value": word} for word in ["a", "b", "a"]])
+    checkpoint = tg.Checkpointing(dir=str(tmp_path / "ckpt"), interval="1 s")
+    page["build"](spark, kafka.bootstrap_servers).run(spark, checkpoint=checkpoint, trigger="available-now")
+    assert sorted((m.key(), m.value()) for m in read(kafka, target)) == [(b"a", b"1"), (b"a", b"2"), (b"b", b"1")]
+
+
+def test_a_topic_that_is_not_there_ends_the_job_with_its_name(spark, kafka, tmp_path):
+    with pytest.raises(tg.errors.PreconditionFailed, match="Kafka has no topic 'nowhere'"):
+        counting(spark, kafka, "nowhere", kafka.topic(), tmp_path).await_termination(60)

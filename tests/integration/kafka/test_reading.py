@@ -13,7 +13,7 @@ from tests.integration.kafka.topics import Output, fill
 from tidegate.connectors.kafka import KafkaSink
 from tidegate.connectors.kafka.errors import RowsGone
 from tidegate.connectors.kafka.reader import Cluster
-from tidegate.core.errors import GraphError
+from tidegate.core.errors import PreconditionFailed
 from tidegate.runtime.kafka_source import KafkaStreamReader
 
 ALL = ReadAllAvailable()
@@ -146,7 +146,7 @@ def test_available_now_ends_where_the_topic_ended_when_it_began(kafka):
     assert one.latestOffset(end, ALL) == end
 
 
-@pytest.mark.feature("K17", "N29", "O12")
+@pytest.mark.feature("K17")
 def test_a_position_that_kafka_has_deleted_is_an_error_with_a_choice(kafka):
     topic = kafka.topic()
     fill(kafka, topic, numbers(10))
@@ -178,5 +178,5 @@ def test_a_topic_that_was_made_anew_is_not_the_old_one(kafka):
 
 
 def test_a_topic_that_is_not_there_is_told_before_the_job_starts(kafka):
-    with pytest.raises(GraphError, match="no topic 'nowhere'"):
+    with pytest.raises(PreconditionFailed, match="no topic 'nowhere'"):
         reader(kafka, "nowhere").initialOffset()

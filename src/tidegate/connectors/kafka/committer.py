@@ -78,6 +78,11 @@ class TransactionalCommitter:
         while len(self._open) > _PRODUCERS:
             self._open.pop(next(iter(self._open))).forget()
 
+    def close(self) -> None:
+        """Let go of all producers. The committer may still be used, and opens new ones."""
+        while self._open:
+            self._open.popitem()[1].forget()
+
     def _commit_stream(self, stream: Stream, requests: Sequence[CommitRequest]) -> None:
         owed = [each for request in requests for each in _owed(request)]
         for topic, theirs in _by_topic(owed):

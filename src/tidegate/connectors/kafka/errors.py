@@ -12,6 +12,7 @@ class KafkaError(TidegateError):
     """Kafka did not do what was asked. `name` is Kafka's own word for the reason."""
 
     code = "KAFKA"
+    name: str = ""
 
     def __init__(self, message: str, name: str = "") -> None:
         self.name = name
@@ -64,6 +65,7 @@ class RowsGone(PreconditionFailed):
     """A position to go on from is no longer in the topic: rows between would be left out in silence."""
 
     code = "KAFKA_ROWS_GONE"
+    gaps: tuple[str, ...] = ()
 
     def __init__(self, gaps: Sequence[str]) -> None:
         self.gaps = tuple(gaps)

@@ -70,6 +70,10 @@ class PlainCommitter:
         if left:
             raise KafkaUnavailable(f"Kafka has not taken {left} rows within {_FLUSH_S:g} s; they are sent again.")
 
+    def close(self) -> None:
+        """Let go of the producer. The committer may still be used, and opens a new one."""
+        self._producer = None
+
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None:
             self._failed.append(error)
