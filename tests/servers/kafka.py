@@ -102,8 +102,11 @@ class KafkaBroker:
 
 
 def _java(memory: str) -> list[str]:
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else Path("java")
-    return [str(java), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
+    return [_program(), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
+
+
+def _program() -> str:
+    return f"{os.environ['JAVA_HOME']}/bin/java" if os.environ.get("JAVA_HOME") else "java"
 
 
 def jars() -> Path:
@@ -121,7 +124,7 @@ def jars() -> Path:
         wanted.write_text(_IVY)
         told = subprocess.run(
             [
-                "java", "-jar", str(ivy), "-ivy", str(wanted), "-cache", f"{temporary}/cache", "-types", "jar", "bundle",
+                _program(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", f"{temporary}/cache", "-types", "jar", "bundle",
                 "-retrieve", f"{filled}/[artifact]-[revision].[ext]",
             ],
             capture_output=True, text=True, timeout=280,

@@ -10,7 +10,7 @@ import confluent_kafka as ck
 import msgspec
 import pytest
 
-from tests.integration.kafka.topics import Output, read, values
+from tests.integration.kafka.topics import Output, fill, read, values
 from tidegate.connectors.kafka import KafkaSink
 from tidegate.connectors.kafka.committer import TransactionalCommitter
 from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable, MarkerExpired
@@ -205,6 +205,22 @@ def test_brokers_that_do_not_answer_may_answer_later(topic, output, monkeypatch)
     with pytest.raises(KafkaUnavailable) as told:
         nobody.commit(output.numbers([1], 1))
     assert told.value.retryable
+
+
+def test_rows_that_cannot_be_read_leave_no_transaction_open(kafka, topic, output):
+    committer = output.committer()
+    good, bad = output.numbers([1, 2], 1), output.numbers([3], 2)
+    token = msgspec.json.decode(bad.payload, type=Staged).parts[0].token
+    kept = output.shelf.read(token)
+    (output.folder / token).unlink()
+    with pytest.raises(FileNotFoundError):
+        committer.commit([good, bad])
+    # An open transaction would hide what others send after it.
+    fill(kafka, topic, [{"value": "other"}])
+    assert values(kafka, topic) == ["other"]
+    (output.folder / token).write_bytes(kept)
+    committer.commit([good, bad])
+    assert values(kafka, topic) == ["other", "1", "2", "3"]
 
 
 def test_a_broker_that_dies_and_comes_back_has_each_row_once(kafka, topic, output, monkeypatch):

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from threading import Thread
 from typing import Any
 
 import msgspec
 
 from tidegate.connectors.kafka.client import connection, library, reader_settings, translate, translated
-from tidegate.connectors.kafka.errors import KafkaError, KafkaFenced, MarkerExpired
+from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, MarkerExpired
 from tidegate.connectors.kafka.marker import Expired, Found, Stream, decide, encode
-from tidegate.connectors.kafka.plain_committer import send, sending_settings
+from tidegate.connectors.kafka.plain_committer import send, sending_settings, settle
 from tidegate.connectors.kafka.sink import Part, Staged
 from tidegate.connectors.sink import CommitRequest
 from tidegate.core.faults import reach
@@ -27,6 +29,7 @@ from tidegate.core.ids import EpochId
 _ATTEMPTS = 3
 _ANSWER_S = 30.0
 """How long an answer may take that waits for no rows."""
+_FAREWELL_S = 5.0
 _PRODUCERS = 64
 """Producers kept open. Each has threads and connections of its own."""
 _AT_ONCE = 8
@@ -90,7 +93,8 @@ class TransactionalCommitter:
                 try:
                     self._publish(self._transactions(stream, topic), theirs)
                     break
-                except KafkaError as error:
+                except Exception as error:
+                    # Whatever it was: an open transaction would hold up every reader of committed rows.
                     if (broken := self._open.pop((stream, topic), None)) is not None:
                         broken.forget()
                     # Brokers that cannot be reached were waited for already; the request comes again.
@@ -113,6 +117,7 @@ class TransactionalCommitter:
             transactions.begin()
             for each in together:
                 transactions.send(self._read(each.part.token))
+            transactions.settle()
             reach("kafka.2-sent", stream=transactions.stream)
             transactions.mark(together[-1].marker)
             reach("kafka.3-marked", stream=transactions.stream)
@@ -150,7 +155,6 @@ class _Transactions:
         self.stream, self.topic = stream, topic
         # Never to be changed: under another name, markers would not be found and open transactions not be aborted.
         self.group = f"tidegate-{stream}"
-        self._timeout_s = timeout_ms / 1000
         self._reading = reader_settings(servers, config, self.group)
         # A slot that moved from topic to topic has a producer for each, and they must not fence one another.
         writing = {"transactional.id": f"{self.group}-{topic}", "transaction.timeout.ms": timeout_ms}
@@ -192,26 +196,56 @@ class _Transactions:
 
     def send(self, packed: bytes) -> None:
         with translated(f"take rows for topic {self.topic!r}"):
-            send(self._producer, self.topic, packed)
+            send(self._producer, self.topic, packed, _ANSWER_S)
+
+    def settle(self) -> None:
+        """All rows are with the brokers, or are known not to be: then step 3 tells."""
+        with translated(f"take rows for topic {self.topic!r}"):
+            settle(self._producer, _ANSWER_S)
 
     def mark(self, marker: int) -> None:
         at = library().TopicPartition(self.topic, 0, marker)
         with translated(f"take the offset of group {self.group!r} into the transaction"):
-            self._producer.send_offsets_to_transaction([at], self._members, _ANSWER_S)
+            _bounded(partial(self._producer.send_offsets_to_transaction, [at], self._members, _ANSWER_S), _ANSWER_S)
         self._next = marker
 
     def commit(self) -> None:
         with translated(f"commit rows to topic {self.topic!r}"):
-            self._producer.commit_transaction(self._timeout_s)
+            _bounded(partial(self._producer.commit_transaction, _ANSWER_S), _ANSWER_S)
         self._marker = self._next
 
     def forget(self) -> None:
         """Let the producer go. An open transaction is aborted now if Kafka listens, else by the next `init_transactions`."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            with suppress(library().KafkaException):
+            with suppress(library().KafkaException, KafkaUnavailable):
                 producer.purge()
-                producer.abort_transaction(5.0)
+                _bounded(partial(producer.abort_transaction, _FAREWELL_S), _FAREWELL_S)
+
+
+def _bounded(call: Callable[[], None], limit_s: float) -> None:
+    """Make a call that is to take no longer than `limit_s`, and see that it does not.
+
+    Adding offsets to a transaction waits on and on for a broker that died, whatever timeout it is given. Such a call is left
+    behind with its producer: nobody will commit that transaction, and the next producer's first step aborts it.
+    """
+    done: Future[None] = Future()
+
+    def make() -> None:
+        try:
+            call()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    Thread(target=make, name="tidegate-kafka-call", daemon=True).start()
+    try:
+        done.result(limit_s + 2)
+    except TimeoutError:
+        raise KafkaUnavailable(
+            f"Kafka gave no answer within {limit_s:g} s. The rows are offered again; see that the brokers can be reached."
+        ) from None
 
 
 def _committed(consumer: Any, place: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,32 +14,63 @@ from tidegate.connectors.kafka.errors import KafkaUnavailable
 from tidegate.connectors.kafka.sink import Staged
 from tidegate.connectors.sink import CommitRequest
 
-_FLUSH_S = 120.0
+_SILENCE_S = 30.0
 
 
 def sending_settings(bootstrap_servers: str, config: Mapping[str, str]) -> dict[str, Any]:
     """Settings of any producer of ours. A key goes to the partition where Java's producers would put it."""
     return {
         "partitioner": "murmur2_random",
-        "linger.ms": 5,
+        "linger.ms": 1,
         "queue.buffering.max.messages": 1_000_000,
+        # Right after a commit the next transaction is told to come again a moment later; 100 ms, the default, is long for that.
+        "retry.backoff.ms": 10,
         **config,
         **connection(bootstrap_servers, config),
         "enable.idempotence": True,
     }
 
 
-def send(producer: Any, topic: str, packed: bytes) -> None:
+class Patience:
+    """Ends the wait for brokers that take nothing any more; those that are slow get all the time they need."""
+
+    def __init__(self, producer: Any, silence_s: float) -> None:
+        self._producer, self._silence_s = producer, silence_s
+        self._waiting, self._since = len(producer), time.monotonic()
+
+    def check(self) -> None:
+        now, waiting = time.monotonic(), len(self._producer)
+        if waiting < self._waiting:
+            self._since = now
+        elif now - self._since > self._silence_s:
+            raise KafkaUnavailable(
+                f"Kafka has taken none of {waiting} rows for {self._silence_s:g} s. They are sent again; see that the brokers "
+                "can be reached."
+            )
+        self._waiting = waiting
+
+
+def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
     """Hand the records of a part to the producer, waiting when its queue is full."""
     produce = producer.produce
     for key, value, headers, partition, timestamp in records.unpack(packed):
+        patience: Patience | None = None
         while True:
             try:
                 produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
                 break
             except BufferError:
+                patience = patience or Patience(producer, silence_s)
                 producer.poll(0.1)
+                patience.check()
     producer.poll(0)
+
+
+def settle(producer: Any, silence_s: float) -> None:
+    """Wait until the brokers have taken or refused every row."""
+    patience = Patience(producer, silence_s)
+    while producer.flush(0.5):
+        patience.check()
 
 
 class PlainCommitter:
@@ -59,16 +91,20 @@ class PlainCommitter:
             for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
                 staged = msgspec.json.decode(request.payload, type=Staged)
                 for part in staged.parts:
-                    send(self._producer, staged.topic, self._read(part.token))
-            left = self._producer.flush(_FLUSH_S)
-        if self._failed or left:
-            # What still waits would be sent after what comes next: a new producer has an empty queue.
-            self._producer.purge()
-            self._producer = None
+                    send(self._producer, staged.topic, self._read(part.token), _SILENCE_S)
+            try:
+                settle(self._producer, _SILENCE_S)
+            except KafkaUnavailable:
+                self._drop()
+                raise
         if self._failed:
+            self._drop()
             raise translate(self._failed[0], f"take {len(self._failed)} rows")
-        if left:
-            raise KafkaUnavailable(f"Kafka has not taken {left} rows within {_FLUSH_S:g} s; they are sent again.")
+
+    def _drop(self) -> None:
+        """What still waits would be sent after what comes next: a new producer has an empty queue."""
+        self._producer.purge()
+        self._producer = None
 
     def close(self) -> None:
         """Let go of the producer. The committer may still be used, and opens a new one."""
