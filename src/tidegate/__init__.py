@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from tidegate.api.savepoints import Savepoint, SavepointWriter
     from tidegate.checkpoint.options import Checkpointing
     from tidegate.connectors.files import FileSink
+    from tidegate.connectors.kafka import KafkaSink
     from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
     from tidegate.control.rest import serve
+    from tidegate.runtime.kafka_source import kafka_source
     from tidegate.runtime.session import session
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "FilterFunction",
     "FlatMapFunction",
     "Job",
+    "KafkaSink",
     "KeyedProcessFunction",
     "ListState",
     "MapFunction",
@@ -44,6 +47,7 @@ __all__ = [
     "TidegateError",
     "ValueState",
     "errors",
+    "kafka_source",
     "serve",
     "session",
     "testing",
@@ -55,6 +59,8 @@ _LAZY = {
     "DiscardSink": "tidegate.connectors.memory",
     "CollectSink": "tidegate.connectors.memory",
     "FileSink": "tidegate.connectors.files",
+    "KafkaSink": "tidegate.connectors.kafka",
+    "kafka_source": "tidegate.runtime.kafka_source",
     "PrintSink": "tidegate.connectors.memory",
     "serve": "tidegate.control.rest",
     "Savepoint": "tidegate.api.savepoints",

@@ -21,6 +21,7 @@ HOMES = {
     "obstore": "tidegate.checkpoint",
     "deltalake": "tidegate.connectors.lakehouse",
     "pyiceberg": "tidegate.connectors.lakehouse",
+    "confluent_kafka": "tidegate.connectors.kafka",
 }
 """Client library → the one package, or module, that may import it."""
 

@@ -13,6 +13,7 @@ PUBLIC = {
     "FilterFunction",
     "FlatMapFunction",
     "Job",
+    "KafkaSink",
     "KeyedProcessFunction",
     "ListState",
     "MapFunction",
@@ -24,6 +25,7 @@ PUBLIC = {
     "ValueState",
     "errors",
     "serve",
+    "kafka_source",
     "session",
     "testing",
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.kafka import KafkaBroker
 from tests.servers.proxy import FaultyProxy
 from tests.servers.seaweedfs import S3Address, SeaweedFS
 
@@ -32,6 +33,15 @@ def _proxy() -> FaultyProxy:
     return proxy
 
 
+@functools.cache
+def _kafka() -> KafkaBroker:
+    directory = Path(tempfile.mkdtemp(prefix="kafka-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    broker = KafkaBroker(directory)
+    atexit.register(broker.stop)
+    return broker
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> S3Address:
     """The address of a real S3 server."""
@@ -45,3 +55,9 @@ def s3_proxy() -> Iterator[FaultyProxy]:
     proxy.script()
     yield proxy
     proxy.script()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> KafkaBroker:
+    """A real Kafka broker. Every test makes topics of its own."""
+    return _kafka()

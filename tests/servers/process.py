@@ -49,6 +49,11 @@ class ServerProcess:
                 raise RuntimeError(f"{self._process.args!r} did not become ready:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.05)
 
+    def kill(self) -> None:
+        """SIGKILL, as a crash would have it."""
+        self._process.kill()
+        self._process.wait()
+
     def stop(self) -> None:
         if self._process.poll() is None:
             self._process.terminate()

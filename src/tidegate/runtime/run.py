@@ -59,6 +59,7 @@ from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.failover import Counters
 from tidegate.runtime.history import Cut, History, JobShape
+from tidegate.runtime.kafka_source import recognise
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
 from tidegate.runtime.session import check_session
@@ -102,6 +103,12 @@ class _Outlets:
         for uid, committer in self.committers.items():
             if found := [request for request in requests if request.sink == uid]:
                 committer.commit(found)
+
+    def close(self) -> None:
+        """Let go of connections. A committer that has none needs no `close`."""
+        for committer in self.committers.values():
+            if (close := getattr(committer, "close", None)) is not None:
+                close()
 
 
 class JobRun:
@@ -466,7 +473,7 @@ class JobRun:
         except Exception as error:
             if self._stopping.is_set() and (self._error is None or isinstance(self._error, _Stopping)):
                 return
-            raise (self._error or error) from None
+            raise (self._error or recognise(error)) from None
         if self._error is not None:
             raise self._error
 
@@ -590,6 +597,7 @@ class JobRun:
             if self._history is not None:
                 self._end(error)
         finally:
+            self._outlets.close()
             self._driver.release()
             self._discard_directory()
 

@@ -1,0 +1,76 @@
+"""The marker of a commit: how far the output of one (lineage, sink, slot) is in the topic.
+
+It is the committed offset of a consumer group that nobody consumes with. A Kafka transaction can carry such an offset, so
+it becomes true together with the rows. The number has the term in its highest bits, then the number of the epoch, then the
+part of the epoch's output: later output has a greater one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tidegate.core.errors import GraphError
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+
+_TERM_BITS, _NUMBER_BITS, _PART_BITS = 20, 32, 11
+MAX_PARTS = 1 << _PART_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What is committed in order: the output of one slot into one sink."""
+
+    lineage: Lineage
+    sink: Uid
+    slot: Slot
+
+    def __str__(self) -> str:
+        return f"{self.lineage}-{self.sink}-{self.slot}"
+
+
+def encode(epoch: EpochId, part: int) -> int:
+    """The marker that covers all output up to this part of this epoch."""
+    fields = ((epoch.term, _TERM_BITS), (epoch.number, _NUMBER_BITS), (part, _PART_BITS))
+    marker = 0
+    for value, bits in fields:
+        if not 0 <= value < 1 << bits:
+            raise GraphError(
+                f"Part {part} of epoch {epoch} has no marker: a Kafka offset has room for {1 << _TERM_BITS} starts of a job, "
+                f"{1 << _NUMBER_BITS} epochs of a start and {MAX_PARTS} parts of an epoch's output in one slot."
+            )
+        marker = marker << bits | value
+    return marker
+
+
+def decode(marker: int) -> tuple[EpochId, int]:
+    part = marker & MAX_PARTS - 1
+    number = marker >> _PART_BITS & (1 << _NUMBER_BITS) - 1
+    return EpochId(Term(marker >> _PART_BITS + _NUMBER_BITS), number), part
+
+
+class Expired(Enum):
+    """What to do with rows whose marker the broker may have forgotten."""
+
+    FAIL = "fail"
+    PUBLISH = "publish"
+    SKIP = "skip"
+
+
+class Found(Enum):
+    """What a marker says of a part."""
+
+    COMMITTED = "committed"
+    WAITING = "waiting"
+    UNKNOWN = "unknown"
+
+
+def decide(marker: int | None, wanted: int, age_ms: int, retention_ms: int) -> Found:
+    """Was a part committed? `marker` is None when the broker has none, `age_ms` is how long ago the part was staged.
+
+    A broker forgets the offset of an idle group `retention_ms` after it was committed. So no marker means "never committed"
+    while the part is younger than that, and nothing afterwards.
+    """
+    if marker is not None:
+        return Found.COMMITTED if marker >= wanted else Found.WAITING
+    return Found.WAITING if age_ms < retention_ms else Found.UNKNOWN

@@ -1,0 +1,115 @@
+"""Sending without transactions: every row arrives at least once, in the order of its slot. A repeat sends again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tidegate.connectors.kafka import records
+from tidegate.connectors.kafka.client import connection, library, translate, translated
+from tidegate.connectors.kafka.errors import KafkaUnavailable
+from tidegate.connectors.kafka.sink import Staged
+from tidegate.connectors.sink import CommitRequest
+
+_SILENCE_S = 30.0
+
+
+def sending_settings(bootstrap_servers: str, config: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of any producer of ours. A key goes to the partition where Java's producers would put it."""
+    return {
+        "partitioner": "murmur2_random",
+        "linger.ms": 1,
+        "queue.buffering.max.messages": 1_000_000,
+        # Right after a commit the next transaction is told to come again a moment later; 100 ms, the default, is long for that.
+        "retry.backoff.ms": 10,
+        **config,
+        **connection(bootstrap_servers, config),
+        "enable.idempotence": True,
+    }
+
+
+class Patience:
+    """Ends the wait for brokers that take nothing any more; those that are slow get all the time they need."""
+
+    def __init__(self, producer: Any, silence_s: float) -> None:
+        self._producer, self._silence_s = producer, silence_s
+        self._waiting, self._since = len(producer), time.monotonic()
+
+    def check(self) -> None:
+        now, waiting = time.monotonic(), len(self._producer)
+        if waiting < self._waiting:
+            self._since = now
+        elif now - self._since > self._silence_s:
+            raise KafkaUnavailable(
+                f"Kafka has taken none of {waiting} rows for {self._silence_s:g} s. They are sent again; see that the brokers "
+                "can be reached."
+            )
+        self._waiting = waiting
+
+
+def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
+    """Hand the records of a part to the producer, waiting when its queue is full."""
+    produce = producer.produce
+    for key, value, headers, partition, timestamp in records.unpack(packed):
+        patience: Patience | None = None
+        while True:
+            try:
+                produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+                break
+            except BufferError:
+                patience = patience or Patience(producer, silence_s)
+                producer.poll(0.1)
+                patience.check()
+    producer.poll(0)
+
+
+def settle(producer: Any, silence_s: float) -> None:
+    """Wait until the brokers have taken or refused every row."""
+    patience = Patience(producer, silence_s)
+    while producer.flush(0.5):
+        patience.check()
+
+
+class PlainCommitter:
+    def __init__(self, bootstrap_servers: str, config: Mapping[str, str], read: Callable[[str], bytes]) -> None:
+        self._settings = sending_settings(bootstrap_servers, config)
+        self._read = read
+        self._producer: Any = None
+        self._failed: list[Any] = []
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        """Send all rows and wait until the brokers have them. A crash in between leaves some of them sent."""
+        self._failed.clear()
+        with translated("take rows"):
+            if self._producer is None:
+                self._producer = library().Producer(
+                    {**self._settings, "delivery.report.only.error": True, "on_delivery": self._on_delivery}
+                )
+            for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
+                staged = msgspec.json.decode(request.payload, type=Staged)
+                for part in staged.parts:
+                    send(self._producer, staged.topic, self._read(part.token), _SILENCE_S)
+            try:
+                settle(self._producer, _SILENCE_S)
+            except KafkaUnavailable:
+                self._drop()
+                raise
+        if self._failed:
+            self._drop()
+            raise translate(self._failed[0], f"take {len(self._failed)} rows")
+
+    def _drop(self) -> None:
+        """What still waits would be sent after what comes next: a new producer has an empty queue."""
+        self._producer.purge()
+        self._producer = None
+
+    def close(self) -> None:
+        """Let go of the producer. The committer may still be used, and opens a new one."""
+        self._producer = None
+
+    def _on_delivery(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failed.append(error)

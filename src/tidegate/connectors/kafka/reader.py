@@ -1,0 +1,147 @@
+"""Reading topics: what a cluster has, and the rows of a range as Arrow batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tidegate.connectors.kafka.client import connection, library, reader_settings, translate, translated
+from tidegate.connectors.kafka.errors import KafkaUnavailable, RowsGone
+from tidegate.connectors.kafka.positions import Offsets, Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+HEADERS = "headers array<struct<key:string,value:binary>>"
+"""Names and types are those of Spark's own Kafka source, so that jobs can change from one to the other."""
+
+_ANSWER_S = 30.0
+_SILENCE_S = 120.0
+"""How long a range may bring nothing before its task gives up, and Spark tries again."""
+_BATCH_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Whom to ask, and which rows count. Frozen and small: it travels into every task."""
+
+    bootstrap_servers: str
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    isolation: Isolation = "read_committed"
+
+
+class Watch:
+    """What the topics have now. Keeps one connection."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._client: Any = None
+
+    def partitions(self, topics: Sequence[str]) -> list[tuple[str, int]]:
+        """The partitions of those of the topics that exist."""
+        found: list[tuple[str, int]] = []
+        missing = library().KafkaError.UNKNOWN_TOPIC_OR_PART
+        for topic in topics:
+            with translated(f"tell the partitions of topic {topic!r}"):
+                told = self._admin().list_topics(topic, timeout=_ANSWER_S).topics[topic]
+            if told.error is not None and told.error.code() != missing:
+                raise translate(told.error, f"tell the partitions of topic {topic!r}")
+            found += [(topic, partition) for partition in sorted(told.partitions)]
+        return found
+
+    def earliest(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
+        return self._offsets(partitions, "earliest")
+
+    def latest(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
+        """The ends, as far as rows can be read: with `read_committed` up to the first open transaction."""
+        return self._offsets(partitions, "latest")
+
+    def _offsets(self, partitions: Sequence[tuple[str, int]], which: str) -> Offsets:
+        if not partitions:
+            return {}
+        kafka, administration = library(), library("confluent_kafka.admin")
+        wanted = getattr(administration.OffsetSpec, which)()
+        level = kafka.IsolationLevel[self._cluster.isolation.upper()]
+        with translated(f"tell the {which} offsets"):
+            asked = self._admin().list_offsets(
+                {kafka.TopicPartition(*place): wanted for place in partitions},
+                isolation_level=level,
+                request_timeout=_ANSWER_S,
+            )
+            return {(place.topic, place.partition): answer.result().offset for place, answer in asked.items()}
+
+    def _admin(self) -> Any:
+        if self._client is None:
+            settings = connection(self._cluster.bootstrap_servers, self._cluster.config)
+            self._client = library("confluent_kafka.admin").AdminClient(settings)
+        return self._client
+
+
+def read_range(cluster: Cluster, wanted: Range, headers: bool) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, in order. Raises `RowsGone` where Kafka has no such offset any more.
+
+    Offsets may have holes (ends of transactions, compaction), so the end of a range is known only by a row behind it, or by
+    Kafka's word that the partition ends.
+    """
+    kafka = library()
+    settings = reader_settings(cluster.bootstrap_servers, cluster.config, "tidegate-source") | {
+        "isolation.level": cluster.isolation,
+        "enable.partition.eof": True,
+        # The broker's word that nothing follows comes with an empty answer, which it holds back for this long.
+        "fetch.wait.max.ms": 20,
+    }
+    with translated("open a reader"):
+        consumer = kafka.Consumer(settings)
+    try:
+        with translated(f"read {wanted}"):
+            consumer.assign([kafka.TopicPartition(wanted.topic, wanted.partition, wanted.start)])
+        at, heard = wanted.start, time.monotonic()
+        while at < wanted.end:
+            with translated(f"read {wanted}"):
+                # It returns when it has as many as asked for; there cannot be more than this.
+                messages = consumer.consume(min(_BATCH_ROWS, wanted.end - at), 0.1)
+            rows: list[Any] = []
+            for message in messages:
+                if (error := message.error()) is None:
+                    if message.offset() < wanted.end:
+                        rows.append(message)
+                    at = message.offset() + 1
+                elif error.code() == kafka.KafkaError._PARTITION_EOF:
+                    at = max(at, message.offset())
+                elif error.code() in (kafka.KafkaError._AUTO_OFFSET_RESET, kafka.KafkaError.OFFSET_OUT_OF_RANGE):
+                    raise RowsGone([f"partition {wanted.partition} of {wanted.topic!r} at {at}"])
+                else:
+                    raise translate(error, f"read {wanted}")
+            if rows:
+                heard = time.monotonic()
+                yield to_arrow(rows, headers)
+            elif time.monotonic() - heard > _SILENCE_S:
+                raise KafkaUnavailable(f"{wanted} brought nothing for {_SILENCE_S:g} s, at offset {at}.")
+    finally:
+        consumer.close()
+
+
+def to_arrow(messages: Sequence[Any], headers: bool) -> pa.RecordBatch:
+    """Messages as rows of `COLUMNS`, with `HEADERS` where wanted."""
+    import pyarrow as pa
+
+    times = [message.timestamp() for message in messages]
+    columns: dict[str, pa.Array] = {
+        "key": pa.array([message.key() for message in messages], pa.binary()),
+        "value": pa.array([message.value() for message in messages], pa.binary()),
+        "topic": pa.array([message.topic() for message in messages], pa.string()),
+        "partition": pa.array([message.partition() for message in messages], pa.int32()),
+        "offset": pa.array([message.offset() for message in messages], pa.int64()),
+        "timestamp": pa.array([time[1] for time in times], pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+        "timestampType": pa.array([time[0] - 1 for time in times], pa.int32()),
+    }
+    if headers:
+        found = [message.headers() for message in messages]
+        pairs = [None if each is None else [{"key": k, "value": v} for k, v in each] for each in found]
+        columns["headers"] = pa.array(pairs, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,0 +1,3 @@
+from tests.servers.fixtures import kafka
+
+__all__ = ["kafka"]

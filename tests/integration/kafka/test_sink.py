@@ -1,0 +1,237 @@
+"""The Kafka sink against a real broker: each row once for readers of committed rows, whoever dies in between."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+
+import confluent_kafka as ck
+import msgspec
+import pytest
+
+from tests.integration.kafka.topics import Output, fill, read, values
+from tidegate.connectors.kafka import KafkaSink
+from tidegate.connectors.kafka.committer import TransactionalCommitter
+from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable, MarkerExpired
+from tidegate.connectors.kafka.marker import Expired
+from tidegate.connectors.kafka.sink import Staged
+from tidegate.graph.schema import Schema
+from tidegate.testing.faults import FaultOrders
+
+STEPS = ["kafka.1-marker-read", "kafka.2-sent", "kafka.3-marked", "kafka.4-committed"]
+
+
+@pytest.fixture
+def topic(kafka):
+    return kafka.topic()
+
+
+@pytest.fixture
+def output(kafka, topic, tmp_path):
+    return Output(KafkaSink(kafka.bootstrap_servers, topic), tmp_path)
+
+
+@pytest.mark.feature("J16")
+def test_rows_are_seen_after_their_commit_and_not_before(kafka, topic, output):
+    request = output.numbers(range(100), 1)
+    assert values(kafka, topic, "read_uncommitted") == []
+    output.commit(request)
+    assert values(kafka, topic) == [str(n) for n in range(100)]
+
+
+@pytest.mark.feature("J26")
+def test_a_repeat_by_another_committer_changes_nothing(kafka, topic, output):
+    requests = [output.numbers([1, 2], 1), output.numbers([3], 2)]
+    output.commit(*requests)
+    output.commit(*requests)
+    output.commit(requests[0], output.numbers([4], 3))
+    assert values(kafka, topic) == ["1", "2", "3", "4"]
+
+
+def test_one_committer_goes_on_from_epoch_to_epoch_and_knows_what_it_did(kafka, topic, output):
+    committer = output.committer()
+    requests = [output.numbers([n], n) for n in range(1, 6)]
+    for n in range(1, 6):
+        committer.commit(requests[:n])
+    committer.close()
+    committer.commit(requests)
+    assert values(kafka, topic) == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.feature("J26", "N28")
+@pytest.mark.parametrize("step", STEPS)
+def test_a_committer_killed_at_any_step_leaves_each_row_once(kafka, topic, output, tmp_path, step):
+    requests = [output.numbers([1, 2], 1), output.numbers([3, 4], 2)]
+    orders = FaultOrders(tmp_path / "orders")
+    orders.give(step, "kill")
+    assert output.commit_in_process(orders, *requests).wait(60) == -signal.SIGKILL
+    seen = values(kafka, topic)
+    assert seen == (["1", "2", "3", "4"] if step == STEPS[-1] else [])
+    output.commit(*requests)
+    assert values(kafka, topic) == ["1", "2", "3", "4"]
+
+
+def test_a_committer_that_wakes_up_late_is_fenced_and_finds_all_done(kafka, topic, output, tmp_path):
+    request = output.numbers([1, 2, 3], 1)
+    orders = FaultOrders(tmp_path / "orders")
+    stopped = orders.give("kafka.3-marked", "stop")
+    zombie = output.commit_in_process(orders, request)
+    pid = orders.wait(stopped)
+    output.commit(request)
+    os.kill(pid, signal.SIGCONT)
+    assert zombie.wait(60) == 0
+    assert values(kafka, topic) == ["1", "2", "3"]
+
+
+def test_an_aborted_transaction_is_sent_again_and_seen_once(kafka, topic, output, tmp_path):
+    request = output.numbers([1, 2, 3], 1)
+    orders = FaultOrders(tmp_path / "orders")
+    orders.give("kafka.2-sent", "kill")
+    output.commit_in_process(orders, request).wait(60)
+    output.commit(request)
+    assert values(kafka, topic) == ["1", "2", "3"]
+    # What the killed one had sent is still there for those who do not mind.
+    assert set(values(kafka, topic, "read_uncommitted")) == {"1", "2", "3"}
+
+
+def test_a_transaction_that_the_broker_gave_up_is_begun_again(kafka, topic, tmp_path):
+    sink = KafkaSink(kafka.bootstrap_servers, topic, transaction_timeout="1 s")
+    output = Output(sink, tmp_path)
+    orders = FaultOrders(tmp_path / "orders")
+    orders.give("kafka.3-marked", "sleep", seconds=4)
+    assert output.commit_in_process(orders, output.numbers([1, 2], 1)).wait(60) == 0
+    assert values(kafka, topic) == ["1", "2"]
+
+
+def test_slots_keep_their_order_and_do_not_know_each_other(kafka, topic, output):
+    requests = [output.numbers(range(e * 10, e * 10 + 10), e, slot) for e in (3, 1, 2) for slot in (0, 1, 2)]
+    output.commit(*requests)
+    output.commit(*requests)
+    seen = [int(value) for value in values(kafka, topic)]
+    assert sorted(seen) == sorted(3 * list(range(10, 40)))
+    in_commit_order = [seen[at : at + 30] for at in range(0, 90, 30)]
+    assert all(one == sorted(one) for one in in_commit_order)
+
+
+def test_a_fork_has_markers_of_its_own(kafka, topic, output, tmp_path):
+    (tmp_path / "fork").mkdir()
+    fork = Output(output.sink, tmp_path / "fork")
+    output.commit(output.numbers([1], 5))
+    fork.commit(fork.numbers([2], 4))
+    assert sorted(values(kafka, topic)) == ["1", "2"]
+
+
+def test_a_later_term_comes_after_every_epoch_of_an_earlier_one(kafka, topic, output):
+    output.commit(output.stage([("k", "a")], 900, term=1))
+    output.commit(output.stage([("k", "b")], 1, term=2))
+    assert values(kafka, topic) == ["a", "b"]
+
+
+def test_large_output_is_cut_into_parts_and_transactions(kafka, topic, tmp_path):
+    sink = KafkaSink(kafka.bootstrap_servers, topic, part_size=2000, transaction_size=5000)
+    output = Output(sink, tmp_path)
+    request = output.numbers(range(1000), 1)
+    orders = FaultOrders(tmp_path / "orders")
+    orders.give("kafka.4-committed", "kill")
+    output.commit_in_process(orders, request).wait(60)
+    assert 0 < len(values(kafka, topic)) < 1000
+    output.commit(request)
+    assert values(kafka, topic) == [str(n) for n in range(1000)]
+
+
+def test_key_headers_partition_and_timestamp_arrive(kafka, tmp_path):
+    topic = kafka.topic(partitions=3)
+    schema = Schema.parse("key binary, value binary, headers map<string,binary>, partition int, timestamp timestamp")
+    output = Output(KafkaSink(kafka.bootstrap_servers, topic), tmp_path, schema)
+    at = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    output.commit(output.stage([(b"\x00k", b"\xff", [("h", b"1")], 2, at), (None, None, None, 1, None)], 1))
+    tombstone, full = read(kafka, topic)
+    assert (full.key(), full.value(), full.headers(), full.partition()) == (b"\x00k", b"\xff", [("h", b"1")], 2)
+    assert full.timestamp() == (ck.TIMESTAMP_CREATE_TIME, int(at.timestamp() * 1000))
+    assert (tombstone.key(), tombstone.value(), tombstone.headers(), tombstone.partition()) == (None, None, None, 1)
+
+
+@pytest.mark.feature("J2")
+def test_at_least_once_sends_without_a_transaction_and_again_when_asked_again(kafka, topic, tmp_path):
+    output = Output(KafkaSink(kafka.bootstrap_servers, topic, "at-least-once"), tmp_path)
+    request = output.numbers([1, 2, 3], 1)
+    output.commit(request)
+    assert values(kafka, topic, "read_uncommitted") == ["1", "2", "3"]
+    output.commit(request)
+    assert values(kafka, topic) == ["1", "2", "3", "1", "2", "3"]
+
+
+def test_a_marker_that_may_have_expired_is_a_question_and_not_an_answer(kafka, topic, output):
+    request = output.numbers([1, 2], 1)
+    old = msgspec.json.decode(request.payload, type=Staged)
+    in_eight_days = old.at_ms + 8 * 24 * 3_600_000
+
+    def commit(expired):
+        settings = {"timeout_ms": 60_000, "most_bytes": 1 << 20, "expired": expired, "now_ms": lambda: in_eight_days}
+        TransactionalCommitter(kafka.bootstrap_servers, {}, output.shelf.read, **settings).commit([request])
+
+    with pytest.raises(MarkerExpired, match="expired_marker='publish'"):
+        commit(Expired.FAIL)
+    commit(Expired.SKIP)
+    assert values(kafka, topic) == []
+    commit(Expired.PUBLISH)
+    # Now there is a marker, and the question does not come up.
+    commit(Expired.FAIL)
+    assert values(kafka, topic) == ["1", "2"]
+
+
+def test_a_topic_that_is_not_there_is_told_at_once(kafka, tmp_path):
+    output = Output(KafkaSink(kafka.bootstrap_servers, "no-such-topic"), tmp_path)
+    with pytest.raises(KafkaRefused, match="Create the topic first"):
+        output.commit(output.numbers([1], 1))
+
+
+def test_a_timeout_that_the_broker_does_not_allow_is_told(kafka, topic, tmp_path):
+    output = Output(KafkaSink(kafka.bootstrap_servers, topic, transaction_timeout="1 h"), tmp_path)
+    with pytest.raises(KafkaRefused, match=r"lower the sink's transaction_timeout"):
+        output.commit(output.numbers([1], 1))
+
+
+def test_a_row_that_is_too_large_is_told_and_the_rest_of_its_epoch_not_seen(kafka, topic, output):
+    with pytest.raises(KafkaRefused, match=r"message\.max\.bytes"):
+        output.commit(output.stage([("k", "small"), ("k", "x" * 2_000_000)], 1))
+    assert values(kafka, topic) == []
+
+
+def test_brokers_that_do_not_answer_may_answer_later(topic, output, monkeypatch):
+    monkeypatch.setattr("tidegate.connectors.kafka.committer._ANSWER_S", 0.5)
+    nobody = Output(KafkaSink("127.0.0.1:1", topic), output.folder)
+    with pytest.raises(KafkaUnavailable) as told:
+        nobody.commit(output.numbers([1], 1))
+    assert told.value.retryable
+
+
+def test_rows_that_cannot_be_read_leave_no_transaction_open(kafka, topic, output):
+    committer = output.committer()
+    good, bad = output.numbers([1, 2], 1), output.numbers([3], 2)
+    token = msgspec.json.decode(bad.payload, type=Staged).parts[0].token
+    kept = output.shelf.read(token)
+    (output.folder / token).unlink()
+    with pytest.raises(FileNotFoundError):
+        committer.commit([good, bad])
+    # An open transaction would hide what others send after it.
+    fill(kafka, topic, [{"value": "other"}])
+    assert values(kafka, topic) == ["other"]
+    (output.folder / token).write_bytes(kept)
+    committer.commit([good, bad])
+    assert values(kafka, topic) == ["other", "1", "2", "3"]
+
+
+def test_a_broker_that_dies_and_comes_back_has_each_row_once(kafka, topic, output, monkeypatch):
+    monkeypatch.setattr("tidegate.connectors.kafka.committer._ANSWER_S", 2.0)
+    committer = output.committer()
+    requests = [output.numbers([1, 2], 1), output.numbers([3, 4], 2)]
+    committer.commit(requests[:1])
+    kafka.kill()
+    with pytest.raises(KafkaUnavailable):
+        committer.commit(requests)
+    kafka.start()
+    monkeypatch.undo()
+    committer.commit(requests)
+    assert values(kafka, topic) == ["1", "2", "3", "4"]

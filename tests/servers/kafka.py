@@ -1,0 +1,141 @@
+"""A real Kafka broker: one KRaft node that is broker and controller, on loopback only.
+
+Its jars come from the public Maven repository, brought by the Ivy client that PySpark ships, once for each version; they
+are kept below the user's cache directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.servers.process import ServerProcess, free_ports
+
+VERSION = "4.3.1"
+_IVY = f"""<ivy-module version="2.0">
+  <info organisation="tidegate" module="kafka-for-tests"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{VERSION}" conf="default"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.4" conf="default"/>
+  </dependencies>
+</ivy-module>
+"""
+_CLUSTER_ID = "dGlkZWdhdGUtdGVzdHMtMQ"
+_ONE_NODE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    # A test waits for these instead of minutes.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+}
+
+
+class KafkaBroker:
+    """One broker. Ready when the constructor returns (5 to 10 s); `kill` and `start` play a crash and what follows."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        port, controller = free_ports(2)
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+        settings = _ONE_NODE | {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(directory / "data"),
+        }
+        self._config = directory / "server.properties"
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        formatting = [*_java("64m"), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config)]
+        subprocess.run(formatting, check=True, capture_output=True, cwd=directory)
+        self.start()
+
+    def start(self) -> None:
+        command = [*_java("512m"), "kafka.Kafka", str(self._config)]
+        self._process = ServerProcess(command, self._directory / "kafka.log")
+        self._process.wait_until(self._takes_transactions, timeout_s=90)
+
+    def kill(self) -> None:
+        """SIGKILL. The data directory stays."""
+        self._process.kill()
+
+    def stop(self) -> None:
+        # An orderly end takes seconds, and nobody will read the data again.
+        self._process.kill()
+
+    def topic(self, partitions: int = 1, name: str | None = None, **config: str) -> str:
+        """Make a topic of its own for a test. Answer: its name. Settings are written with `_` for `.`."""
+        name = name or f"t-{uuid.uuid4().hex[:12]}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        return name
+
+    def _takes_transactions(self) -> bool:
+        """An open port is no readiness, and neither are topics: the coordinator of transactions comes last."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap_servers, "transactional.id": "ready", "log_level": 0},
+        )
+        try:
+            producer.init_transactions(5)
+        except KafkaException:
+            return False
+        return True
+
+
+def _java(memory: str) -> list[str]:
+    return [_program(), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
+
+
+def _program() -> str:
+    return f"{os.environ['JAVA_HOME']}/bin/java" if os.environ.get("JAVA_HOME") else "java"
+
+
+def jars() -> Path:
+    """The folder with the broker's jars, filled at first use: a minute of downloading, 45 MB."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate-tests"
+    folder = cache / f"kafka-{VERSION}"
+    if folder.is_dir():
+        return folder
+    import pyspark
+
+    [ivy] = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="download-", dir=cache) as temporary:
+        wanted, filled = Path(temporary) / "ivy.xml", Path(temporary) / "libs"
+        wanted.write_text(_IVY)
+        told = subprocess.run(
+            [
+                _program(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", f"{temporary}/cache", "-types", "jar", "bundle",
+                "-retrieve", f"{filled}/[artifact]-[revision].[ext]",
+            ],
+            capture_output=True, text=True, timeout=280,
+        )  # fmt: skip
+        if told.returncode != 0 or not filled.is_dir():
+            raise RuntimeError(
+                f"The Kafka broker's jars could not be brought:\n{told.stdout[-4000:]}{told.stderr[-2000:]}"
+            )
+        try:
+            filled.rename(folder)
+        except OSError:
+            # Another run was faster.
+            shutil.rmtree(filled, ignore_errors=True)
+    return folder
