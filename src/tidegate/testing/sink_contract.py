@@ -317,6 +317,16 @@ class SinkContract:
         assert target.leavings() == []
         check(target, trial)
 
+    def test_a_start_from_long_ago_repeats_what_was_swept_and_changes_nothing(self, target: SinkTarget) -> None:
+        """As one from an old savepoint does: it carries what was committed after it was taken."""
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        trial.sweep()
+        assert trial.restart()
+        check(target, trial)
+
     def test_a_sweep_leaves_other_histories_alone(self, target: SinkTarget) -> None:
         one, other = SinkTrial(target.sink()), SinkTrial(target.sink())
         one.epoch(2, 2)

@@ -46,7 +46,16 @@ if TYPE_CHECKING:
 SCHEMA = Schema.parse("n bigint, name string")
 """Of the rows of every trial. `n` is different in each row."""
 
-NAMES = ("plain", "", None, "tab\tand\nlines\r\n", 'quotes "\' and , ; |', "back\\slash \\N \\.\n\\.\n", "grün 潮", "NULL")
+NAMES = (
+    "plain",
+    "",
+    None,
+    "tab\tand\nlines\r\n",
+    "quotes \"' and , ; |",
+    "back\\slash \\N \\.\n\\.\n",
+    "grün 潮",
+    "NULL",
+)
 
 Row = tuple[int, str | None]
 

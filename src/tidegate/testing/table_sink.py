@@ -76,9 +76,7 @@ class TableCommitter:
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
-            rows = [
-                tuple(row.values()) for batch in read_batches(request, self._context) for row in batch.to_pylist()
-            ]
+            rows = [tuple(row.values()) for batch in read_batches(request, self._context) for row in batch.to_pylist()]
             reach("table.1-read")
             with self._table.lock:
                 self._publish(request, rows)
