@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.options import Checkpointing
     from tidegate.connectors.files import FileSink
     from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
+    from tidegate.connectors.postgres import PostgresSink
+    from tidegate.connectors.write_ahead import WriteAheadSink
     from tidegate.runtime.session import session
 
 __all__ = [
@@ -36,9 +38,11 @@ __all__ = [
     "ListState",
     "MapFunction",
     "MapState",
+    "PostgresSink",
     "PrintSink",
     "TidegateError",
     "ValueState",
+    "WriteAheadSink",
     "errors",
     "session",
     "testing",
@@ -50,7 +54,9 @@ _LAZY = {
     "DiscardSink": "tidegate.connectors.memory",
     "CollectSink": "tidegate.connectors.memory",
     "FileSink": "tidegate.connectors.files",
+    "PostgresSink": "tidegate.connectors.postgres",
     "PrintSink": "tidegate.connectors.memory",
+    "WriteAheadSink": "tidegate.connectors.write_ahead",
     "session": "tidegate.runtime.session",
 }
 """Where a name is found that is imported when first asked for. `testing` is a module of its own."""

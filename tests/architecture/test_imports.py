@@ -19,6 +19,9 @@ HOMES = {
     "py4j": "tidegate.runtime",
     "rocksdict": "tidegate.state.rocksdb",
     "obstore": "tidegate.checkpoint",
+    "psycopg": "tidegate.connectors.postgres",
+    "boto3": "tidegate.connectors.files",
+    "botocore": "tidegate.connectors.files",
 }
 """Client library → the one package, or module, that may import it."""
 
