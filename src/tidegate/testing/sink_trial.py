@@ -204,12 +204,12 @@ class SinkTrial:
         return True
 
     def _commit(self, committable: Committable) -> None:
-        reach("trial.commit")
         try:
+            reach("trial.commit-begins")
             self.committer.commit([request_of(committable)])
         except Exception as error:
             raise CommitFailed(str(error)) from error
-        reach("trial.committed")
+        reach("trial.commit-ends")
 
     def requests(self) -> list[CommitRequest]:
         """Everything that was ever complete, as one long list that a forgetful driver would commit again."""

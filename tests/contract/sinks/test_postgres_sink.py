@@ -80,7 +80,7 @@ class TwoPhaseTarget(PostgresTarget):
         return failing("postgres.commit-1", OSError("no route to host"))
 
 
-@pytest.mark.feature("J19", "J20", "J21", "J23", "J26")
+@pytest.mark.feature("J20", "J21", "J26")
 class TestTwoPhases(SinkContract):
     @pytest.fixture
     def target(self, postgres_server):

@@ -41,7 +41,7 @@ def test_the_weakest_of_source_engine_and_sink(sinks, engine, sources, level, we
     assert (found.level, found.weakest) == (level, weakest)
 
 
-@pytest.mark.feature("J14", "J29")
+@pytest.mark.feature("J14")
 def test_explain_says_it_and_names_who_is_to_blame():
     text = job_with(tg.FileSink("out"), tg.CallbackSink(print)).explain()
     assert "at least once with checkpoints, for sink 'out1'; at most once without" in text

@@ -179,7 +179,7 @@ def test_a_death_is_at_the_step_that_was_chosen():
     with dies_at(2) as death:
         trial.checkpoint()
     assert death.happened
-    assert death.reached == ["trial.commit", "trial.read", "table.1-read"]
+    assert death.reached == ["trial.commit-begins", "trial.read", "table.1-read"]
     with dies_at(99) as death:
         assert trial.restart()
     assert not death.happened

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,12 @@ log = logging.getLogger("tidegate")
 
 
 class PostgresCommitter:
-    """One connection, opened when first needed and again after it broke. Used by one thread at a time."""
+    """One connection, opened when first needed and again after it broke. Threads take turns."""
 
     def __init__(self, sink: PostgresSink, context: CommitterContext) -> None:
         self._sink, self._context = sink, context
         self._connection: psycopg.Connection[Any] | None = None
+        self._turn = threading.Lock()
 
     def check(self) -> None:
         """Look at the table now, so that a job that cannot work does not start. A server that does not answer is no
@@ -148,18 +150,19 @@ class PostgresCommitter:
 
     def _on_server(self, work: Callable[[psycopg.Connection[Any]], None]) -> None:
         """Do it, once more if a connection that was opened long ago turns out to be dead: all work may be repeated."""
-        psycopg = driver()
-        fresh = self._connection is None
-        try:
-            work(self._connect())
-        except psycopg.OperationalError:
-            self._forget()
-            if fresh:
+        with self._turn:
+            fresh = self._connection is None
+            try:
+                try:
+                    work(self._connect())
+                except driver().OperationalError:
+                    self._forget()
+                    if fresh:
+                        raise
+                    work(self._connect())
+            except BaseException:
+                self._forget()
                 raise
-            work(self._connect())
-        except BaseException:
-            self._forget()
-            raise
 
     def _connect(self) -> psycopg.Connection[Any]:
         from psycopg import sql
