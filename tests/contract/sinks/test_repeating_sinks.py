@@ -10,7 +10,7 @@ from tidegate.core.guarantee import Guarantee
 from tidegate.testing.sink_trial import SCHEMA, SinkTrial
 
 
-@pytest.mark.feature("J29", "J2")
+@pytest.mark.feature("J29")
 def test_without_the_targets_help_a_restart_shows_rows_again():
     seen = []
     sink = tg.CallbackSink(lambda rows, epoch: seen.extend(rows))

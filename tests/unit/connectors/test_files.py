@@ -108,6 +108,7 @@ def test_a_commit_that_died_half_way_is_finished_although_a_reader_took_the_firs
     assert death.reached[-1] == "files.2-renamed"
     [first] = seen(tmp_path)
     first.unlink()
+    trial.sweep(waiting=trial.requests())
     assert trial.restart()
     assert [path.parent.name for path in seen(tmp_path)] == ["name=b"]
 

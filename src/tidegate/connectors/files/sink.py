@@ -172,7 +172,7 @@ class FileCommitter:
         # Asked once more: another driver may have noted and published all of it between our two questions.
         if gone and self._place.noted(output.marker) is None:
             if output.epoch <= self._settled(output):
-                return False
+                return len(gone) < len(files)
             raise StateError(
                 f"{gone[0].final} was staged for epoch {output.epoch} and is gone, uncommitted. Is {self._path} the same "
                 "place for the driver and all executors, and does nobody else clean up what is hidden there?"
