@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tidegate.connectors.files import FileSink
     from tidegate.connectors.kafka import KafkaSink
     from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
+    from tidegate.connectors.postgres import PostgresSink
+    from tidegate.connectors.write_ahead import WriteAheadSink
     from tidegate.control.rest import serve
     from tidegate.runtime.kafka_source import kafka_source
     from tidegate.runtime.session import session
@@ -41,11 +43,13 @@ __all__ = [
     "ListState",
     "MapFunction",
     "MapState",
+    "PostgresSink",
     "PrintSink",
     "Savepoint",
     "SavepointWriter",
     "TidegateError",
     "ValueState",
+    "WriteAheadSink",
     "errors",
     "kafka_source",
     "serve",
@@ -65,6 +69,8 @@ _LAZY = {
     "serve": "tidegate.control.rest",
     "Savepoint": "tidegate.api.savepoints",
     "SavepointWriter": "tidegate.api.savepoints",
+    "PostgresSink": "tidegate.connectors.postgres",
+    "WriteAheadSink": "tidegate.connectors.write_ahead",
     "session": "tidegate.runtime.session",
 }
 """Where a name is found that is imported when first asked for. `testing` is a module of its own."""

@@ -22,6 +22,9 @@ HOMES = {
     "deltalake": "tidegate.connectors.lakehouse",
     "pyiceberg": "tidegate.connectors.lakehouse",
     "confluent_kafka": "tidegate.connectors.kafka",
+    "psycopg": "tidegate.connectors.postgres",
+    "boto3": "tidegate.connectors.files",
+    "botocore": "tidegate.connectors.files",
 }
 """Client library → the one package, or module, that may import it."""
 

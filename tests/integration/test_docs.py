@@ -12,7 +12,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "guide").glob("*.md"))
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for folder in ("guide", "connectors")
+    for page in (ROOT / "docs" / folder).glob("*.md")
+    if folder == "guide" or BLOCK.search(page.read_text())
+)
 
 
 def blocks(page: str) -> list[str]:

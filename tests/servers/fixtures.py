@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.kafka import KafkaBroker
+from tests.servers.postgres import Postgres
 from tests.servers.proxy import FaultyProxy
 from tests.servers.seaweedfs import S3Address, SeaweedFS
 
@@ -46,6 +47,23 @@ def _kafka() -> KafkaBroker:
 def s3_server() -> S3Address:
     """The address of a real S3 server."""
     return _seaweedfs().address
+
+
+@functools.cache
+def _postgres() -> Postgres:
+    directory = Path(tempfile.mkdtemp(prefix="postgres-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    server = Postgres(directory)
+    atexit.register(server.stop)
+    return server
+
+
+@pytest.fixture
+def postgres_server() -> Postgres:
+    """A real database server, running when a test begins, whatever the one before did to it."""
+    server = _postgres()
+    server.start()
+    return server
 
 
 @pytest.fixture

@@ -27,10 +27,16 @@ def free_ports(count: int) -> list[int]:
 
 
 class ServerProcess:
-    """One started program, whose temporary files go to the folder of its log. `stop` may be called more than once."""
+    """One started program, whose temporary files go to the folder of its log. `stop` may be called more than once.
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    `user`: who runs it, for programs that refuse to be root. `stop_signal`: by which it ends at once and in order.
+    """
+
+    def __init__(
+        self, command: Sequence[str], log: Path, user: int | None = None, stop_signal: signal.Signals = signal.SIGTERM
+    ) -> None:
         self.log = log
+        self._stop_signal = stop_signal
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 list(command),
@@ -38,6 +44,7 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 preexec_fn=_die_with_parent,
+                user=user,
                 env={**os.environ, "TMPDIR": str(log.parent)},
             )
 
@@ -56,7 +63,7 @@ class ServerProcess:
 
     def stop(self) -> None:
         if self._process.poll() is None:
-            self._process.terminate()
+            self._process.send_signal(self._stop_signal)
             try:
                 self._process.wait(timeout=5)
             except subprocess.TimeoutExpired:

@@ -17,7 +17,7 @@ from tidegate.checkpoint.effects import Create, Delete, Get, ListFolders, ListNa
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import ClaimLost, append
-from tidegate.checkpoint.metadata import CommittedMark
+from tidegate.checkpoint.metadata import Committable, CommittedMark
 from tidegate.checkpoint.metadata.errors import MetadataError, MetadataTooNew
 from tidegate.checkpoint.pins import read_pins
 from tidegate.checkpoint.shared import Boundary, InFlight, SharedRegistry, orphans
@@ -259,6 +259,17 @@ class Tenure:
         yield from self._record(ref)
         reach("release.2-committed", id=ref.id, term=self.term)
         return True
+
+    def unsettled(self) -> tuple[Committable, ...]:
+        """All output that may yet be committed, or committed once more: what the ledger has, and what checkpoints carry
+        that a later start may begin from or must settle, as far as this owner has not noted them COMMITTED."""
+        carried = [
+            committable
+            for path, contents in self._contents.items()
+            if path not in self._released
+            for committable in contents.committables
+        ]
+        return (*self.ledger.waiting(), *carried)
 
     def clean(self, in_flight: InFlight) -> Steps[int]:
         """Delete what dropped checkpoints left and nothing else needs. Answer: how many files.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
+from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import EpochId, Lineage, Slot
 from tidegate.graph.schema import Schema
 
@@ -78,6 +79,8 @@ class _DiscardingWriter:
 class DiscardSink:
     """Drops every row unseen, as Flink's DiscardingSink: to measure a job, or to run one for its state alone."""
 
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _DiscardingWriter()
 
@@ -91,6 +94,8 @@ class DiscardSink:
 @dataclass(frozen=True)
 class CollectSink:
     """Keeps every row in `rows`, a list in the driver's memory."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
 
     rows: list[Any] = field(default_factory=list, compare=False)
 
@@ -113,6 +118,8 @@ class CallbackSink:
     """Calls `function(rows, epoch)` in the driver with the rows of an epoch; with checkpoints when one is complete, slot by
     slot. A restart may call it again with the same rows: it has nowhere to leave a marker."""
 
+    guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
+
     function: Callable[[list[Any], EpochId], None]
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
@@ -132,6 +139,8 @@ class CallbackSink:
 @dataclass(frozen=True)
 class PrintSink:
     """Prints each row in the driver, up to `limit` rows an epoch."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
 
     limit: int = 20
     prefix: str = ""

@@ -4,20 +4,38 @@
    acknowledgement. Nothing may be visible to readers yet; an attempt that is thrown away leaves only leavings. A target
    that cannot hide rows has them wait in the job's own storage, by `context.staging`.
 2. At the committer: `commit` publishes, in order of epochs per (lineage, sink, slot). It may be called again with the same
-   requests, also by another driver; the second time must change nothing.
+   requests, also by another driver; the second time must change nothing, even if a reader has meanwhile taken away what
+   the first time published. So whatever publishes must leave a marker in the same step of the target.
+3. At the committer, if it has a method `sweep`: remove what discarded attempts left, and markers nobody will ask for.
+
+`tidegate.testing.sink_contract` tries all of this on any sink.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Uid
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+__all__ = [
+    "CommitRequest",
+    "Committer",
+    "CommitterContext",
+    "Guarantee",
+    "Settled",
+    "Sink",
+    "SinkWriter",
+    "Staging",
+    "Sweeping",
+    "WriterContext",
+]
 
 
 class Staging(Protocol):
@@ -83,8 +101,37 @@ class Committer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Up to where the fate of one sink's output is sealed."""
+
+    lineage: Lineage
+    sink: Uid
+    epoch: EpochId
+    """Nothing of this lineage up to this epoch will be asked for again, except what waits."""
+    waiting: tuple[CommitRequest, ...] = ()
+    """What some checkpoint still carries: it may be committed once more, whether or not it already was."""
+
+
+@runtime_checkable
+class Sweeping(Protocol):
+    """A committer whose writers leave something behind when their attempt is thrown away."""
+
+    def sweep(self, settled: Settled) -> None:
+        """Remove leavings and markers that `settled` covers, and nothing else. May be repeated; may leave some."""
+        ...
+
+
 class Sink(Protocol):
-    """Where rows go. Frozen configuration, pickled into every task; opens nothing by itself."""
+    """Where rows go. Frozen configuration, pickled into every task; opens nothing by itself.
+
+    A sink that says nothing about its `guarantee` is taken to repeat rows after a failure.
+    """
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What readers of the target may rely on, if the job takes checkpoints."""
+        ...
 
     def create_writer(self, context: WriterContext) -> SinkWriter: ...
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.core.durations import show_ms
+from tidegate.core.guarantee import Guarantee
+from tidegate.graph.guarantee import of_job, of_sink
 from tidegate.graph.labels import Labels, name_of, summary_of
 from tidegate.graph.levels import Edge, Level, Plan
 from tidegate.graph.model import Graph, Node, Process, Sink, Source, StreamRef, Transform
@@ -17,7 +19,7 @@ _INDENT = 14
 def explain_text(graph: Graph, plan: Plan, parallelism: int | None = None, max_parallelism: int | None = None) -> str:
     """The whole job as text. The same graph gives the same text."""
     labels = Labels(graph)
-    lines = [f"Job {graph.job}", _totals(graph, plan), _parallel(parallelism, max_parallelism), ""]
+    lines = [f"Job {graph.job}", _totals(graph, plan), _parallel(parallelism, max_parallelism), _guarantee(graph), ""]
     for level in plan.levels:
         last = level is plan.levels[-1]
         lines.append(("└─ " if last else "┌─ " if level.index == 0 else "├─ ") + _title(level))
@@ -49,6 +51,13 @@ def _parallel(parallelism: int | None, max_parallelism: int | None) -> str:
         limit = "" if max_parallelism is None else f", at most {max_parallelism}"
         return f"parallelism chosen from the Spark session{limit}"
     return f"parallelism {parallelism}, at most {max_parallelism or default_max_parallelism(parallelism)}"
+
+
+def _guarantee(graph: Graph) -> str:
+    """As the parts of the job go; the engine is exact if it takes checkpoints."""
+    found = of_job(graph)
+    because = f", for {', '.join(found.weakest)}" if found.weakest else ""
+    return f"{found.level} with checkpoints{because}; {Guarantee.AT_MOST_ONCE} without"
 
 
 def _title(level: Level) -> str:
@@ -103,6 +112,7 @@ def _node(graph: Graph, node: Node, labels: Labels) -> Lines:
         case Sink():
             yield _headline("sink", labels.node(node.id), node.target)
             yield from _reads(node, labels)
+            yield from _part("guarantee", str(of_sink(node)))
 
 
 def _headline(kind: str, label: str, function: object) -> str:

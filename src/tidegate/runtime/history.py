@@ -68,7 +68,7 @@ from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.checkpoint.version_upload import Stored, UploadOrder
-from tidegate.connectors.sink import CommitRequest, Committer
+from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
 from tidegate.core.errors import EpochFailed, ProtocolViolation
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.runtime.driver import EpochReport
@@ -195,6 +195,8 @@ class History:
         self._ended = threading.Event()
         self._leavings = True
         """Whether failed checkpoints or former owners may have left files."""
+        self._released: EpochId | None = None
+        """Up to where this driver knows all output to be committed, and has noted it durably."""
         self.statistics = CheckpointStatistics()
 
     # -- beginning ---------------------------------------------------------------------------------------------------
@@ -596,6 +598,7 @@ class History:
             self._publish_savepoint(pending, uploading, uploading.folder)
             return
         before = self._tenure.entry.retained
+        settled = self._released
         try:
             metadata = self._metadata(pending, uploading)
         except StorageError as error:
@@ -628,6 +631,8 @@ class History:
             # From here on this job stands on its own.
             self._unpin(*self._foreign_pin)
         self._clean()
+        if settled is not None:
+            self._sweep_targets(settled)
         self._act(self._coordinator.cleaned(len(dropped), _now_ms()))
 
     def _release(self) -> None:
@@ -641,6 +646,7 @@ class History:
             log.warning("that the output of checkpoint %d is committed could not be noted: %s", ref.id, error)
             done = False
         if done:
+            self._released = ref.epoch
             self._unreleased = None
             for token, found in self._deferred:
                 self._answer(token, found)
@@ -733,6 +739,20 @@ class History:
             log.warning("files of dropped checkpoints are left for the next time: %s", error)
             self._leavings = True
 
+    def _sweep_targets(self, settled: EpochId) -> None:
+        """Let sinks remove what discarded attempts left in their targets. `settled` was noted before the newest entry was
+        won: whoever starts from that entry or a later one will not commit it again, unless a checkpoint carries it."""
+        waiting = [_request(committable) for committable in self._tenure.unsettled()]
+        for uid, committer in self._committers.items():
+            if not isinstance(committer, Sweeping):
+                continue
+            lineage = self._tenure.entry.lineage
+            mine = tuple(r for r in waiting if r.sink == uid and r.lineage == lineage and r.epoch <= settled)
+            try:
+                committer.sweep(Settled(lineage, uid, settled, mine))
+            except Exception as error:
+                log.warning("what discarded attempts left at sink %s stays for the next sweep: %s", uid, error)
+
     def _discard(self, paths: Sequence[str]) -> None:
         try:
             self._storage.delete(paths)
@@ -759,11 +779,8 @@ class History:
         committer = self._committers.get(committable.sink)
         if committer is None:
             raise CommitFailed(f"The job has no sink {committable.sink!r} any more, and output waits for it.")
-        request = CommitRequest(
-            committable.lineage, committable.sink, committable.epoch, Slot(committable.partition), committable.payload
-        )
         try:
-            committer.commit([request])
+            committer.commit([_request(committable)])
         except Exception as error:
             log.warning("sink %s did not take epoch %s: %s", committable.sink, committable.epoch, error)
             raise CommitFailed(str(error)) from error
@@ -785,6 +802,12 @@ def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> N
 
 def _one(kept: Mapping[TaskId, VersionId], task: TaskId) -> set[VersionId]:
     return {kept[task]} if task in kept else set()
+
+
+def _request(committable: Committable) -> CommitRequest:
+    return CommitRequest(
+        committable.lineage, committable.sink, committable.epoch, Slot(committable.partition), committable.payload
+    )
 
 
 def _staged_by(committable: Committable) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, Storage, open_storage, probe
 from tidegate.checkpoint.storage.routed import is_absolute
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Settled, Sweeping
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
     EpochFailed,
@@ -99,10 +99,17 @@ class _Outlets:
             for sink in graph.sinks
         }
 
-    def commit(self, requests: tuple[CommitRequest, ...]) -> None:
+    def commit(self, requests: tuple[CommitRequest, ...], for_good: bool) -> None:
+        """`for_good`: no checkpoint carries any output of the job, so nothing will ever be committed again."""
         for uid, committer in self.committers.items():
             if found := [request for request in requests if request.sink == uid]:
                 committer.commit(found)
+                if for_good and isinstance(committer, Sweeping):
+                    last = max(found, key=lambda request: request.epoch)
+                    try:
+                        committer.sweep(Settled(last.lineage, uid, last.epoch))
+                    except Exception as error:
+                        log.warning("what attempts left at sink %s stays for the next sweep: %s", uid, error)
 
     def close(self) -> None:
         """Let go of connections. A committer that has none needs no `close`."""
@@ -386,7 +393,7 @@ class JobRun:
         report = self._driver.run_epoch(batch, rides=rides)
         self._done = end
         if history is None or self._at_least_once:
-            self._outlets.commit(report.committables)
+            self._outlets.commit(report.committables, for_good=history is None)
         if history is not None:
             moved = batch is not None or bool(report.committables) or before != self._driver.versions
             history.epoch_finished(report, self._cut(), moved, output=not self._at_least_once)
@@ -658,7 +665,7 @@ def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochR
     driver = Driver(spark, graph, settings, passing())
     try:
         report = driver.run_epoch(combine(graph.sources), only=True)
-        outlets.commit(report.committables)
+        outlets.commit(report.committables, for_good=True)
         return report
     finally:
         driver.close()

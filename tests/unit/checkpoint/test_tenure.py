@@ -360,3 +360,21 @@ def test_a_retained_checkpoint_whose_metadata_is_damaged_inside_is_named_and_not
     two = Tenure(LAYOUT, entry, read, lambda: next(sign), 2)
     storage.run(two.recover())
     assert (two.unreadable, two.entry.base) == ([older], base)
+
+
+def test_output_is_settled_once_no_checkpoint_without_a_record_carries_it() -> None:
+    storage = PlainStorage()
+    one = owner(storage, "one", retained=2)
+    first = committable(10)
+    storage.refused = {first.epoch}
+    ref = storage.run(one.publish(draft(one, 1, output=[first])))
+    assert not storage.run(one.release(ref))
+    assert first in one.unsettled()
+    storage.refused = set()
+    ref = storage.run(one.publish(draft(one, 2)))
+    assert storage.run(one.release(ref))
+    assert first in one.unsettled()  # the first one is retained, and nobody noted that it is committed
+    for id in (3, 4):
+        publish(storage, one, id)
+        storage.run(one.clean(idle(id + 1)))
+    assert first not in one.unsettled()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import date, datetime, time
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from tidegate.connectors.json_values import as_text
 from tidegate.core.errors import GraphError
 from tidegate.graph.schema import Schema
 
@@ -20,6 +19,10 @@ class Encoder(Protocol):
     """Writes batches into one file."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
+    def size_bytes(self) -> int:
+        """About how long the file is by now."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -31,7 +34,10 @@ class JsonLines:
 
     def write(self, batch: pa.RecordBatch) -> None:
         for row in batch.to_pylist():
-            self._file.write(json.dumps(row, ensure_ascii=False, default=_as_text) + "\n")
+            self._file.write(json.dumps(row, ensure_ascii=False, default=as_text) + "\n")
+
+    def size_bytes(self) -> int:
+        return self._file.tell()
 
     def close(self) -> None:
         self._file.close()
@@ -41,16 +47,51 @@ class Parquet:
     def __init__(self, path: Path, schema: Schema) -> None:
         import pyarrow.parquet as pq
 
+        self._path = path
         self._writer = pq.ParquetWriter(path, schema.to_arrow())
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
+    def size_bytes(self) -> int:
+        return self._path.stat().st_size
+
     def close(self) -> None:
         self._writer.close()
 
 
-ENCODERS: dict[str, Callable[[Path, Schema], Encoder]] = {"json": JsonLines, "parquet": Parquet}
+class Csv:
+    """A line of column names, then a line for each row. Null is nothing at all, an empty text is `""`; bytes are base64."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        import pyarrow as pa
+        import pyarrow.csv
+
+        self._path = path
+        self._texts = [n for n, field in enumerate(schema.fields) if field.type.kind in ("binary", "decimal")]
+        fields = [field.to_arrow() for field in schema.fields]
+        for n in self._texts:
+            fields[n] = pa.field(fields[n].name, pa.string())
+        self._schema = pa.schema(fields)
+        self._writer = pyarrow.csv.CSVWriter(str(path), self._schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        import pyarrow as pa
+
+        columns = list(batch.columns)
+        for n in self._texts:
+            texts = [None if value is None else as_text(value) for value in columns[n].to_pylist()]
+            columns[n] = pa.array(texts, pa.string())
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def size_bytes(self) -> int:
+        return self._path.stat().st_size
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+ENCODERS: dict[str, Callable[[Path, Schema], Encoder]] = {"csv": Csv, "json": JsonLines, "parquet": Parquet}
 
 
 def check_format(format: str) -> str:
@@ -59,14 +100,10 @@ def check_format(format: str) -> str:
     return format
 
 
-def _as_text(value: Any) -> Any:
-    match value:
-        case datetime() | date() | time():
-            return value.isoformat()
-        case Decimal():
-            return str(value)
-        case bytes():
-            import base64
-
-            return base64.b64encode(value).decode()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+def check_columns(format: str, schema: Schema) -> None:
+    """Raises GraphError when the format has no form for a column."""
+    for field in schema.fields:
+        if format == "csv" and field.type.kind in ("array", "map", "struct"):
+            raise GraphError(
+                f"CSV has no form for column {field.name!r}, which is a {field.type}. Select its parts, or write json."
+            )

@@ -1,108 +1,195 @@
-"""A directory of files, each put there whole, once.
+"""Files below a directory or an S3 prefix, each put there whole, once.
 
-1. In the task: rows go to a hidden file named by (lineage, sink, epoch, slot, attempt). A crash leaves it, unseen.
-2. At commit: the hidden file is linked to its final name, which (lineage, sink, epoch, slot) decide. A repeat finds the
-   name taken and changes nothing. A crash between link and removal of the hidden name leaves two names of one file,
-   one of them unseen.
+1. In the task: rows go to files that no reader sees, named by (lineage, sink, epoch, slot, attempt). A crash leaves them.
+2. At commit, see `FileCommitter`.
+3. Once a later checkpoint has settled it all, `sweep` removes what discarded attempts left, and the marks of commits.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from tidegate.connectors.files.formats import ENCODERS, Encoder, check_format
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
-from tidegate.core.errors import StateError
+from tidegate.connectors.files.formats import ENCODERS, Encoder, check_columns, check_format
+from tidegate.connectors.files.names import Output, settled_name
+from tidegate.connectors.files.partitions import check_partitions, split
+from tidegate.connectors.files.place import FilePlace, StagedFile, open_place
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Settled, SinkWriter, WriterContext
+from tidegate.core.errors import GraphError, StateError
+from tidegate.core.faults import reach
+from tidegate.core.guarantee import Guarantee
+from tidegate.core.ids import EpochId, Term
+from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STAGING = ".tidegate-staged"
-"""Readers such as Spark skip names that begin with a dot or an underscore."""
+_OPEN_FILES = 64
+"""How many folders a task writes to at once. More than that begin further files."""
 
-
-class Staged(msgspec.Struct, frozen=True):
-    hidden: str
-    final: str
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[StagedFile, ...]).decode
 
 
 @dataclass(frozen=True)
 class FileSink:
-    """Rows as files below `path`, a directory that all executors and the driver share."""
+    """Rows as files below `path`: a directory that all executors and the driver share, or `s3://bucket/prefix`.
+
+    `partition_by` names columns whose values name folders, as Hive and Spark have them (`day=2024-05-01/`).
+    `max_file_bytes` begins another file once one has grown to about that. `options` of S3 are `endpoint`, `region`,
+    `access_key_id`, `secret_access_key`, `session_token`; without them, boto3 looks where it always does.
+    """
+
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
 
     path: str
     format: str = "json"
+    partition_by: Sequence[str] = ()
+    max_file_bytes: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     def __post_init__(self) -> None:
         check_format(self.format)
+        if isinstance(self.partition_by, str):
+            raise GraphError(f"partition_by is a list of columns: write partition_by=[{self.partition_by!r}].")
+        if self.max_file_bytes is not None and self.max_file_bytes < 1:
+            raise GraphError("max_file_bytes is the size at which a file is full; leave it out for one file an epoch.")
+        object.__setattr__(self, "partition_by", tuple(self.partition_by))
+        open_place(self.path, self.options)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        return FileWriter(Path(self.path), self.format, context)
+        return FileWriter(self, open_place(self.path, self.options), context)
 
     def create_committer(self, context: CommitterContext) -> Committer:
-        return FileCommitter(Path(self.path))
+        check_partitions(self.partition_by, context.schema)
+        check_columns(self.format, self.file_schema(context.schema))
+        return FileCommitter(self.path, open_place(self.path, self.options))
+
+    def file_schema(self, schema: Schema) -> Schema:
+        """The columns inside the files: those that no folder's name tells."""
+        return schema.select([name for name in schema.names if name not in self.partition_by])
 
     def describe(self) -> str:
-        return f"{self.format} files in {self.path}"
+        by = f" by {', '.join(self.partition_by)}" if self.partition_by else ""
+        return f"{self.format} files in {self.path}{by}"
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    draft: Path
+    final: str
+    encoder: Encoder
 
 
 class FileWriter:
-    def __init__(self, path: Path, format: str, context: WriterContext) -> None:
-        stem = f"part-{context.lineage}-{context.sink}-{context.epoch}-{context.slot:05d}"
-        self._staged = Staged(f"{stem}-{context.attempt}.{format}", f"{stem}.{format}")
-        self._hidden = path / STAGING / self._staged.hidden
-        self._hidden.parent.mkdir(parents=True, exist_ok=True)
-        self._encoder: Encoder = ENCODERS[format](self._hidden, context.schema)
+    def __init__(self, sink: FileSink, place: FilePlace, context: WriterContext) -> None:
+        self._sink, self._place, self._attempt = sink, place, context.attempt
+        self._output = Output.of(context)
+        self._schema = sink.file_schema(context.schema)
+        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._staged: list[StagedFile] = []
+        self._files = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._encoder.write(batch)
+        limit = self._sink.max_file_bytes
+        for folder, rows in split(batch, self._sink.partition_by):
+            file = self._file(folder)
+            file.encoder.write(rows)
+            if limit is not None and file.encoder.size_bytes() >= limit:
+                self._finish(folder)
 
     def prepare_commit(self) -> bytes | None:
-        self._encoder.close()
-        # The file, its name, and the name of the folder it is in: a committable must outlive a power failure.
-        for path in (self._hidden, self._hidden.parent, self._hidden.parent.parent):
-            _sync(path)
-        return msgspec.json.encode(self._staged)
+        for folder in list(self._open):
+            self._finish(folder)
+        return _encode(tuple(self._staged)) if self._staged else None
 
     def abort(self) -> None:
-        with suppress(Exception):
-            self._encoder.close()
-        with suppress(OSError):
-            self._hidden.unlink()
+        for file in self._open.values():
+            with suppress(Exception):
+                file.encoder.close()
+            self._place.discard(file.draft)
+        for staged in self._staged:
+            self._place.unstage(staged)
+        self._open.clear()
+
+    def _file(self, folder: str) -> _OpenFile:
+        if folder in self._open:
+            self._open.move_to_end(folder)
+            return self._open[folder]
+        if len(self._open) == _OPEN_FILES:
+            self._finish(next(iter(self._open)))
+        format, index = self._sink.format, self._files
+        self._files += 1
+        draft = self._place.draft(self._output.hidden(index, self._attempt, format))
+        encoder = ENCODERS[format](draft, self._schema)
+        self._open[folder] = _OpenFile(draft, folder + self._output.final(index, format), encoder)
+        return self._open[folder]
+
+    def _finish(self, folder: str) -> None:
+        file = self._open.pop(folder)
+        try:
+            file.encoder.close()
+            reach("files.1-written", file=file.final)
+            self._staged.append(self._place.stage(file.draft, file.final))
+        except Exception:
+            self._place.discard(file.draft)
+            raise
+        reach("files.1-staged", file=file.final)
 
 
 class FileCommitter:
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    """Publishes what waits.
+
+    1. Note durably that this output is being published. A file that is not staged any more was published if there is
+       such a note, or was if a sweep has passed; perhaps a reader has taken it away since. Otherwise it is lost, and that is
+       an error.
+    2. Publish file by file. Each is one step, after which it is not staged any more: a repeat goes on where a crash
+       interrupted, and never makes a file twice. Readers may see some files of an epoch before the others.
+    """
+
+    def __init__(self, path: str, place: FilePlace) -> None:
+        self._path, self._place = path, place
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
-            staged = msgspec.json.decode(request.payload, type=Staged)
-            hidden, final = self._path / STAGING / staged.hidden, self._path / staged.final
-            try:
-                os.link(hidden, final)
-            except FileExistsError:
-                pass
-            except FileNotFoundError:
-                if not final.exists():
-                    raise StateError(
-                        f"{hidden} was staged for epoch {request.epoch} and is gone. Is {self._path} the same directory on "
-                        "the driver and all executors?"
-                    ) from None
-            hidden.unlink(missing_ok=True)
-        _sync(self._path)
+            output, files = Output.of(request), _decode(request.payload)
+            if self._place.noted(output.marker) is None and not self._begin(output, files):
+                continue
+            reach("files.1-marked", epoch=request.epoch)
+            for file in files:
+                self._place.publish(file)
+            self._place.settle(files)
 
+    def _begin(self, output: Output, files: Sequence[StagedFile]) -> bool:
+        """Note it; False when all was published so long ago that the note has been swept."""
+        gone = [file for file in files if not self._place.is_staged(file)]
+        # Asked once more: another driver may have noted and published all of it between our two questions.
+        if gone and self._place.noted(output.marker) is None:
+            if output.epoch <= self._settled(output):
+                return len(gone) < len(files)
+            raise StateError(
+                f"{gone[0].final} was staged for epoch {output.epoch} and is gone, uncommitted. Is {self._path} the same "
+                "place for the driver and all executors, and does nobody else clean up what is hidden there?"
+            )
+        self._place.note(output.marker, "")
+        return True
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _settled(self, output: Output) -> EpochId:
+        text = self._place.noted(settled_name(output.lineage, output.sink)) or "0.0"
+        term, _, number = text.partition(".")
+        return EpochId(Term(int(term)), int(number))
+
+    def sweep(self, settled: Settled) -> None:
+        """1. Note up to where. A crash leaves that, and everything else for the next sweep.
+        2. Remove the leavings.
+        """
+        self._place.note(settled_name(settled.lineage, settled.sink), str(settled.epoch))
+        keep = {file.hidden for request in settled.waiting for file in _decode(request.payload)}
+        keep |= {Output.of(request).marker for request in settled.waiting}
+        self._place.sweep(settled, keep)

@@ -1,0 +1,91 @@
+"""A directory that all executors and the driver share.
+
+Publishing is a rename out of the hidden folder: on one file system that is one step, and the hidden name is gone with it.
+A link and a later removal would be two, and a file that was taken away between them would come back.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from tidegate.connectors.files.names import HIDDEN, Output
+from tidegate.connectors.files.place import StagedFile
+from tidegate.connectors.sink import Settled
+from tidegate.core.faults import reach
+
+
+class Directory:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hidden = path / HIDDEN
+
+    def draft(self, hidden: str) -> Path:
+        self._hidden.mkdir(parents=True, exist_ok=True)
+        return self._hidden / hidden
+
+    def stage(self, draft: Path, final: str) -> StagedFile:
+        # The file, its name, and the name of the folder it is in: a committable must outlive a power failure.
+        for path in (draft, self._hidden, self._path):
+            _sync(path)
+        return StagedFile(final, draft.name)
+
+    def discard(self, draft: Path) -> None:
+        with suppress(OSError):
+            draft.unlink()
+
+    def unstage(self, file: StagedFile) -> None:
+        self.discard(self._hidden / file.hidden)
+
+    def note(self, name: str, text: str) -> None:
+        draft = self.draft(f"{name}.{uuid.uuid4().hex}")
+        draft.write_text(text)
+        _sync(draft)
+        os.rename(draft, self._hidden / name)
+        _sync(self._hidden)
+
+    def noted(self, name: str) -> str | None:
+        try:
+            return (self._hidden / name).read_text()
+        except FileNotFoundError:
+            return None
+
+    def is_staged(self, file: StagedFile) -> bool:
+        return (self._hidden / file.hidden).exists()
+
+    def publish(self, file: StagedFile) -> None:
+        final = self._path / file.final
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            os.rename(self._hidden / file.hidden, final)
+        reach("files.2-renamed", file=file.final)
+
+    def settle(self, files: Collection[StagedFile]) -> None:
+        folders = {self._path, self._hidden}
+        for file in files:
+            parent = (self._path / file.final).parent
+            while parent != self._path:
+                folders.add(parent)
+                parent = parent.parent
+        for folder in folders:
+            # A reader may remove folders too; then there is nothing left to make durable.
+            with suppress(FileNotFoundError):
+                _sync(folder)
+
+    def sweep(self, settled: Settled, keep: Collection[str]) -> None:
+        for path in self._hidden.glob("part-*"):
+            output = Output.in_name(path.name)
+            if output is not None and output.covered_by(settled) and path.name not in keep:
+                path.unlink(missing_ok=True)
+                reach("files.sweep", file=path.name)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,71 @@
+"""Names of files: by them anyone can tell whose output a file is, without opening it.
+
+part-{lineage}~{sink}~{epoch}~{slot}~{index}.{format}              seen by readers
+part-{lineage}~{sink}~{epoch}~{slot}~{index}~{attempt}.{format}    hidden, while its checkpoint is not complete
+part-{lineage}~{sink}~{epoch}~{slot}.commit                        hidden: its commit has begun
+settled-{lineage}~{sink}                                           hidden: up to which epoch all has been swept
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from tidegate.connectors.sink import CommitRequest, Settled, WriterContext
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+
+HIDDEN = ".tidegate-staged"
+"""Readers such as Spark skip folders whose names begin with a dot or an underscore."""
+
+_NAME = re.compile(r"part-([^~]+)~([^~]+)~(\d+)\.(\d+)~(\d+)[~.].*")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Whose rows: one slot's of one epoch. Never used twice."""
+
+    lineage: Lineage
+    sink: Uid
+    epoch: EpochId
+    slot: Slot
+
+    @staticmethod
+    def of(source: WriterContext | CommitRequest) -> Output:
+        return Output(source.lineage, source.sink, source.epoch, source.slot)
+
+    @staticmethod
+    def in_name(name: str) -> Output | None:
+        """What the last part of a path says; None for a file that is not ours."""
+        found = _NAME.fullmatch(name.rpartition("/")[2])
+        if found is None:
+            return None
+        lineage, sink, term, number, slot = found.groups()
+        return Output(
+            Lineage(unquote(lineage)), Uid(unquote(sink)), EpochId(Term(int(term)), int(number)), Slot(int(slot))
+        )
+
+    @property
+    def stem(self) -> str:
+        return f"part-{_plain(self.lineage)}~{_plain(self.sink)}~{self.epoch}~{self.slot:05d}"
+
+    def final(self, index: int, format: str) -> str:
+        return f"{self.stem}~{index:03d}.{format}"
+
+    def hidden(self, index: int, attempt: int, format: str) -> str:
+        return f"{self.stem}~{index:03d}~{attempt}.{format}"
+
+    @property
+    def marker(self) -> str:
+        return f"{self.stem}.commit"
+
+    def covered_by(self, settled: Settled) -> bool:
+        return (self.lineage, self.sink) == (settled.lineage, settled.sink) and self.epoch <= settled.epoch
+
+
+def settled_name(lineage: Lineage, sink: Uid) -> str:
+    return f"settled-{_plain(lineage)}~{_plain(sink)}"
+
+
+def _plain(text: str) -> str:
+    return quote(text, safe="").replace("~", "%7E")

@@ -1,0 +1,64 @@
+"""Rows by the folder they belong to, `day=2024-05-01/hour=7`, as Hive and Spark name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.errors import GraphError
+from tidegate.graph.schema import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+KINDS = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "decimal"})
+"""Types whose values have one text each, which does not depend on a time zone or on rounding."""
+
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
+
+
+def check_partitions(columns: Sequence[str], schema: Schema) -> None:
+    """Raises GraphError when rows of `schema` cannot be partitioned so."""
+    for name in columns:
+        if name not in schema:
+            raise GraphError(f"There is no column {name!r} to partition by. The columns are {', '.join(schema.names)}.")
+        kind = schema.fields[schema.index(name)].type.kind
+        if kind not in KINDS:
+            raise GraphError(
+                f"The column {name!r} is a {kind} and cannot name folders; partition by {', '.join(sorted(KINDS))}. "
+                "A date or a text of it will do."
+            )
+    if columns and set(columns) == set(schema.names):
+        raise GraphError("All columns name folders, so none is left for the files. Partition by fewer.")
+
+
+def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each folder, in their order, without the columns that the folder's name tells."""
+    if not columns:
+        yield "", batch
+        return
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for row, values in enumerate(zip(*(batch.column(name).to_pylist() for name in columns))):
+        groups.setdefault(values, []).append(row)
+    rest = batch.select([name for name in batch.schema.names if name not in columns])
+    for values, rows in groups.items():
+        folder = "".join(f"{_escape(name)}={text_of(value)}/" for name, value in zip(columns, values))
+        yield folder, rest if len(groups) == 1 else rest.take(rows)
+
+
+def text_of(value: Any) -> str:
+    match value:
+        case None | "":
+            return NULL
+        case bool():
+            return "true" if value else "false"
+        case date():
+            return value.isoformat()
+    return _escape(str(value))
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)

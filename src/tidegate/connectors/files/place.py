@@ -1,0 +1,82 @@
+"""Where files go: the port between the file sink and a kind of storage.
+
+The one thing asked of it is `publish`: in one step a staged file becomes visible and is staged no more. So a repeat never
+makes a file again that a reader has already taken away, whatever moment the first committer died in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from tidegate.connectors.sink import Settled
+from tidegate.core.errors import GraphError
+
+
+class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that waits."""
+
+    final: str
+    """Its path below the sink's, once it is seen."""
+    hidden: str
+    """What it is found by until then: a name, or the id of an upload."""
+    parts: tuple[str, ...] = ()
+    """Tags of what was uploaded, where the storage asks for them."""
+
+
+class FilePlace(Protocol):
+    def draft(self, hidden: str) -> Path:
+        """A local path to write a file to. `hidden` is used once."""
+        ...
+
+    def stage(self, draft: Path, final: str) -> StagedFile:
+        """Keep a finished draft durably, unseen. A crash leaves it, or the draft, as leavings."""
+        ...
+
+    def discard(self, draft: Path) -> None:
+        """Forget a draft of an attempt that failed. Does not raise."""
+        ...
+
+    def unstage(self, file: StagedFile) -> None:
+        """Forget a staged file of an attempt that failed. Does not raise."""
+        ...
+
+    def note(self, name: str, text: str) -> None:
+        """Keep a small hidden text durably, in place of the one that was there."""
+        ...
+
+    def noted(self, name: str) -> str | None: ...
+
+    def is_staged(self, file: StagedFile) -> bool: ...
+
+    def publish(self, file: StagedFile) -> None:
+        """Make a staged file visible, atomically and durably. Nothing happens if it is not staged any more."""
+        ...
+
+    def settle(self, files: Collection[StagedFile]) -> None:
+        """Make durable what was published."""
+        ...
+
+    def sweep(self, settled: Settled, keep: Collection[str]) -> None:
+        """Remove hidden files and notes of settled outputs, but for these: names of notes, `hidden` of files."""
+        ...
+
+
+def open_place(path: str, options: Mapping[str, str]) -> FilePlace:
+    """The place that a path names: a directory, or `s3://bucket/prefix`. Connects when first used."""
+    scheme, found, rest = path.partition("://")
+    if not found or scheme == "file":
+        from tidegate.connectors.files.directory import Directory
+
+        return Directory(Path(rest if found else path))
+    if scheme in ("s3", "s3a"):
+        from tidegate.connectors.files.s3 import S3Prefix
+
+        return S3Prefix(rest, options)
+    raise GraphError(
+        f"A file sink writes to a directory or to s3://bucket/prefix, not to {scheme}://. Mount it as a directory, or "
+        "use a WriteAheadSink with a function that writes there."
+    )

@@ -1,0 +1,157 @@
+"""A prefix of an S3 bucket, or of a store that speaks S3.
+
+A staged file is an upload in parts under the file's final name, which is not completed: no reader can see it, and to
+complete it is one step that ends it. That is why this speaks to S3 by its own operations (boto3): what the job's storage
+and pyarrow offer (put, put-if-absent, copy) would publish in one step and forget the staged copy in another.
+
+An upload that is never completed costs storage until it is swept. A lifecycle rule of the bucket that aborts unfinished
+uploads must leave them more time than the job may ever be down.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tidegate.connectors.files.names import HIDDEN, Output
+from tidegate.connectors.files.place import StagedFile
+from tidegate.connectors.sink import Settled
+from tidegate.core.errors import GraphError, PreconditionFailed
+from tidegate.core.faults import reach
+
+PART_BYTES = 16 << 20
+"""S3 takes parts of at least 5 MiB, and at most 10,000 of them."""
+
+_OPTIONS = {
+    "endpoint": "endpoint_url",
+    "region": "region_name",
+    "access_key_id": "aws_access_key_id",
+    "secret_access_key": "aws_secret_access_key",
+    "session_token": "aws_session_token",
+}
+"""The names that the checkpoint storage uses, too → boto3's."""
+
+
+class S3Prefix:
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        self._bucket, _, prefix = path.partition("/")
+        self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
+        if unknown := set(options) - set(_OPTIONS):
+            raise GraphError(
+                f"A file sink on S3 knows no option {sorted(unknown)[0]!r}; there are {', '.join(_OPTIONS)}."
+            )
+        self._options = tuple(sorted((_OPTIONS[name], value) for name, value in options.items()))
+
+    @property
+    def _client(self) -> Any:
+        return _connected(self._options)
+
+    def draft(self, hidden: str) -> Path:
+        return Path(tempfile.mkdtemp(prefix="tidegate-files-")) / hidden
+
+    def stage(self, draft: Path, final: str) -> StagedFile:
+        key = self._prefix + final
+        upload = self._client.create_multipart_upload(Bucket=self._bucket, Key=key)["UploadId"]
+        reach("files.stage-begun", file=final)
+        tags: list[str] = []
+        with draft.open("rb") as file:
+            while (part := file.read(PART_BYTES)) or not tags:
+                answer = self._client.upload_part(
+                    Bucket=self._bucket, Key=key, UploadId=upload, PartNumber=len(tags) + 1, Body=part
+                )
+                tags.append(answer["ETag"])
+        _forget(draft)
+        return StagedFile(final, upload, tuple(tags))
+
+    def discard(self, draft: Path) -> None:
+        _forget(draft)
+
+    def unstage(self, file: StagedFile) -> None:
+        with suppress(Exception):
+            self._abort(self._prefix + file.final, file.hidden)
+
+    def note(self, name: str, text: str) -> None:
+        self._client.put_object(Bucket=self._bucket, Key=self._hidden(name), Body=text.encode())
+
+    def noted(self, name: str) -> str | None:
+        found = self._found("get_object", Key=self._hidden(name))
+        return None if found is None else found["Body"].read().decode()
+
+    def is_staged(self, file: StagedFile) -> bool:
+        key = self._prefix + file.final
+        return self._found("list_parts", Key=key, UploadId=file.hidden, MaxParts=1) is not None
+
+    def publish(self, file: StagedFile) -> None:
+        parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(file.parts, 1)]
+        self._found(
+            "complete_multipart_upload",
+            Key=self._prefix + file.final,
+            UploadId=file.hidden,
+            MultipartUpload={"Parts": parts},
+        )
+        reach("files.2-completed", file=file.final)
+
+    def settle(self, files: Collection[StagedFile]) -> None:
+        """What S3 has answered is durable."""
+
+    def sweep(self, settled: Settled, keep: Collection[str]) -> None:
+        for upload in self._pages("list_multipart_uploads", "Uploads", self._prefix):
+            output = Output.in_name(upload["Key"])
+            if output is not None and output.covered_by(settled) and upload["UploadId"] not in keep:
+                self._abort(upload["Key"], upload["UploadId"])
+        for found in self._pages("list_objects_v2", "Contents", self._hidden("part-")):
+            name = found["Key"].rpartition("/")[2]
+            output = Output.in_name(name)
+            if output is not None and output.covered_by(settled) and name not in keep:
+                self._client.delete_object(Bucket=self._bucket, Key=found["Key"])
+                reach("files.sweep", file=name)
+
+    def _hidden(self, name: str) -> str:
+        return f"{self._prefix}{HIDDEN}/{name}"
+
+    def _abort(self, key: str, upload: str) -> None:
+        self._found("abort_multipart_upload", Key=key, UploadId=upload)
+
+    def _pages(self, operation: str, part: str, prefix: str) -> Iterator[dict[str, Any]]:
+        for page in self._client.get_paginator(operation).paginate(Bucket=self._bucket, Prefix=prefix):
+            yield from page.get(part, ())
+
+    def _found(self, operation: str, **arguments: Any) -> Any:
+        """The answer; None when the object or the upload is not there (any more)."""
+        from botocore.exceptions import ClientError
+
+        try:
+            return getattr(self._client, operation)(Bucket=self._bucket, **arguments)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in ("NoSuchUpload", "NoSuchKey", "404", "NotFound"):
+                return None
+            raise
+
+
+@lru_cache(maxsize=16)
+def _connected(options: tuple[tuple[str, str], ...]) -> Any:
+    """A client, which many threads may use. Kept by the process: to make one takes longer than many requests."""
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError as error:
+        raise PreconditionFailed("Files on S3 need boto3: pip install 'tidegate[s3]'.") from error
+    given = dict(options)
+    # Stores that only speak S3 do not all know the checksums that newer clients send unasked.
+    config = Config(
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        retries={"mode": "standard", "max_attempts": 5},
+        s3={"addressing_style": "path"} if "endpoint_url" in given else None,
+    )
+    return boto3.session.Session().client("s3", config=config, **given)
+
+
+def _forget(draft: Path) -> None:
+    with suppress(OSError):
+        draft.unlink(missing_ok=True)
+        draft.parent.rmdir()

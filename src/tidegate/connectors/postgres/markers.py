@@ -1,0 +1,114 @@
+"""Tables of ours beside the target: what is committed. A row is written in the transaction that it is about.
+
+tidegate_commits   (lineage, sink, slot) → the last epoch committed; under slot -1, up to which epoch all is settled
+tidegate_prepared  the prepared transactions that were committed, until they are settled
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.errors import PreconditionFailed
+from tidegate.core.ids import EpochId, Lineage, Uid
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg.sql import Composed, Identifier
+
+SETTLED = -1
+
+_TABLES = {
+    "tidegate_commits": "lineage text NOT NULL, sink text NOT NULL, slot integer NOT NULL, term bigint NOT NULL, "
+    "epoch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (lineage, sink, slot)",
+    "tidegate_prepared": "gid text PRIMARY KEY, lineage text NOT NULL, sink text NOT NULL, term bigint NOT NULL, "
+    "epoch bigint NOT NULL, at timestamptz NOT NULL DEFAULT now()",
+}
+
+
+class Markers:
+    """The marker tables in one schema. Every method works in the caller's transaction."""
+
+    def __init__(self, schema: str) -> None:
+        from psycopg import sql
+
+        self._sql = sql
+        self._schema = schema
+
+    def create(self, connection: psycopg.Connection[Any]) -> None:
+        """Make the tables if they are missing. Two drivers may do so at once."""
+        psycopg = _errors()
+        for name, columns in _TABLES.items():
+            if connection.execute("SELECT to_regclass(%s)", [self._table(name).as_string(connection)]).fetchone() != (
+                None,
+            ):
+                continue
+            statement = self._sql.SQL(f"CREATE TABLE IF NOT EXISTS {{}} ({columns})").format(self._table(name))
+            try:
+                connection.execute(statement)
+            except (psycopg.UniqueViolation, psycopg.DuplicateTable):
+                continue  # another driver was first
+            except psycopg.InsufficientPrivilege as error:
+                raise PreconditionFailed(
+                    f"The table {self._schema}.{name}, in which tidegate marks what is committed, is missing and may not "
+                    f"be created by this user. Have it made, with the right to read and write it: "
+                    f"{statement.as_string(connection)};"
+                ) from error
+
+    def move(self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid, slot: int, to: EpochId) -> bool:
+        """Move the marker forward, and hold it until the end of the transaction. False: it is there already."""
+        return (
+            connection.execute(
+                self._of(
+                    "INSERT INTO {commits} AS c (lineage, sink, slot, term, epoch) VALUES (%s, %s, %s, %s, %s) "
+                    "ON CONFLICT (lineage, sink, slot) DO UPDATE SET term = EXCLUDED.term, epoch = EXCLUDED.epoch, "
+                    "at = now() WHERE (c.term, c.epoch) < (EXCLUDED.term, EXCLUDED.epoch) RETURNING 1"
+                ),
+                [lineage, sink, slot, to.term, to.number],
+            ).fetchone()
+            is not None
+        )
+
+    def is_settled(self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid, epoch: EpochId) -> bool:
+        found = connection.execute(
+            self._of(
+                "SELECT 1 FROM {commits} WHERE lineage = %s AND sink = %s AND slot = %s AND (term, epoch) >= (%s, %s)"
+            ),
+            [lineage, sink, SETTLED, epoch.term, epoch.number],
+        )
+        return found.fetchone() is not None
+
+    def add_prepared(
+        self, connection: psycopg.Connection[Any], gid: str, lineage: Lineage, sink: Uid, epoch: EpochId
+    ) -> None:
+        connection.execute(
+            self._of("INSERT INTO {prepared} (gid, lineage, sink, term, epoch) VALUES (%s, %s, %s, %s, %s)"),
+            [gid, lineage, sink, epoch.term, epoch.number],
+        )
+
+    def has_prepared(self, connection: psycopg.Connection[Any], gid: str) -> bool:
+        """Whether a prepared transaction was committed."""
+        return connection.execute(self._of("SELECT 1 FROM {prepared} WHERE gid = %s"), [gid]).fetchone() is not None
+
+    def forget_prepared(
+        self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid, upto: EpochId, keep: list[str]
+    ) -> None:
+        connection.execute(
+            self._of(
+                "DELETE FROM {prepared} WHERE lineage = %s AND sink = %s AND (term, epoch) <= (%s, %s) AND gid <> ALL(%s)"
+            ),
+            [lineage, sink, upto.term, upto.number, keep],
+        )
+
+    def _table(self, name: str) -> Identifier:
+        return self._sql.Identifier(self._schema, name)
+
+    def _of(self, statement: str) -> Composed:
+        return self._sql.SQL(statement).format(
+            commits=self._table("tidegate_commits"), prepared=self._table("tidegate_prepared")
+        )
+
+
+def _errors() -> Any:
+    from psycopg import errors
+
+    return errors

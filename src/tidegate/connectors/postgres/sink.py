@@ -1,0 +1,73 @@
+"""A table of a PostgreSQL database.
+
+By default rows wait in the job's storage, as text for COPY, and the driver copies them in when their checkpoint is complete,
+in one transaction with the marker. With `two_phase`, tasks copy them into the table in transactions of their own, prepared
+and invisible, and the driver only commits those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tidegate.connectors.sink import Committer, CommitterContext, SinkWriter, WriterContext
+from tidegate.core.errors import GraphError
+from tidegate.core.guarantee import Guarantee
+
+
+@dataclass(frozen=True)
+class PostgresSink:
+    """Rows into `table` (`"totals"` or `"shop.totals"`), whose columns are found by name.
+
+    `conninfo` is libpq's: `"host=db dbname=shop user=tide"`, a `postgresql://` address, or empty for the environment's.
+    `mode="upsert"` with `key=["user"]` keeps the newest row of each key. `two_phase=True` is for tables that rows are only
+    appended to, on a server that allows prepared transactions.
+    """
+
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+
+    conninfo: str = field(repr=False)
+    table: str
+    mode: str = "append"
+    key: Sequence[str] = ()
+    two_phase: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.key, str):
+            raise GraphError(f"key is a list of columns: write key=[{self.key!r}].")
+        object.__setattr__(self, "key", tuple(self.key))
+        if self.mode not in ("append", "upsert"):
+            raise GraphError(f"A table is written to in mode 'append' or 'upsert', not {self.mode!r}.")
+        if (self.mode == "upsert") != bool(self.key):
+            raise GraphError(
+                "mode='upsert' and key=[…] belong together: the key says which row is replaced."
+                if self.mode == "upsert"
+                else "A key is for mode='upsert'; rows that are appended replace none."
+            )
+        if self.two_phase and self.mode == "upsert":
+            raise GraphError(
+                "two_phase keeps locks until a checkpoint completes, so an upsert of the same key in the next epoch would "
+                "wait for it. Leave out two_phase: the default is as exact."
+            )
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        from tidegate.connectors.postgres.writer import CopyWriter, PreparingWriter
+
+        if self.two_phase:
+            return PreparingWriter(self.conninfo, self.table, context)
+        return CopyWriter(context, self.key)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        """Raises TableRefused when the table cannot take the rows of the stream."""
+        from tidegate.connectors.postgres.committer import PostgresCommitter
+
+        for name in self.key:
+            context.schema.index(name)
+        committer = PostgresCommitter(self, context)
+        committer.check()
+        return committer
+
+    def describe(self) -> str:
+        how = f"upserts by {', '.join(self.key)}" if self.key else "appends"
+        return f"{how} to the PostgreSQL table {self.table}" + (", in two phases" if self.two_phase else "")

@@ -1,0 +1,168 @@
+"""The table that rows go to: what the server says of it, and whether rows of a stream fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.core.errors import SchemaError
+from tidegate.graph.schema import Schema
+
+if TYPE_CHECKING:
+    import psycopg
+
+TYPES = {
+    "boolean": ("bool",),
+    "tinyint": ("int2", "int4", "int8", "numeric"),
+    "smallint": ("int2", "int4", "int8", "numeric"),
+    "int": ("int4", "int8", "numeric"),
+    "bigint": ("int8", "numeric"),
+    "float": ("float4", "float8"),
+    "double": ("float8",),
+    "decimal": ("numeric",),
+    "string": ("text", "varchar", "bpchar", "citext", "json", "jsonb", "uuid"),
+    "binary": ("bytea",),
+    "date": ("date",),
+    "timestamp": ("timestamptz",),
+    "timestamp_ntz": ("timestamp",),
+    "array": ("jsonb", "json"),
+    "map": ("jsonb", "json"),
+    "struct": ("jsonb", "json"),
+}
+"""Type of a stream's column → types of the table that hold every value of it. The first is the one to advise."""
+
+
+class TableRefused(SchemaError):
+    """The table cannot take the rows of the stream, or not in the way that was asked for."""
+
+    code = "TABLE_REFUSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    type: str
+    """PostgreSQL's short name."""
+    not_null: bool = False
+    filled: bool = False
+    """The table fills it by itself when a row does not bring it: a default, an identity."""
+    computed: bool = False
+    """Nobody may write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueIndex:
+    name: str
+    columns: tuple[str, ...]
+    plain: bool = True
+    """Covers all rows, by columns only, and is checked at once: what ON CONFLICT needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    schema: str
+    name: str
+    kind: str
+    """`r` for a table, `p` for a partitioned one, others for what is no table."""
+    logged: bool
+    columns: tuple[Column, ...]
+    unique: tuple[UniqueIndex, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+def check_table(table: Table, rows: Schema, key: Sequence[str], two_phase: bool) -> None:
+    """Raises TableRefused with what to change. `key`: the columns of an upsert, empty for appends."""
+    if table.kind not in ("r", "p"):
+        raise TableRefused(f"{table} is not a table. Name the table that rows are to go to.")
+    if not table.logged:
+        raise TableRefused(
+            f"{table} is unlogged or temporary: a crash of the server empties it, and what was committed there would be "
+            f"gone. Make it durable: ALTER TABLE {table} SET LOGGED."
+        )
+    columns = {column.name: column for column in table.columns}
+    for field in rows.fields:
+        fitting = TYPES[field.type.kind]
+        if field.name not in columns:
+            raise TableRefused(
+                f'{table} has no column {field.name!r}. Add it (ALTER TABLE {table} ADD COLUMN "{field.name}" {fitting[0]}), '
+                "or leave it out of the stream."
+            )
+        found = columns[field.name]
+        if found.computed:
+            raise TableRefused(f"{table}.{found.name} is computed by the table. Leave it out of the stream.")
+        if found.type not in fitting:
+            raise TableRefused(
+                f"{table}.{found.name} is {found.type}, and the stream's column is {field.type}. Make the table's column "
+                f"{' or '.join(fitting)}, or cast the stream's."
+            )
+    for column in table.columns:
+        if column.not_null and not column.filled and column.name not in rows:
+            raise TableRefused(
+                f"{table}.{column.name} must not be null, has no default, and is not in the stream, whose columns are "
+                f"{', '.join(rows.names)}."
+            )
+    if key:
+        _check_key(table, key)
+    if two_phase:
+        _check_append_only(table, rows)
+
+
+def _check_key(table: Table, key: Sequence[str]) -> None:
+    if not any(index.plain and set(index.columns) == set(key) for index in table.unique):
+        listed = ", ".join(f'"{name}"' for name in key)
+        raise TableRefused(
+            f"Upserts into {table} by {', '.join(key)} need a primary key or a unique index of exactly these columns: "
+            f"ALTER TABLE {table} ADD PRIMARY KEY ({listed})."
+        )
+
+
+def _check_append_only(table: Table, rows: Schema) -> None:
+    """A prepared transaction keeps its locks until its checkpoint completes. Whoever inserts an equal key in the next
+    epoch waits for that, and the checkpoint may wait for that epoch."""
+    for index in table.unique:
+        if not index.columns or all(name in rows for name in index.columns):
+            raise TableRefused(
+                f"two_phase is for tables that rows are only appended to, and {table} has the unique index {index.name}: "
+                "an equal key in the next epoch would wait for a checkpoint that waits for it. Leave out two_phase."
+            )
+
+
+def read_table(connection: psycopg.Connection[Any], name: str) -> Table:
+    """What the server says. `name` is `table` or `schema.table`, as it is, without quotes."""
+    from psycopg import sql
+
+    identifier = sql.Identifier(*name.split(".", 1)).as_string(connection)
+    found = connection.execute(
+        "SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence = 'p' FROM pg_class c "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)",
+        [identifier],
+    ).fetchone()
+    if found is None:
+        raise TableRefused(
+            f"There is no table {name} in {connection.info.dbname}. Create it before the job is started."
+        )
+    oid, schema, table, kind, logged = found
+    columns = connection.execute(
+        "SELECT a.attname, t.typname, a.attnotnull, a.atthasdef OR a.attidentity <> '', "
+        "a.attgenerated <> '' OR a.attidentity = 'a' FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+        "WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+        [oid],
+    ).fetchall()
+    unique = connection.execute(
+        "SELECT c.relname, array(SELECT a.attname FROM unnest(i.indkey[0:i.indnkeyatts - 1]) AS k "
+        "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k)::text[], "
+        "i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL "
+        "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = %s AND i.indisunique",
+        [oid],
+    ).fetchall()
+    return Table(
+        schema,
+        table,
+        kind,
+        logged,
+        tuple(Column(*column) for column in columns),
+        tuple(UniqueIndex(index, tuple(names), plain) for index, names, plain in unique),
+    )

@@ -1,0 +1,102 @@
+"""A sink for any target: rows wait in the job's storage, and a function of the user's gets them once they are complete.
+
+1. In the task: rows are staged in the job's storage. A discarded attempt leaves objects that clean-up removes.
+2. In the driver, after the checkpoint is complete: `function(rows, token)`, slot by slot, in the order of epochs. If it
+   raises, or the driver dies before it knows that it returned, the same rows come again with an equal token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.connectors.sink import (
+    CommitRequest,
+    Committer,
+    CommitterContext,
+    SinkWriter,
+    WriterContext,
+)
+from tidegate.connectors.staged_rows import RowStager, read_batches
+from tidegate.core.errors import GraphError
+from tidegate.core.faults import reach
+from tidegate.core.guarantee import Guarantee
+from tidegate.core.ids import EpochId, Lineage, Slot, Uid
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CommitToken:
+    """Names one hand-over of rows for ever. Within (lineage, sink, slot) a later one has a greater epoch.
+
+    A target that keeps the greatest epoch of each (lineage, sink, slot), in the transaction that takes the rows, can drop
+    whatever is not greater. One that knows texts only keeps `str(token)`.
+    """
+
+    lineage: Lineage
+    sink: Uid
+    slot: Slot
+    epoch: EpochId
+
+    def __str__(self) -> str:
+        return f"{self.lineage}/{self.sink}/{self.slot}/{self.epoch}"
+
+
+@dataclass(frozen=True)
+class WriteAheadSink:
+    """Calls `function(rows, token)` in the driver, once the checkpoint that `rows` belong to is complete.
+
+    `rows` is a list of named tuples, or with `form="arrow"` a `pyarrow.Table`, which `spark.createDataFrame` and most
+    clients take. Say `idempotent=True` when the function drops what comes again under a token that it has taken: then the
+    job is exactly-once; else a failure may repeat rows.
+    """
+
+    function: Callable[[Any, CommitToken], object]
+    form: str = "rows"
+    idempotent: bool = False
+
+    def __post_init__(self) -> None:
+        if self.form not in ("rows", "arrow"):
+            raise GraphError(f"A write-ahead sink hands over 'rows' or 'arrow', not {self.form!r}.")
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE if self.idempotent else Guarantee.AT_LEAST_ONCE
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return RowStager(context)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return WriteAheadCommitter(self, context)
+
+    def describe(self) -> str:
+        return f"rows handed to {getattr(self.function, '__name__', 'a function')}, with a token"
+
+    def __reduce__(self) -> Any:
+        # The function stays in the driver: it may hold what cannot be pickled.
+        return WriteAheadSink, (None, self.form, self.idempotent)
+
+
+class WriteAheadCommitter:
+    def __init__(self, sink: WriteAheadSink, context: CommitterContext) -> None:
+        self._sink, self._context = sink, context
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
+            token = CommitToken(request.lineage, request.sink, request.slot, request.epoch)
+            rows = self._rows(request)
+            reach("write-ahead.1-read", token=token)
+            self._sink.function(rows, token)
+            reach("write-ahead.2-taken", token=token)
+
+    def _rows(self, request: CommitRequest) -> Any:
+        import pyarrow as pa
+
+        from tidegate.graph.columns import rows_of, struct_class
+
+        schema = self._context.schema
+        batches = list(read_batches(request, self._context))
+        if self._sink.form == "arrow":
+            return pa.Table.from_batches(batches, schema.to_arrow())
+        row_class = struct_class(schema.fields)
+        return [row for batch in batches for row in rows_of(batch, schema, row_class)]

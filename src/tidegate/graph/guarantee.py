@@ -1,0 +1,37 @@
+"""What a whole job guarantees: what the weakest of its sources, its engine and its sinks does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.core.guarantee import Guarantee
+from tidegate.core.ids import Uid
+from tidegate.graph.model import Graph, Sink
+
+
+@dataclass(frozen=True, slots=True)
+class JobGuarantee:
+    level: Guarantee
+    weakest: tuple[str, ...]
+    """Whom it is due to, if it is less than exactly once: "the engine", or nodes as `source 'uid'` and `sink 'uid'`."""
+
+
+def of_sink(sink: Sink) -> Guarantee:
+    """What the target says of itself. One that says nothing may repeat rows."""
+    found = getattr(sink.target, "guarantee", None)
+    return found if isinstance(found, Guarantee) else Guarantee.AT_LEAST_ONCE
+
+
+def of_job(
+    graph: Graph, engine: Guarantee = Guarantee.EXACTLY_ONCE, sources: Mapping[Uid, Guarantee] | None = None
+) -> JobGuarantee:
+    """`engine`: exactly once with checkpoints, at most once without. `sources`: those known to be weaker than Spark's
+    promise to read again from a recorded position."""
+    told = sources or {}
+    parts = {"the engine": engine}
+    parts |= {str(source): told.get(source.uid, Guarantee.EXACTLY_ONCE) for source in graph.sources}
+    parts |= {str(sink): of_sink(sink) for sink in graph.sinks}
+    level = min(parts.values())
+    exact = level is Guarantee.EXACTLY_ONCE
+    return JobGuarantee(level, () if exact else tuple(name for name, found in parts.items() if found is level))

@@ -1,0 +1,352 @@
+"""What every exactly-once sink must keep, as tests to inherit. They need pytest to be run, but no Spark.
+
+    class TestMySink(SinkContract):
+        @pytest.fixture
+        def target(self, tmp_path):
+            return MyTarget(tmp_path)          # a SinkTarget: the sink, and how a reader looks at what it wrote
+
+Steps of the sink at which a process may die are its fault points (`tidegate.core.faults.reach`); a sink without any is
+killed between its calls and wherever it stages or reads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from itertools import count
+from typing import Protocol
+
+from tidegate.connectors.sink import Sink
+from tidegate.testing.sink_trial import Row, SinkTrial, dies_at, new_rows, request_of
+
+
+class SinkTarget(Protocol):
+    """Where one test's rows go. Its sink takes rows of `sink_trial.SCHEMA`."""
+
+    ordered: bool
+    """Whether `rows` gives each slot's rows in the order in which they were published."""
+
+    def sink(self) -> Sink: ...
+
+    def rows(self) -> list[Row]:
+        """What a reader finds now."""
+        ...
+
+    def take_away(self) -> None:
+        """A reader removes all it finds, as one that moves files or empties a table would."""
+        ...
+
+    def outage(self) -> AbstractContextManager[object]:
+        """While it lasts, the target takes no commits."""
+        ...
+
+    def leavings(self) -> list[str]:
+        """Names of what lies about unseen: staged rows, open transactions, markers of single commits."""
+        ...
+
+
+def check(target: SinkTarget, *trials: SinkTrial) -> None:
+    """Readers find every row of what completed once, and nothing else."""
+    _same(target.rows(), [row for trial in trials for row in trial.expected])
+
+
+def _same(found: Iterable[Row], expected: Iterable[Row]) -> None:
+    counted, wanted = Counter(found), Counter(expected)
+    assert counted == wanted, f"missing {wanted - counted or 'none'}, too many {counted - wanted or 'none'}"
+
+
+class SinkContract:
+    # -- what readers see --------------------------------------------------------------------------------------------
+
+    def test_rows_are_seen_once_their_checkpoint_is_complete_and_not_before(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(5, 3)
+        trial.epoch(0, 4)
+        assert target.rows() == []
+        assert trial.checkpoint()
+        check(target, trial)
+
+    def test_an_epoch_without_rows_harms_nobody(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(0, 0)
+        assert trial.checkpoint()
+        trial.epoch(2, 0)
+        assert trial.checkpoint()
+        check(target, trial)
+
+    def test_epochs_come_in_order(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink(), parallelism=1)
+        with target.outage():
+            for _ in range(4):
+                trial.epoch(3)
+                assert not trial.checkpoint()
+        assert trial.restart()
+        check(target, trial)
+        if target.ordered:
+            assert target.rows() == trial.expected
+
+    # -- repeats -----------------------------------------------------------------------------------------------------
+
+    def test_a_commit_repeated_changes_nothing(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        for _ in range(3):
+            trial.epoch(2, 2)
+            assert trial.checkpoint()
+        for request in trial.requests():
+            trial.committer.commit([request])
+        trial.committer.commit(trial.requests())
+        trial.new_committer().commit(trial.requests())
+        check(target, trial)
+
+    def test_a_repeat_does_not_bring_back_what_a_reader_took_away(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(3, 3)
+        assert trial.checkpoint()
+        target.take_away()
+        assert trial.restart()
+        assert target.rows() == []
+
+    def test_many_requests_in_one_call(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        for _ in range(3):
+            trial.epoch(2, 2)
+        trial.complete()
+        trial.committer.commit(trial.requests())
+        check(target, trial)
+
+    def test_two_drivers_commit_at_the_same_time(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(20, 20)
+        trial.epoch(20, 20)
+        trial.complete()
+        ready = threading.Barrier(2)
+
+        def drive() -> None:
+            committer = trial.new_committer()
+            ready.wait(10)
+            for request in trial.requests():
+                try:
+                    committer.commit([request])
+                except Exception:
+                    return  # one of them may lose; what counts is what readers find
+
+        drivers = [threading.Thread(target=drive) for _ in range(2)]
+        for driver in drivers:
+            driver.start()
+        for driver in drivers:
+            driver.join(60)
+        assert trial.restart()
+        check(target, trial)
+
+    # -- deaths ------------------------------------------------------------------------------------------------------
+
+    def test_a_driver_may_die_at_any_step_of_a_commit(self, target: SinkTarget) -> None:
+        """And a reader may take away what it sees before the next driver comes."""
+        for step in count():
+            trial = SinkTrial(target.sink())
+            trial.epoch(3, 3)
+            trial.epoch(3, 0)
+            with dies_at(step) as death:
+                trial.checkpoint()
+            seen = target.rows()
+            target.take_away()
+            assert trial.restart(), death.reached
+            _same(seen + target.rows(), trial.expected)
+            target.take_away()
+            if not death.happened:
+                break
+        assert step >= 2
+
+    def test_a_task_may_die_at_any_step_of_its_attempt(self, target: SinkTarget) -> None:
+        """The epoch is run again, once in the same run and once by another driver."""
+        for step in count():
+            trial = SinkTrial(target.sink())
+            rows = new_rows(4)
+            with dies_at(step) as death:
+                trial.epoch_of(rows[:2], rows[2:])
+            if not death.happened:
+                break
+            trial.epoch_of(rows[:2], rows[2:])
+            assert trial.checkpoint()
+            with dies_at(step):
+                trial.epoch(2, 2)
+            assert trial.restart()
+            trial.epoch(2, 2)
+            assert trial.checkpoint()
+            check(target, trial)
+            target.take_away()
+        assert step >= 2
+
+    def test_attempts_that_are_thrown_away_are_never_seen(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink(), parallelism=1)
+        trial.epoch(2)
+        trial.at = trial.at.next()
+        rows = new_rows(3)
+        _, failing = trial.open_writer(0)
+        failing.abort()
+        trial.attempt(0, rows)
+        accepted = trial.attempt(0, rows)
+        trial.attempt(0, rows)
+        trial.accept([accepted], rows)
+        assert trial.checkpoint()
+        assert trial.restart()
+        check(target, trial)
+
+    def test_an_attempt_aborted_after_it_was_written_leaves_nothing_to_see(self, target: SinkTarget) -> None:
+        from tidegate.testing.sink_trial import batch_of
+
+        trial = SinkTrial(target.sink(), parallelism=1)
+        trial.at = trial.at.next()
+        _, writer = trial.open_writer(0)
+        writer.write(batch_of(new_rows(3)))
+        writer.abort()
+        _, writer = trial.open_writer(0)
+        writer.write(batch_of(new_rows(3)))
+        writer.prepare_commit()
+        writer.abort()
+        trial.epoch(2)
+        assert trial.checkpoint()
+        check(target, trial)
+
+    # -- targets that are away ---------------------------------------------------------------------------------------
+
+    def test_a_target_that_is_down_across_three_checkpoints_gets_everything_afterwards(
+        self, target: SinkTarget
+    ) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        with target.outage():
+            for _ in range(3):
+                trial.epoch(2, 2)
+                assert not trial.checkpoint()
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        check(target, trial)
+
+    # -- histories that turn -----------------------------------------------------------------------------------------
+
+    def test_what_a_rewind_discards_is_never_seen(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        trial.epoch(3, 3)
+        trial.rewind()
+        trial.epoch(4, 4)
+        assert trial.checkpoint()
+        check(target, trial)
+
+    def test_a_rollback_does_not_mix_with_what_was_there(self, target: SinkTarget) -> None:
+        """The new term counts its epochs from one again; they are later than all of the old term."""
+        trial = SinkTrial(target.sink())
+        for _ in range(3):
+            trial.epoch(2, 2)
+            assert trial.checkpoint()
+        trial.epoch(5, 5)
+        assert trial.restart()
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        check(target, trial)
+
+    def test_a_cold_start_under_an_old_name_is_another_history(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        for _ in range(3):
+            trial.epoch(2, 2)
+            assert trial.checkpoint()
+        before = list(trial.expected)
+        trial.cold_start()
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        _same(target.rows(), before + trial.expected)
+
+    def test_two_sinks_of_one_job_share_a_target(self, target: SinkTarget) -> None:
+        one, other = SinkTrial(target.sink(), "one"), SinkTrial(target.sink(), "other")
+        other.lineage = one.lineage
+        for trial in (one, other):
+            trial.epoch(2, 2)
+            assert trial.checkpoint()
+        check(target, one, other)
+
+    def test_a_rescale_with_commits_pending_keeps_the_old_slots(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink(), parallelism=4)
+        trial.epoch(1, 2, 3, 4)
+        with target.outage():
+            assert not trial.checkpoint()
+            assert not trial.restart(parallelism=2)
+            trial.epoch(2, 2)
+        assert trial.checkpoint()
+        assert trial.restart(parallelism=3)
+        trial.epoch(1, 1, 1)
+        assert trial.checkpoint()
+        check(target, trial)
+
+    def test_an_old_driver_that_wakes_up_changes_nothing(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        sleeper, late = trial.committer, trial.requests()
+        assert trial.restart()
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        sleeper.commit(late)
+        check(target, trial)
+
+    # -- clean-up ----------------------------------------------------------------------------------------------------
+
+    def test_a_sweep_removes_leavings_and_keeps_what_waits(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        trial.attempt(0, new_rows(2))
+        with dies_at(0):
+            trial.attempt(1, new_rows(2))
+        assert trial.checkpoint()
+        done = trial.requests()
+        with target.outage():
+            trial.epoch(2, 2)
+            assert not trial.checkpoint()
+        if not trial.sweep(waiting=[request_of(c) for c in trial.completed]):
+            assert target.leavings() == []
+            return
+        trial.committer.commit(done)
+        assert trial.release()
+        check(target, trial)
+        trial.epoch(1, 1)
+        assert trial.sweep()
+        assert target.leavings() == []
+        check(target, trial)
+
+    def test_a_start_from_long_ago_repeats_what_was_swept_and_changes_nothing(self, target: SinkTarget) -> None:
+        """As one from an old savepoint does: it carries what was committed after it was taken."""
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        trial.sweep()
+        assert trial.restart()
+        check(target, trial)
+
+    def test_a_sweep_leaves_other_histories_alone(self, target: SinkTarget) -> None:
+        one, other = SinkTrial(target.sink()), SinkTrial(target.sink())
+        one.epoch(2, 2)
+        one.complete()
+        other.epoch(2, 2)
+        other.epoch(2, 2)
+        assert other.checkpoint()
+        other.sweep()
+        assert one.release()
+        check(target, one, other)
+
+    def test_a_sweep_leaves_later_epochs_alone(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        settled = trial.at
+        trial.epoch(2, 2)
+        trial.complete()
+        later, trial.at = trial.at, settled
+        trial.sweep()
+        trial.at = later
+        assert trial.release()
+        check(target, trial)

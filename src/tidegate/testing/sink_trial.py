@@ -1,0 +1,268 @@
+"""A job's side of the sink contract without Spark: epochs, checkpoints, drivers that die, and another one taking over.
+
+    trial = SinkTrial(FileSink(str(folder)))
+    trial.epoch(5, 5)                      # five rows in each of two slots
+    with dies_at(step := 2):
+        trial.checkpoint()                 # the driver dies at the third step it comes to
+    trial.restart()                        # another one commits what the checkpoint carried, perhaps again
+
+Order, repeats and what is carried from checkpoint to checkpoint are decided by the code that decides them in a job.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tidegate.checkpoint.committables import Ledger, commit, in_order, marks
+from tidegate.checkpoint.effects import CommitFailed, perform
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.staging import JobStaging, read_staged
+from tidegate.connectors.sink import (
+    CommitRequest,
+    Committer,
+    CommitterContext,
+    Settled,
+    Sink,
+    SinkWriter,
+    Sweeping,
+    WriterContext,
+)
+from tidegate.core.faults import arm, reach
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
+from tidegate.graph.schema import Schema
+from tidegate.testing.storage import MemoryStorage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA = Schema.parse("n bigint, name string")
+"""Of the rows of every trial. `n` is different in each row."""
+
+NAMES = (
+    "plain",
+    "",
+    None,
+    "tab\tand\nlines\r\n",
+    "quotes \"' and , ; |",
+    "back\\slash \\N \\.\n\\.\n",
+    "grün 潮",
+    "NULL",
+)
+
+Row = tuple[int, str | None]
+
+_numbers = itertools.count(1)
+_attempts = itertools.count(1)
+
+
+class Killed(BaseException):
+    """The process died here, as far as anybody can see. No `except Exception` holds it up."""
+
+
+@dataclass(slots=True)
+class Death:
+    """What `dies_at` saw."""
+
+    step: int
+    reached: list[str] = field(default_factory=list)
+    happened: bool = False
+
+
+@contextmanager
+def dies_at(step: int) -> Iterator[Death]:
+    """Whoever comes to the fault point number `step`, counted from 0, dies there, and with it all that is inside.
+
+    `happened` is false when the work was done before: then there are no further steps.
+    """
+    death = Death(step)
+
+    def reached(point: str, **context: Any) -> None:
+        death.reached.append(point)
+        if len(death.reached) == step + 1:
+            raise Killed(point)
+
+    arm(reached)
+    try:
+        yield death
+    except Killed:
+        death.happened = True
+    finally:
+        arm(None)
+
+
+@contextmanager
+def failing(prefix: str, error: Exception) -> Iterator[None]:
+    """Every fault point whose name begins with `prefix` raises `error`: as a target that is down would."""
+
+    def reached(point: str, **context: Any) -> None:
+        if point.startswith(prefix):
+            raise error
+
+    arm(reached)
+    try:
+        yield
+    finally:
+        arm(None)
+
+
+class SinkTrial:
+    """One job with one sink. `expected` is every row that readers must find once, per slot in the order of epochs."""
+
+    def __init__(self, sink: Sink, uid: str = "out", parallelism: int = 2) -> None:
+        self.sink, self.uid, self.parallelism = sink, Uid(uid), parallelism
+        self.storage, self.layout = MemoryStorage(), JobLayout("trial")
+        self._begin()
+
+    def _begin(self) -> None:
+        self.lineage = Lineage(uuid.uuid4().hex)
+        self.at = EpochId(Term(1), 0)
+        self.ledger = Ledger()
+        self.completed: list[Committable] = []
+        """What checkpoints carried: all that a driver may commit once more, if the records of it are lost."""
+        self.expected: list[Row] = []
+        self._open: list[tuple[EpochId, list[Row]]] = []
+        self.committer = self.new_committer()
+
+    def new_committer(self) -> Committer:
+        """As another process would make it: of a sink that came there pickled."""
+        return self._sink().create_committer(CommitterContext(SCHEMA, partial(self._read)))
+
+    def _sink(self) -> Sink:
+        travelled: Sink = pickle.loads(pickle.dumps(self.sink))
+        return travelled
+
+    def _read(self, token: str) -> bytes:
+        reach("trial.read")
+        return read_staged(self.storage, token)
+
+    # -- epochs ------------------------------------------------------------------------------------------------------
+
+    def epoch(self, *counts: int) -> list[Row]:
+        """An accepted epoch with so many new rows in each slot. Answer: the rows."""
+        return self.epoch_of(*(new_rows(count) for count in counts))
+
+    def epoch_of(self, *slots: Sequence[Row]) -> list[Row]:
+        """An accepted epoch with these rows in each slot; one slot may fail after another has prepared."""
+        self.at = self.at.next()
+        found = [self.attempt(slot, rows) for slot, rows in enumerate(slots)]
+        self.accept(found, [row for rows in slots for row in rows])
+        return self._open[-1][1]
+
+    def accept(self, prepared: Sequence[Committable | None], rows: list[Row]) -> None:
+        """The attempts whose rows count. What others of the epoch did is thrown away."""
+        self.ledger.accept(each for each in prepared if each is not None)
+        self._open.append((self.at, rows))
+
+    def attempt(self, slot: int, rows: Sequence[Row]) -> Committable | None:
+        """One attempt of one task in the present epoch. Dying in it leaves whatever the writer left."""
+        staging, writer = self.open_writer(slot)
+        half = len(rows) // 2
+        for part in (rows[:half], rows[half:]):
+            if part:
+                writer.write(batch_of(part))
+        reach("trial.written")
+        payload = writer.prepare_commit()
+        reach("trial.prepared")
+        if payload is None:
+            return None
+        return Committable(self.lineage, self.uid, slot, self.at, payload, tuple(staging.paths))
+
+    def open_writer(self, slot: int) -> tuple[JobStaging, SinkWriter]:
+        attempt = AttemptId(next(_attempts))
+        staging = JobStaging(self.storage, self.layout, self.at, self.uid, attempt)
+        context = WriterContext(self.lineage, self.uid, self.at, Slot(slot), attempt, SCHEMA, staging)
+        return staging, self._sink().create_writer(context)
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """A checkpoint is complete; nothing is committed yet."""
+        self.expected += [row for _, rows in self._open for row in rows]
+        self._open = []
+        known = {(c.partition, c.epoch) for c in self.completed}
+        self.completed += [c for c in self.ledger.carried_by(self.at) if (c.partition, c.epoch) not in known]
+
+    def checkpoint(self) -> bool:
+        """Complete a checkpoint and release what it carries. Answer: whether the target took all of it."""
+        self.complete()
+        return self.release()
+
+    def release(self) -> bool:
+        carried = self.ledger.carried_by(self.at)
+        left = perform(commit(carried), self.storage, self._commit)
+        if left:
+            return False
+        self.ledger.confirm(marks(carried))
+        return True
+
+    def _commit(self, committable: Committable) -> None:
+        try:
+            reach("trial.commit-begins")
+            self.committer.commit([request_of(committable)])
+        except Exception as error:
+            raise CommitFailed(str(error)) from error
+        reach("trial.commit-ends")
+
+    def requests(self) -> list[CommitRequest]:
+        """Everything that was ever complete, as one long list that a forgetful driver would commit again."""
+        return [request_of(c) for lane in in_order(self.completed).values() for c in lane]
+
+    def rewind(self) -> None:
+        """The same driver goes back to the newest checkpoint: epochs after it never were. Their numbers stay used."""
+        done = [c.epoch for c in self.completed]
+        self.ledger.rewind(self.at.term, max(done, default=None))
+        self._open = []
+
+    def restart(self, parallelism: int | None = None) -> bool:
+        """Another driver claims the job, with a new term. Epochs after the newest checkpoint never were, and all that
+        is complete is committed, again where that had been done: the records of it are lost. Answer: all was taken."""
+        self.parallelism = parallelism or self.parallelism
+        self._open = []
+        self.at = EpochId(Term(self.at.term + 1), 0)
+        self.ledger = Ledger(self.completed)
+        self.committer = self.new_committer()
+        return self.release()
+
+    def cold_start(self) -> None:
+        """A job of the same name begins from nothing, under a lineage of its own."""
+        self._begin()
+
+    def sweep(self, waiting: Sequence[CommitRequest] = ()) -> bool:
+        """What the runtime does after clean-up, where the committer offers it. Answer: whether it does."""
+        if not isinstance(self.committer, Sweeping):
+            return False
+        self.committer.sweep(Settled(self.lineage, self.uid, self.at, tuple(waiting)))
+        return True
+
+
+def new_rows(count: int) -> list[Row]:
+    """Rows that were never used, with names that are hard to write down."""
+    return [(n, NAMES[n % len(NAMES)]) for n in itertools.islice(_numbers, count)]
+
+
+def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
+    from tidegate.graph.columns import batch_from_rows
+
+    return batch_from_rows(rows, SCHEMA)
+
+
+def request_of(committable: Committable) -> CommitRequest:
+    return CommitRequest(
+        committable.lineage,
+        committable.sink,
+        committable.epoch,
+        Slot(committable.partition),
+        committable.payload,
+        committable.staged,
+    )
+
+
+SinkFactory = Callable[[], Sink]

@@ -1,0 +1,97 @@
+"""A table in the memory of the test's process: the smallest sink that keeps the contract.
+
+Rows wait in the job's storage. A commit appends them and sets the marker under one lock, which is its transaction.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tidegate.connectors.sink import (
+    CommitRequest,
+    Committer,
+    CommitterContext,
+    SinkWriter,
+    WriterContext,
+)
+from tidegate.connectors.staged_rows import RowStager, read_batches
+from tidegate.core.faults import reach
+from tidegate.core.guarantee import Guarantee
+from tidegate.core.ids import EpochId, Lineage, Slot, Uid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class MemoryTable:
+    """Rows and markers; `down` refuses transactions."""
+
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    markers: dict[tuple[Lineage, Uid, Slot], EpochId] = field(default_factory=dict)
+    down: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        self.down = True
+        try:
+            yield
+        finally:
+            self.down = False
+
+
+_tables: dict[str, MemoryTable] = {}
+
+
+@dataclass(frozen=True)
+class TableSink:
+    """Appends to `table_named(name)` of the process that commits."""
+
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+
+    name: str
+
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        return RowStager(context)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return TableCommitter(table_named(self.name), context)
+
+    def describe(self) -> str:
+        return f"the table {self.name} in memory"
+
+
+class TableCommitter:
+    """1. Read what was staged. A death here leaves nothing.
+    2. In one transaction: if the marker is behind, append the rows and move it. A repeat finds it moved.
+    """
+
+    def __init__(self, table: MemoryTable, context: CommitterContext) -> None:
+        self._table, self._context = table, context
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
+            rows = [tuple(row.values()) for batch in read_batches(request, self._context) for row in batch.to_pylist()]
+            reach("table.1-read")
+            with self._table.lock:
+                self._publish(request, rows)
+            reach("table.2-committed")
+
+    def _publish(self, request: CommitRequest, rows: list[tuple[Any, ...]]) -> None:
+        if self._table.down:
+            raise ConnectionError("the table is down")
+        channel = (request.lineage, request.sink, request.slot)
+        marker = self._table.markers.get(channel)
+        if marker is None or marker < request.epoch:
+            self._table.rows += rows
+            self._table.markers[channel] = request.epoch
+
+
+def table_named(name: str) -> MemoryTable:
+    """The one table of this name in this process, made when first asked for."""
+    return _tables.setdefault(name, MemoryTable())

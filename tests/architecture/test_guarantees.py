@@ -1,0 +1,36 @@
+"""The page of sinks says of each what the sink says of itself."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tidegate as tg
+from tests.sparks import ROOT
+from tidegate.core.guarantee import Guarantee
+
+SINKS = {
+    "CallbackSink": tg.CallbackSink(print),
+    "CollectSink": tg.CollectSink(),
+    "DiscardSink": tg.DiscardSink(),
+    "FileSink": tg.FileSink("out"),
+    "PostgresSink": tg.PostgresSink("", "t"),
+    "PrintSink": tg.PrintSink(),
+    "WriteAheadSink": tg.WriteAheadSink(print),
+    "WriteAheadSink(…, idempotent=True)": tg.WriteAheadSink(print, idempotent=True),
+}
+
+
+@pytest.mark.feature("J13")
+def test_every_public_sink_is_on_the_page_with_its_guarantee():
+    page = (ROOT / "docs" / "connectors" / "README.md").read_text()
+    told = {match[1]: match[2] for match in re.finditer(r"^\| \[?`(.+?)`.*? \| (.+?) \|", page, re.MULTILINE)}
+    assert told == {name: str(sink.guarantee) for name, sink in SINKS.items()}
+    assert {name for name in tg.__all__ if name.endswith("Sink")} == {name.partition("(")[0] for name in SINKS}
+
+
+@pytest.mark.feature("J13")
+@pytest.mark.parametrize("page", ["files", "postgres", "write-ahead"])
+def test_a_page_of_a_sink_tells_its_guarantee(page):
+    assert f"**Guarantee: {Guarantee.EXACTLY_ONCE}" in (ROOT / "docs" / "connectors" / f"{page}.md").read_text()

@@ -1,0 +1,203 @@
+"""PostgreSQL keeps the contract, on a real server: appends, upserts, and prepared transactions."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.servers.fixtures import postgres_server
+from tests.servers.postgres import Postgres
+from tidegate.connectors.postgres import PostgresSink
+from tidegate.connectors.postgres.table import TableRefused
+from tidegate.core.errors import PreconditionFailed, SchemaError, StateError
+from tidegate.testing.sink_contract import SinkContract, check
+from tidegate.testing.sink_trial import SinkTrial, failing
+
+__all__ = ["postgres_server"]
+
+
+class PostgresTarget:
+    ordered = True
+
+    def __init__(self, server: Postgres, constraint: str = "", **choices):
+        self.server, self.choices = server, choices
+        self.schema = f"s{uuid.uuid4().hex}"
+        self.do(f"CREATE SCHEMA {self.schema}")
+        self.do(f"CREATE TABLE {self.schema}.out (n bigint, name text, place bigserial{constraint})")
+
+    def do(self, statement, *values):
+        with psycopg.connect(self.server.conninfo, autocommit=True) as connection:
+            cursor = connection.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def sink(self):
+        return PostgresSink(self.server.conninfo, f"{self.schema}.out", **self.choices)
+
+    def rows(self):
+        return self.do(f"SELECT n, name FROM {self.schema}.out ORDER BY place")
+
+    def take_away(self):
+        self.do(f"DELETE FROM {self.schema}.out")
+
+    def outage(self):
+        return self.server.outage()
+
+    def leavings(self):
+        prepared = self.do("SELECT gid FROM pg_prepared_xacts p JOIN pg_database ON datname = p.database")
+        return [gid for (gid,) in prepared + self.do(f"SELECT gid FROM {self.schema}.tidegate_prepared")]
+
+
+@pytest.fixture(autouse=True)
+def _no_prepared_transactions_left(postgres_server):
+    """The number that a server holds is limited, and tests leave some on purpose."""
+    yield
+    with psycopg.connect(postgres_server.conninfo, autocommit=True) as connection:
+        for (gid,) in connection.execute("SELECT gid FROM pg_prepared_xacts").fetchall():
+            connection.execute(f"ROLLBACK PREPARED '{gid}'")
+
+
+@pytest.mark.feature("J16")
+class TestAppends(SinkContract):
+    @pytest.fixture
+    def target(self, postgres_server):
+        return PostgresTarget(postgres_server)
+
+
+@pytest.mark.feature("J15")
+class TestUpserts(SinkContract):
+    @pytest.fixture
+    def target(self, postgres_server):
+        return PostgresTarget(postgres_server, ", PRIMARY KEY (n)", mode="upsert", key=["n"])
+
+
+class TwoPhaseTarget(PostgresTarget):
+    def outage(self):
+        """Between the phases: without the server there is no first one either."""
+        return failing("postgres.commit-1", OSError("no route to host"))
+
+
+@pytest.mark.feature("J20", "J21", "J26")
+class TestTwoPhases(SinkContract):
+    @pytest.fixture
+    def target(self, postgres_server):
+        return TwoPhaseTarget(postgres_server, two_phase=True)
+
+
+@pytest.mark.feature("J25")
+def test_a_prepared_transaction_waits_through_a_crash_of_the_server_and_of_the_driver(postgres_server):
+    target = TwoPhaseTarget(postgres_server, two_phase=True)
+    trial = SinkTrial(target.sink())
+    trial.epoch(3, 3)
+    trial.complete()
+    postgres_server.stop()
+    postgres_server.start()
+    assert target.rows() == []
+    assert trial.restart()
+    check(target, trial)
+
+
+def test_a_prepared_transaction_that_was_rolled_back_by_hand_is_an_error_not_a_gap(postgres_server):
+    target = TwoPhaseTarget(postgres_server, two_phase=True)
+    trial = SinkTrial(target.sink(), parallelism=1)
+    trial.epoch(3)
+    trial.complete()
+    [gid] = target.leavings()
+    target.do(f"ROLLBACK PREPARED '{gid}'")
+    with pytest.raises(StateError, match="is gone and was not committed"):
+        trial.committer.commit(trial.requests())
+
+
+def test_rows_that_were_staged_before_two_phases_were_chosen_are_committed_all_the_same(postgres_server):
+    target = PostgresTarget(postgres_server)
+    trial = SinkTrial(target.sink())
+    trial.epoch(2, 2)
+    trial.complete()
+    trial.sink = PostgresSink(postgres_server.conninfo, f"{target.schema}.out", two_phase=True)
+    assert trial.restart()
+    trial.epoch(2, 2)
+    trial.complete()
+    trial.sink = target.sink()
+    assert trial.restart()
+    check(target, trial)
+
+
+def test_the_last_row_of_a_key_wins(postgres_server):
+    target = PostgresTarget(postgres_server, ", PRIMARY KEY (n)", mode="upsert", key=["n"])
+    trial = SinkTrial(target.sink(), parallelism=1)
+    trial.epoch_of([(1, "a"), (2, "b"), (1, "c"), (1, None), (1, "d")])
+    assert trial.checkpoint()
+    assert sorted(target.rows()) == [(1, "d"), (2, "b")]
+    trial.epoch_of([(2, "e")])
+    assert trial.checkpoint()
+    assert sorted(target.rows()) == [(1, "d"), (2, "e")]
+
+
+def test_an_upsert_without_a_key_is_refused_in_the_task(postgres_server):
+    target = PostgresTarget(postgres_server, ", UNIQUE (name)", mode="upsert", key=["name"])
+    trial = SinkTrial(target.sink(), parallelism=1)
+    with pytest.raises(SchemaError, match="has no 'name'"):
+        trial.epoch_of([(1, "a"), (2, None)])
+
+
+def test_a_connection_that_broke_long_ago_is_made_again(postgres_server):
+    target = PostgresTarget(postgres_server)
+    trial = SinkTrial(target.sink())
+    trial.epoch(2, 2)
+    assert trial.checkpoint()
+    with postgres_server.outage():
+        trial.epoch(2, 2)
+    assert trial.checkpoint()
+    check(target, trial)
+
+
+def test_a_job_whose_table_does_not_fit_does_not_start(postgres_server):
+    target = PostgresTarget(postgres_server)
+    target.do(f"ALTER TABLE {target.schema}.out ALTER n TYPE integer")
+    with pytest.raises(TableRefused, match="n is int4, and the stream's column is bigint"):
+        SinkTrial(target.sink())
+    with pytest.raises(TableRefused, match="There is no table nowhere"):
+        SinkTrial(PostgresSink(postgres_server.conninfo, "nowhere"))
+
+
+def test_a_job_whose_database_is_away_starts_all_the_same(postgres_server):
+    target = PostgresTarget(postgres_server)
+    with postgres_server.outage():
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        assert not trial.checkpoint()
+    assert trial.release()
+    check(target, trial)
+
+
+def test_two_phases_are_refused_where_the_table_is_not_for_appends(postgres_server):
+    target = PostgresTarget(postgres_server, ", PRIMARY KEY (n)", two_phase=True)
+    with pytest.raises(TableRefused, match="Leave out two_phase"):
+        SinkTrial(target.sink())
+
+
+@pytest.mark.feature("J23")
+def test_two_phases_are_refused_where_the_server_has_no_prepared_transactions():
+    # Another user runs the server, who may not look into a test's own directory.
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        server = Postgres(Path(folder), prepared_transactions=0)
+        try:
+            with pytest.raises(TableRefused, match="Set max_prepared_transactions"):
+                SinkTrial(PostgresTarget(server, two_phase=True).sink())
+        finally:
+            server.stop()
+
+
+def test_a_user_who_may_not_write_is_told_what_to_grant(postgres_server):
+    target = PostgresTarget(postgres_server)
+    target.do(f"CREATE ROLE {target.schema} LOGIN")
+    target.do(f"GRANT USAGE ON SCHEMA {target.schema} TO {target.schema}")
+    conninfo = postgres_server.conninfo.replace("user=tidegate", f"user={target.schema}")
+    with pytest.raises(TableRefused, match=rf"GRANT INSERT ON {target.schema}\.out"):
+        SinkTrial(PostgresSink(conninfo, f"{target.schema}.out"))
+    target.do(f"GRANT INSERT ON {target.schema}.out TO {target.schema}")
+    with pytest.raises(PreconditionFailed, match="CREATE TABLE IF NOT EXISTS"):
+        SinkTrial(PostgresSink(conninfo, f"{target.schema}.out"))

@@ -1,0 +1,155 @@
+"""The PostgreSQL sink's own rules that need no server: text for COPY, and which tables are refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.connectors.postgres.copy_text import copy_text
+from tidegate.connectors.postgres.payload import epoch_in, gid_of, gid_prefix
+from tidegate.connectors.postgres.table import Column, Table, TableRefused, UniqueIndex, check_table
+from tidegate.connectors.sink import WriterContext
+from tidegate.core.errors import GraphError, SchemaError
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
+from tidegate.graph.columns import batch_from_rows
+from tidegate.graph.schema import Schema
+
+UNESCAPED = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
+
+
+def as_server_reads(field: str) -> str | None:
+    """COPY's text format, by its documentation."""
+    if field == "\\N":
+        return None
+    out, characters = [], iter(field)
+    for character in characters:
+        out.append(UNESCAPED[next(characters)] if character == "\\" else character)
+    return "".join(out)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"])),
+            st.none() | st.text("\\N.\t\r\n"),
+        ),
+        min_size=1,
+    )
+)
+def test_every_text_comes_back(rows):
+    text = copy_text(batch_from_rows(rows, Schema.parse("a string, b string")), Schema.parse("a string, b string"))
+    lines = text.decode().split("\n")
+    assert lines.pop() == ""
+    assert "\\." not in lines
+    assert [tuple(map(as_server_reads, line.split("\t"))) for line in lines] == rows
+
+
+def test_other_types_are_written_as_the_server_reads_them():
+    schema = Schema.parse(
+        "b boolean, n bigint, x double, d decimal(10,2), day date, t timestamp, u timestamp_ntz, raw binary, "
+        "tags array<string>, s struct<a:int>"
+    )
+    row = (
+        True, -7, 0.1, Decimal("1.50"), date(2024, 5, 1), datetime(2024, 5, 1, 12, tzinfo=UTC), datetime(2024, 5, 1, 12),
+        b"\x00\xff", ["a\tb", None], (None,),
+    )  # fmt: skip
+    text = copy_text(batch_from_rows([row, (None,) * 10], schema), schema).decode()
+    first, second, _ = text.split("\n")
+    assert first.split("\t") == [
+        "true", "-7", "0.1", "1.50", "2024-05-01", "2024-05-01 12:00:00.000000Z", "2024-05-01 12:00:00.000000",
+        "\\\\x00ff", '["a\\\\tb", null]', '{"a": null}',
+    ]  # fmt: skip
+    assert second.split("\t") == ["\\N"] * 10
+
+
+def test_a_slice_of_a_batch_is_only_that_slice():
+    schema = Schema.parse("n bigint")
+    batch = batch_from_rows([(n,) for n in range(10)], schema)
+    assert copy_text(batch.slice(3, 2), schema) == b"3\n4\n"
+    assert copy_text(batch.slice(0, 0), schema) == b""
+
+
+def test_a_nul_is_refused_in_the_task_not_at_every_commit():
+    schema = Schema.parse("a string")
+    with pytest.raises(SchemaError, match="column 'a' holds a NUL"):
+        copy_text(batch_from_rows([("x\x00y",)], schema), schema)
+
+
+COLUMNS = (Column("n", "int8", True), Column("name", "text"), Column("id", "int8", True, True))
+PRIMARY = UniqueIndex("out_pkey", ("n",))
+ROWS = Schema.parse("n bigint, name string")
+
+
+def table(columns=COLUMNS, unique=(), kind="r", logged=True):
+    return Table("public", "out", kind, logged, columns, unique)
+
+
+@pytest.mark.parametrize(
+    ("found", "key", "two_phase"),
+    [
+        (table(), (), False),
+        (table(kind="p"), (), False),
+        (table(unique=(PRIMARY,)), ("n",), False),
+        (table(unique=(UniqueIndex("by_id", ("id",)),)), (), True),
+        (table(unique=(UniqueIndex("u", ("n", "name")),)), ("name", "n"), False),
+    ],
+)
+def test_tables_that_fit(found, key, two_phase):
+    check_table(found, ROWS, key, two_phase)
+
+
+@pytest.mark.parametrize(
+    ("found", "key", "two_phase", "words"),
+    [
+        (table(kind="v"), (), False, "is not a table"),
+        (table(logged=False), (), False, "SET LOGGED"),
+        (table(COLUMNS[:1]), (), False, 'ADD COLUMN "name" text'),
+        (table((Column("n", "int4"), *COLUMNS[1:])), (), False, "n is int4, and the stream's column is bigint"),
+        (table((Column("n", "int8", computed=True), *COLUMNS[1:])), (), False, "computed by the table"),
+        (table((*COLUMNS, Column("must", "text", True))), (), False, "must must not be null, has no default"),
+        (table(), ("n",), False, "ADD PRIMARY KEY"),
+        (table(unique=(UniqueIndex("p", ("n",), plain=False),)), ("n",), False, "ADD PRIMARY KEY"),
+        (table(unique=(PRIMARY,)), ("n", "name"), False, "ADD PRIMARY KEY"),
+        (table(unique=(PRIMARY,)), (), True, "unique index out_pkey"),
+        (table(unique=(UniqueIndex("lower", (), plain=False),)), (), True, "unique index lower"),
+    ],
+)
+def test_tables_that_do_not_fit_and_what_to_do(found, key, two_phase, words):
+    with pytest.raises(TableRefused, match=words):
+        check_table(found, ROWS, key, two_phase)
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"mode": "insert"}, "'append' or 'upsert'"),
+        ({"mode": "upsert"}, "belong together"),
+        ({"key": ["n"]}, "for mode='upsert'"),
+        ({"mode": "upsert", "key": "n"}, r"key=\['n'\]"),
+        ({"mode": "upsert", "key": ["n"], "two_phase": True}, "the default is as exact"),
+    ],
+)
+def test_wrong_choices_are_told_when_the_sink_is_made(choices, words):
+    with pytest.raises(GraphError, match=words):
+        tg.PostgresSink("", "t", **choices)
+
+
+def test_secrets_are_not_shown():
+    sink = tg.PostgresSink("password=hush", "t")
+    assert "hush" not in f"{sink} {sink.describe()}"
+
+
+@given(lineage=st.text(min_size=1), sink=st.text(min_size=1, max_size=500), number=st.integers(0, 10**12))
+def test_ids_of_transactions_are_short_and_tell_their_epoch(lineage, sink, number):
+    epoch = EpochId(Term(3), number)
+    context = WriterContext(Lineage(lineage), Uid(sink), epoch, Slot(9999), AttemptId(10**12), ROWS, None)
+    gid = gid_of(context)
+    assert len(gid.encode()) < 200
+    assert epoch_in(gid) == epoch
+    assert gid.startswith(gid_prefix(Lineage(lineage), Uid(sink)))
+    assert epoch_in("somebody-elses") is None

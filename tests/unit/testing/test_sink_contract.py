@@ -1,0 +1,185 @@
+"""The contract suite must find the mistakes that sinks make: each is made here once, and the test that finds it named."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+import pytest
+
+from tidegate.core.faults import reach
+from tidegate.testing.sink_contract import SinkContract
+from tidegate.testing.sink_trial import SinkTrial, dies_at
+from tidegate.testing.table_sink import MemoryTable, TableCommitter, TableSink, table_named
+
+
+class NoMarker(TableCommitter):
+    def _publish(self, request, rows):
+        self._table.markers.clear()
+        super()._publish(request, rows)
+
+
+class RowsBeforeMarker(TableCommitter):
+    def _publish(self, request, rows):
+        before = dict(self._table.markers)
+        super()._publish(request, rows)
+        after, self._table.markers = self._table.markers, before
+        reach("between")
+        self._table.markers = after
+
+
+class MarkerBeforeRows(TableCommitter):
+    def _publish(self, request, rows):
+        before = list(self._table.rows)
+        super()._publish(request, rows)
+        after, self._table.rows = self._table.rows, before
+        reach("between")
+        self._table.rows = after
+
+
+class SwallowsOutages(TableCommitter):
+    def _publish(self, request, rows):
+        if not self._table.down:
+            super()._publish(request, rows)
+
+
+def keyed_by(key):
+    class Keyed(TableCommitter):
+        def _publish(self, request, rows):
+            if self._table.down:
+                raise ConnectionError
+            marker = self._table.markers.get(key(request))
+            if marker is None or marker < request.epoch:
+                self._table.rows += rows
+                self._table.markers[key(request)] = request.epoch
+
+    return Keyed
+
+
+class ForgetsTheTerm(TableCommitter):
+    def _publish(self, request, rows):
+        if self._table.down:
+            raise ConnectionError
+        channel = (request.lineage, request.sink, request.slot)
+        if self._table.markers.get(channel, 0) < request.epoch.number:
+            self._table.rows += rows
+            self._table.markers[channel] = request.epoch.number
+
+
+class LooksWhetherRowsAreThere(TableCommitter):
+    def _publish(self, request, rows):
+        if self._table.down:
+            raise ConnectionError
+        self._table.rows += [row for row in rows if row not in self._table.rows]
+
+
+MISTAKES = [
+    (NoMarker, "test_a_commit_repeated_changes_nothing"),
+    (NoMarker, "test_two_drivers_commit_at_the_same_time"),
+    (NoMarker, "test_an_old_driver_that_wakes_up_changes_nothing"),
+    (RowsBeforeMarker, "test_a_driver_may_die_at_any_step_of_a_commit"),
+    (MarkerBeforeRows, "test_a_driver_may_die_at_any_step_of_a_commit"),
+    (SwallowsOutages, "test_a_target_that_is_down_across_three_checkpoints_gets_everything_afterwards"),
+    (SwallowsOutages, "test_epochs_come_in_order"),
+    (keyed_by(lambda r: (r.sink, r.slot)), "test_a_cold_start_under_an_old_name_is_another_history"),
+    (keyed_by(lambda r: (r.lineage, r.slot)), "test_two_sinks_of_one_job_share_a_target"),
+    (keyed_by(lambda r: (r.lineage, r.sink)), "test_many_requests_in_one_call"),
+    (keyed_by(lambda r: (r.lineage, r.sink)), "test_a_rescale_with_commits_pending_keeps_the_old_slots"),
+    (ForgetsTheTerm, "test_a_rollback_does_not_mix_with_what_was_there"),
+    (LooksWhetherRowsAreThere, "test_a_repeat_does_not_bring_back_what_a_reader_took_away"),
+]
+
+
+@dataclass(frozen=True)
+class BrokenSink(TableSink):
+    committer: type = TableCommitter
+
+    def create_committer(self, context):
+        return self.committer(table_named(self.name), context)
+
+    def __reduce__(self):
+        name, committer = self.name, self.committer
+        _kept[name, committer.__qualname__] = self
+        return _give, (name, committer.__qualname__)
+
+
+_kept: dict[tuple[str, str], BrokenSink] = {}
+
+
+def _give(*key):
+    """Classes made in tests cannot be pickled; they stay here."""
+    return _kept[key]
+
+
+class Target:
+    ordered = True
+
+    def __init__(self, sink):
+        self.made = sink
+        self.table: MemoryTable = table_named(sink.name)
+
+    def sink(self):
+        return self.made
+
+    def rows(self):
+        return list(self.table.rows)
+
+    def take_away(self):
+        self.table.rows.clear()
+
+    def outage(self):
+        return self.table.outage()
+
+
+@pytest.mark.parametrize(("committer", "finder"), MISTAKES)
+def test_a_mistake_is_found(committer, finder):
+    with pytest.raises(AssertionError):
+        getattr(SinkContract(), finder)(Target(BrokenSink(uuid.uuid4().hex, committer)))
+
+
+class PublishesAtOnce:
+    """A writer that has no patience."""
+
+    def __init__(self, sink, writer):
+        self._sink, self._writer = sink, writer
+
+    def write(self, batch):
+        table_named(self._sink.name).rows.extend(tuple(row.values()) for row in batch.to_pylist())
+
+    def prepare_commit(self):
+        return None
+
+    def abort(self): ...
+
+
+@dataclass(frozen=True)
+class Impatient(BrokenSink):
+    def create_writer(self, context):
+        return PublishesAtOnce(self, None)
+
+
+@pytest.mark.parametrize(
+    "finder",
+    [
+        "test_rows_are_seen_once_their_checkpoint_is_complete_and_not_before",
+        "test_attempts_that_are_thrown_away_are_never_seen",
+        "test_an_attempt_aborted_after_it_was_written_leaves_nothing_to_see",
+        "test_what_a_rewind_discards_is_never_seen",
+        "test_a_task_may_die_at_any_step_of_its_attempt",
+    ],
+)
+def test_a_writer_without_patience_is_found(finder):
+    with pytest.raises(AssertionError):
+        getattr(SinkContract(), finder)(Target(Impatient(uuid.uuid4().hex)))
+
+
+def test_a_death_is_at_the_step_that_was_chosen():
+    trial = SinkTrial(TableSink(uuid.uuid4().hex))
+    trial.epoch(1, 1)
+    with dies_at(2) as death:
+        trial.checkpoint()
+    assert death.happened
+    assert death.reached == ["trial.commit-begins", "trial.read", "table.1-read"]
+    with dies_at(99) as death:
+        assert trial.restart()
+    assert not death.happened
