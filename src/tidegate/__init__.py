@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.options import Checkpointing
     from tidegate.connectors.files import FileSink
     from tidegate.connectors.kafka import KafkaSink
+    from tidegate.connectors.lakehouse import DeltaSink, IcebergSink
     from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
     from tidegate.connectors.postgres import PostgresSink
     from tidegate.connectors.write_ahead import WriteAheadSink
@@ -33,10 +34,12 @@ __all__ = [
     "CallbackSink",
     "Checkpointing",
     "CollectSink",
+    "DeltaSink",
     "DiscardSink",
     "FileSink",
     "FilterFunction",
     "FlatMapFunction",
+    "IcebergSink",
     "Job",
     "KafkaSink",
     "KeyedProcessFunction",
@@ -60,9 +63,11 @@ __all__ = [
 _LAZY = {
     "CallbackSink": "tidegate.connectors.memory",
     "Checkpointing": "tidegate.checkpoint.options",
+    "DeltaSink": "tidegate.connectors.lakehouse",
     "DiscardSink": "tidegate.connectors.memory",
     "CollectSink": "tidegate.connectors.memory",
     "FileSink": "tidegate.connectors.files",
+    "IcebergSink": "tidegate.connectors.lakehouse",
     "KafkaSink": "tidegate.connectors.kafka",
     "kafka_source": "tidegate.runtime.kafka_source",
     "PrintSink": "tidegate.connectors.memory",

@@ -13,7 +13,11 @@ from tidegate.core.guarantee import Guarantee
 SINKS = {
     "CallbackSink": tg.CallbackSink(print),
     "CollectSink": tg.CollectSink(),
+    "DeltaSink": tg.DeltaSink("/t"),
     "DiscardSink": tg.DiscardSink(),
+    "IcebergSink": tg.IcebergSink("c", "db.t"),
+    "KafkaSink": tg.KafkaSink("localhost:9092", "t"),
+    'KafkaSink(…, delivery_guarantee="at-least-once")': tg.KafkaSink("localhost:9092", "t", "at-least-once"),
     "FileSink": tg.FileSink("out"),
     "PostgresSink": tg.PostgresSink("", "t"),
     "PrintSink": tg.PrintSink(),

@@ -19,6 +19,7 @@ from tidegate.connectors.kafka.marker import MAX_PARTS, Expired
 from tidegate.connectors.sink import Committer, CommitterContext, SinkWriter, Staging, WriterContext
 from tidegate.core.durations import Duration, duration_ms, size_bytes
 from tidegate.core.errors import GraphError, StateError
+from tidegate.core.guarantee import Guarantee
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,6 +101,10 @@ class KafkaSink:
             most_bytes=self._most_bytes,
             expired=Expired(self.expired_marker),
         )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee.EXACTLY_ONCE if self.delivery_guarantee == "exactly-once" else Guarantee.AT_LEAST_ONCE
 
     def describe(self) -> str:
         return f"Kafka topic {self.topic}, {self.delivery_guarantee}"

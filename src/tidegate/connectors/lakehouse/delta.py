@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
+from tidegate.core.guarantee import Guarantee
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class DeltaSink:
     A file is closed at about `target_file_bytes` of rows, as they are in memory.
     """
 
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
     table_uri: str
     partition_by: Sequence[str] = ()
     create: bool = False

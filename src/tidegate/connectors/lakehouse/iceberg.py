@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
+from tidegate.core.guarantee import Guarantee
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class IcebergSink:
     are in memory.
     """
 
+    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
     catalog: str
     table: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
