@@ -20,7 +20,7 @@ from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.schema import DataType, Schema
 from tidegate.runtime.messages import Committable
 from tidegate.runtime.user_code import FunctionFailed
-from tidegate.state.access import KeyedStates
+from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec
 
 if TYPE_CHECKING:

@@ -41,9 +41,9 @@ from tidegate.runtime.operators import (
 from tidegate.runtime.program import Orders
 from tidegate.runtime.rides import Passenger, board, storage_of
 from tidegate.runtime.user_code import FunctionFailed
-from tidegate.state.access import KeyedStates
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import range_of_slot
+from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.local_root import LocalRoot
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
 from tidegate.state.version import Manifest, VersionId

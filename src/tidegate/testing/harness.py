@@ -29,9 +29,9 @@ from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateKind
 from tidegate.runtime.operators import Emit, FunctionContext, ProcessOperator, as_rows, key_codec
 from tidegate.runtime.user_code import FunctionFailed
-from tidegate.state.access import KeyedStates
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
+from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import key_group_range
 from tidegate.state.murmur3 import hash_key
 from tidegate.state.port import StateStore
