@@ -22,6 +22,7 @@ from tidegate.core.types import codec_of
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.state.keys import VOID_NAMESPACE, KeyCodec, list_segment, prefix_end
 from tidegate.state.port import StateStore
+from tidegate.state.timers import Timers
 
 _IMMUTABLE = (int, float, str, bytes, bool, tuple, frozenset, type(None))
 _HEAD = struct.Struct(">HH")
@@ -388,6 +389,21 @@ def _has_floats(tp: Any) -> bool:
     return tp is float or any(_has_floats(part) for part in get_args(tp))
 
 
+def _windowed(
+    scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, epoch: EpochId
+) -> Accessor:
+    from tidegate.state import windowed
+
+    match spec.kind:
+        case StateKind.VALUE:
+            return windowed.WindowedValue(scope, store, state_id, keys, spec)
+        case StateKind.LIST:
+            return windowed.WindowedList(scope, store, state_id, keys, spec, epoch)
+        case StateKind.MAP:
+            return windowed.WindowedMap(scope, store, state_id, keys, spec)
+    raise NotImplementedError(f"state kind {spec.kind} of windows")
+
+
 class KeyedStates:
     """All keyed states of one operator in one attempt."""
 
@@ -401,13 +417,21 @@ class KeyedStates:
         ids: Callable[[str], int],
         keys: KeyCodec,
         epoch: EpochId,
+        key_groups: tuple[int, int] = (0, 0),
     ) -> None:
         self.scope = Scope()
+        self.window_scope = Scope()
+        """Of states that there are for each window: its key is (key, window)."""
+        self.timers: Timers | None = None
         self.accessors: dict[str, Any] = {}
         for spec in specs:
             assert store is not None, "a store is needed where states are declared"
-            common = (self.scope, store, ids(spec.name), keys, spec)
-            if spec.kind is StateKind.VALUE:
+            common = (self.window_scope if spec.windowed else self.scope, store, ids(spec.name), keys, spec)
+            if spec.kind is StateKind.TIMERS:
+                self.timers = Timers(store, ids(spec.name), keys, key_groups)
+            elif spec.windowed:
+                self.accessors[spec.name] = _windowed(*common, epoch)
+            elif spec.kind is StateKind.VALUE:
                 self.accessors[spec.name] = ValueAccessor(*common)
             elif spec.kind is StateKind.LIST:
                 self.accessors[spec.name] = ListAccessor(*common, epoch)
@@ -417,11 +441,18 @@ class KeyedStates:
                 raise NotImplementedError(f"state kind {spec.kind}")
 
     def bind(self, function: Any) -> None:
-        """Let `function.total` be the accessor of its declared state `total`."""
+        """Let `function.total` be the accessor of its declared state `total`. Operators of ours that are written as
+        functions take all of it, through `attach_states`."""
+        attach = getattr(function, "attach_states", None)
+        if attach is not None:
+            attach(self)
+            return
         for name, accessor in self.accessors.items():
             setattr(function, name, accessor)
 
     def flush(self) -> None:
+        if self.timers is not None:
+            self.timers.flush()
         for name, accessor in self.accessors.items():
             try:
                 accessor.flush()
@@ -430,7 +461,8 @@ class KeyedStates:
 
     def bound_memory(self) -> None:
         """Called between batches of rows."""
-        if sum(accessor.cached() for accessor in self.accessors.values()) > self.CACHE_ENTRIES:
+        timers = 0 if self.timers is None else self.timers.cached()
+        if timers + sum(accessor.cached() for accessor in self.accessors.values()) > self.CACHE_ENTRIES:
             self.flush()
             for accessor in self.accessors.values():
                 accessor.forget()
