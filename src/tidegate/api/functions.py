@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tidegate.api.context import OnTimerContext, ProcessContext, RuntimeContext
+from tidegate.api.states import declared_states
+from tidegate.graph.states import TIMERS, StateSpec
 
 
 class Function(ABC):  # noqa: B024 (each kind of function has its own abstract method)
@@ -60,3 +62,28 @@ class KeyedProcessFunction(Function):
     def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
         """A timer of the current key has come; `timestamp` is the time it was registered for, in milliseconds."""
         return None
+
+
+class KeyedCoProcessFunction(Function):
+    """Sees the rows of two keyed streams one by one, with state and timers of their key that both sides share."""
+
+    @abstractmethod
+    def process_element1(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Handle a row of the first stream, as `KeyedProcessFunction.process_element` does."""
+
+    @abstractmethod
+    def process_element2(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Handle a row of the second stream."""
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """A timer of the current key has come."""
+        return None
+
+
+_SILENT = (KeyedProcessFunction.on_timer, KeyedCoProcessFunction.on_timer)
+
+
+def states_of(function: Any) -> tuple[StateSpec, ...]:
+    """All state of a keyed function: what it declares, and its timers where it says what they do."""
+    own = getattr(type(function), "on_timer", None)
+    return (*declared_states(function), *((TIMERS,) if own is not None and own not in _SILENT else ()))

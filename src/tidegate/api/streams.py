@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tidegate.api.functions import FilterFunction, FlatMapFunction, Function, KeyedProcessFunction, MapFunction
+from tidegate.api.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedProcessFunction,
+    MapFunction,
+    states_of,
+)
 from tidegate.api.states import declared_states
 from tidegate.core.errors import GraphError
-from tidegate.graph.model import Input, NodeId, Process, Sink, StreamRef, Transform
+from tidegate.graph.model import Input, Node, NodeId, Process, Sink, StreamRef, Transform
 from tidegate.graph.schema import Schema
-from tidegate.graph.validate import check_key, check_name, check_new_uid, check_union
+from tidegate.graph.states import StateSpec
+from tidegate.graph.validate import (
+    EVENT_TIME_KINDS,
+    check_event_time,
+    check_key,
+    check_name,
+    check_new_uid,
+    check_union,
+)
 
 if TYPE_CHECKING:
     from tidegate.api.job import Job
@@ -25,10 +40,12 @@ def as_schema(schema: str | Schema) -> Schema:
 class Stream:
     """Rows of one schema. A row is a named tuple of its columns."""
 
-    def __init__(self, job: Job, streams: tuple[StreamRef, ...], schema: Schema) -> None:
+    def __init__(self, job: Job, streams: tuple[StreamRef, ...], schema: Schema, event_time: str | None = None) -> None:
         self._job = job
         self._streams = streams
         self.schema = schema
+        self.event_time = event_time
+        """The column that says when a row happened, if one does. It is kept by operators whose rows have it too."""
 
     def map(
         self,
@@ -62,19 +79,27 @@ class Stream:
             if other._job is not self._job:
                 raise GraphError("Streams of two jobs cannot be united. Declare both sources in one job.")
         check_union([(stream._shown(), stream.schema) for stream in (self, *others)])
-        return Stream(self._job, sum((other._streams for other in others), self._streams), self.schema)
+        same = all(other.event_time == self.event_time for other in others)
+        streams = sum((other._streams for other in others), self._streams)
+        return Stream(self._job, streams, self.schema, self.event_time if same else None)
+
+    def assign_timestamps(self, column: str) -> Stream:
+        """The same rows, with another column as their event time. The watermark is still made from the sources."""
+        check_event_time(column, self.schema)
+        return Stream(self._job, self._streams, self.schema, column)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """The same rows, brought together by the value of the columns. Needed for whatever has keyed state."""
         check_key(columns, self.schema)
-        return KeyedStream(self._job, Input(self._streams, self.schema, columns))
+        return KeyedStream(self._job, Input(self._streams, self.schema, columns, self.event_time))
 
     def side_output(self, tag: str) -> Stream:
         """What the operator that made this stream sends to a side output of its own."""
         if len(self._streams) != 1:
             raise GraphError(f"A union has no side output {tag!r}. Ask the stream of the operator that declares it.")
         stream = StreamRef(self._streams[0].node, tag)
-        return Stream(self._job, (stream,), self._job.draft().schema(stream))
+        schema = self._job.draft().schema(stream)
+        return Stream(self._job, (stream,), schema, kept_event_time(self.event_time, schema))
 
     def sink(self, uid: str, target: Any) -> None:
         """End the stream in a target, under a uid that names its output for ever."""
@@ -103,7 +128,13 @@ class Stream:
         shown = check_name(name, "name") if name is not None else _name_of(fn, kind)
         out = self.schema if schema is None else as_schema(schema)
         self._job.add(Transform(NodeId(len(nodes)), kind, fn, Input(self._streams, self.schema), out, shown))
-        return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out)
+        return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out, kept_event_time(self.event_time, out))
+
+    def node(self) -> Node:
+        """The operator that makes these rows."""
+        if len(self._streams) != 1:
+            raise GraphError("A union is made by several operators. Ask one of the streams that it unites.")
+        return self._job.draft().node(self._streams[0].node)
 
     def _shown(self) -> str:
         graph = self._job.draft()
@@ -136,22 +167,36 @@ class KeyedStream:
 
         `schema` is that of the rows it yields; `side_outputs` maps tags to the schemas of rows sent with `ctx.output`.
         """
-        nodes = self._job.draft().nodes
-        checked = check_new_uid(uid, f"process {uid!r}", nodes)
         if isinstance(function, type):
             raise GraphError(f"process takes a function object, not a class. Pass {function.__name__}().")
         if not callable(getattr(function, "process_element", None)):
             raise GraphError(
                 f"{function!r} has no process_element. Derive a class from KeyedProcessFunction and pass an instance."
             )
-        out = as_schema(schema)
+        return self.operate(uid, function, states_of(function), as_schema(schema), side_outputs)
+
+    def operate(
+        self, uid: str, function: Any, states: tuple[StateSpec, ...], schema: Schema,
+        side_outputs: Mapping[str, str | Schema] | None = None, second: KeyedStream | None = None,
+    ) -> Stream:  # fmt: skip
+        """Add an operator of any kind; for the methods of keyed, windowed and connected streams."""
+        nodes = self._job.draft().nodes
+        checked = check_new_uid(uid, f"process {uid!r}", nodes)
         sides = tuple((check_name(tag, "side output tag"), as_schema(ddl)) for tag, ddl in (side_outputs or {}).items())
         id = NodeId(len(nodes))
-        self._job.add(Process(id, checked, function, self._input, out, declared_states(function), sides))
-        return Stream(self._job, (StreamRef(id),), out)
+        other = None if second is None else second._input
+        self._job.add(Process(id, checked, function, self._input, schema, states, sides, other))
+        return Stream(self._job, (StreamRef(id),), schema, kept_event_time(self._input.event_time, schema))
 
     def __repr__(self) -> str:
         return f"<KeyedStream by {', '.join(self.key)}: {self._input.schema}>"
+
+
+def kept_event_time(column: str | None, schema: Schema) -> str | None:
+    """The event time column of rows that an operator emits: the one it read, where they have it too."""
+    if column is None or column not in schema or schema.fields[schema.index(column)].type.kind not in EVENT_TIME_KINDS:
+        return None
+    return column
 
 
 def _name_of(fn: Any, kind: str) -> str:

@@ -55,8 +55,8 @@ def describe(
 def _state(
     node: Process, described: Mapping[str, object], name: str, numbers: Mapping[tuple[Uid, str], int]
 ) -> StateInfo:
-    value, map_key = described["value"], described.get("map_key")
-    return StateInfo(name, numbers[node.uid, name], str(described["kind"]), value, map_key)  # type: ignore[arg-type]
+    value, map_key, namespace = described["value"], described.get("map_key"), described.get("namespace")
+    return StateInfo(name, numbers[node.uid, name], str(described["kind"]), value, map_key, namespace)  # type: ignore[arg-type]
 
 
 def check_compatible(snapshot: CheckpointMetadata, now: Iterable[OperatorInfo]) -> None:

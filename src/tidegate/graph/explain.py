@@ -117,7 +117,8 @@ def _summary(function: object) -> Lines:
 
 
 def _reads(node: Transform | Process | Sink, labels: Labels) -> Lines:
-    yield from _part("reads", " ∪ ".join(labels.stream(stream) for stream in node.input.streams))
+    inputs = node.inputs if isinstance(node, Process) else (node.input,)
+    yield from _part("reads", *(" ∪ ".join(labels.stream(stream) for stream in input.streams) for input in inputs))
 
 
 def _unread(stream: StreamRef, labels: Labels) -> str:

@@ -37,6 +37,8 @@ class Input:
     streams: tuple[StreamRef, ...]
     schema: Schema
     key: tuple[str, ...] = ()
+    event_time: str | None = None
+    """The column that says when a row happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Source:
     bounded: bool = False
     event_time: str | None = None
     out_of_orderness_ms: int = 0
+    idleness_ms: int | None = None
+    """After how long without a row it no longer holds the watermark back. None: never."""
 
     def __str__(self) -> str:
         return f"source {self.uid!r}"
@@ -78,7 +82,7 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A keyed function with declared state."""
+    """A keyed function with declared state, of one input or of two."""
 
     id: NodeId
     uid: Uid
@@ -87,10 +91,16 @@ class Process:
     schema: Schema
     states: tuple[StateSpec, ...]
     side_outputs: tuple[tuple[str, Schema], ...] = ()
+    second: Input | None = None
+    """The other input of a function that has `process_element1` and `process_element2`."""
 
     @property
     def name(self) -> str:
         return str(self.uid)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (self.input,) if self.second is None else (self.input, self.second)
 
     def __str__(self) -> str:
         return f"process {self.uid!r}"
@@ -125,8 +135,10 @@ class Graph:
         return self.nodes[id]
 
     def inputs(self, node: Node) -> tuple[Input, ...]:
-        """What a node reads. Sources read nothing; today everything else has exactly one input."""
-        return () if isinstance(node, Source) else (node.input,)
+        """What a node reads. Sources read nothing, a process one input or two, everything else one."""
+        if isinstance(node, Source):
+            return ()
+        return node.inputs if isinstance(node, Process) else (node.input,)
 
     def schema(self, stream: StreamRef) -> Schema:
         """The columns of a stream. Raises GraphError where no such stream is declared."""

@@ -19,6 +19,8 @@ class StateKind(StrEnum):
     SORTED_MAP = "sorted_map"
     REDUCING = "reducing"
     AGGREGATING = "aggregating"
+    TIMERS = "timers"
+    """The timers of an operator; see `tidegate.state.timers`."""
 
 
 class Distribution(StrEnum):
@@ -61,6 +63,8 @@ class StateSpec:
     value: Any
     map_key: Any = None
     default: Any = None
+    windowed: bool = False
+    """Whether there is one for each key and window, and not one for each key."""
     ttl: StateTtlConfig | None = None
     distribution: Distribution = Distribution.KEYED
     function: Any = field(default=None, compare=False)
@@ -74,10 +78,19 @@ class StateSpec:
         described: dict[str, Any] = {"kind": str(self.kind), "value": schema_of(self.value)}
         if self.kind in _MAPS:
             described["map_key"] = schema_of(self.map_key)
+        if self.windowed:
+            described["namespace"] = {"type": "window"}
         return described
 
     def __str__(self) -> str:
+        if self.kind is StateKind.TIMERS:
+            return "timers"
         inside = ", ".join(show_type(t) for t in (self.map_key, self.value) if t is not None)
         default = "" if self.default is None else f" = {self.default!r}"
         ttl = "" if self.ttl is None else f", lives {self.ttl}"
-        return f"{_OPERATOR_SHOWN.get(self.distribution, _SHOWN[self.kind])}[{inside}]{default}{ttl}"
+        shown = _OPERATOR_SHOWN.get(self.distribution, _SHOWN[self.kind])
+        return f"{shown}[{inside}]{default}{' per window' if self.windowed else ''}{ttl}"
+
+
+TIMERS = StateSpec("on_timer", StateKind.TIMERS, int)
+"""The timers of an operator whose function has `on_timer`. No state can be declared under a name that a method has."""

@@ -12,6 +12,7 @@ from tidegate.graph.model import Graph, Input, Node, Process, Sink, Source, Tran
 from tidegate.graph.schema import KEY_KINDS, Schema
 
 MAX_NAME_CHARS = 200
+EVENT_TIME_KINDS = ("timestamp", "timestamp_ntz")
 TRANSFORM_KINDS = ("map", "filter", "flat_map")
 
 
@@ -66,7 +67,7 @@ def check_event_time(column: str, schema: Schema) -> None:
     if column not in schema:
         raise GraphError(f"There is no event time column {column!r}. The columns are {', '.join(schema.names)}.")
     type = schema.fields[schema.index(column)].type
-    if type.kind not in ("timestamp", "timestamp_ntz"):
+    if type.kind not in EVENT_TIME_KINDS:
         raise GraphError(
             f"The event time column {column!r} is a {type}. It must be a timestamp; "
             f"for example, select timestamp_millis({column}) or cast({column} as timestamp)."
@@ -81,6 +82,17 @@ def check_union(schemas: Iterable[tuple[str, Schema]]) -> None:
             raise GraphError(
                 f"Streams of different columns cannot be united: {first_name} has ({first}) and {name} has ({schema}). "
                 "Bring them to one form with map(…, schema=…) first."
+            )
+
+
+def check_same_keys(inputs: Iterable[Input]) -> None:
+    """Streams that share state have keys of the same types: one key is then one key on all of them."""
+    types = [[input.schema.fields[input.schema.index(name)].type for name in input.key] for input in inputs]
+    for other in types[1:]:
+        if [type.without_nullability() for type in other] != [type.without_nullability() for type in types[0]]:
+            raise GraphError(
+                f"The two streams are keyed by ({', '.join(map(str, types[0]))}) and ({', '.join(map(str, other))}). Streams "
+                "that meet in one operator have keys of the same types: cast one of them first."
             )
 
 
@@ -148,7 +160,9 @@ def _check_transform(node: Transform) -> None:
 
 
 def _check_process(node: Process) -> None:
-    check_key(node.input.key, node.input.schema)
+    for input in node.inputs:
+        check_key(input.key, input.schema)
+    check_same_keys(node.inputs)
     names = [state.name for state in node.states]
     for name in names:
         if names.count(name) > 1:

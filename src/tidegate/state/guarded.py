@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.core.times import TimeDomain
 from tidegate.state.access import ABSENT, IMMUTABLE, ListAccessor, MapAccessor, ValueAccessor
+from tidegate.state.keys import Namespace
+from tidegate.state.timers import Timers
 from tidegate.state.ttl import unstamped
 
 
@@ -194,3 +197,35 @@ class GuardedMap(MapAccessor):
                 if key in self._through:
                     self._store.write([] if raw is None else [(raw_key, raw)], [raw_key] if raw is None else [])
         self.mark()
+
+
+class GuardedTimers(Timers):
+    """Timers whose registering and deleting by one row can be undone."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._before: dict[tuple[int, Any], tuple[int | None, int | None, int | None]] = {}
+
+    def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
+        self._touch(domain, (time_ms, key, namespace))
+        super().register(domain, time_ms, key, key_group, namespace)
+
+    def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
+        self._touch(domain, (time_ms, key, namespace))
+        super().delete(domain, time_ms, key, key_group, namespace)
+
+    def _touch(self, domain: TimeDomain, name: Any) -> None:
+        places = (self._added[domain], self._removed[domain], self._fresh[domain])
+        self._before.setdefault((domain, name), (places[0].get(name), places[1].get(name), places[2].get(name)))
+
+    def mark(self) -> None:
+        self._before.clear()
+
+    def roll_back(self) -> None:
+        for (domain, name), before in self._before.items():
+            for place, group in zip((self._added[domain], self._removed[domain], self._fresh[domain]), before):
+                if group is None:
+                    place.pop(name, None)
+                else:
+                    place[name] = group
+        self._before.clear()

@@ -10,10 +10,12 @@ from tidegate.core.ids import EpochId
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.state.access import ListAccessor, MapAccessor, Scope, ValueAccessor
 from tidegate.state.folding import AggregatingAccessor, ReducingAccessor
-from tidegate.state.guarded import GuardedList, GuardedMap, GuardedValue
+from tidegate.state.guarded import GuardedList, GuardedMap, GuardedTimers, GuardedValue
 from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
 from tidegate.state.port import StateStore
+from tidegate.state.timers import Timers
 from tidegate.state.ttl import Expiry, StateClock, sweep
+from tidegate.state.windowed import WindowedList, WindowedMap, WindowedValue
 
 
 class KeyedStates:
@@ -29,12 +31,15 @@ class KeyedStates:
         ids: Callable[[str], int],
         keys: KeyCodec,
         epoch: EpochId,
-        groups: tuple[int, int] = (0, -1),
+        groups: tuple[int, int] = (0, 0),
         clock: StateClock | None = None,
         guarded: bool = False,
     ) -> None:
         """`groups` are the key groups of the task. `guarded`: what one row did to state can be undone (see `guarded`)."""
         self.scope = Scope()
+        self.window_scope = Scope()
+        """Of states that there are for each window: its key is (key, window)."""
+        self.timers: Timers | None = None
         self.clock = clock or StateClock()
         self.groups = groups
         self.accessors: dict[str, Any] = {}
@@ -48,8 +53,16 @@ class KeyedStates:
             assert store is not None, "a store is needed where states are declared"
             id = self.ids[spec.name] = ids(spec.name)
             expiry = None if spec.ttl is None else Expiry(spec.ttl, self.clock)
-            common = (self.scope, store, id, keys, spec, expiry)
+            common = (self.window_scope if spec.windowed else self.scope, store, id, keys, spec, expiry)
             match spec.kind:
+                case StateKind.TIMERS:
+                    self.timers = (GuardedTimers if guarded else Timers)(store, id, keys, groups)
+                case StateKind.VALUE if spec.windowed:
+                    self.accessors[spec.name] = WindowedValue(*common)
+                case StateKind.LIST if spec.windowed:
+                    self.accessors[spec.name] = WindowedList(*common, epoch)
+                case StateKind.MAP if spec.windowed:
+                    self.accessors[spec.name] = WindowedMap(*common)
                 case StateKind.VALUE:
                     self.accessors[spec.name] = values(*common)
                 case StateKind.LIST:
@@ -61,12 +74,19 @@ class KeyedStates:
                 case StateKind.AGGREGATING:
                     self.accessors[spec.name] = AggregatingAccessor(values(*common), spec.function)
 
+        self._guarded: list[Any] = [*self.accessors.values(), *([] if self.timers is None else [self.timers])]
+
     def bind(self, function: Any) -> None:
-        """Let `function.total` be the accessor of its declared state `total`."""
+        """Let `function.total` be the accessor of its declared state `total`. Operators of ours that are written as
+        functions take all of it, through `attach_states`."""
+        attach = getattr(function, "attach_states", None)
+        if attach is not None:
+            attach(self)
+            return
         for name, accessor in self.accessors.items():
             setattr(function, name, accessor)
 
-    def set_time(self, now_ms: int, watermark_ms: int | None) -> None:
+    def set_time(self, now_ms: int, watermark_ms: int) -> None:
         """Move the clock, between rows. What was written before keeps the time it was written at."""
         if (now_ms, watermark_ms) != (self.clock.now_ms, self.clock.watermark_ms):
             mortal = [accessor for accessor in self.accessors.values() if accessor.expiry is not None]
@@ -91,15 +111,17 @@ class KeyedStates:
 
     def mark(self) -> None:
         """From here on changes can be undone. Only where guarded."""
-        for accessor in self.accessors.values():
+        for accessor in self._guarded:
             accessor.mark()
 
     def roll_back(self) -> None:
         """Undo everything since `mark`."""
-        for accessor in self.accessors.values():
+        for accessor in self._guarded:
             accessor.roll_back()
 
     def flush(self) -> None:
+        if self.timers is not None:
+            self.timers.flush()
         for name, accessor in self.accessors.items():
             try:
                 accessor.flush()
@@ -117,7 +139,8 @@ class KeyedStates:
 
     def bound_memory(self) -> None:
         """Called between batches of rows."""
-        if sum(accessor.cached() for accessor in self.accessors.values()) > self.CACHE_ENTRIES:
+        timers = 0 if self.timers is None else self.timers.cached()
+        if timers + sum(accessor.cached() for accessor in self.accessors.values()) > self.CACHE_ENTRIES:
             self.flush()
             for accessor in self.accessors.values():
                 accessor.forget()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.ttl import StateTtlConfig, StateVisibility, TtlTimeCharacteristic, UpdateType
 from tidegate.state.keys import prefix_end, state_prefix
 from tidegate.state.port import StateStore
@@ -29,7 +30,7 @@ class StateClock:
 
     __slots__ = ("now_ms", "watermark_ms")
 
-    def __init__(self, now_ms: int = 0, watermark_ms: int | None = None) -> None:
+    def __init__(self, now_ms: int = 0, watermark_ms: int = MIN_WATERMARK) -> None:
         self.now_ms = now_ms
         self.watermark_ms = watermark_ms
 
@@ -55,7 +56,10 @@ class Expiry:
     @property
     def time_ms(self) -> int | None:
         """None while there is no watermark: then nothing dies, and nothing is stamped."""
-        return self._clock.watermark_ms if self._event else self._clock.now_ms
+        if not self._event:
+            return self._clock.now_ms
+        watermark = self._clock.watermark_ms
+        return None if watermark == MIN_WATERMARK else watermark
 
     def stamped(self, value: bytes) -> bytes:
         """The stored form of a value that is written now."""
