@@ -12,6 +12,7 @@ from typing import Any, NewType
 
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
+from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateSpec
 
@@ -39,6 +40,8 @@ class Input:
     key: tuple[str, ...] = ()
     event_time: str | None = None
     """The column that says when a row happened."""
+    broadcast: bool = False
+    """Every row goes to every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,9 @@ class Transform:
     input: Input
     schema: Schema
     name: str
+    uid: Uid | None = None
+    """Of a function with operator state; others need none."""
+    states: tuple[StateSpec, ...] = ()
 
     @property
     def call(self) -> Callable[[Any], Any]:
@@ -93,6 +99,9 @@ class Process:
     side_outputs: tuple[tuple[str, Schema], ...] = ()
     second: Input | None = None
     """The other input of a function that has `process_element1` and `process_element2`."""
+    broadcast: Input | None = None
+    """The other input of a function that has `process_broadcast_element`."""
+    on_error: OnError = FAIL
 
     @property
     def name(self) -> str:
@@ -100,6 +109,10 @@ class Process:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
+        return (*self.keyed_inputs, *(() if self.broadcast is None else (self.broadcast,)))
+
+    @property
+    def keyed_inputs(self) -> tuple[Input, ...]:
         return (self.input,) if self.second is None else (self.input, self.second)
 
     def __str__(self) -> str:
@@ -163,6 +176,15 @@ class Graph:
     @property
     def processes(self) -> tuple[Process, ...]:
         return tuple(node for node in self.nodes if isinstance(node, Process))
+
+    @property
+    def stateful(self) -> tuple[Process | Transform, ...]:
+        """Operators that may have state: all processes, and transforms that declare some."""
+        return tuple(
+            node
+            for node in self.nodes
+            if isinstance(node, Process) or (isinstance(node, Transform) and node.uid is not None)
+        )
 
     @property
     def sinks(self) -> tuple[Sink, ...]:

@@ -10,6 +10,7 @@ from tidegate.core.ids import Uid
 from tidegate.core.types import schema_of
 from tidegate.graph.model import Graph, Input, Node, Process, Sink, Source, Transform
 from tidegate.graph.schema import KEY_KINDS, Schema
+from tidegate.graph.states import Distribution
 
 MAX_NAME_CHARS = 200
 EVENT_TIME_KINDS = ("timestamp", "timestamp_ntz")
@@ -41,7 +42,7 @@ def check_new_uid(uid: object, shown: str, nodes: Iterable[Node]) -> Uid:
     """A uid for a node about to join `nodes`; `shown` says what it will be, for the message."""
     checked = Uid(check_name(uid, "uid"))
     for node in nodes:
-        if not isinstance(node, Transform) and node.uid == checked:
+        if node.uid == checked:
             raise DuplicateUid(checked, str(node), shown)
     return checked
 
@@ -122,7 +123,7 @@ def check(graph: Graph) -> Graph:
     for position, node in enumerate(graph.nodes):
         if node.id != position:
             raise GraphError(f"{node} has the id {node.id} and stands at {position}. Ids count the nodes from 0.")
-        if not isinstance(node, Transform):
+        if node.uid is not None:
             check_new_uid(node.uid, str(node), graph.nodes[:position])
         for input in graph.inputs(node):
             _check_input(graph, node, input)
@@ -157,12 +158,14 @@ def _check_transform(node: Transform) -> None:
         raise GraphError(f"{node} reads a keyed stream but has no state. Put it before key_by, or use process.")
     if node.kind == "filter" and not node.schema.same_rows(node.input.schema):
         raise GraphError(f"{node} changes the columns of its rows. A filter cannot; use map or flat_map.")
+    _check_states(node)
+    if any(state.keyed for state in node.states):
+        raise GraphError(f"{node} declares keyed state, but has no key. Use key_by(…).process(uid, …).")
+    if node.states and node.uid is None:
+        raise GraphError(f"{node} declares operator state, which needs a uid to belong to. Add uid='…'.")
 
 
-def _check_process(node: Process) -> None:
-    for input in node.inputs:
-        check_key(input.key, input.schema)
-    check_same_keys(node.inputs)
+def _check_states(node: Process | Transform) -> None:
     names = [state.name for state in node.states]
     for name in names:
         if names.count(name) > 1:
@@ -171,6 +174,18 @@ def _check_process(node: Process) -> None:
         schema_of(state.value)
         if state.map_key is not None:
             schema_of(state.map_key)
+        if state.distribution is Distribution.BROADCAST and getattr(node, "broadcast", None) is None:
+            raise GraphError(
+                f"{node} declares the broadcast state {state.name!r} and has no broadcast input. Connect one: "
+                "keyed.connect(other.broadcast()).process(uid, …)."
+            )
+
+
+def _check_process(node: Process) -> None:
+    for input in node.keyed_inputs:
+        check_key(input.key, input.schema)
+    check_same_keys(node.keyed_inputs)
+    _check_states(node)
     tags = [tag for tag, _ in node.side_outputs]
     for tag in tags:
         check_name(tag, "side output tag")

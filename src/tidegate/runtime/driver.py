@@ -107,7 +107,7 @@ class Driver:
         self.levels = len(self.plan.levels) - 1
         timed = {node.id for node in graph.processes if any(spec.kind is StateKind.TIMERS for spec in node.states)}
         self._timed_levels = frozenset(level.index for level in self.plan.levels if timed.intersection(level.nodes))
-        declared = [(node.uid, spec.name) for node in graph.processes for spec in node.states]
+        declared = [(node.uid, spec.name) for node in graph.stateful if node.uid for spec in node.states]
         self.state_ids = state_ids.assign(identity.state_ids, declared)
         self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)

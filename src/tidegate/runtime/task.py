@@ -25,6 +25,7 @@ from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
 from tidegate.graph.event_times import greatest_ms
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.on_error import ErrorAction
 from tidegate.runtime import channel
 from tidegate.runtime.channel import ChannelWriter, EdgeRows
 from tidegate.runtime.inlet import Inlet
@@ -46,7 +47,9 @@ from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.local_root import LocalRoot
+from tidegate.state.operator_states import OperatorStates
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
+from tidegate.state.ttl import StateClock
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import terms_of
 
@@ -67,6 +70,7 @@ class _State:
         self._groups = groups
         self.store: StateStore | None = None
         self.states: list[tuple[str, KeyedStates]] = []
+        self.operator_states: list[tuple[str, OperatorStates]] = []
 
     def begin(self) -> StateStore:
         if self.store is None:
@@ -76,12 +80,18 @@ class _State:
     def seal(self) -> Manifest | None:
         if self.store is None:
             return None
-        for operator, states in self.states:
+        every: tuple[tuple[str, KeyedStates | OperatorStates], ...] = (*self.states, *self.operator_states)
+        for operator, states in every:
             try:
                 states.flush()
             except WrongValue as error:
                 raise FunctionFailed(operator, error) from error
-        return self.store.seal()
+        for _, keyed in self.states:
+            keyed.clean_up()
+        held: dict[int, int] = {}
+        for _, lists in self.operator_states:
+            held |= lists.held()
+        return self.store.seal(held)
 
     def tidy(self, keep: Iterable[VersionId]) -> None:
         """Drop what was superseded. Versions newer than the base stay: this attempt may not be the one that counts.
@@ -115,7 +125,7 @@ class _Task:
         self.inlet = Inlet(orders.epoch, program.level, slot, orders.senders)
         self.base = orders.versions[slot] if program.level > 0 else None
         self.uploads, self.keep, self.brought_back = orders.rides.of(slot) if program.level > 0 else ((), (), None)
-        self.stateful = any(isinstance(node, Process) and node.states for node in program.nodes)
+        self.stateful = any(isinstance(node, Process | Transform) and node.states for node in program.nodes)
         self.directory = root.task_directory(orders.job, orders.lineage, TaskId(program.level, slot))
         self.backend = backend_named(orders.backend, orders.backend_options)
         self.groups = range_of_slot(slot, orders.parallelism, orders.max_parallelism) if program.level > 0 else (0, 0)
@@ -197,14 +207,16 @@ class _Task:
             operator.open()
 
     def _operator(self, node: Node) -> Operator | None:
-        context = FunctionContext(getattr(node, "name", ""), self.slot, self.orders.parallelism)
+        context = FunctionContext(getattr(node, "name", ""), self.slot, self.orders.parallelism, self.orders.epoch)
         match node:
             case Transform():
-                return TransformOperator(node, context, self._emit(StreamRef(node.id)))
+                lists = self._operator_states(node)
+                return TransformOperator(node, context, self._emit(StreamRef(node.id)), self.orders.time, lists)
             case Process():
                 states = self._states(node)
                 sides = {tag: self._emit(StreamRef(node.id, tag)) for tag, _ in node.side_outputs}
-                return ProcessOperator(node, states, context, self._emit(StreamRef(node.id)), sides, self.orders.time)
+                emit, lists = self._emit(StreamRef(node.id)), self._operator_states(node)
+                return ProcessOperator(node, states, context, emit, sides, self.orders.time, lists)
             case Sink():
                 staging = self._staging(node)
                 sink = SinkOperator(node, self._writer_context(node, staging), staging)
@@ -222,8 +234,19 @@ class _Task:
             codec,
             self.orders.epoch,
             self.groups,
+            StateClock(self.orders.time.clock_ms, self.orders.time.applied_ms),
+            guarded=node.on_error.action is not ErrorAction.FAIL,
         )
         self.state.states.append((node.name, states))
+        return states
+
+    def _operator_states(self, node: Process | Transform) -> OperatorStates | None:
+        if all(spec.keyed for spec in node.states):
+            return None
+        uid = node.uid
+        assert uid is not None
+        states = OperatorStates(self.state.begin(), node.states, lambda name: self.program.state_ids[uid, name])
+        self.state.operator_states.append((str(uid), states))
         return states
 
     def _staging(self, node: Sink) -> JobStaging:
@@ -404,6 +427,8 @@ def run_level(
             return
         reach("task.3-verified", task=task)
         yield from task.advance()
+        for operator in task.operators.values():
+            operator.snapshot()
         for operator in task.operators.values():
             operator.close()
         if task.writer is not None:

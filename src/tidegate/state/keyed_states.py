@@ -109,6 +109,10 @@ class KeyedStates:
             for key in found:
                 yield key, group
 
+    def expiries(self) -> dict[int, Expiry]:
+        """Of the states whose entries die, by state id."""
+        return {self.ids[name]: a.expiry for name, a in self.accessors.items() if a.expiry is not None}
+
     def mark(self) -> None:
         """From here on changes can be undone. Only where guarded."""
         for accessor in self._guarded:

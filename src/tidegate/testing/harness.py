@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,25 +24,38 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidegate.api.functions import states_of
-from tidegate.api.streams import Stream
+from tidegate.api.states import declared_states
+from tidegate.api.streams import Stream, as_schema
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
 from tidegate.core.times import MIN_WATERMARK, NO_TIME, EpochTime, time_ms
 from tidegate.graph import state_ids
 from tidegate.graph.columns import struct_class
-from tidegate.graph.model import Input, NodeId, Process
+from tidegate.graph.model import Input, NodeId, Process, Transform
+from tidegate.graph.on_error import ErrorAction, OnError
+from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.parallelism import check_parallelism
 from tidegate.graph.schema import Schema
-from tidegate.graph.validate import check_event_time
-from tidegate.runtime.operators import Emit, FunctionContext, ProcessOperator, as_rows, key_codec
+from tidegate.graph.validate import TRANSFORM_KINDS, check_event_time
+from tidegate.runtime.operators import (
+    Emit,
+    FunctionContext,
+    ProcessOperator,
+    TransformOperator,
+    as_rows,
+    key_codec,
+)
 from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import key_group_range
 from tidegate.state.murmur3 import hash_key
+from tidegate.state.operator_states import OperatorStates
 from tidegate.state.port import StateStore
+from tidegate.state.ttl import StateClock, living
 from tidegate.state.version import VersionId
+from tidegate.testing.operator_snapshot import Held, dealt_out
 
 _UID = Uid("function")
 
@@ -56,6 +69,8 @@ class Snapshot:
     entries: tuple[tuple[bytes, bytes], ...]
     watermark_ms: int = MIN_WATERMARK
     clock_ms: int = 0
+    operator: tuple[Held, ...] = ()
+    """Operator state of each instance."""
 
 
 class _Subtask:
@@ -67,7 +82,6 @@ class _Subtask:
         self._directory = harness.directory / str(slot)
         self._version: VersionId | None = None
         self._number = 0
-        self.sides: dict[str, list[Any]] = harness.sides
         self.begin()
 
     def begin(self) -> None:
@@ -77,21 +91,46 @@ class _Subtask:
         self._target = VersionId(EpochId(Term(1), self._number), AttemptId(self._number))
         groups = range_of_slot(self.slot, h.parallelism, h.max_parallelism)
         self.store: StateStore = h.backend.begin(self._directory, self._version, self._target, groups)
-        node = h.node
-        codec = key_codec(node.input.schema, node.input.key)
-        self.states = KeyedStates(
-            self.store, node.states, lambda name: h.state_ids[node.uid, name], codec, self._target.epoch, groups
-        )
-        context = FunctionContext(str(node.uid), self.slot, h.parallelism)
-        fresh = replace(node, function=copy.deepcopy(node.function))
-        sides: dict[str, Emit] = {tag: self.sides[tag].extend for tag in self.sides}
-        self.operator = ProcessOperator(fresh, self.states, context, h.collected.extend, sides, h.time)
-        self.operator.open()
+        if h.restoring:
+            return
+        node, epoch = h.node, self._target.epoch
+        context = FunctionContext(str(h.uid), self.slot, h.parallelism, epoch)
+        self.lists = OperatorStates(self.store, node.states, lambda name: h.state_ids[h.uid, name])
+        lists = None if all(spec.keyed for spec in node.states) else self.lists
+        emit = _checked(h.collected, h.schema)
+        with own_errors():
+            if isinstance(node, Transform):
+                unkeyed = replace(node, function=copy.deepcopy(node.function))
+                self.transform = TransformOperator(unkeyed, context, emit, h.time, lists)
+                self.transform.open()
+                return
+            self.states = KeyedStates(
+                self.store, node.states, lambda name: h.state_ids[h.uid, name],
+                key_codec(node.input.schema, node.input.key), epoch, groups,
+                StateClock(h.time.clock_ms, h.time.applied_ms), node.on_error.action is not ErrorAction.FAIL,
+            )  # fmt: skip
+            fresh = replace(node, function=copy.deepcopy(node.function))
+            sides = {tag: _checked(h.sides[tag], h.side_schemas.get(tag)) for tag in h.sides}
+            self.operator = ProcessOperator(fresh, self.states, context, emit, sides, h.time, lists)
+            self.operator.open()
+
+    def adopt(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Begin with what a restore gives."""
+        self.store.write(entries)
+        self._version = self.store.seal().version
+        self.begin()
 
     def seal(self) -> None:
-        self.operator.close()
-        self.states.flush()
-        self._version = self.store.seal().version
+        """End the epoch and begin the next."""
+        operator = self.transform if isinstance(self._harness.node, Transform) else self.operator
+        with own_errors():
+            operator.snapshot()
+            operator.close()
+        self.lists.flush()
+        if isinstance(self._harness.node, Process):
+            self.states.flush()
+            self.states.clean_up()
+        self._version = self.store.seal(self.lists.held()).version
         self.begin()
 
     def close(self) -> None:
@@ -99,11 +138,12 @@ class _Subtask:
 
 
 class Harness:
-    """Drives one keyed function. Made by `harness`."""
+    """Drives one function. Made by `harness`."""
 
     def __init__(
-        self, node: Process, parallelism: int, max_parallelism: int, restore: Snapshot | None, state_backend: str
-    ) -> None:
+        self, node: Process | Transform, parallelism: int, max_parallelism: int, restore: Snapshot | None,
+        state_backend: str, schema: Schema | None, side_schemas: Mapping[str, Schema],
+    ) -> None:  # fmt: skip
         check_parallelism(parallelism, max_parallelism)
         if restore is not None and restore.max_parallelism != max_parallelism:
             raise GraphError(
@@ -113,21 +153,27 @@ class Harness:
         self.parallelism, self.max_parallelism = parallelism, max_parallelism
         self.backend = backend_named(state_backend)
         self.directory = Path(tempfile.mkdtemp(prefix="tidegate-harness-"))
-        self.node = node
-        declared = [(node.uid, spec.name) for spec in node.states]
+        self.node, self.schema, self.side_schemas = node, schema, side_schemas
+        self.uid = node.uid or _UID
+        declared = [(self.uid, spec.name) for spec in node.states]
         self.state_ids = state_ids.assign(restore.state_ids if restore else {}, declared)
         self.time = NO_TIME if restore is None else _time(restore.clock_ms, restore.watermark_ms)
         self.collected: list[Any] = []
-        self.sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
-        schema, key = node.input.schema, node.input.key
-        self._key_types = [schema.fields[schema.index(column)].type for column in key]
-        self._codec = key_codec(schema, key)
+        tags = [tag for tag, _ in node.side_outputs] if isinstance(node, Process) else []
+        self.sides: dict[str, list[Any]] = {tag: [] for tag in tags}
+        columns, key = node.input.schema, node.input.key
+        self._key_types = [columns.fields[columns.index(column)].type for column in key]
+        if key:
+            self._codec = key_codec(columns, key)
+        self._turn = 0
+        self.restoring = restore is not None
         self._subtasks = [_Subtask(self, Slot(slot)) for slot in range(parallelism)]
         if restore is not None:
             self._restore(restore)
 
     def process(self, *rows: Any) -> None:
-        """Feed rows: tuples or dicts in the columns of the schema. Each goes to the instance that owns its key."""
+        """Feed rows: tuples or dicts in the columns of the schema. Each goes to the instance that owns its key, or, for a
+        function without keys, to the instances in turn."""
         self._process(0, rows)
 
     process1 = process
@@ -136,8 +182,32 @@ class Harness:
         """Feed rows to the second input."""
         self._process(1, rows)
 
+    def process_broadcast(self, *rows: Any) -> None:
+        """Feed rows to the broadcast input: each goes to every instance."""
+        input = self.node.broadcast if isinstance(self.node, Process) else None
+        if input is None:
+            raise GraphError(
+                f"{self.node} has no broadcast input. Give the harness a stream made by connect(…).process."
+            )
+        for subtask in self._subtasks:
+            fed = as_rows(rows, input.schema, struct_class(input.schema.fields))
+            at = None if input.event_time is None else input.schema.index(input.event_time)
+            with own_errors():
+                subtask.operator.process_broadcast(fed, None if at is None else [time_ms(row[at]) for row in fed])
+
+    def process_on(self, subtask: int, *rows: Any) -> None:
+        """Feed rows to one instance of a function without keys."""
+        assert isinstance(self.node, Transform), "rows of a keyed function go where their key is at home"
+        with own_errors():
+            self._subtasks[subtask].transform.accept(list(rows))
+
     def _process(self, number: int, rows: Sequence[Any]) -> None:
-        input = self.node.inputs[number]
+        if isinstance(self.node, Transform):
+            for row in rows:
+                self.process_on(self._turn % self.parallelism, row)
+                self._turn += 1
+            return
+        input = self.node.keyed_inputs[number]
         schema = input.schema
         places = [schema.index(column) for column in input.key]
         time_at = None if input.event_time is None else schema.index(input.event_time)
@@ -146,7 +216,7 @@ class Harness:
             key = self._codec.canonical(values[0] if len(values) == 1 else values)
             group, subtask = self._owner(key)
             times = None if time_at is None else [None if row[time_at] is None else time_ms(row[time_at])]
-            with _own_errors():
+            with own_errors():
                 subtask.operator.process([row], [key], [group], times, number)
 
     def advance_watermark(self, timestamp: int | datetime) -> None:
@@ -159,8 +229,8 @@ class Harness:
 
     def _advance(self, time: EpochTime) -> None:
         self.time = time
-        for subtask in self._subtasks:
-            with _own_errors():
+        for subtask in self._subtasks if isinstance(self.node, Process) else ():
+            with own_errors():
                 subtask.operator.advance(time)
 
     def next_timers(self) -> tuple[int | None, int | None]:
@@ -189,18 +259,28 @@ class Harness:
         group, subtask = self._owner(key)
         scope = subtask.states.scope
         scope.key, scope.key_group = key, group
-        accessor = subtask.states.accessors[name]
-        return accessor.stored()
+        return subtask.states.accessors[name].stored()
+
+    def operator_state(self, name: str) -> list[Any]:
+        """What each instance has of an operator state now: lists, or for broadcast state dicts."""
+        if name not in self._subtasks[0].lists.all:
+            raise GraphError(f"The function declares no operator state {name!r}.")
+        return [subtask.lists.all[name].stored() for subtask in self._subtasks]
 
     def snapshot(self) -> Snapshot:
         """Make everything so far durable, as at the end of an epoch, and give it out. The function goes on then."""
         entries: list[tuple[bytes, bytes]] = []
+        held: list[Held] = []
         for subtask in self._subtasks:
             subtask.seal()
-            entries.extend(subtask.store.scan(*key_group_range(0, self.max_parallelism - 1)))
+            held.append(Held.of(subtask.store, self.node.states, self.state_ids, self.uid))
+            if isinstance(self.node, Process):
+                stored = subtask.store.scan(*key_group_range(0, self.max_parallelism - 1))
+                entries.extend(living(stored, subtask.states.expiries()))
         return Snapshot(
-            self.max_parallelism, dict(self.state_ids), tuple(entries), self.time.watermark_ms, self.time.clock_ms
-        )
+            self.max_parallelism, dict(self.state_ids), tuple(entries), self.time.watermark_ms, self.time.clock_ms,
+            tuple(held),
+        )  # fmt: skip
 
     def subtask_of(self, key: Any) -> int:
         """Which parallel instance owns a key."""
@@ -224,21 +304,38 @@ class Harness:
         return group, self._subtasks[slot_of(group, self.parallelism, self.max_parallelism)]
 
     def _restore(self, snapshot: Snapshot) -> None:
+        self.restoring = False
         shares: list[list[tuple[bytes, bytes]]] = [[] for _ in self._subtasks]
         for raw_key, value in snapshot.entries:
             group = int.from_bytes(raw_key[:2], "big")
             shares[slot_of(group, self.parallelism, self.max_parallelism)].append((raw_key, value))
+        if snapshot.operator and any(not spec.keyed for spec in self.node.states):
+            lists = dealt_out(
+                snapshot.operator, self.node.states, self.state_ids, self.uid, self.parallelism, self.max_parallelism
+            )
+            for share, operator in zip(shares, lists):
+                share += operator
         for subtask, share in zip(self._subtasks, shares):
-            subtask.store.write(share)
-            subtask.seal()
+            subtask.adopt(share)
 
 
 def _time(clock_ms: int, watermark_ms: int) -> EpochTime:
     return EpochTime(clock_ms, watermark_ms, watermark_ms)
 
 
+def _checked(collected: list[Any], schema: Schema | None) -> Emit:
+    """Takes what a function emits. Rows that do not fit the schema fail at once, as they would in a job."""
+
+    def emit(rows: Sequence[Any]) -> None:
+        if schema is not None:
+            batch_from_rows(rows, schema)
+        collected.extend(rows)
+
+    return emit
+
+
 @contextmanager
-def _own_errors() -> Iterator[None]:
+def own_errors() -> Iterator[None]:
     """A test wants the function's own error, with its own traceback."""
     try:
         yield
@@ -274,30 +371,45 @@ def frame(schema: str | Schema) -> Frame:
 def harness(
     function: Any, *, key: str | Sequence[str] | None = None, schema: str | Schema | None = None, parallelism: int = 1,
     max_parallelism: int = 128, restore: Snapshot | None = None, state_backend: str = "hashmap",
-    side_outputs: Sequence[str] = (), event_time: str | None = None,
+    side_outputs: Sequence[str] | Mapping[str, str | Schema] = (), event_time: str | None = None,
+    output_schema: str | Schema | None = None, broadcast_schema: str | Schema | None = None,
+    on_error: OnError | str = "fail",
 ) -> Harness:  # fmt: skip
-    """A harness for a keyed function, or for the operator that a stream comes from.
+    """A harness for a function, or for the operator that a stream comes from.
 
     For a function, `schema` names and types the columns of the rows, `key` the key columns, `event_time` the column of event
-    times. A stream, as `key_by(…).window(…).reduce(…)` gives one, has all of that.
+    times, `broadcast_schema` the columns of the broadcast input. What it emits is checked where `output_schema`, and
+    `side_outputs` as a dict, say what it should be. A stream, as `key_by(…).process(…)` gives one, has all of that.
     """
-    node = (
-        _node_of(function) if isinstance(function, Stream) else _node(function, key, schema, side_outputs, event_time)
-    )
-    return Harness(node, parallelism, max_parallelism, restore, state_backend)
+    if isinstance(function, Stream):
+        node = _node_of(function)
+        sides = dict(node.side_outputs) if isinstance(node, Process) else {}
+        return Harness(node, parallelism, max_parallelism, restore, state_backend, node.schema, sides)
+    node = _node(function, key, schema, side_outputs, event_time, broadcast_schema, OnError.of(on_error))
+    schemas = {tag: as_schema(ddl) for tag, ddl in side_outputs.items()} if isinstance(side_outputs, Mapping) else {}
+    out = None if output_schema is None else as_schema(output_schema)
+    return Harness(node, parallelism, max_parallelism, restore, state_backend, out, schemas)
 
 
-def _node_of(stream: Stream) -> Process:
+def _node_of(stream: Stream) -> Process | Transform:
     node = stream.node()
-    if not isinstance(node, Process):
-        raise GraphError(f"The harness runs keyed operators; {node} is none.")
+    if not isinstance(node, Process | Transform):
+        raise GraphError(f"The harness runs operators; {node} is none.")
     return node
 
 
 def _node(
-    function: Any, key: str | Sequence[str] | None, schema: str | Schema | None, side_outputs: Sequence[str],
-    event_time: str | None,
-) -> Process:  # fmt: skip
+    function: Any, key: str | Sequence[str] | None, schema: str | Schema | None, side_outputs: Iterable[str],
+    event_time: str | None, broadcast_schema: str | Schema | None, on_error: OnError,
+) -> Process | Transform:  # fmt: skip
+    if isinstance(function, type):
+        raise GraphError(f"The harness takes a function object, not a class. Pass {function.__name__}().")
+    kind = next((kind for kind in TRANSFORM_KINDS if callable(getattr(function, kind, None))), None)
+    if kind is not None and schema is not None and key is None:
+        read = as_schema(schema)
+        return Transform(
+            NodeId(0), kind, function, Input((), read), read, kind, _UID, declared_states(function)
+        )  # fmt: skip
     if not callable(getattr(function, "process_element", None)):
         raise GraphError(
             f"{function!r} has no process_element: the harness runs instances of KeyedProcessFunction, and streams of "
@@ -315,5 +427,12 @@ def _node(
     if event_time is not None:
         check_event_time(event_time, parsed)
     input = Input((), parsed, columns, event_time)
-    sides = tuple((tag, parsed) for tag in side_outputs)
-    return Process(NodeId(0), _UID, function, input, parsed, states_of(function), sides)
+    sides = (*((tag, parsed) for tag in side_outputs), *on_error.side_outputs)
+    broadcast = None
+    if hasattr(function, "process_broadcast_element"):
+        if broadcast_schema is None:
+            raise GraphError("Tell the harness what broadcast rows look like: broadcast_schema='name string, …'.")
+        broadcast = Input((), as_schema(broadcast_schema), broadcast=True)
+    return Process(
+        NodeId(0), _UID, function, input, parsed, states_of(function), sides, broadcast=broadcast, on_error=on_error
+    )
