@@ -59,7 +59,7 @@ class Task:
         self.now += ms
         self.states.set_time(self.now, self.watermark)
 
-    def seal(self, ttl: StateTtlConfig | None | str = "as before") -> None:
+    def seal(self, ttl: StateTtlConfig | str | None = "as before") -> None:
         self.states.flush()
         self.states.clean_up()
         self.version = self.store.seal().version
@@ -228,7 +228,9 @@ def test_event_time_stands_still_until_there_is_a_watermark(tmp_path, backend):
 
 @BACKENDS
 def test_an_expired_value_may_be_seen_once_more(tmp_path, backend):
-    task = Task(backend, tmp_path, StateTtlConfig(10, state_visibility="ReturnExpiredIfNotCleanedUp", cleanup_entries=0))
+    task = Task(
+        backend, tmp_path, StateTtlConfig(10, state_visibility="ReturnExpiredIfNotCleanedUp", cleanup_entries=0)
+    )
     task.at("a", "value").update(7)
     task.at("a", "map").put(1, 1)
     task.at("a", "items").add(5)
@@ -252,7 +254,7 @@ class Sessions(tg.KeyedProcessFunction):
 
 @BACKENDS
 def test_a_function_forgets_and_a_full_snapshot_does_not_carry_the_dead(backend):
-    build = dict(key="user", schema="user string, page string", state_backend=backend)
+    build = {"key": "user", "schema": "user string, page string", "state_backend": backend}
     with tg.testing.harness(Sessions(), **build) as h:
         h.process(("ann", "x"), ("ann", "y"), ("bob", "x"))
         h.set_processing_time(10_000)
