@@ -21,6 +21,8 @@ from tidegate.core.times import MAX_WATERMARK, TimeDomain
 from tidegate.graph.states import TIMERS, StateKind, StateSpec
 from tidegate.state.keys import Namespace, TimeWindow
 
+_ARMED = 400_000
+"""Most windows that an attempt remembers to have registered the clean-up of."""
 EVENT, PROCESSING = TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME
 CONTINUE = TriggerResult.CONTINUE
 SESSIONS = StateSpec("window.sessions", StateKind.VALUE, list[tuple[int, int, int, int]])
@@ -199,6 +201,8 @@ class WindowOperator:
         namespace = _namespace(window)
         name = (key, namespace)
         if name not in self._armed:
+            if len(self._armed) >= _ARMED:
+                self._armed.clear()  # Registering again does no harm.
             self._armed.add(name)
             time = self._cleanup_time(window)
             if time != MAX_WATERMARK:
