@@ -200,11 +200,11 @@ class GuardedMap(MapAccessor):
 
 
 class GuardedTimers(Timers):
-    """Timers whose registering and deleting by one row can be undone."""
+    """Timers whose registering and deleting by one row, or by one timer that fires, can be undone."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._before: dict[tuple[int, Any], tuple[int | None, int | None, int | None]] = {}
+        self._before: dict[tuple[int, Any], tuple[int | None, int | None, int | None, bool]] = {}
 
     def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         self._touch(domain, (time_ms, key, namespace))
@@ -215,17 +215,19 @@ class GuardedTimers(Timers):
         super().delete(domain, time_ms, key, key_group, namespace)
 
     def _touch(self, domain: TimeDomain, name: Any) -> None:
-        places = (self._added[domain], self._removed[domain], self._fresh[domain])
-        self._before.setdefault((domain, name), (places[0].get(name), places[1].get(name), places[2].get(name)))
+        added, removed, fresh = self._added[domain], self._removed[domain], self._fresh[domain]
+        before = (added.get(name), removed.get(name), fresh.get(name), name in self._cancelled[domain])
+        self._before.setdefault((domain, name), before)
 
     def mark(self) -> None:
         self._before.clear()
 
     def roll_back(self) -> None:
-        for (domain, name), before in self._before.items():
-            for place, group in zip((self._added[domain], self._removed[domain], self._fresh[domain]), before):
+        for (domain, name), (*groups, cancelled) in self._before.items():
+            for place, group in zip((self._added[domain], self._removed[domain], self._fresh[domain]), groups):
                 if group is None:
                     place.pop(name, None)
                 else:
                     place[name] = group
+            (self._cancelled[domain].add if cancelled else self._cancelled[domain].discard)(name)
         self._before.clear()

@@ -21,6 +21,9 @@ class Mean(tg.AggregateFunction):
     def get_result(self, accumulator):
         return accumulator[0] / accumulator[1]
 
+    def merge(self, a, b):
+        return (a[0] + b[0], a[1] + b[1])
+
 
 class Prices(tg.KeyedProcessFunction):
     highest = tg.ReducingState(float, max)
