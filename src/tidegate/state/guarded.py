@@ -1,8 +1,9 @@
 """Accessors that can undo what one row did, for operators whose function may fail on a row and go on.
 
-`mark` begins a row. The first time the row touches a key, or an entry of a key's map, what the cache holds of it is noted;
-`roll_back` puts that back. Values that can be changed in place are noted as bytes: the function may have changed
-the very object that the cache holds. What was only read is dropped from the cache and read from the store again.
+`mark` begins a row, `verify` tells whether what it wrote can be stored. The first time the row touches a key, or an entry of
+a key's map, what the cache holds of it is noted; `roll_back` puts that back. Values that can be changed in place are noted
+as bytes: the function may have changed the very object that the cache holds. What was only read is dropped from the cache
+and read from the store again.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class GuardedValue(ValueAccessor):
 
     def mark(self) -> None:
         self._before.clear()
+
+    def verify(self) -> None:
+        for key in self._before:
+            if key in self._dirty:
+                self._encode(self._live[key])
 
     def roll_back(self) -> None:
         for key, (held, dirty, cleared) in self._before.items():
@@ -99,6 +105,12 @@ class GuardedList(ListAccessor):
 
     def mark(self) -> None:
         self._before.clear()
+
+    def verify(self) -> None:
+        for key, (before, length, *_) in self._before.items():
+            entry = self._added.get(key)
+            if entry is not None:
+                self._encode(entry[1][length if entry is before else 0 :])
 
     def roll_back(self) -> None:
         for key, (added, length, stored, cleared) in self._before.items():
@@ -175,6 +187,16 @@ class GuardedMap(MapAccessor):
         self._entries_before.clear()
         self._emptied.clear()
         self._through.clear()
+
+    def verify(self) -> None:
+        for key in {*self._entries_before, *self._emptied}:
+            live = self._live.get(key, {})
+            _, names = self._dirty.get(key, (0, ()))
+            touched = names if key in self._emptied else self._entries_before[key]
+            for user_key in touched:
+                value = live.get(user_key, ABSENT)
+                if user_key in names and value is not ABSENT:
+                    self._encode(value)
 
     def roll_back(self) -> None:
         for key, (live, dirty, cleared) in self._emptied.items():
