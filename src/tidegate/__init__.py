@@ -10,15 +10,61 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tidegate.api.functions import FilterFunction, FlatMapFunction, KeyedProcessFunction, MapFunction
+from tidegate.api.functions import (
+    CheckpointedFunction,
+    FilterFunction,
+    FlatMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    ListCheckpointed,
+    MapFunction,
+)
 from tidegate.api.job import Job
-from tidegate.api.states import ListState, MapState, ValueState
+from tidegate.api.states import (
+    AggregatingState,
+    BroadcastState,
+    ListState,
+    MapState,
+    ReducingState,
+    SortedMapState,
+    ValueState,
+)
 from tidegate.core import errors
 from tidegate.core.errors import TidegateError
+from tidegate.graph.on_error import dead_letter
+from tidegate.graph.ttl import StateTtlConfig
 
 if TYPE_CHECKING:
     from tidegate import testing
+    from tidegate.api.aggregates import AggregateFunction, ReduceFunction, count, max, mean, min, sum
+    from tidegate.api.evictors import CountEvictor, Evictor, TimeEvictor
+    from tidegate.api.functions import KeyedCoProcessFunction
+    from tidegate.api.joins import ProcessJoinFunction
     from tidegate.api.savepoints import Savepoint, SavepointWriter
+    from tidegate.api.triggers import (
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+        CountTrigger,
+        EventTimeTrigger,
+        NeverTrigger,
+        ProcessingTimeTrigger,
+        PurgingTrigger,
+        Trigger,
+        TriggerResult,
+    )
+    from tidegate.api.window_function import ProcessWindowFunction
+    from tidegate.api.windows import (
+        EventTimeSessionWindows,
+        GlobalWindow,
+        GlobalWindows,
+        ProcessingTimeSessionWindows,
+        SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows,
+        TimeWindow,
+        TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows,
+        WindowAssigner,
+    )
     from tidegate.checkpoint.options import Checkpointing
     from tidegate.connectors.files import FileSink
     from tidegate.connectors.kafka import KafkaSink
@@ -27,56 +73,132 @@ if TYPE_CHECKING:
     from tidegate.connectors.postgres import PostgresSink
     from tidegate.connectors.write_ahead import WriteAheadSink
     from tidegate.control.rest import serve
+    from tidegate.core.times import TimeDomain
     from tidegate.runtime.kafka_source import kafka_source
     from tidegate.runtime.session import session
 
 __all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "BroadcastState",
     "CallbackSink",
+    "CheckpointedFunction",
     "Checkpointing",
     "CollectSink",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountTrigger",
     "DeltaSink",
     "DiscardSink",
+    "EventTimeSessionWindows",
+    "EventTimeTrigger",
+    "Evictor",
     "FileSink",
     "FilterFunction",
     "FlatMapFunction",
+    "GlobalWindow",
+    "GlobalWindows",
     "IcebergSink",
     "Job",
     "KafkaSink",
+    "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "ListCheckpointed",
     "ListState",
     "MapFunction",
     "MapState",
+    "NeverTrigger",
     "PostgresSink",
     "PrintSink",
+    "ProcessJoinFunction",
+    "ProcessWindowFunction",
+    "ProcessingTimeSessionWindows",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "ReduceFunction",
+    "ReducingState",
     "Savepoint",
     "SavepointWriter",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "SortedMapState",
+    "StateTtlConfig",
     "TidegateError",
+    "TimeDomain",
+    "TimeEvictor",
+    "TimeWindow",
+    "Trigger",
+    "TriggerResult",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
     "ValueState",
+    "WindowAssigner",
     "WriteAheadSink",
+    "count",
+    "dead_letter",
     "errors",
     "kafka_source",
+    "max",
+    "mean",
+    "min",
     "serve",
     "session",
+    "sum",
     "testing",
 ]
 
 _LAZY = {
+    "AggregateFunction": "tidegate.api.aggregates",
     "CallbackSink": "tidegate.connectors.memory",
     "Checkpointing": "tidegate.checkpoint.options",
+    "CollectSink": "tidegate.connectors.memory",
+    "ContinuousEventTimeTrigger": "tidegate.api.triggers",
+    "ContinuousProcessingTimeTrigger": "tidegate.api.triggers",
+    "CountEvictor": "tidegate.api.evictors",
+    "CountTrigger": "tidegate.api.triggers",
     "DeltaSink": "tidegate.connectors.lakehouse",
     "DiscardSink": "tidegate.connectors.memory",
-    "CollectSink": "tidegate.connectors.memory",
+    "EventTimeSessionWindows": "tidegate.api.windows",
+    "EventTimeTrigger": "tidegate.api.triggers",
+    "Evictor": "tidegate.api.evictors",
     "FileSink": "tidegate.connectors.files",
+    "GlobalWindow": "tidegate.api.windows",
+    "GlobalWindows": "tidegate.api.windows",
     "IcebergSink": "tidegate.connectors.lakehouse",
     "KafkaSink": "tidegate.connectors.kafka",
-    "kafka_source": "tidegate.runtime.kafka_source",
+    "KeyedCoProcessFunction": "tidegate.api.functions",
+    "NeverTrigger": "tidegate.api.triggers",
+    "PostgresSink": "tidegate.connectors.postgres",
     "PrintSink": "tidegate.connectors.memory",
-    "serve": "tidegate.control.rest",
+    "ProcessJoinFunction": "tidegate.api.joins",
+    "ProcessWindowFunction": "tidegate.api.window_function",
+    "ProcessingTimeSessionWindows": "tidegate.api.windows",
+    "ProcessingTimeTrigger": "tidegate.api.triggers",
+    "PurgingTrigger": "tidegate.api.triggers",
+    "ReduceFunction": "tidegate.api.aggregates",
     "Savepoint": "tidegate.api.savepoints",
     "SavepointWriter": "tidegate.api.savepoints",
-    "PostgresSink": "tidegate.connectors.postgres",
+    "SlidingEventTimeWindows": "tidegate.api.windows",
+    "SlidingProcessingTimeWindows": "tidegate.api.windows",
+    "TimeDomain": "tidegate.core.times",
+    "TimeEvictor": "tidegate.api.evictors",
+    "TimeWindow": "tidegate.api.windows",
+    "Trigger": "tidegate.api.triggers",
+    "TriggerResult": "tidegate.api.triggers",
+    "TumblingEventTimeWindows": "tidegate.api.windows",
+    "TumblingProcessingTimeWindows": "tidegate.api.windows",
+    "WindowAssigner": "tidegate.api.windows",
     "WriteAheadSink": "tidegate.connectors.write_ahead",
+    "count": "tidegate.api.aggregates",
+    "kafka_source": "tidegate.runtime.kafka_source",
+    "max": "tidegate.api.aggregates",
+    "mean": "tidegate.api.aggregates",
+    "min": "tidegate.api.aggregates",
+    "serve": "tidegate.control.rest",
     "session": "tidegate.runtime.session",
+    "sum": "tidegate.api.aggregates",
 }
 """Where a name is found that is imported when first asked for. `testing` is a module of its own."""
 

@@ -31,7 +31,7 @@ from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import CheckpointMetadata
-from tidegate.checkpoint.operators import check_compatible, describe
+from tidegate.checkpoint.operators import check_compatible, declared, describe
 from tidegate.checkpoint.options.choices import CheckpointingMode, JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
@@ -272,8 +272,8 @@ class JobRun:
             return
         s, levels = self._settings, plan_levels(self._graph)
         numbers = {(n.uid, n.name): n.id for n in snapshot.state_numbers}
-        declared = [(node.uid, spec.name) for node in self._graph.processes for spec in node.states]
-        now = describe(self._graph, levels, s.parallelism, s.state_backend, state_ids.assign(numbers, declared))
+        numbered = state_ids.assign(numbers, declared(self._graph))
+        now = describe(self._graph, levels, s.parallelism, s.state_backend, numbered)
         check_compatible(snapshot, now)
         target = {operator.uid: operator.level for operator in now}
         plan_restore(snapshot, RestoreTarget(s.max_parallelism, s.parallelism, target, self._allow))
@@ -289,6 +289,7 @@ class JobRun:
         if history is None:
             self._pinned = True
             return self._new_directory(), None
+        self._driver.reset_clocks(history.restore_clocks())
         orders = history.restore_orders(self._shape, self._allow)
         sources, batch = history.restore_sources(self._shape, self._allow)
         # A source that is new to the job begins now, and must begin there again after a failure.
@@ -322,7 +323,7 @@ class JobRun:
         if self._trigger:
             writer = writer.trigger(**self._trigger)
         self._query = writer.start()
-        if self._history is not None:
+        if self._history is not None or self._driver.has_timers:
             threading.Thread(target=self._pace, args=(attempt,), name="tidegate-pace", daemon=True).start()
 
     # -- epochs ------------------------------------------------------------------------------------------------------
@@ -386,11 +387,11 @@ class JobRun:
                 time.sleep(0.01)
         return answer.result()
 
-    def _epoch(self, batch: DataFrame | None, end: Positions | None) -> EpochReport:
+    def _epoch(self, batch: DataFrame | None, end: Positions | None, *, final: bool = False) -> EpochReport:
         history = self._history
         before = dict(self._driver.versions)
         rides = history.rides(batch is None) if history is not None else None
-        report = self._driver.run_epoch(batch, rides=rides)
+        report = self._driver.run_epoch(batch, rides=rides, final=final)
         self._done = end
         if history is None or self._at_least_once:
             self._outlets.commit(report.committables, for_good=history is None)
@@ -415,17 +416,21 @@ class JobRun:
     def _cut(self) -> Cut:
         assert self._directory is not None
         versions = {task: ref.version for task, ref in self._driver.versions.items()}
-        return Cut(self._driver.epoch, versions, self._done, self._directory, round(time.time() * 1000))
+        return Cut(self._driver.epoch, versions, self._done, self._directory, self._driver.clocks)
 
     def _pace(self, attempt: int) -> None:
-        """Give uploads a ride when no batch comes along, and end the attempt when the history cannot go on."""
+        """Give uploads a ride and due timers an epoch when no batch comes along, and end the attempt when the history
+        cannot go on."""
         history = self._history
-        assert history is not None
+        failed = self._stopping if history is None else history.failed
         while attempt == self._attempt and not self._stopping.is_set() and self._error is None:
-            if history.failed.wait(_PACE_S):
-                self._break_off(attempt)
+            if failed.wait(_PACE_S):
+                if history is not None:
+                    self._break_off(attempt)
                 return
-            if history.wants_ride() and time.monotonic() - self._last_epoch > _IDLE_S and not self._turn.locked():
+            if time.monotonic() - self._last_epoch <= _IDLE_S or self._turn.locked():
+                continue
+            if (history is not None and history.wants_ride()) or self._driver.timers_due():
                 try:
                     self.run_empty_epoch(attempt)
                 except _Stopping:
@@ -536,6 +541,8 @@ class JobRun:
 
     def _conclude(self) -> None:
         """The sources are exhausted, or the job was asked to stop: a last checkpoint shows what is still waiting."""
+        if not self._stopping.is_set():
+            self._run_out()
         if self._history is None or self._cancelled:
             return
         answer: Future[Any] = (
@@ -546,6 +553,16 @@ class JobRun:
         with self._turn:
             found = self._ride_until(answer)
         self._last_savepoint = found if isinstance(found, str) else None
+
+    def _run_out(self) -> None:
+        """The sources are exhausted. Fire what is due by what they brought; and where no later run can go on from here,
+        that is the end of event time too."""
+        latest = time.monotonic() + self._timeout_s()
+        with self._turn:
+            while self._driver.timers_due() and time.monotonic() < latest:
+                self._epoch(None, self._done)
+            if self._history is None and self._driver.timers_pending():
+                self._epoch(None, self._done, final=True)
 
     def _timeout_s(self) -> float:
         return 600.0 if self._durability is None else self._durability.checkpoints.timeout_ms / 1000
@@ -664,7 +681,7 @@ def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochR
     outlets = _Outlets(graph, None)
     driver = Driver(spark, graph, settings, passing())
     try:
-        report = driver.run_epoch(combine(graph.sources), only=True)
+        report = driver.run_epoch(combine(graph.sources), only=True, final=True)
         outlets.commit(report.committables, for_good=True)
         return report
     finally:

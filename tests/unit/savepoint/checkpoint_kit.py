@@ -27,9 +27,9 @@ from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.graph.ddl import Parser
 from tidegate.graph.states import StateKind, StateSpec
-from tidegate.state.access import KeyedStates
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
+from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec
 from tidegate.state.murmur3 import hash_key
 from tidegate.state.version import VersionId
