@@ -10,11 +10,30 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tidegate.api.functions import FilterFunction, FlatMapFunction, KeyedProcessFunction, MapFunction
+from tidegate.api.functions import (
+    AggregateFunction,
+    CheckpointedFunction,
+    FilterFunction,
+    FlatMapFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    ListCheckpointed,
+    MapFunction,
+)
 from tidegate.api.job import Job
-from tidegate.api.states import ListState, MapState, ValueState
+from tidegate.api.states import (
+    AggregatingState,
+    BroadcastState,
+    ListState,
+    MapState,
+    ReducingState,
+    SortedMapState,
+    ValueState,
+)
 from tidegate.core import errors
 from tidegate.core.errors import TidegateError
+from tidegate.graph.on_error import dead_letter
+from tidegate.graph.ttl import StateTtlConfig
 
 if TYPE_CHECKING:
     from tidegate import testing
@@ -25,7 +44,11 @@ if TYPE_CHECKING:
     from tidegate.runtime.session import session
 
 __all__ = [
+    "AggregateFunction",
+    "AggregatingState",
+    "BroadcastState",
     "CallbackSink",
+    "CheckpointedFunction",
     "Checkpointing",
     "CollectSink",
     "DiscardSink",
@@ -33,15 +56,21 @@ __all__ = [
     "FilterFunction",
     "FlatMapFunction",
     "Job",
+    "KeyedBroadcastProcessFunction",
     "KeyedProcessFunction",
+    "ListCheckpointed",
     "ListState",
     "MapFunction",
     "MapState",
     "PrintSink",
+    "ReducingState",
     "Savepoint",
     "SavepointWriter",
+    "SortedMapState",
+    "StateTtlConfig",
     "TidegateError",
     "ValueState",
+    "dead_letter",
     "errors",
     "session",
     "testing",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
+
+from tidegate.api.state_access import BroadcastAccess, ListAccess
 
 
 class RuntimeContext(Protocol):
@@ -51,4 +54,50 @@ class OnTimerContext(ProcessContext, Protocol):
 
     def time_domain(self) -> Any:
         """Whether event time or processing time reached the timer."""
+        ...
+
+
+class OperatorStateStore(Protocol):
+    """Operator state by name, as PyFlink's Java cousin asks for it. It is what the class declares."""
+
+    def get_list_state(self, name: str) -> ListAccess[Any]: ...
+    def get_union_list_state(self, name: str) -> ListAccess[Any]: ...
+    def get_broadcast_state(self, name: str) -> BroadcastAccess[Any, Any]: ...
+
+
+class InitializationContext(Protocol):
+    """Given to `initialize_state`."""
+
+    def is_restored(self) -> bool:
+        """Whether this task has operator state from before: from an earlier epoch, a checkpoint or a savepoint."""
+        ...
+
+    def get_operator_state_store(self) -> OperatorStateStore: ...
+
+
+class SnapshotContext(Protocol):
+    """Given to `snapshot_state`."""
+
+    def get_checkpoint_id(self) -> int:
+        """The number of the epoch that ends. Every checkpoint is one of an epoch, but not every epoch gets one."""
+        ...
+
+    def get_checkpoint_timestamp(self) -> int:
+        """Processing time of the epoch, in milliseconds."""
+        ...
+
+
+class BroadcastContext(Protocol):
+    """Given to `process_broadcast_element`. There is no current key."""
+
+    def apply_to_keyed_state(self, state: str, function: Callable[[Any, Any], None]) -> None:
+        """Call `function(key, state)` for every key of this task that has something in the state of that name."""
+        ...
+
+    def timestamp(self) -> int | None: ...
+    def current_processing_time(self) -> int: ...
+    def current_watermark(self) -> int: ...
+
+    def output(self, tag: str, row: Any) -> None:
+        """Send a row to a side output. Every task does: the row comes as often as there are tasks."""
         ...

@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from tidegate.api.context import OnTimerContext, ProcessContext, RuntimeContext
+from tidegate.api.context import (
+    BroadcastContext,
+    InitializationContext,
+    OnTimerContext,
+    ProcessContext,
+    RuntimeContext,
+    SnapshotContext,
+)
+from tidegate.api.states import ListState, declared_states
+from tidegate.core.errors import GraphError
+from tidegate.graph.states import TIMERS, StateSpec
 
 
 class Function(ABC):  # noqa: B024 (each kind of function has its own abstract method)
@@ -21,6 +31,47 @@ class Function(ABC):  # noqa: B024 (each kind of function has its own abstract m
 
     def close(self) -> None:  # noqa: B027
         """Give back what `open` took. Also called after a failure."""
+
+
+class CheckpointedFunction(ABC):
+    """Mixed into a function whose own variables are to survive: state of each task, not of each key.
+
+    A function object lives for one epoch in one task. `initialize_state` is called before `open`: fill the variables from
+    the declared operator state. `snapshot_state` is called after the last row of the epoch: put them back.
+    """
+
+    @abstractmethod
+    def initialize_state(self, ctx: InitializationContext) -> None:
+        """`ctx.is_restored()` says whether there is state from before: an earlier epoch, a checkpoint or a savepoint."""
+
+    @abstractmethod
+    def snapshot_state(self, ctx: SnapshotContext) -> None:
+        """What is not put into declared state here is lost."""
+
+
+class ListCheckpointed(ABC):
+    """The shorter form of `CheckpointedFunction`, with one list: `class Offsets(MapFunction, ListCheckpointed, element=int)`.
+
+    The list is dealt out evenly when the parallelism changes.
+    """
+
+    def __init_subclass__(cls, element: Any = None, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        if element is not None:
+            cls._default_ = ListState(element, operator=True)  # type: ignore[attr-defined]
+            cls._default_.__set_name__(cls, "_default_")  # type: ignore[attr-defined]
+        elif not hasattr(cls, "_default_"):
+            raise GraphError(
+                f"{cls.__name__} does not say what its list is made of. Say it: class {cls.__name__}(…, element=int)."
+            )
+
+    @abstractmethod
+    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]:
+        """The elements to keep. The id is that of the epoch, the time its processing time in milliseconds."""
+
+    @abstractmethod
+    def restore_state(self, state: list[Any]) -> None:
+        """Elements that were kept; not called where there are none yet."""
 
 
 class MapFunction(Function):
@@ -60,3 +111,74 @@ class KeyedProcessFunction(Function):
     def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
         """A timer of the current key has come; `timestamp` is the time it was registered for, in milliseconds."""
         return None
+
+
+class KeyedCoProcessFunction(Function):
+    """Sees the rows of two keyed streams one by one, with state and timers of their key that both sides share."""
+
+    @abstractmethod
+    def process_element1(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Handle a row of the first stream, as `KeyedProcessFunction.process_element` does."""
+
+    @abstractmethod
+    def process_element2(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Handle a row of the second stream."""
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """A timer of the current key has come."""
+        return None
+
+
+class KeyedBroadcastProcessFunction(Function):
+    """Sees the rows of a keyed stream, and those of a broadcast stream, each of which reaches every task.
+
+    What the broadcast side learns goes into a `BroadcastState`, which the keyed side may only read.
+    """
+
+    @abstractmethod
+    def process_element(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Handle a row of the keyed stream. Broadcast state is read-only here."""
+
+    @abstractmethod
+    def process_broadcast_element(self, row: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
+        """Handle a row of the broadcast stream. There is no key: keyed state is reached by `ctx.apply_to_keyed_state`.
+
+        Every task must come to the same broadcast state, in whatever order rows of several senders arrive.
+        """
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+        """A timer of the current key has come."""
+        return None
+
+
+In = TypeVar("In")
+Acc = TypeVar("Acc")
+Out = TypeVar("Out")
+
+
+class AggregateFunction(Generic[In, Acc, Out]):
+    """Combines values by way of an accumulator. The names and the order of arguments are PyFlink's."""
+
+    def create_accumulator(self) -> Acc:
+        """The accumulator of no value."""
+        raise NotImplementedError
+
+    def add(self, value: In, accumulator: Acc) -> Acc:
+        """The accumulator with one more value. It may be the same object, changed."""
+        raise NotImplementedError
+
+    def get_result(self, accumulator: Acc) -> Out:
+        raise NotImplementedError
+
+    def merge(self, acc_a: Acc, acc_b: Acc) -> Acc:
+        """The accumulator of both. Needed where windows merge, not for state."""
+        raise NotImplementedError
+
+
+_SILENT = {KeyedProcessFunction.on_timer, KeyedCoProcessFunction.on_timer, KeyedBroadcastProcessFunction.on_timer}
+
+
+def states_of(function: Any) -> tuple[StateSpec, ...]:
+    """All state of a keyed function: what it declares, and its timers where it says what they do."""
+    own = getattr(type(function), "on_timer", None)
+    return (*declared_states(function), *((TIMERS,) if own is not None and own not in _SILENT else ()))

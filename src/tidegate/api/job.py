@@ -38,12 +38,14 @@ class Job:
         self._nodes: list[Node] = []
 
     def source(
-        self, uid: str, df: Any, *, event_time: str | None = None, out_of_orderness: Duration | None = None
-    ) -> Stream:
+        self, uid: str, df: Any, *, event_time: str | None = None, out_of_orderness: Duration | None = None,
+        idleness: Duration | None = None,
+    ) -> Stream:  # fmt: skip
         """Read a DataFrame, streaming or not. Its read positions belong to `uid` for ever.
 
         `event_time` names the timestamp column from which the watermark is made, and `out_of_orderness` says by how
-        much a row may come late: `"5 s"`, a timedelta, or milliseconds.
+        much a row may come late: `"5 s"`, a timedelta, or milliseconds. A source that had no row for as long as
+        `idleness` says does not hold the watermark of the job back; without it, it does so for ever.
         """
         checked = check_new_uid(uid, f"source {uid!r}", self._nodes)
         try:
@@ -53,16 +55,20 @@ class Job:
             raise GraphError(f"source {uid!r} takes a Spark DataFrame; got {type(df).__name__}.") from error
         if event_time is not None:
             check_event_time(event_time, schema)
-        elif out_of_orderness is not None:
+        elif out_of_orderness is not None or idleness is not None:
             raise GraphError(
-                f"source {uid!r} allows for rows out of order but names no event time. Add event_time='column'."
+                f"source {uid!r} allows for rows out of order, or for silence, but names no event time. "
+                "Add event_time='column'."
             )
         late_ms = 0 if out_of_orderness is None else duration_ms(out_of_orderness)
         if late_ms < 0:
             raise GraphError(f"out_of_orderness of source {uid!r} is negative. Use '0 s' or more.")
+        idle_ms = None if idleness is None else duration_ms(idleness)
+        if idle_ms is not None and idle_ms <= 0:
+            raise GraphError(f"idleness of source {uid!r} must be longer than nothing. Use '1 min', or leave it out.")
         id = NodeId(len(self._nodes))
-        self.add(Source(id, checked, schema, df, bounded, event_time, late_ms))
-        return Stream(self, (StreamRef(id),), schema)
+        self.add(Source(id, checked, schema, df, bounded, event_time, late_ms, idle_ms))
+        return Stream(self, (StreamRef(id),), schema, event_time)
 
     def side_output(self, tag: str) -> Stream:
         """The side output of that tag, whichever operator of the job declares it."""

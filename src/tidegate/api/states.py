@@ -11,63 +11,35 @@ its own copy of the function, which then stands before the declaration; that is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, Protocol, Self, TypeVar, overload
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from tidegate.core.errors import StateUnbound, UnsupportedType, WrongValue
+from tidegate.api.state_access import (
+    AppendAccess,
+    BroadcastAccess,
+    ListAccess,
+    MapAccess,
+    SortedMapAccess,
+    ValueAccess,
+)
+from tidegate.core.durations import Duration
+from tidegate.core.errors import GraphError, StateUnbound, UnsupportedType, WrongValue
 from tidegate.core.types import codec_of, schema_of, show_type
-from tidegate.graph.states import StateKind, StateSpec
+from tidegate.graph.states import Distribution, StateKind, StateSpec
+from tidegate.graph.ttl import StateTtlConfig
+
+if TYPE_CHECKING:
+    from tidegate.api.functions import AggregateFunction
+
+Ttl = StateTtlConfig | Duration | None
+"""How long entries live: a config, or just the time, such as `"1 h"`. None: for ever."""
 
 T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-class ValueAccess(Protocol[T]):
-    """One value for the current key."""
-
-    def value(self) -> T:
-        """The value; the declared default where none was written or it was cleared."""
-        ...
-
-    def update(self, value: T) -> None: ...
-    def clear(self) -> None: ...
-
-
-class ListAccess(Protocol[T]):
-    """A list for the current key."""
-
-    def get(self) -> Iterable[T]: ...
-    def add(self, value: T) -> None: ...
-    def add_all(self, values: Iterable[T]) -> None: ...
-
-    def update(self, values: Iterable[T]) -> None:
-        """Replace the whole list."""
-        ...
-
-    def clear(self) -> None: ...
-    def __iter__(self) -> Iterator[T]: ...
-
-
-class MapAccess(Protocol[K, V]):
-    """A map for the current key. Entries are read and written one by one; the map is never held as a whole."""
-
-    def get(self, key: K) -> V | None: ...
-    def put(self, key: K, value: V) -> None: ...
-    def put_all(self, entries: Mapping[K, V]) -> None: ...
-    def remove(self, key: K) -> None: ...
-    def contains(self, key: K) -> bool: ...
-    def items(self) -> Iterable[tuple[K, V]]: ...
-    def keys(self) -> Iterable[K]: ...
-    def values(self) -> Iterable[V]: ...
-    def is_empty(self) -> bool: ...
-    def clear(self) -> None: ...
-    def __contains__(self, key: object) -> bool: ...
-    def __iter__(self) -> Iterator[K]: ...
-    def __getitem__(self, key: K) -> V: ...
-    def __setitem__(self, key: K, value: V) -> None: ...
-    def __delitem__(self, key: K) -> None: ...
+In = TypeVar("In")
+Out = TypeVar("Out")
 
 
 class Declaration:
@@ -76,11 +48,14 @@ class Declaration:
     _kind: StateKind
     _name: str | None = None
 
-    def __init__(self, value: Any, *, map_key: Any = None, default: Any = None) -> None:
+    def __init__(
+        self, value: Any, *, map_key: Any = None, default: Any = None, ttl: Ttl = None, function: Any = None,
+        distribution: Distribution = Distribution.KEYED,
+    ) -> None:  # fmt: skip
         shown = f"{type(self).__name__}({', '.join(show_type(t) for t in (map_key, value) if t is not None)})"
         try:
             schema_of(value)
-            if self._kind is StateKind.MAP:
+            if map_key is not None:
                 _check_map_key(map_key)
             if default is not None:
                 codec_of(value).encode(default)
@@ -89,13 +64,23 @@ class Declaration:
         except WrongValue as error:
             raise WrongValue(f"{shown} cannot have this default. {error}") from None
         self._value, self._map_key, self._default = value, map_key, default
+        self._ttl, self._function, self._distribution = StateTtlConfig.of(ttl), function, distribution
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def spec(self, name: str) -> StateSpec:
         """The declaration as data, under the name of the attribute that holds it."""
-        return StateSpec(name, self._kind, self._value, self._map_key, self._default)
+        return StateSpec(
+            name,
+            self._kind,
+            self._value,
+            self._map_key,
+            self._default,
+            ttl=self._ttl,
+            distribution=self._distribution,
+            function=self._function,
+        )
 
     def _unbound(self, owner: type | None) -> StateUnbound:
         where = "" if owner is None else f" of {owner.__name__}"
@@ -115,13 +100,13 @@ class ValueState(Declaration, Generic[T]):
     _kind = StateKind.VALUE
 
     @overload
-    def __init__(self: ValueState[U], type: type[U], default: U) -> None: ...
+    def __init__(self: ValueState[U], type: type[U], default: U, *, ttl: Ttl = None) -> None: ...
     @overload
-    def __init__(self: ValueState[U | None], type: type[U], default: None = None) -> None: ...
+    def __init__(self: ValueState[U | None], type: type[U], default: None = None, *, ttl: Ttl = None) -> None: ...
     @overload
-    def __init__(self: ValueState[Any], type: Any, default: Any = None) -> None: ...
-    def __init__(self, type: Any, default: Any = None) -> None:
-        super().__init__(type, default=default)
+    def __init__(self: ValueState[Any], type: Any, default: Any = None, *, ttl: Ttl = None) -> None: ...
+    def __init__(self, type: Any, default: Any = None, *, ttl: Ttl = None) -> None:
+        super().__init__(type, default=default, ttl=ttl)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -134,16 +119,28 @@ class ValueState(Declaration, Generic[T]):
 
 
 class ListState(Declaration, Generic[T]):
-    """A list per key: `last = ListState(float)`. Adding does not read what is there."""
+    """A list per key: `last = ListState(float)`. Adding does not read what is there.
+
+    With `operator=True` it is a list per task instead, for functions with or without keys: its elements are dealt out
+    evenly when the parallelism changes. With `union=True` too, every task then gets all elements of all tasks.
+    """
 
     _kind = StateKind.LIST
 
     @overload
-    def __init__(self: ListState[U], type: type[U]) -> None: ...
+    def __init__(
+        self: ListState[U], type: type[U], *, ttl: Ttl = None, operator: bool = False, union: bool = False
+    ) -> None: ...
     @overload
-    def __init__(self: ListState[Any], type: Any) -> None: ...
-    def __init__(self, type: Any) -> None:
-        super().__init__(type)
+    def __init__(
+        self: ListState[Any], type: Any, *, ttl: Ttl = None, operator: bool = False, union: bool = False
+    ) -> None: ...
+    def __init__(self, type: Any, *, ttl: Ttl = None, operator: bool = False, union: bool = False) -> None:
+        if ttl is not None and (operator or union):
+            raise GraphError("Operator state has no time to live, as in Flink. Leave out ttl, or operator=True.")
+        keyed = not (operator or union)
+        spread = Distribution.KEYED if keyed else Distribution.UNION if union else Distribution.SPLIT
+        super().__init__(type, ttl=ttl, distribution=spread)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -161,17 +158,120 @@ class MapState(Declaration, Generic[K, V]):
     _kind = StateKind.MAP
 
     @overload
-    def __init__(self: MapState[T, U], key: type[T], value: type[U]) -> None: ...
+    def __init__(self: MapState[T, U], key: type[T], value: type[U], *, ttl: Ttl = None) -> None: ...
     @overload
-    def __init__(self: MapState[Any, Any], key: Any, value: Any) -> None: ...
-    def __init__(self, key: Any, value: Any) -> None:
-        super().__init__(value, map_key=key)
+    def __init__(self: MapState[Any, Any], key: Any, value: Any, *, ttl: Ttl = None) -> None: ...
+    def __init__(self, key: Any, value: Any, *, ttl: Ttl = None) -> None:
+        super().__init__(value, map_key=key, ttl=ttl)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
     @overload
     def __get__(self, instance: object, owner: type | None = None) -> MapAccess[K, V]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Self | MapAccess[K, V]:
+        if instance is None:
+            return self
+        raise self._unbound(owner)
+
+
+class SortedMapState(Declaration, Generic[K, V]):
+    """A map per key in the order of its keys: `prices = SortedMapState(datetime, float)`, `prices.items(start, end)`."""
+
+    _kind = StateKind.SORTED_MAP
+
+    @overload
+    def __init__(self: SortedMapState[T, U], key: type[T], value: type[U], *, ttl: Ttl = None) -> None: ...
+    @overload
+    def __init__(self: SortedMapState[Any, Any], key: Any, value: Any, *, ttl: Ttl = None) -> None: ...
+    def __init__(self, key: Any, value: Any, *, ttl: Ttl = None) -> None:
+        super().__init__(value, map_key=key, ttl=ttl)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> SortedMapAccess[K, V]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Self | SortedMapAccess[K, V]:
+        if instance is None:
+            return self
+        raise self._unbound(owner)
+
+
+class ReducingState(Declaration, Generic[T]):
+    """What is added, reduced to one value of the same type: `highest = ReducingState(float, max)`."""
+
+    _kind = StateKind.REDUCING
+
+    @overload
+    def __init__(self: ReducingState[U], type: type[U], reduce: Callable[[U, U], U], *, ttl: Ttl = None) -> None: ...
+    @overload
+    def __init__(
+        self: ReducingState[Any], type: Any, reduce: Callable[[Any, Any], Any], *, ttl: Ttl = None
+    ) -> None: ...
+    def __init__(self, type: Any, reduce: Any, *, ttl: Ttl = None) -> None:
+        call = getattr(reduce, "reduce", reduce)
+        if not callable(call):
+            raise GraphError(f"ReducingState takes a function of two values; got {reduce!r}. For example: max.")
+        super().__init__(type, ttl=ttl, function=call)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> AppendAccess[T, T]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Self | AppendAccess[T, T]:
+        if instance is None:
+            return self
+        raise self._unbound(owner)
+
+
+class AggregatingState(Declaration, Generic[In, Out]):
+    """What is added, aggregated by way of an accumulator: `mean = AggregatingState(tuple[float, int], Mean())`.
+
+    The type is that of the accumulator, the only thing stored. The function is an object with PyFlink's
+    `create_accumulator()`, `add(value, accumulator)` and `get_result(accumulator)`.
+    """
+
+    _kind = StateKind.AGGREGATING
+
+    def __init__(self, accumulator: Any, function: AggregateFunction[In, Any, Out], *, ttl: Ttl = None) -> None:
+        missing = [
+            name
+            for name in ("create_accumulator", "add", "get_result")
+            if isinstance(function, type) or not callable(getattr(function, name, None))
+        ]
+        if missing:
+            raise GraphError(
+                f"AggregatingState takes an instance of an aggregate function; {function!r} has no {', '.join(missing)}. "
+                "Derive a class from AggregateFunction and pass an instance."
+            )
+        super().__init__(accumulator, ttl=ttl, function=function)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> AppendAccess[In, Out]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Self | AppendAccess[In, Out]:
+        if instance is None:
+            return self
+        raise self._unbound(owner)
+
+
+class BroadcastState(Declaration, Generic[K, V]):
+    """A map that every task has a copy of: `rules = BroadcastState(str, Rule)`, on a KeyedBroadcastProcessFunction."""
+
+    _kind = StateKind.MAP
+
+    @overload
+    def __init__(self: BroadcastState[T, U], key: type[T], value: type[U]) -> None: ...
+    @overload
+    def __init__(self: BroadcastState[Any, Any], key: Any, value: Any) -> None: ...
+    def __init__(self, key: Any, value: Any) -> None:
+        super().__init__(value, map_key=key, distribution=Distribution.BROADCAST)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> BroadcastAccess[K, V]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Self | BroadcastAccess[K, V]:
         if instance is None:
             return self
         raise self._unbound(owner)

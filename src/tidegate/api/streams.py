@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tidegate.api.functions import FilterFunction, FlatMapFunction, Function, KeyedProcessFunction, MapFunction
+from tidegate.api.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    states_of,
+)
 from tidegate.api.states import declared_states
 from tidegate.core.errors import GraphError
-from tidegate.graph.model import Input, NodeId, Process, Sink, StreamRef, Transform
+from tidegate.graph.model import Input, Node, NodeId, Process, Sink, StreamRef, Transform
+from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.schema import Schema
-from tidegate.graph.validate import check_key, check_name, check_new_uid, check_union
+from tidegate.graph.states import StateSpec
+from tidegate.graph.validate import (
+    EVENT_TIME_KINDS,
+    check_event_time,
+    check_key,
+    check_name,
+    check_new_uid,
+    check_union,
+)
 
 if TYPE_CHECKING:
     from tidegate.api.job import Job
@@ -25,10 +42,12 @@ def as_schema(schema: str | Schema) -> Schema:
 class Stream:
     """Rows of one schema. A row is a named tuple of its columns."""
 
-    def __init__(self, job: Job, streams: tuple[StreamRef, ...], schema: Schema) -> None:
+    def __init__(self, job: Job, streams: tuple[StreamRef, ...], schema: Schema, event_time: str | None = None) -> None:
         self._job = job
         self._streams = streams
         self.schema = schema
+        self.event_time = event_time
+        """The column that says when a row happened, if one does. It is kept by operators whose rows have it too."""
 
     def map(
         self,
@@ -36,13 +55,17 @@ class Stream:
         *,
         schema: str | Schema | None = None,
         name: str | None = None,
+        uid: str | None = None,
     ) -> Stream:
-        """One row for each row. Without `schema` the columns stay as they are."""
-        return self._transform("map", fn, schema, name)
+        """One row for each row. Without `schema` the columns stay as they are. A function with operator state needs a
+        `uid` for it to belong to; so do those of `filter` and `flat_map`."""
+        return self._transform("map", fn, schema, name, uid)
 
-    def filter(self, fn: FilterFunction | Callable[[Any], Any], *, name: str | None = None) -> Stream:
+    def filter(
+        self, fn: FilterFunction | Callable[[Any], Any], *, name: str | None = None, uid: str | None = None
+    ) -> Stream:
         """The rows for which the function is true."""
-        return self._transform("filter", fn, None, name)
+        return self._transform("filter", fn, None, name, uid)
 
     def flat_map(
         self,
@@ -50,9 +73,10 @@ class Stream:
         *,
         schema: str | Schema | None = None,
         name: str | None = None,
+        uid: str | None = None,
     ) -> Stream:
         """Any number of rows for each row. Without `schema` the columns stay as they are."""
-        return self._transform("flat_map", fn, schema, name)
+        return self._transform("flat_map", fn, schema, name, uid)
 
     def union(self, *others: Stream) -> Stream:
         """The rows of this stream and the others, in no particular order between them. All have the same columns."""
@@ -62,19 +86,31 @@ class Stream:
             if other._job is not self._job:
                 raise GraphError("Streams of two jobs cannot be united. Declare both sources in one job.")
         check_union([(stream._shown(), stream.schema) for stream in (self, *others)])
-        return Stream(self._job, sum((other._streams for other in others), self._streams), self.schema)
+        same = all(other.event_time == self.event_time for other in others)
+        streams = sum((other._streams for other in others), self._streams)
+        return Stream(self._job, streams, self.schema, self.event_time if same else None)
+
+    def assign_timestamps(self, column: str) -> Stream:
+        """The same rows, with another column as their event time. The watermark is still made from the sources."""
+        check_event_time(column, self.schema)
+        return Stream(self._job, self._streams, self.schema, column)
 
     def key_by(self, *columns: str) -> KeyedStream:
         """The same rows, brought together by the value of the columns. Needed for whatever has keyed state."""
         check_key(columns, self.schema)
-        return KeyedStream(self._job, Input(self._streams, self.schema, columns))
+        return KeyedStream(self._job, Input(self._streams, self.schema, columns, self.event_time))
+
+    def broadcast(self) -> BroadcastStream:
+        """The same rows, each of them for every task: `keyed.connect(rules.broadcast()).process(…)`."""
+        return BroadcastStream(self._job, Input(self._streams, self.schema, (), self.event_time, True))
 
     def side_output(self, tag: str) -> Stream:
         """What the operator that made this stream sends to a side output of its own."""
         if len(self._streams) != 1:
             raise GraphError(f"A union has no side output {tag!r}. Ask the stream of the operator that declares it.")
         stream = StreamRef(self._streams[0].node, tag)
-        return Stream(self._job, (stream,), self._job.draft().schema(stream))
+        schema = self._job.draft().schema(stream)
+        return Stream(self._job, (stream,), schema, kept_event_time(self.event_time, schema))
 
     def sink(self, uid: str, target: Any) -> None:
         """End the stream in a target, under a uid that names its output for ever."""
@@ -87,7 +123,7 @@ class Stream:
             raise GraphError(f"{target!r} is not a sink: it has no create_writer. {hint}")
         self._job.add(Sink(NodeId(len(nodes)), checked, target, Input(self._streams, self.schema)))
 
-    def _transform(self, kind: str, fn: Any, schema: str | Schema | None, name: str | None) -> Stream:
+    def _transform(self, kind: str, fn: Any, schema: str | Schema | None, name: str | None, uid: str | None) -> Stream:
         base = _BASES[kind]
         if isinstance(fn, type) and issubclass(fn, Function):
             raise GraphError(f"{kind} takes a function object, not the class {fn.__name__}. Pass {fn.__name__}().")
@@ -95,15 +131,29 @@ class Stream:
             raise GraphError(f"{kind} takes a {base.__name__} or a callable; {type(fn).__name__} is neither.")
         if not isinstance(fn, base) and not callable(fn):
             raise GraphError(f"{kind} takes a {base.__name__} or a callable; got {fn!r}.")
-        if isinstance(fn, Function) and declared_states(fn):
+        states = declared_states(fn) if isinstance(fn, Function) else ()
+        if any(state.keyed for state in states):
             raise GraphError(
-                f"{type(fn).__name__} declares keyed state, but {kind} has no key. Use key_by(…).process(uid, …)."
+                f"{type(fn).__name__} declares keyed state, but {kind} has no key. Use key_by(…).process(uid, …), or "
+                "declare it with operator=True for a list of each task."
+            )
+        if states and uid is None:
+            raise GraphError(
+                f"{type(fn).__name__} declares operator state, which needs a uid to belong to: {kind}(…, uid='…')."
             )
         nodes = self._job.draft().nodes
+        checked = None if uid is None else check_new_uid(uid, f"{kind} {uid!r}", nodes)
         shown = check_name(name, "name") if name is not None else _name_of(fn, kind)
         out = self.schema if schema is None else as_schema(schema)
-        self._job.add(Transform(NodeId(len(nodes)), kind, fn, Input(self._streams, self.schema), out, shown))
-        return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out)
+        input = Input(self._streams, self.schema)
+        self._job.add(Transform(NodeId(len(nodes)), kind, fn, input, out, shown, checked, states))
+        return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out, kept_event_time(self.event_time, out))
+
+    def node(self) -> Node:
+        """The operator that makes these rows."""
+        if len(self._streams) != 1:
+            raise GraphError("A union is made by several operators. Ask one of the streams that it unites.")
+        return self._job.draft().node(self._streams[0].node)
 
     def _shown(self) -> str:
         graph = self._job.draft()
@@ -131,27 +181,102 @@ class KeyedStream:
         *,
         schema: str | Schema,
         side_outputs: Mapping[str, str | Schema] | None = None,
+        on_error: OnError | str = "fail",
     ) -> Stream:
         """Run a function with state over the rows. Its state belongs to `uid` for ever.
 
         `schema` is that of the rows it yields; `side_outputs` maps tags to the schemas of rows sent with `ctx.output`.
+        `on_error` says what becomes of a row on which the function raises: `"fail"` the job, `"skip"` the row, or send it
+        to the side output `"dead-letter"`; see `dead_letter` for another tag. State and output of such a row are undone.
         """
-        nodes = self._job.draft().nodes
-        checked = check_new_uid(uid, f"process {uid!r}", nodes)
         if isinstance(function, type):
             raise GraphError(f"process takes a function object, not a class. Pass {function.__name__}().")
         if not callable(getattr(function, "process_element", None)):
             raise GraphError(
                 f"{function!r} has no process_element. Derive a class from KeyedProcessFunction and pass an instance."
             )
-        out = as_schema(schema)
+        return self.operate(
+            uid, function, states_of(function), as_schema(schema), side_outputs, on_error=OnError.of(on_error)
+        )
+
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream:
+        """This stream and a broadcast one, for a function that reads on one side what the other side told every task."""
+        if not isinstance(other, BroadcastStream):
+            raise GraphError(f"connect takes a broadcast stream: connect(other.broadcast()); got {other!r}.")
+        if other._job is not self._job:
+            raise GraphError("Streams of two jobs cannot be connected. Declare both sources in one job.")
+        return BroadcastConnectedStream(self, other)
+
+    def operate(
+        self, uid: str, function: Any, states: tuple[StateSpec, ...], schema: Schema,
+        side_outputs: Mapping[str, str | Schema] | None = None, second: KeyedStream | None = None,
+        broadcast: Input | None = None, on_error: OnError = FAIL,
+    ) -> Stream:  # fmt: skip
+        """Add an operator of any kind; for the methods of keyed, windowed and connected streams."""
+        nodes = self._job.draft().nodes
+        checked = check_new_uid(uid, f"process {uid!r}", nodes)
         sides = tuple((check_name(tag, "side output tag"), as_schema(ddl)) for tag, ddl in (side_outputs or {}).items())
         id = NodeId(len(nodes))
-        self._job.add(Process(id, checked, function, self._input, out, declared_states(function), sides))
-        return Stream(self._job, (StreamRef(id),), out)
+        other = None if second is None else second._input
+        for tag, ddl in on_error.side_outputs:
+            sides = (*sides, (check_name(tag, "side output tag"), ddl))
+        self._job.add(Process(id, checked, function, self._input, schema, states, sides, other, broadcast, on_error))
+        return Stream(self._job, (StreamRef(id),), schema, kept_event_time(self._input.event_time, schema))
 
     def __repr__(self) -> str:
         return f"<KeyedStream by {', '.join(self.key)}: {self._input.schema}>"
+
+
+class BroadcastStream:
+    """Rows that every task is to see. Made by `stream.broadcast()`, for `connect`."""
+
+    def __init__(self, job: Job, input: Input) -> None:
+        self._job = job
+        self._input = input
+
+    def __repr__(self) -> str:
+        return f"<BroadcastStream: {self._input.schema}>"
+
+
+class BroadcastConnectedStream:
+    """A keyed stream and a broadcast one. Rows of the two come in no order between them."""
+
+    def __init__(self, keyed: KeyedStream, broadcast: BroadcastStream) -> None:
+        self._keyed, self._broadcast = keyed, broadcast
+
+    def process(
+        self,
+        uid: str,
+        function: KeyedBroadcastProcessFunction,
+        *,
+        schema: str | Schema,
+        side_outputs: Mapping[str, str | Schema] | None = None,
+        on_error: OnError | str = "fail",
+    ) -> Stream:
+        """Run a function over both; see `KeyedStream.process`."""
+        if isinstance(function, type):
+            raise GraphError(f"process takes a function object, not a class. Pass {function.__name__}().")
+        for name in ("process_element", "process_broadcast_element"):
+            if not callable(getattr(function, name, None)):
+                raise GraphError(
+                    f"{function!r} has no {name}. Derive a class from KeyedBroadcastProcessFunction and pass an instance."
+                )
+        return self._keyed.operate(
+            uid,
+            function,
+            states_of(function),
+            as_schema(schema),
+            side_outputs,
+            broadcast=self._broadcast._input,
+            on_error=OnError.of(on_error),
+        )
+
+
+def kept_event_time(column: str | None, schema: Schema) -> str | None:
+    """The event time column of rows that an operator emits: the one it read, where they have it too."""
+    if column is None or column not in schema or schema.fields[schema.index(column)].type.kind not in EVENT_TIME_KINDS:
+        return None
+    return column
 
 
 def _name_of(fn: Any, kind: str) -> str:

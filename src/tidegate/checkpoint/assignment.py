@@ -109,6 +109,12 @@ class TaskRestore:
     union: tuple[Run, ...] = ()
     broadcast: tuple[Copy, ...] = ()
     as_is: TaskId | None = None
+    parallelism: int = 1
+
+    @property
+    def own_union(self) -> tuple[Run, ...]:
+        """The share of `union` that this task, and no other, holds until its function says what it wants to hold."""
+        return tuple(run for run in self.union if run.source.slot % self.parallelism == self.task.slot)
 
     @property
     def sources(self) -> tuple[TaskId, ...]:
@@ -243,6 +249,7 @@ def _plan_level(level: int, old: Mapping[int, _Level], target: RestoreTarget) ->
             everyone,
             tuple(broadcast[slot]),
             _as_is(same, level, slot, target),
+            slots,
         )
         for slot in range(slots)
     ]

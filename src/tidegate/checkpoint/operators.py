@@ -8,7 +8,8 @@ from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
 from tidegate.core.ids import Uid
 from tidegate.graph.levels import Plan
-from tidegate.graph.model import Graph, Process
+from tidegate.graph.model import Graph, Input, Process
+from tidegate.graph.states import StateKind, StateSpec
 
 
 class StateChanged(RestoreError):
@@ -26,7 +27,7 @@ class StateChanged(RestoreError):
 def levels_of(graph: Graph, plan: Plan) -> Mapping[Uid, int]:
     """The level of every operator that may have state."""
     where = {node: level.index for level in plan.levels for node in level.nodes}
-    return {node.uid: where[node.id] for node in graph.processes}
+    return {node.uid: where[node.id] for node in graph.stateful if node.uid is not None}
 
 
 def describe(
@@ -40,23 +41,30 @@ def describe(
             levels[node.uid],
             parallelism,
             backend,
-            {
-                "columns": [
-                    node.input.schema.fields[node.input.schema.index(name)].type.ddl() for name in node.input.key
-                ]
-            },
-            tuple(_state(node, spec.describe(), spec.name, numbers) for spec in node.states),
+            _key(node.input) if isinstance(node, Process) else None,
+            tuple(_state(numbers[node.uid, spec.name], spec) for spec in node.states),
         )
-        for node in graph.processes
-        if node.states
+        for node in graph.stateful
+        if node.states and node.uid is not None
     )
 
 
-def _state(
-    node: Process, described: Mapping[str, object], name: str, numbers: Mapping[tuple[Uid, str], int]
-) -> StateInfo:
-    value, map_key = described["value"], described.get("map_key")
-    return StateInfo(name, numbers[node.uid, name], str(described["kind"]), value, map_key)  # type: ignore[arg-type]
+def _key(input: Input) -> Mapping[str, object]:
+    return {"columns": [input.schema.fields[input.schema.index(name)].type.ddl() for name in input.key]}
+
+
+def _state(number: int, spec: StateSpec) -> StateInfo:
+    described = spec.describe()
+    return StateInfo(
+        spec.name,
+        number,
+        str(described["kind"]),
+        described["value"],
+        described.get("map_key"),
+        described.get("namespace"),
+        spec.distribution,
+        None if spec.ttl is None else spec.ttl.ttl_ms,
+    )
 
 
 def check_compatible(snapshot: CheckpointMetadata, now: Iterable[OperatorInfo]) -> None:
@@ -72,13 +80,22 @@ def check_compatible(snapshot: CheckpointMetadata, now: Iterable[OperatorInfo]) 
         known = {state.name: state for state in old.states}
         for state in operator.states:
             was = known.get(state.name)
-            if was is not None and (was.kind, was.value, was.map_key) != (state.kind, state.value, state.map_key):
+            if was is not None and _layout(was) != _layout(state):
                 changes.append(
-                    f"state {state.name!r} of {operator.uid!r} was {was.kind} {_shown(was.value)} and is "
-                    f"{state.kind} {_shown(state.value)}"
+                    f"state {state.name!r} of {operator.uid!r} was {was.distribution} {was.kind} {_shown(was.value)} and "
+                    f"is {state.distribution} {state.kind} {_shown(state.value)}"
                 )
     if changes:
         raise StateChanged(changes)
+
+
+_SAME_LAYOUT = {StateKind.SORTED_MAP: "map", StateKind.REDUCING: "value", StateKind.AGGREGATING: "value"}
+
+
+def _layout(state: StateInfo) -> tuple[object, ...]:
+    """What must be equal for the entries of a state to be readable. Its time to live need not: entries say their own."""
+    kind = _SAME_LAYOUT.get(state.kind, state.kind)  # type: ignore[call-overload]
+    return kind, state.distribution, state.value, state.map_key
 
 
 def _shown(schema: object) -> str:

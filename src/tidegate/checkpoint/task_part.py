@@ -10,7 +10,7 @@ import hashlib
 
 import msgspec
 
-from tidegate.checkpoint.metadata import FileList, InlineFile, TaskState
+from tidegate.checkpoint.metadata import ElementCount, FileList, InlineFile, TaskState
 from tidegate.core.ids import Slot, TaskId
 from tidegate.state.version import VersionId
 
@@ -30,6 +30,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
     files: bytes
     inline: tuple[_Inline, ...]
     new: tuple[str, ...]
+    elements: tuple[tuple[int, int], ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -50,6 +51,7 @@ def encode_part(state: TaskState, new: tuple[str, ...]) -> bytes:
             state.files.packed,
             inline,
             new,
+            tuple((each.state, each.count) for each in state.elements),
         )
     )
 
@@ -64,6 +66,7 @@ def decode_part(data: bytes) -> tuple[TaskState, tuple[str, ...]]:
         VersionId.parse(part.version),
         FileList.of_packed(part.files),
         tuple(InlineFile(file.name, VersionId.parse(file.origin), file.data) for file in part.inline),
+        tuple(ElementCount(id, count) for id, count in part.elements),
     )
     return state, part.new
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
 from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.storage import Storage, checksum_of_file, download
 from tidegate.checkpoint.storage.handle import FileHandle
 from tidegate.checkpoint.version_upload import remember
@@ -61,7 +62,7 @@ def restore(
     old = {state.task: state for state in order.sources}
     if order.plan.as_is is not None and old[order.plan.as_is].backend == backend.name:
         return _as_it_was(storage, directory, order, old[order.plan.as_is], backend)
-    if not order.plan.keyed:
+    if not order.plan.sources:
         return None
     return _put_together(storage, directory, order, old, backend, options, target)
 
@@ -122,7 +123,8 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
         # Where the order of files matters, it is that of the versions that wrote them.
         ordered = tuple(sorted(files, key=lambda file: (file.origin, file.name)))
         try:
-            building.publish(Manifest(state.backend, state.version, None, ordered, groups))
+            elements = tuple((each.state, each.count) for each in state.elements)
+            building.publish(Manifest(state.backend, state.version, None, ordered, groups, elements))
         except OSError:
             if not version_path(directory, state.version).is_dir():
                 raise
@@ -137,23 +139,30 @@ def _put_together(
 ) -> VersionId:  # fmt: skip
     """Read the shares of old tasks, each in its own backend, and write them into a new version, without a base."""
     reach("restore.1-begun", task=order.plan.task)
+    plan = order.plan
     scratch = PrivateDirectory.make(directory, _SCRATCH)
-    store = backend.begin(directory, None, target, order.plan.key_groups)
+    store = backend.begin(directory, None, target, plan.key_groups)
+    lists = OperatorShares(plan)
     try:
-        for share in order.plan.keyed:
-            state = old[share.source]
+        # In the order of old slots, which is the order of a list's elements.
+        for source in plan.sources:
+            state = old[source]
             if not len(state.files) and not state.inline:
                 continue
             place = scratch.path / str(state.task)
             _fetch(storage, place, order.root, state, state.key_groups)
             reader = backend_named(state.backend, options).begin(place, state.version, target, state.key_groups)
             try:
-                store.write(_entries(reader, share))
+                for share in plan.keyed:
+                    if share.source == source:
+                        store.write(_entries(reader, share))
+                lists.take(reader, source)
             finally:
                 reader.abandon()
             discard_version(place, state.version)
+        store.write(lists.entries())
         reach("restore.2-fetched", task=order.plan.task)
-        store.seal()
+        store.seal(lists.held())
         reach("restore.3-noted", task=order.plan.task)
         return target
     except BaseException:

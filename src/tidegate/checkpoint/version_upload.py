@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import FileList, InlineFile, StateFile, TaskState
+from tidegate.checkpoint.metadata import ElementCount, FileList, InlineFile, StateFile, TaskState
 from tidegate.checkpoint.storage import FileHandle, Storage, Upload, unique_name
 from tidegate.checkpoint.task_part import decode_part, digest_of, encode_part
 from tidegate.core.faults import reach
@@ -118,8 +118,9 @@ class VersionUpload:
             handle = self._upload(source / file.name, file, attempt, go_on, progress)
             new += handle.objects()
             stored.append(self._state_file(file, handle))
+        elements = tuple(ElementCount(id, count) for id, count in manifest.elements)
         state = TaskState(
-            self._task, manifest.key_groups, manifest.backend, manifest.version, FileList(stored), inline
+            self._task, manifest.key_groups, manifest.backend, manifest.version, FileList(stored), inline, elements
         )  # fmt: skip
         return state, tuple(new)
 

@@ -8,6 +8,7 @@ from tidegate.core.durations import show_ms
 from tidegate.graph.labels import Labels, name_of, summary_of
 from tidegate.graph.levels import Edge, Level, Plan
 from tidegate.graph.model import Graph, Node, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.on_error import ErrorAction
 from tidegate.graph.parallelism import default_max_parallelism
 
 Lines = Iterator[str]
@@ -33,7 +34,7 @@ def explain_text(graph: Graph, plan: Plan, parallelism: int | None = None, max_p
 
 
 def _totals(graph: Graph, plan: Plan) -> str:
-    states = sum(len(process.states) for process in graph.processes)
+    states = sum(len(node.states) for node in graph.stateful)
     return " · ".join(
         (
             _count(len(graph.sources), "source"),
@@ -65,7 +66,7 @@ def _blocks(graph: Graph, level: Level, labels: Labels) -> Iterator[list[str]]:
 
 
 def _arrow(edge: Edge, labels: Labels) -> str:
-    how = f"shuffle by {', '.join(edge.key)}" if edge.key else "forward"
+    how = f"shuffle by {', '.join(edge.key)}" if edge.key else "broadcast" if edge.broadcast else "forward"
     beyond = f" on level {edge.to_level}" if edge.to_level > edge.from_level + 1 else ""
     return f"{labels.stream(edge.source)} ── {how} ──▶ {labels.node(edge.target)}{beyond}"
 
@@ -84,6 +85,7 @@ def _node(graph: Graph, node: Node, labels: Labels) -> Lines:
             yield _headline(node.kind, labels.node(node.id), node.function)
             yield from _summary(node.function)
             yield from _reads(node, labels)
+            yield from _states(node)
             if node.schema != node.input.schema:
                 yield from _part("emits", str(node.schema))
             if not labels.is_read(StreamRef(node.id)):
@@ -93,8 +95,9 @@ def _node(graph: Graph, node: Node, labels: Labels) -> Lines:
             yield from _summary(node.function)
             yield from _reads(node, labels)
             yield from _part("key", str(node.input.schema.select(node.input.key)))
-            width = max((len(state.name) for state in node.states), default=0)
-            yield from _part("state", *(f"{state.name:<{width}}  {state}" for state in node.states))
+            yield from _states(node)
+            if node.on_error.action is not ErrorAction.FAIL:
+                yield from _part("on error", str(node.on_error.action))
             yield from _part("emits", str(node.schema) + _unread(StreamRef(node.id), labels))
             yield from _part(
                 "side output",
@@ -103,6 +106,11 @@ def _node(graph: Graph, node: Node, labels: Labels) -> Lines:
         case Sink():
             yield _headline("sink", labels.node(node.id), node.target)
             yield from _reads(node, labels)
+
+
+def _states(node: Transform | Process) -> Lines:
+    width = max((len(state.name) for state in node.states), default=0)
+    yield from _part("state", *(f"{state.name:<{width}}  {state}" for state in node.states))
 
 
 def _headline(kind: str, label: str, function: object) -> str:
@@ -117,7 +125,8 @@ def _summary(function: object) -> Lines:
 
 
 def _reads(node: Transform | Process | Sink, labels: Labels) -> Lines:
-    yield from _part("reads", " ∪ ".join(labels.stream(stream) for stream in node.input.streams))
+    inputs = node.inputs if isinstance(node, Process) else (node.input,)
+    yield from _part("reads", *(" ∪ ".join(labels.stream(stream) for stream in input.streams) for input in inputs))
 
 
 def _unread(stream: StreamRef, labels: Labels) -> str:

@@ -4,7 +4,7 @@
 - A process is one above the highest of its producers, since its rows must be shuffled by key first.
 - A transform is where the highest of its producers is, chained behind it. At level 0 it runs in the source stage,
   before the shuffle, only if a process follows it through transforms alone; otherwise nothing would be gained and it
-  is moved to level 1, beside the sinks.
+  is moved to level 1, beside the sinks. A transform with state is never in the source stage.
 - A sink is where the highest of its producers is, but never in the source stage.
 
 A stream whose producer is lower than its consumer crosses an exchange, an `Edge`. An edge over several levels is
@@ -35,6 +35,8 @@ class Edge:
     schema: Schema
     from_level: int
     to_level: int
+    broadcast: bool = False
+    """Every row goes to every slot; it is multiplied where it leaves `from_level`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,9 @@ def plan(graph: Graph) -> Plan:
             for stream in input.streams:
                 there = level_of[stream.node]
                 if there < here:
-                    edges.append(Edge(len(edges), stream, node.id, number, input.key, input.schema, there, here))
+                    edges.append(
+                        Edge(len(edges), stream, node.id, number, input.key, input.schema, there, here, input.broadcast)
+                    )
                 else:
                     chains.append(Chain(stream, node.id, number))
     levels = tuple(
@@ -113,7 +117,8 @@ def _assign(graph: Graph) -> list[int]:
             case Process():
                 level_of.append(below + 1)
             case Transform():
-                level_of.append(below if below or before_a_key[node.id] else 1)
+                # State needs a slot, and the source stage has none.
+                level_of.append(below if below or (before_a_key[node.id] and not node.states) else 1)
             case Sink():
                 level_of.append(max(1, below))
     return level_of

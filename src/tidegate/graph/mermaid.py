@@ -29,7 +29,7 @@ def explain_mermaid(graph: Graph, plan: Plan) -> str:
             lines.append(f"    {_id(chain.source.node)} {tag} {_id(chain.target)}")
         for edge in level.outgoing:
             side = f"{_side(edge.source)}, " if edge.source.tag else ""
-            how = f"shuffle by {', '.join(edge.key)}" if edge.key else "forward"
+            how = f"shuffle by {', '.join(edge.key)}" if edge.key else "broadcast" if edge.broadcast else "forward"
             arrow = f'== "{_text(side + how)}" ==>' if edge.key else f'-. "{_text(side + how)}" .->'
             lines.append(f"    {_id(edge.source.node)} {arrow} {_id(edge.target)}")
     lines += [f"    {style}" for style in _STYLES]
@@ -45,6 +45,7 @@ def _box(node: Node, labels: Labels) -> str:
         case Transform():
             opening, closing, style = "[", "]", "transform"
             parts.insert(0, node.kind)
+            parts += [f"{_text(state.name)}: {_text(str(state))}" for state in node.states]
         case Process():
             opening, closing, style = "[[", "]]", "process"
             parts.insert(0, _text(name_of(node.function) or "process"))

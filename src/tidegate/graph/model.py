@@ -12,6 +12,7 @@ from typing import Any, NewType
 
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
+from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateSpec
 
@@ -37,6 +38,10 @@ class Input:
     streams: tuple[StreamRef, ...]
     schema: Schema
     key: tuple[str, ...] = ()
+    event_time: str | None = None
+    """The column that says when a row happened."""
+    broadcast: bool = False
+    """Every row goes to every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ class Source:
     bounded: bool = False
     event_time: str | None = None
     out_of_orderness_ms: int = 0
+    idleness_ms: int | None = None
+    """After how long without a row it no longer holds the watermark back. None: never."""
 
     def __str__(self) -> str:
         return f"source {self.uid!r}"
@@ -65,6 +72,9 @@ class Transform:
     input: Input
     schema: Schema
     name: str
+    uid: Uid | None = None
+    """Of a function with operator state; others need none."""
+    states: tuple[StateSpec, ...] = ()
 
     @property
     def call(self) -> Callable[[Any], Any]:
@@ -78,7 +88,7 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A keyed function with declared state."""
+    """A keyed function with declared state, of one input or of two."""
 
     id: NodeId
     uid: Uid
@@ -87,10 +97,23 @@ class Process:
     schema: Schema
     states: tuple[StateSpec, ...]
     side_outputs: tuple[tuple[str, Schema], ...] = ()
+    second: Input | None = None
+    """The other input of a function that has `process_element1` and `process_element2`."""
+    broadcast: Input | None = None
+    """The other input of a function that has `process_broadcast_element`."""
+    on_error: OnError = FAIL
 
     @property
     def name(self) -> str:
         return str(self.uid)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (*self.keyed_inputs, *(() if self.broadcast is None else (self.broadcast,)))
+
+    @property
+    def keyed_inputs(self) -> tuple[Input, ...]:
+        return (self.input,) if self.second is None else (self.input, self.second)
 
     def __str__(self) -> str:
         return f"process {self.uid!r}"
@@ -125,8 +148,10 @@ class Graph:
         return self.nodes[id]
 
     def inputs(self, node: Node) -> tuple[Input, ...]:
-        """What a node reads. Sources read nothing; today everything else has exactly one input."""
-        return () if isinstance(node, Source) else (node.input,)
+        """What a node reads. Sources read nothing, a process one input or two, everything else one."""
+        if isinstance(node, Source):
+            return ()
+        return node.inputs if isinstance(node, Process) else (node.input,)
 
     def schema(self, stream: StreamRef) -> Schema:
         """The columns of a stream. Raises GraphError where no such stream is declared."""
@@ -151,6 +176,15 @@ class Graph:
     @property
     def processes(self) -> tuple[Process, ...]:
         return tuple(node for node in self.nodes if isinstance(node, Process))
+
+    @property
+    def stateful(self) -> tuple[Process | Transform, ...]:
+        """Operators that may have state: all processes, and transforms that declare some."""
+        return tuple(
+            node
+            for node in self.nodes
+            if isinstance(node, Process) or (isinstance(node, Transform) and node.uid is not None)
+        )
 
     @property
     def sinks(self) -> tuple[Sink, ...]:

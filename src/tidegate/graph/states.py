@@ -1,12 +1,13 @@
-"""State as it is declared: name, kind and types. Known without running anything."""
+"""State as it is declared: name, kind, types, how it is spread over tasks. Known without running anything."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from tidegate.core.types import schema_of, show_type
+from tidegate.graph.ttl import StateTtlConfig
 
 
 class StateKind(StrEnum):
@@ -15,9 +16,36 @@ class StateKind(StrEnum):
     VALUE = "value"
     LIST = "list"
     MAP = "map"
+    SORTED_MAP = "sorted_map"
+    REDUCING = "reducing"
+    AGGREGATING = "aggregating"
+    TIMERS = "timers"
+    """The timers of an operator; see `tidegate.state.timers`."""
 
 
-_SHOWN = {StateKind.VALUE: "ValueState", StateKind.LIST: "ListState", StateKind.MAP: "MapState"}
+class Distribution(StrEnum):
+    """How a state is spread over tasks, hence how it is spread anew when the parallelism changes. Stored, too."""
+
+    KEYED = "keyed"
+    SPLIT = "split"
+    UNION = "union"
+    BROADCAST = "broadcast"
+
+
+_SHOWN = {
+    StateKind.VALUE: "ValueState",
+    StateKind.LIST: "ListState",
+    StateKind.MAP: "MapState",
+    StateKind.SORTED_MAP: "SortedMapState",
+    StateKind.REDUCING: "ReducingState",
+    StateKind.AGGREGATING: "AggregatingState",
+}
+_OPERATOR_SHOWN = {
+    Distribution.SPLIT: "operator ListState",
+    Distribution.UNION: "operator UnionListState",
+    Distribution.BROADCAST: "BroadcastState",
+}
+_MAPS = (StateKind.MAP, StateKind.SORTED_MAP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +53,9 @@ class StateSpec:
     """One declared state of one operator. `value` and `map_key` are Python types.
 
     `default` is what a value state reads as where nothing was written. It is one object for all keys: whoever hands it
-    to a function copies it first if it can be changed.
+    to a function copies it first if it can be changed. `function` combines what is added: a reduce function, or an
+    aggregate function as `tidegate.AggregateFunction` describes it; the type of an aggregating state is that of its
+    accumulator.
     """
 
     name: str
@@ -33,15 +63,34 @@ class StateSpec:
     value: Any
     map_key: Any = None
     default: Any = None
+    windowed: bool = False
+    """Whether there is one for each key and window, and not one for each key."""
+    ttl: StateTtlConfig | None = None
+    distribution: Distribution = Distribution.KEYED
+    function: Any = field(default=None, compare=False)
+
+    @property
+    def keyed(self) -> bool:
+        return self.distribution is Distribution.KEYED
 
     def describe(self) -> dict[str, Any]:
         """What a snapshot keeps of the declaration: kind and types, JSON-able. Equal for equal layouts of state."""
         described: dict[str, Any] = {"kind": str(self.kind), "value": schema_of(self.value)}
-        if self.kind is StateKind.MAP:
+        if self.kind in _MAPS:
             described["map_key"] = schema_of(self.map_key)
+        if self.windowed:
+            described["namespace"] = {"type": "window"}
         return described
 
     def __str__(self) -> str:
+        if self.kind is StateKind.TIMERS:
+            return "timers"
         inside = ", ".join(show_type(t) for t in (self.map_key, self.value) if t is not None)
         default = "" if self.default is None else f" = {self.default!r}"
-        return f"{_SHOWN[self.kind]}[{inside}]{default}"
+        ttl = "" if self.ttl is None else f", lives {self.ttl}"
+        shown = _OPERATOR_SHOWN.get(self.distribution, _SHOWN[self.kind])
+        return f"{shown}[{inside}]{default}{' per window' if self.windowed else ''}{ttl}"
+
+
+TIMERS = StateSpec("on_timer", StateKind.TIMERS, int)
+"""The timers of an operator whose function has `on_timer`. No state can be declared under a name that a method has."""

@@ -10,8 +10,10 @@ from tidegate.core.ids import Uid
 from tidegate.core.types import schema_of
 from tidegate.graph.model import Graph, Input, Node, Process, Sink, Source, Transform
 from tidegate.graph.schema import KEY_KINDS, Schema
+from tidegate.graph.states import Distribution
 
 MAX_NAME_CHARS = 200
+EVENT_TIME_KINDS = ("timestamp", "timestamp_ntz")
 TRANSFORM_KINDS = ("map", "filter", "flat_map")
 
 
@@ -40,7 +42,7 @@ def check_new_uid(uid: object, shown: str, nodes: Iterable[Node]) -> Uid:
     """A uid for a node about to join `nodes`; `shown` says what it will be, for the message."""
     checked = Uid(check_name(uid, "uid"))
     for node in nodes:
-        if not isinstance(node, Transform) and node.uid == checked:
+        if node.uid == checked:
             raise DuplicateUid(checked, str(node), shown)
     return checked
 
@@ -66,7 +68,7 @@ def check_event_time(column: str, schema: Schema) -> None:
     if column not in schema:
         raise GraphError(f"There is no event time column {column!r}. The columns are {', '.join(schema.names)}.")
     type = schema.fields[schema.index(column)].type
-    if type.kind not in ("timestamp", "timestamp_ntz"):
+    if type.kind not in EVENT_TIME_KINDS:
         raise GraphError(
             f"The event time column {column!r} is a {type}. It must be a timestamp; "
             f"for example, select timestamp_millis({column}) or cast({column} as timestamp)."
@@ -81,6 +83,17 @@ def check_union(schemas: Iterable[tuple[str, Schema]]) -> None:
             raise GraphError(
                 f"Streams of different columns cannot be united: {first_name} has ({first}) and {name} has ({schema}). "
                 "Bring them to one form with map(…, schema=…) first."
+            )
+
+
+def check_same_keys(inputs: Iterable[Input]) -> None:
+    """Streams that share state have keys of the same types: one key is then one key on all of them."""
+    types = [[input.schema.fields[input.schema.index(name)].type for name in input.key] for input in inputs]
+    for other in types[1:]:
+        if [type.without_nullability() for type in other] != [type.without_nullability() for type in types[0]]:
+            raise GraphError(
+                f"The two streams are keyed by ({', '.join(map(str, types[0]))}) and ({', '.join(map(str, other))}). Streams "
+                "that meet in one operator have keys of the same types: cast one of them first."
             )
 
 
@@ -110,7 +123,7 @@ def check(graph: Graph) -> Graph:
     for position, node in enumerate(graph.nodes):
         if node.id != position:
             raise GraphError(f"{node} has the id {node.id} and stands at {position}. Ids count the nodes from 0.")
-        if not isinstance(node, Transform):
+        if node.uid is not None:
             check_new_uid(node.uid, str(node), graph.nodes[:position])
         for input in graph.inputs(node):
             _check_input(graph, node, input)
@@ -145,10 +158,14 @@ def _check_transform(node: Transform) -> None:
         raise GraphError(f"{node} reads a keyed stream but has no state. Put it before key_by, or use process.")
     if node.kind == "filter" and not node.schema.same_rows(node.input.schema):
         raise GraphError(f"{node} changes the columns of its rows. A filter cannot; use map or flat_map.")
+    _check_states(node)
+    if any(state.keyed for state in node.states):
+        raise GraphError(f"{node} declares keyed state, but has no key. Use key_by(…).process(uid, …).")
+    if node.states and node.uid is None:
+        raise GraphError(f"{node} declares operator state, which needs a uid to belong to. Add uid='…'.")
 
 
-def _check_process(node: Process) -> None:
-    check_key(node.input.key, node.input.schema)
+def _check_states(node: Process | Transform) -> None:
     names = [state.name for state in node.states]
     for name in names:
         if names.count(name) > 1:
@@ -157,6 +174,18 @@ def _check_process(node: Process) -> None:
         schema_of(state.value)
         if state.map_key is not None:
             schema_of(state.map_key)
+        if state.distribution is Distribution.BROADCAST and getattr(node, "broadcast", None) is None:
+            raise GraphError(
+                f"{node} declares the broadcast state {state.name!r} and has no broadcast input. Connect one: "
+                "keyed.connect(other.broadcast()).process(uid, …)."
+            )
+
+
+def _check_process(node: Process) -> None:
+    for input in node.keyed_inputs:
+        check_key(input.key, input.schema)
+    check_same_keys(node.keyed_inputs)
+    _check_states(node)
     tags = [tag for tag, _ in node.side_outputs]
     for tag in tags:
         check_name(tag, "side output tag")

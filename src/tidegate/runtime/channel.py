@@ -70,9 +70,12 @@ class ChannelWriter:
             )
 
     def send_columns(self, edge: Edge, columns: Sequence[pa.Array], own_slot: Slot | None) -> None:
-        """Columns of a stream: to the slots of their keys, or, on a forward edge, to the sender's own slot."""
+        """Columns of a stream: to the slots of their keys, to all slots, or, on a forward edge, to the sender's own."""
         struct = pa.StructArray.from_arrays(list(columns), fields=list(self._types[edge.id]))
-        if edge.key:
+        if edge.broadcast:
+            for slot in range(self._parallelism):
+                self.pass_on(edge, struct, np.full(len(struct), -1, dtype=np.int32), Slot(slot))
+        elif edge.key:
             places = [edge.schema.index(name) for name in edge.key]
             hashes = hash_columns([columns[i] for i in places], [edge.schema.fields[i].type for i in places])
             groups = key_groups(hashes, self._max_parallelism)

@@ -22,11 +22,14 @@ from tidegate.connectors.sink import CommitRequest
 from tidegate.core.errors import EpochFailed, RestoreFailed, StateLost
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.core.times import MIN_WATERMARK, EpochTime
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
+from tidegate.graph.states import StateKind
 from tidegate.runtime import berths, epoch_frame, failover, placement, user_code
 from tidegate.runtime.anchor import Anchor, drop_anchor
+from tidegate.runtime.clocks import Clocks, Pending, is_due
 from tidegate.runtime.deadline import deadline, private_session
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
 from tidegate.runtime.messages import Uploaded
@@ -45,6 +48,8 @@ _COLD_START_MS = 15_000
 """What new executors and Python workers may need before the first of our tasks runs."""
 _START_MS = 120_000
 """How long a new job waits for executors."""
+_STANDING = EpochTime(MIN_WATERMARK)
+"""The clocks of an epoch in which no timer fires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class EpochReport:
     """What the sinks prepared, to be committed by whoever decides when."""
     uploads: tuple[tuple[TaskId, Uploaded], ...] = field(default=(), repr=False)
     """What was said of uploads for checkpoints."""
+    watermark_ms: int = MIN_WATERMARK
+    """Applied at the end of the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +99,15 @@ class Driver:
         """The greatest number given to an epoch. Rewinds do not take it back: no two epochs share an id."""
         self.counters = Counters()
         self.versions: dict[TaskId, VersionRef] = {}
+        self.clocks = Clocks().began(graph.sources, _wall_ms())
+        self._time = EpochTime()
+        self._pending: dict[TaskId, Pending] = {}
+        """The earliest timers of the tasks that have looked. Copied on change: the thread that paces a run reads it."""
         self.plan = plan_levels(graph)
         self.levels = len(self.plan.levels) - 1
-        declared = [(node.uid, spec.name) for node in graph.processes for spec in node.states]
+        timed = {node.id for node in graph.processes if any(spec.kind is StateKind.TIMERS for spec in node.states)}
+        self._timed_levels = frozenset(level.index for level in self.plan.levels if timed.intersection(level.nodes))
+        declared = [(node.uid, spec.name) for node in graph.stateful if node.uid for spec in node.states]
         self.state_ids = state_ids.assign(identity.state_ids, declared)
         self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
@@ -112,10 +125,12 @@ class Driver:
     # -- one epoch ---------------------------------------------------------------------------------------------------
 
     def run_epoch(
-        self, batch: DataFrame | None, *, rides: Mapping[int, Rides] | None = None, only: bool = False
-    ) -> EpochReport:
+        self, batch: DataFrame | None, *, rides: Mapping[int, Rides] | None = None, only: bool = False,
+        final: bool = False, time_stands: bool = False,
+    ) -> EpochReport:  # fmt: skip
         """Run one epoch on a batch of the sources (None: an empty epoch), however many tries it takes. `rides` are what its
         tasks do for checkpoints, by level. `only`: there will be no other, so it does not matter where its versions lie.
+        `final`: all event time passes with it. `time_stands`: no timer fires, whatever the clocks say.
 
         1. Place partitions where the state is.
         2. Run the Spark job; collect control rows.
@@ -125,6 +140,9 @@ class Driver:
         self._number += 1
         epoch = EpochId(self.term, self._number)
         self._rides = rides or {}
+        # Once for all tries: attempts of an epoch see one clock.
+        next_time = self.clocks.next(self.graph.sources, _wall_ms(), final=final)
+        self._time = _STANDING if time_stands else next_time
         started = time.monotonic()
         tries = 0
         while True:
@@ -184,10 +202,25 @@ class Driver:
             sum(map(len, rows)),
             self._prepared(epoch, verdict),
             tuple((TaskId(ack.level, Slot(ack.sender)), item) for ack in verdict.acks for item in ack.uploads),
+            self._time.watermark_ms,
         )
 
+    @property
+    def has_timers(self) -> bool:
+        return bool(self._timed_levels)
+
+    def timers_due(self) -> bool:
+        """Whether an epoch that began now would fire timers, even without rows. May be asked by any thread."""
+        time = self.clocks.next(self.graph.sources, _wall_ms())
+        return any(is_due(pending, time) for pending in self._pending.values())
+
+    def timers_pending(self) -> bool:
+        """Whether there are event-time timers at all."""
+        return any(event is not None for event, _ in self._pending.values())
+
     def restore(self, orders: Mapping[TaskId, RestoreOrder]) -> EpochReport:
-        """Go back to a checkpoint: bring its state to the tasks, in an epoch without rows.
+        """Go back to a checkpoint: bring its state to the tasks, in an epoch without rows. Timers that are due stay where
+        they are: what they would emit belongs to an epoch whose output is awaited.
 
         Nothing of the epochs after it counts any more. Hosts that have versions still are preferred, not required.
         """
@@ -198,7 +231,8 @@ class Driver:
             level: Rides(restores=tuple(orders.get(TaskId(level, Slot(s))) for s in range(self.settings.parallelism)))
             for level in range(1, self.levels + 1)
         }
-        return self.run_epoch(None, rides=rides)
+        self._pending = {}
+        return self.run_epoch(None, rides=rides, time_stands=True)
 
     def _discard(self, epoch: EpochId, cause: Any, tries: int) -> None:
         homes = {task: ref.host for task, ref in self.versions.items()}
@@ -230,6 +264,14 @@ class Driver:
             if ack.version is not None:
                 task = TaskId(ack.level, Slot(ack.sender))
                 self.versions[task] = VersionRef(VersionId.parse(ack.version), HostId(ack.host))
+        looked = {TaskId(a.level, Slot(a.sender)): a.timers for a in verdict.acks if a.timers is not None}
+        self._pending = {**self._pending, **looked}
+        if self._time is not _STANDING:
+            seen: dict[Uid, int] = {}
+            for ack in verdict.acks:
+                for uid, greatest in ack.event_times.items():
+                    seen[Uid(uid)] = max(greatest, seen.get(Uid(uid), greatest))
+            self.clocks = self.clocks.after(self._time, seen)
 
     def _prepared(self, epoch: EpochId, verdict: Accepted) -> tuple[CommitRequest, ...]:
         return tuple(
@@ -271,8 +313,22 @@ class Driver:
             self._salts(level + 1) if level < self.levels else (),
             tuple(ref.version if ref is not None else None for ref in refs),
             s.state_backend, s.backend_options, s.local_dir, senders,
-            self.identity.archive, self._rides.get(level, Rides()),
+            self.identity.archive, self._rides.get(level, Rides()), self._time, self._wake(level),
         )  # fmt: skip
+
+    def _wake(self, level: int) -> tuple[bool, ...]:
+        """Slots whose tasks have to look at their timers although no row may come. Where nobody has looked yet, there may
+        be some: in state that was brought back."""
+        if level not in self._timed_levels:
+            return ()
+        restores = self._rides.get(level, Rides()).restores
+        tasks = [TaskId(level, Slot(slot)) for slot in range(self.settings.parallelism)]
+        return tuple(
+            is_due(self._pending[task], self._time)
+            if task in self._pending
+            else task in self.versions or (bool(restores) and restores[task.slot] is not None)
+            for task in tasks
+        )
 
     def _salts(self, level: int) -> tuple[int, ...]:
         """For each slot of a level the salt of the partition that serves it."""
@@ -355,6 +411,12 @@ class Driver:
         """Go back to the beginning: no task has state."""
         self._lift_anchor()
         self.versions = {}
+        self._pending = {}
+
+    def reset_clocks(self, clocks: Clocks) -> None:
+        """Go on from the time of a checkpoint. The clock of this run does not go back."""
+        reached = self.clocks.clock_ms
+        self.clocks = clocks.began(self.graph.sources, max(reached, _wall_ms()))
 
     def release(self) -> None:
         """Let go of the anchor."""
@@ -374,6 +436,10 @@ class Driver:
         if only:
             return nullcontext()
         return deadline(frame.sparkSession, f"epoch {epoch}", self.settings.epoch_timeout_ms)
+
+
+def _wall_ms() -> int:
+    return round(time.time() * 1000)
 
 
 def _by_operator(verdict: Accepted) -> dict[str, tuple[int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +51,8 @@ def source_rows(
     outputs: list[tuple[Column, Edge, Column, Column]] = []
     for edge in edges:
         name = source_column(places[edge.source.node])
+        if edge.broadcast:
+            continue
         if edge.key:
             group = F.expr(key_group_sql(edge.key, max_parallelism, name))
             slot = F.expr(slot_sql(edge.key, parallelism, max_parallelism, name))
@@ -60,7 +62,7 @@ def source_rows(
         outputs.append((F.col(name).isNotNull(), edge, group.cast("int"), F.element_at(table, slot + F.lit(1))))
     types = {column_name(edge): _struct_ddl(edge) for edge in edges}
 
-    def columns(condition: Column | None, edge: Edge, group: Column, part: Column) -> list[Column]:
+    def columns(edge: Edge, group: Column, part: Column) -> list[Column]:
         data = [
             F.col(source_column(places[other.source.node]))
             if other.id == edge.id
@@ -75,15 +77,26 @@ def source_rows(
         ]
         return fixed + [column.alias(column_name(other)) for column, other in zip(data, edges)]
 
-    if len(outputs) == 1 and len(places) == 1:
-        return batch.select(*columns(*outputs[0]))
-    if len(edges) == len(places) and len({edge.source.node for edge in edges}) == len(edges):
+    to_all = [edge for edge in edges if edge.broadcast]
+    if len(outputs) == 1 and len(places) == 1 and not to_all:
+        return batch.select(*columns(*outputs[0][1:]))
+    if len(edges) == len(places) and len({edge.source.node for edge in edges}) == len(edges) and not to_all:
         return _one_edge_each(batch, outputs, edges, places)
     # A row that several operators read is sent once to each of them.
-    targets = [
-        F.when(condition, F.struct(*columns(condition, edge, group, part))) for condition, edge, group, part in outputs
-    ]
-    return batch.select(F.explode(F.array_compact(F.array(*targets))).alias("x")).select("x.*")
+    targets = [F.when(condition, F.struct(*columns(edge, group, part))) for condition, edge, group, part in outputs]
+    copies = [F.array_compact(F.array(*targets))] if targets else []
+    for edge in to_all:
+        copies.append(
+            _copied(F.col(source_column(places[edge.source.node])).isNotNull(), table, partial(columns, edge))
+        )
+    every = copies[0] if len(copies) == 1 else F.concat(*copies)
+    return batch.select(F.explode(every).alias("x")).select("x.*")
+
+
+def _copied(condition: Column, salts: Column, columns: Callable[[Column, Column], list[Column]]) -> Column:
+    """An array with a row for every slot, or an empty one."""
+    kept = F.filter(salts, lambda _: condition)
+    return F.transform(kept, lambda salt: F.struct(*columns(F.lit(-1).cast("int"), salt)))
 
 
 def _one_edge_each(

@@ -46,6 +46,7 @@ from tidegate.checkpoint.metadata import (
     FileList,
     OperatorInfo,
     SnapshotKind,
+    SplitTime,
     StateNumber,
     TaskState,
     checksum_in,
@@ -66,6 +67,8 @@ from tidegate.checkpoint.version_upload import Stored, UploadOrder
 from tidegate.connectors.sink import CommitRequest, Committer
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.core.times import MIN_WATERMARK
+from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.program import Rides
 from tidegate.runtime.query_directory import Positions, SourceNotes, read_sources
@@ -120,7 +123,7 @@ class Cut:
     positions: Positions | None
     directory: Path
     """Of the streaming query."""
-    clock_ms: int
+    clocks: Clocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +242,17 @@ class History:
         if found.snapshot is None:
             return tuple(SourceNotes(None, {}) for _ in shape.sources), "{}"
         return load_notes(self._storage, found.root, found.snapshot, shape.sources, allow_unclaimed)
+
+    def restore_clocks(self) -> Clocks:
+        """What of time the newest checkpoint remembers. The least of a source's splits would be its mark, were there more."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return Clocks()
+        greatest: dict[Uid, int] = {}
+        for split in snapshot.splits:
+            greatest[split.source] = min(split.event_time_ms, greatest.get(split.source, split.event_time_ms))
+        mark = MIN_WATERMARK if snapshot.watermark_ms is None else snapshot.watermark_ms
+        return Clocks(snapshot.clock_ms, mark, greatest)
 
     # -- called by the thread that runs epochs -----------------------------------------------------------------------
 
@@ -544,7 +558,9 @@ class History:
             spark_version=shape.spark_version,
             max_parallelism=shape.max_parallelism,
             parallelism=shape.parallelism,
-            clock_ms=cut.clock_ms,
+            clock_ms=cut.clocks.clock_ms,
+            watermark_ms=None if cut.clocks.watermark_ms == MIN_WATERMARK else cut.clocks.watermark_ms,
+            splits=tuple(SplitTime(uid, "", ms) for uid, ms in cut.clocks.greatest.items()),
             operators=shape.operators,
             state_numbers=tuple(StateNumber(uid, name, id) for (uid, name), id in shape.state_ids.items()),
             tasks=tuple(pending.states.values()),

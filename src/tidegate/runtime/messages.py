@@ -76,6 +76,10 @@ class Ack(msgspec.Struct, frozen=True, array_like=True):
     state_bytes: int = 0
     busy_ms: int = 0
     uploads: tuple[Uploaded, ...] = ()
+    event_times: dict[str, int] = {}
+    """The greatest event time read from each source, in milliseconds."""
+    timers: tuple[int | None, int | None] | None = None
+    """The earliest pending timers, in event time and in processing time. None: not looked at, as before."""
 
     @property
     def epoch(self) -> EpochId:

@@ -12,16 +12,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidegate.checkpoint.staging import JobStaging
 from tidegate.connectors.sink import SinkWriter, WriterContext
 from tidegate.core.errors import GraphError
-from tidegate.core.ids import KeyGroup
+from tidegate.core.ids import EpochId, KeyGroup
+from tidegate.core.times import NO_TIME, EpochTime, TimeDomain
 from tidegate.graph.canonical import canonical_of
 from tidegate.graph.columns import struct_class, to_python
-from tidegate.graph.model import Process, Sink, Transform
+from tidegate.graph.event_times import millis
+from tidegate.graph.model import Input, Process, Sink, Transform
+from tidegate.graph.on_error import ErrorAction
 from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.schema import DataType, Schema
+from tidegate.runtime.broadcast import BroadcastSide
+from tidegate.runtime.function_hooks import FunctionHooks
+from tidegate.runtime.guard import Call, Guard
 from tidegate.runtime.messages import Committable
+from tidegate.runtime.timer_service import TimerService
 from tidegate.runtime.user_code import FunctionFailed
-from tidegate.state.access import KeyedStates
-from tidegate.state.keys import KeyCodec
+from tidegate.state.keyed_states import KeyedStates
+from tidegate.state.keys import KeyCodec, Namespace
+from tidegate.state.operator_states import OperatorStates
+from tidegate.state.timers import Timers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +50,7 @@ class Operator(Protocol):
     def open(self) -> None: ...
     def accept(self, rows: Sequence[Any]) -> None: ...
     def accept_edge(self, rows: EdgeRows) -> None: ...
+    def snapshot(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -59,7 +69,8 @@ def emit_to(consumers: Sequence[Emit]) -> Emit:
 class FunctionContext:
     """What a function may ask in `open`."""
 
-    def __init__(self, name: str, subtask: int, parallelism: int) -> None:
+    def __init__(self, name: str, subtask: int, parallelism: int, epoch: EpochId | None = None) -> None:
+        self.epoch = epoch
         self._name = name
         self._subtask = subtask
         self._parallelism = parallelism
@@ -75,13 +86,28 @@ class FunctionContext:
 
 
 class ProcessContext:
-    """What a keyed function may ask while it processes a row."""
+    """What a keyed function may ask while it processes a row or a timer."""
 
-    __slots__ = ("_scope", "_sides")
+    __slots__ = ("_scope", "_service", "_sides", "domain", "namespace", "row_time")
 
-    def __init__(self, scope: Any, sides: dict[str, list[Any]]) -> None:
+    def __init__(self, scope: Any, sides: dict[str, list[Any]], service: TimerService) -> None:
         self._scope = scope
         self._sides = sides
+        self._service = service
+        self.row_time: int | None = None
+        self.domain = TimeDomain.EVENT_TIME
+        self.namespace: Namespace = None
+        """Of the timer that fires."""
+
+    def timestamp(self) -> int | None:
+        """Event time of the row, or the time of the timer, in milliseconds."""
+        return self.row_time
+
+    def timer_service(self) -> TimerService:
+        return self._service
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
 
     def get_current_key(self) -> Any:
         return self._scope.key
@@ -116,29 +142,69 @@ def _closed(function: Any, name: str) -> None:
             raise FunctionFailed(name, error) from error
 
 
+def _no_timer(timestamp: int, context: Any) -> None:
+    return None
+
+
+class _Side:
+    """One input of a keyed function: how its rows are read, and what is called with them."""
+
+    def __init__(self, input: Input, call: Callable[[Any, Any], Iterable[Any] | None]) -> None:
+        self.schema = input.schema
+        self.row = partial(tuple.__new__, struct_class(input.schema.fields))
+        self.key_columns = [input.schema.index(column) for column in input.key]
+        self.key_types = [input.schema.fields[i].type for i in self.key_columns]
+        self.time_column = None if input.event_time is None else input.schema.index(input.event_time)
+        self.call = call
+
+
 class ProcessOperator:
     """A keyed function, row by row, with its state bound to the row's key."""
 
+    FIRED_AT_ONCE = 10_000
+    """Timers whose output is collected before it is sent on."""
+
     def __init__(
-        self, node: Process, states: KeyedStates, context: FunctionContext, emit: Emit, side_emits: dict[str, Emit]
-    ) -> None:
+        self, node: Process, states: KeyedStates, context: FunctionContext, emit: Emit, side_emits: dict[str, Emit],
+        time: EpochTime = NO_TIME, operator_states: OperatorStates | None = None,
+    ) -> None:  # fmt: skip
         self.name = node.name
         self.rows_in = self.rows_out = 0
-        self._function = node.function
+        self._function = function = node.function
         self._context = context
-        self._schema = node.input.schema
-        self._row = partial(tuple.__new__, struct_class(self._schema.fields))
-        self._key_columns = [self._schema.index(column) for column in node.input.key]
-        self._key_types = [self._schema.fields[i].type for i in self._key_columns]
+        calls = (
+            [function.process_element]
+            if node.second is None
+            else [function.process_element1, function.process_element2]
+        )
         self._states = states
         self._emit = emit
         self._sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
         self._side_emits = side_emits
-        self._process_context = ProcessContext(states.scope, self._sides)
+        self._service = TimerService(states.scope, states.timers, time)
+        self._process_context = ProcessContext(states.scope, self._sides, self._service)
         states.bind(self._function)
+        self._hooks = FunctionHooks(self.name, function, operator_states, context.epoch, time.clock_ms)
+        self.on_timer: Call = getattr(function, "on_timer", _no_timer)
+        self.broadcast: BroadcastSide | None = None
+        if node.broadcast is not None:
+            lists = operator_states or OperatorStates(None, (), lambda _: 0)
+            call = function.process_broadcast_element
+            self.broadcast = BroadcastSide(node.broadcast, call, states, lists, self._service, self._process_context)
+        if node.on_error.action is not ErrorAction.FAIL:
+            guard = Guard(self.name, node.on_error, states, operator_states, self._sides, context.epoch)
+            calls = [guard.around(call) for call in calls]
+            self.on_timer = guard.around(self.on_timer, timer=True)
+            if self.broadcast is not None:
+                self.broadcast.call = guard.around(self.broadcast.call)
+        self._inputs = [_Side(input, call) for input, call in zip(node.keyed_inputs, calls)]
 
     def open(self) -> None:
+        self._hooks.initialize()
         _opened(self._function, self._context, self.name)
+
+    def snapshot(self) -> None:
+        self._hooks.snapshot()
 
     def close(self) -> None:
         _closed(self._function, self.name)
@@ -147,25 +213,90 @@ class ProcessOperator:
         raise AssertionError("a keyed operator is always reached through a shuffle")
 
     def accept_edge(self, rows: EdgeRows) -> None:
-        columns = [to_python(c, f.type) for c, f in zip(rows.columns, self._schema.fields)]
-        keys = canonical_keys([columns[i] for i in self._key_columns], self._key_types)
-        self.process(map(self._row, zip(*columns)), keys, rows.groups.tolist())
+        if self.broadcast is not None and rows.edge.broadcast:
+            self.process_broadcast(self.broadcast.rows(rows), self.broadcast.times(rows))
+            return
+        side = self._inputs[rows.edge.input]
+        columns = [to_python(c, f.type) for c, f in zip(rows.columns, side.schema.fields)]
+        keys = canonical_keys([columns[i] for i in side.key_columns], side.key_types)
+        times = None if side.time_column is None else millis(rows.columns[side.time_column])
+        self.process(map(side.row, zip(*columns)), keys, rows.groups.tolist(), times, rows.edge.input)
 
-    def process(self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int]) -> None:
+    def process(
+        self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int],
+        times: Sequence[int | None] | None = None, input: int = 0,
+    ) -> None:  # fmt: skip
         """The loop. Everything in it is paid for each row."""
         out: list[Any] = []
         extend = out.extend
-        scope, context, function = self._states.scope, self._process_context, self._function.process_element
+        scope, context, function = self._states.scope, self._process_context, self._inputs[input].call
         try:
-            for row, scope.key, scope.key_group in zip(rows, keys, groups):
-                result = function(row, context)
-                if result is not None:
-                    extend(result)
+            if times is None:
+                context.row_time = None
+                for row, scope.key, scope.key_group in zip(rows, keys, groups):
+                    result = function(row, context)
+                    if result is not None:
+                        extend(result)
+            else:
+                for row, scope.key, scope.key_group, context.row_time in zip(rows, keys, groups, times):
+                    result = function(row, context)
+                    if result is not None:
+                        extend(result)
         except Exception as error:
             raise FunctionFailed(self.name, error) from error
         self.rows_in += len(keys)
         self._deliver(out)
         self._states.bound_memory()
+
+    def process_broadcast(self, rows: Sequence[Any], times: Sequence[int | None] | None = None) -> None:
+        """Rows of the broadcast side, which every task of the operator sees."""
+        assert self.broadcast is not None
+        out: list[Any] = []
+        try:
+            self.broadcast.process(rows, times, out)
+        except Exception as error:
+            raise FunctionFailed(self.name, error) from error
+        self.rows_in += len(rows)
+        self._deliver(out)
+        self._states.bound_memory()
+
+    def advance(self, time: EpochTime) -> int:
+        """The rows of the epoch are done: let its clocks hold, and fire what is due. Answers how many timers fired."""
+        self._service.advance(time)
+        self._states.set_time(self._service.clock_ms, self._service.watermark_ms)
+        if self._states.timers is None:
+            return 0
+        fired = self._fire(self._states.timers, TimeDomain.PROCESSING_TIME, time.clock_ms)
+        return fired + self._fire(self._states.timers, TimeDomain.EVENT_TIME, time.watermark_ms)
+
+    def pending(self) -> tuple[int | None, int | None]:
+        """The earliest timers: in event time, in processing time."""
+        timers = self._states.timers
+        if timers is None:
+            return None, None
+        return timers.earliest(TimeDomain.EVENT_TIME), timers.earliest(TimeDomain.PROCESSING_TIME)
+
+    def _fire(self, timers: Timers, domain: TimeDomain, until_ms: int) -> int:
+        out: list[Any] = []
+        scope, context, function = self._states.scope, self._process_context, self.on_timer
+        context.domain = domain
+        fired = 0
+        try:
+            for context.row_time, scope.key, scope.key_group, context.namespace in timers.due(domain, until_ms):
+                result = function(context.row_time, context)
+                if result is not None:
+                    out.extend(result)
+                fired += 1
+                if fired % self.FIRED_AT_ONCE == 0:
+                    self._deliver(out)
+                    out = []
+                    self._states.bound_memory()
+        except FunctionFailed:
+            raise
+        except Exception as error:
+            raise FunctionFailed(self.name, error) from error
+        self._deliver(out)
+        return fired
 
     def _deliver(self, out: list[Any]) -> None:
         if out:
@@ -179,10 +310,14 @@ class ProcessOperator:
 
 
 class TransformOperator:
-    """map, filter, flat_map: a function of one row, without state."""
+    """map, filter, flat_map: a function of one row, without keyed state."""
 
-    def __init__(self, node: Transform, context: FunctionContext, emit: Emit) -> None:
-        self.name = node.name
+    def __init__(
+        self, node: Transform, context: FunctionContext, emit: Emit, time: EpochTime = NO_TIME,
+        operator_states: OperatorStates | None = None,
+    ) -> None:  # fmt: skip
+        self.name = node.name if node.uid is None else str(node.uid)
+        self._hooks = FunctionHooks(self.name, node.function, operator_states, context.epoch, time.clock_ms)
         self.rows_in = self.rows_out = 0
         self._kind = node.kind
         self._function = node.function
@@ -193,8 +328,12 @@ class TransformOperator:
         self._emit = emit
 
     def open(self) -> None:
+        self._hooks.initialize()
         if self._call is not self._function:
             _opened(self._function, self._context, self.name)
+
+    def snapshot(self) -> None:
+        self._hooks.snapshot()
 
     def close(self) -> None:
         if self._call is not self._function:
@@ -242,6 +381,7 @@ class SinkOperator:
         self._writer: SinkWriter | None = None
 
     def open(self) -> None: ...
+    def snapshot(self) -> None: ...
     def close(self) -> None: ...
 
     def accept(self, rows: Sequence[Any]) -> None:

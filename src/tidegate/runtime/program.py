@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.checkpoint.version_upload import UploadOrder
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.core.times import NO_TIME, EpochTime
 from tidegate.graph.levels import Edge, Level, Plan
 from tidegate.graph.model import Graph, Node, NodeId, Source, StreamRef
 from tidegate.runtime.user_code import FunctionFailed
@@ -31,6 +32,8 @@ class LevelProgram:
     incoming: tuple[Edge, ...]
     outgoing: tuple[Edge, ...]
     state_ids: Mapping[tuple[Uid, str], int]
+    event_times: Mapping[int, tuple[Uid, str]] = field(default_factory=dict)
+    """Edges whose rows come from a source as they are: the source and its column of event times. One edge for each source."""
 
 
 def programs(graph: Graph, plan: Plan, state_ids: Mapping[tuple[Uid, str], int]) -> tuple[LevelProgram, ...]:
@@ -62,7 +65,20 @@ def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Ui
         exchange(plan, level.index),
         exchange(plan, level.index + 1),
         dict(state_ids),
+        _event_times(graph, plan) if level.index == 1 else {},
     )
+
+
+def _event_times(graph: Graph, plan: Plan) -> dict[int, tuple[Uid, str]]:
+    """Where level 1 sees the rows of sources. Where the source stage runs Python, it has seen them before."""
+    if len(plan.levels[0].nodes) > len(graph.sources):
+        return {}
+    found: dict[NodeId, tuple[int, tuple[Uid, str]]] = {}
+    for edge in exchange(plan, 1):
+        node = graph.node(edge.source.node)
+        if isinstance(node, Source) and node.event_time is not None and node.id not in found:
+            found[node.id] = edge.id, (node.uid, node.event_time)
+    return dict(found.values())
 
 
 def _not_importable(error: Exception) -> Exception:
@@ -128,6 +144,9 @@ class Orders:
 
     archive: Archive | None = None
     rides: Rides = Rides()
+    time: EpochTime = NO_TIME
+    wake: tuple[bool, ...] = ()
+    """Slots whose timers are due, or not known: their tasks open their state even if no row comes."""
 
     def unpickle(self) -> LevelProgram:
         try:

@@ -179,6 +179,7 @@ class JobRun:
         history = self._history
         if history is None:
             return directory, None
+        self._driver.reset_clocks(history.restore_clocks())
         orders = history.restore_orders(self._shape, self._allow)
         sources, batch = history.restore_sources(self._shape, self._allow)
         if orders:
@@ -206,7 +207,7 @@ class JobRun:
         if self._trigger:
             writer = writer.trigger(**self._trigger)
         self._query = writer.start()
-        if self._history is not None:
+        if self._history is not None or self._driver.has_timers:
             threading.Thread(target=self._pace, args=(attempt,), name="tidegate-pace", daemon=True).start()
 
     # -- epochs ------------------------------------------------------------------------------------------------------
@@ -252,11 +253,11 @@ class JobRun:
         self._history.request().result(timeout=self._timeout_s())
         self._pinned = True
 
-    def _epoch(self, batch: DataFrame | None, end: Positions | None) -> EpochReport:
+    def _epoch(self, batch: DataFrame | None, end: Positions | None, *, final: bool = False) -> EpochReport:
         history = self._history
         before = dict(self._driver.versions)
         rides = history.rides(batch is None) if history is not None else None
-        report = self._driver.run_epoch(batch, rides=rides)
+        report = self._driver.run_epoch(batch, rides=rides, final=final)
         self._done = end
         if history is None or self._at_least_once:
             self._outlets.commit(report.committables)
@@ -280,17 +281,21 @@ class JobRun:
     def _cut(self) -> Cut:
         assert self._directory is not None
         versions = {task: ref.version for task, ref in self._driver.versions.items()}
-        return Cut(self._driver.epoch, versions, self._done, self._directory, round(time.time() * 1000))
+        return Cut(self._driver.epoch, versions, self._done, self._directory, self._driver.clocks)
 
     def _pace(self, attempt: int) -> None:
-        """Give uploads a ride when no batch comes along, and end the attempt when the history cannot go on."""
+        """Give uploads a ride and due timers an epoch when no batch comes along, and end the attempt when the history
+        cannot go on."""
         history = self._history
-        assert history is not None
+        failed = self._stopping if history is None else history.failed
         while attempt == self._attempt and not self._stopping.is_set() and self._error is None:
-            if history.failed.wait(_PACE_S):
-                self._break_off(attempt)
+            if failed.wait(_PACE_S):
+                if history is not None:
+                    self._break_off(attempt)
                 return
-            if history.wants_ride() and time.monotonic() - self._last_epoch > _IDLE_S and not self._turn.locked():
+            if time.monotonic() - self._last_epoch <= _IDLE_S or self._turn.locked():
+                continue
+            if (history is not None and history.wants_ride()) or self._driver.timers_due():
                 try:
                     self.run_empty_epoch()
                 except _Stopping:
@@ -389,6 +394,8 @@ class JobRun:
 
     def _conclude(self) -> None:
         """The sources are exhausted, or the job was asked to stop: a last checkpoint shows what is still waiting."""
+        if not self._stopping.is_set():
+            self._run_out()
         if self._history is None or self._cancelled:
             return
         answer = self._history.request()
@@ -404,6 +411,16 @@ class JobRun:
             else:
                 time.sleep(0.01)
         answer.result()
+
+    def _run_out(self) -> None:
+        """The sources are exhausted. Fire what is due by what they brought; and where no later run can go on from here,
+        that is the end of event time too."""
+        latest = time.monotonic() + self._timeout_s()
+        with self._turn:
+            while self._driver.timers_due() and time.monotonic() < latest:
+                self._epoch(None, self._done)
+            if self._history is None and self._driver.timers_pending():
+                self._epoch(None, self._done, final=True)
 
     def _timeout_s(self) -> float:
         return 600.0 if self._durability is None else self._durability.checkpoints.timeout_ms / 1000
@@ -500,7 +517,7 @@ def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochR
     check_session(spark.conf.get)
     driver = Driver(spark, graph, settings, passing())
     try:
-        report = driver.run_epoch(combine(graph.sources), only=True)
+        report = driver.run_epoch(combine(graph.sources), only=True, final=True)
         _Outlets(graph, None).commit(report.committables)
         return report
     finally:

@@ -21,9 +21,11 @@ from tidegate.checkpoint.version_upload import forget_uploads
 from tidegate.connectors.sink import WriterContext
 from tidegate.core.errors import CorruptState, SchemaError, WrongValue
 from tidegate.core.faults import reach
-from tidegate.core.ids import AttemptId, Slot, TaskId
+from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
+from tidegate.graph.event_times import greatest_ms
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.on_error import ErrorAction
 from tidegate.runtime import channel
 from tidegate.runtime.channel import ChannelWriter, EdgeRows
 from tidegate.runtime.inlet import Inlet
@@ -41,11 +43,13 @@ from tidegate.runtime.operators import (
 from tidegate.runtime.program import Orders
 from tidegate.runtime.rides import Passenger, board, storage_of
 from tidegate.runtime.user_code import FunctionFailed
-from tidegate.state.access import KeyedStates
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import range_of_slot
+from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.local_root import LocalRoot
+from tidegate.state.operator_states import OperatorStates
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
+from tidegate.state.ttl import StateClock
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import terms_of
 
@@ -66,6 +70,7 @@ class _State:
         self._groups = groups
         self.store: StateStore | None = None
         self.states: list[tuple[str, KeyedStates]] = []
+        self.operator_states: list[tuple[str, OperatorStates]] = []
 
     def begin(self) -> StateStore:
         if self.store is None:
@@ -75,12 +80,18 @@ class _State:
     def seal(self) -> Manifest | None:
         if self.store is None:
             return None
-        for operator, states in self.states:
+        every: tuple[tuple[str, KeyedStates | OperatorStates], ...] = (*self.states, *self.operator_states)
+        for operator, states in every:
             try:
                 states.flush()
             except WrongValue as error:
                 raise FunctionFailed(operator, error) from error
-        return self.store.seal()
+        for _, keyed in self.states:
+            keyed.clean_up()
+        held: dict[int, int] = {}
+        for _, lists in self.operator_states:
+            held |= lists.held()
+        return self.store.seal(held)
 
     def tidy(self, keep: Iterable[VersionId]) -> None:
         """Drop what was superseded. Versions newer than the base stay: this attempt may not be the one that counts.
@@ -114,7 +125,7 @@ class _Task:
         self.inlet = Inlet(orders.epoch, program.level, slot, orders.senders)
         self.base = orders.versions[slot] if program.level > 0 else None
         self.uploads, self.keep, self.brought_back = orders.rides.of(slot) if program.level > 0 else ((), (), None)
-        self.stateful = any(isinstance(node, Process) and node.states for node in program.nodes)
+        self.stateful = any(isinstance(node, Process | Transform) and node.states for node in program.nodes)
         self.directory = root.task_directory(orders.job, orders.lineage, TaskId(program.level, slot))
         self.backend = backend_named(orders.backend, orders.backend_options)
         self.groups = range_of_slot(slot, orders.parallelism, orders.max_parallelism) if program.level > 0 else (0, 0)
@@ -128,6 +139,9 @@ class _Task:
         )
         self.by_id = {node.id: node for node in program.nodes}
         self.operators: dict[NodeId, Operator] = {}
+        self.event_times: dict[str, int] = {}
+        self.timers: tuple[int | None, int | None] | None = None
+        self.fired = 0
         self.sinks: list[SinkOperator] = []
 
     def restore(self) -> Fault | None:
@@ -193,14 +207,16 @@ class _Task:
             operator.open()
 
     def _operator(self, node: Node) -> Operator | None:
-        context = FunctionContext(getattr(node, "name", ""), self.slot, self.orders.parallelism)
+        context = FunctionContext(getattr(node, "name", ""), self.slot, self.orders.parallelism, self.orders.epoch)
         match node:
             case Transform():
-                return TransformOperator(node, context, self._emit(StreamRef(node.id)))
+                lists = self._operator_states(node)
+                return TransformOperator(node, context, self._emit(StreamRef(node.id)), self.orders.time, lists)
             case Process():
                 states = self._states(node)
                 sides = {tag: self._emit(StreamRef(node.id, tag)) for tag, _ in node.side_outputs}
-                return ProcessOperator(node, states, context, self._emit(StreamRef(node.id)), sides)
+                emit, lists = self._emit(StreamRef(node.id)), self._operator_states(node)
+                return ProcessOperator(node, states, context, emit, sides, self.orders.time, lists)
             case Sink():
                 staging = self._staging(node)
                 sink = SinkOperator(node, self._writer_context(node, staging), staging)
@@ -217,8 +233,20 @@ class _Task:
             lambda name: self.program.state_ids[node.uid, name],
             codec,
             self.orders.epoch,
+            self.groups,
+            StateClock(self.orders.time.clock_ms, self.orders.time.applied_ms),
+            guarded=node.on_error.action is not ErrorAction.FAIL,
         )
         self.state.states.append((node.name, states))
+        return states
+
+    def _operator_states(self, node: Process | Transform) -> OperatorStates | None:
+        if all(spec.keyed for spec in node.states):
+            return None
+        uid = node.uid
+        assert uid is not None
+        states = OperatorStates(self.state.begin(), node.states, lambda name: self.program.state_ids[uid, name])
+        self.state.operator_states.append((str(uid), states))
         return states
 
     def _staging(self, node: Sink) -> JobStaging:
@@ -264,11 +292,40 @@ class _Task:
 
     def _route(self, rows: EdgeRows) -> None:
         edge = rows.edge
+        reported = self.program.event_times.get(edge.id)
+        if reported is not None:
+            uid, column = reported
+            self.note_event_times(uid, rows.columns[edge.schema.index(column)])
         if edge.to_level == self.program.level:
             self.operators[edge.target].accept_edge(rows)
         else:
             assert self.writer is not None
             self.writer.pass_on(edge, rows.struct, rows.groups, self.slot)
+
+    def note_event_times(self, uid: Uid, column: pa.Array) -> None:
+        greatest = greatest_ms(column)
+        if greatest is not None:
+            self.event_times[uid] = max(greatest, self.event_times.get(uid, greatest))
+
+    def advance(self) -> Iterator[pa.RecordBatch]:
+        """All rows are in: apply the clocks of the epoch, fire what is due, see what is next. Yields what is to be sent."""
+        if not self.operators and self.orders.wake and self.orders.wake[self.slot]:
+            self.assemble()
+        pending: list[tuple[int | None, int | None]] = []
+        for operator in self.operators.values():
+            if isinstance(operator, ProcessOperator):
+                self.fired += operator.advance(self.orders.time)
+                pending.append(operator.pending())
+                if self.writer is not None:
+                    yield from self.writer.take()
+        if pending:
+            event, processing = zip(*pending)
+            self.timers = _least(event), _least(processing)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing happened that could have changed state, though it may have been opened."""
+        return self.inlet.rows == 0 and self.fired == 0
 
     def drain(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Read everything and do nothing: Spark kills a worker that leaves input unread. Acknowledgements are passed on."""
@@ -302,6 +359,8 @@ class _Task:
             operators={op.name: (op.rows_in, op.rows_out) for op in self.operators.values()},
             state_bytes=size,
             uploads=self.uploaded(),
+            event_times=self.event_times,
+            timers=self.timers,
             busy_ms=round((time.monotonic() - started) * 1000),
         )
         acks = (*self.inlet.acks, encode(ack))
@@ -321,6 +380,10 @@ class _Task:
             yield from self.writer.take()
 
 
+def _least(times: Iterable[int | None]) -> int | None:
+    return min((time for time in times if time is not None), default=None)
+
+
 def run_level(
     orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
@@ -330,7 +393,8 @@ def run_level(
        drain, answer with a miss. Uploads for checkpoints begin, or go on, beside all that follows.
     2. Read rows, run operators, send on what they emit. A crash leaves a private directory. A function that raises on
        input that a task above poisoned has seen only a part of its rows: that is the miss's fault, not the function's.
-    3. Verify the input: a barrier from every sender, the rows they announced. Wrong: answer so, seal nothing.
+    3. Verify the input: a barrier from every sender, the rows they announced. Wrong: answer so, seal nothing. Right: apply
+       the clocks of the epoch and fire the timers that are due, which may send rows on.
     4. Seal the state version. A crash after it leaves a version that nobody names.
     5. Let sink writers finish staging. A crash after it leaves staged rows that nobody names.
     6. Send barriers with the acknowledgement. From here the driver decides.
@@ -362,11 +426,16 @@ def run_level(
             yield from task.finish(fault, None, (), 0, started)
             return
         reach("task.3-verified", task=task)
+        yield from task.advance()
+        for operator in task.operators.values():
+            operator.snapshot()
         for operator in task.operators.values():
             operator.close()
         if task.writer is not None:
             yield from task.writer.take()
-        manifest = task.state.seal() if task.stateful else None
+        if task.untouched:
+            task.state.abandon()
+        manifest = task.state.seal() if task.stateful and not task.untouched else None
         reach("task.4-sealed", task=task)
         prepared = [sink.prepare_commit() for sink in task.sinks]
         committables = tuple(item for item in prepared if item is not None)
@@ -411,6 +480,8 @@ def run_source_stage(
                 if len(struct) == 0:
                     continue
                 task.inlet.rows += len(struct)
+                if source.event_time is not None:
+                    task.note_event_times(source.uid, struct.field(source.schema.index(source.event_time)))
                 stream = StreamRef(source.id)
                 rows = EdgeRows(Edge(-1, stream, source.id, 0, (), source.schema, 0, 0), struct, pa.nulls(0))
                 for id in task.program.consumers.get(stream, ()):

@@ -19,13 +19,18 @@ class _Report(msgspec.Struct):
     traceback: str
 
 
+def trace_of(error: BaseException) -> str:
+    """Where in the user's code it happened, without the frames of ours that called it."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/tidegate/runtime/" not in f.filename]
+    return "".join(traceback.format_list(frames))
+
+
 class FunctionFailed(Exception):
     """Raised in a task. Its text survives as part of Spark's own error."""
 
     def __init__(self, operator: str, error: BaseException) -> None:
         self.operator = operator
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if "/tidegate/runtime/" not in f.filename]
-        text = "".join(traceback.format_list(frames))
+        text = trace_of(error)
         if isinstance(error, TidegateError):
             message = f"{type(error).__name__}: {error}"
         else:

@@ -6,24 +6,25 @@ call and one dict operation per access; `benchmarks keyed-count` holds it agains
 
 Bytes of an entry: `prefix(key group, state id, key)` · nothing (value) | user key (map) | segment (list). A list is stored in
 segments, one or more per epoch that added to it, named by (term, epoch, part): appending never reads, and segments sort in the
-order of their adding because epochs only grow.
+order of their adding because epochs only grow. With a time to live, every stored value begins with a stamp (see `ttl`).
 """
 
 from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, get_args
 
-from tidegate.core.errors import WrongValue
+from tidegate.core.errors import StateError
 from tidegate.core.ids import EpochId
-from tidegate.core.types import codec_of
-from tidegate.graph.states import StateKind, StateSpec
+from tidegate.core.types import Codec, codec_of
+from tidegate.graph.states import StateSpec
 from tidegate.state.keys import VOID_NAMESPACE, KeyCodec, list_segment, prefix_end
 from tidegate.state.port import StateStore
+from tidegate.state.ttl import Expiry, unstamped
 
-_IMMUTABLE = (int, float, str, bytes, bool, tuple, frozenset, type(None))
+IMMUTABLE = (int, float, str, bytes, bool, tuple, frozenset, type(None))
 _HEAD = struct.Struct(">HH")
 SEGMENT_ELEMENTS = 4096
 """Most elements of a list in one stored segment."""
@@ -56,13 +57,29 @@ class Accessor(Protocol):
 class _Keyed:
     """What all keyed accessors share: where they are (scope), where entries go (store), how an entry's key begins."""
 
-    __slots__ = ("_encode_key", "_id", "_scope", "_store")
+    __slots__ = ("_decode", "_encode", "_encode_key", "_id", "_scope", "_store", "expiry", "written")
 
-    def __init__(self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec) -> None:
+    def __init__(
+        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, codec: Codec, expiry: Expiry | None
+    ) -> None:
         self._scope = scope
         self._store = store
         self._id = state_id
         self._encode_key = keys.encode
+        self._decode = codec.decode
+        self._encode = codec.encode if expiry is None else expiry.stamping(codec.encode)
+        self.expiry = expiry
+        self.written = 0
+        """Entries handed to the store so far."""
+
+    def _read(self, raw: bytes) -> Any:
+        """A stored value, whether it has a stamp or not. Only few have one where no time to live is declared now."""
+        if self.expiry is None:
+            try:
+                return self._decode(raw)
+            except StateError:
+                pass
+        return self._decode(unstamped(raw))
 
     def _prefix(self, key: Any, key_group: int) -> bytes:
         return _HEAD.pack(key_group, self._id) + self._encode_key(key) + VOID_NAMESPACE
@@ -75,25 +92,14 @@ class ValueAccessor(_Keyed):
     call, a third of its cost.
     """
 
-    __slots__ = (
-        "_cleared",
-        "_decode",
-        "_default",
-        "_dirty",
-        "_encode",
-        "_fresh_default",
-        "_live",
-        "_prefixes",
-        "update",
-        "value",
-    )
+    __slots__ = ("_cleared", "_default", "_dirty", "_fresh_default", "_live", "_prefixes", "update", "value")
 
-    def __init__(self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec) -> None:
-        super().__init__(scope, store, state_id, keys)
-        codec = codec_of(spec.value)
-        self._encode, self._decode = codec.encode, codec.decode
+    def __init__(
+        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
+    ) -> None:
+        super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry)
         self._default = spec.default
-        self._fresh_default = not isinstance(spec.default, _IMMUTABLE)
+        self._fresh_default = not isinstance(spec.default, IMMUTABLE)
         live: dict[Any, Any] = {}
         dirty: dict[Any, int] = {}
         cleared: dict[Any, int] = {}
@@ -127,24 +133,40 @@ class ValueAccessor(_Keyed):
         self._cleared[key] = self._scope.key_group
 
     def stored(self) -> Any:
-        """The value written last, or None: what a snapshot would hold, without the default."""
-        key, group = self._scope.key, self._scope.key_group
-        if key in self._dirty:
-            return self._live[key]
-        prefix = self._prefixes[key] = self._prefix(key, group)
-        raw = None if key in self._cleared else self._store.get(prefix)
-        return None if raw is None else self._decode(raw)
+        """The value written last, or None: what a snapshot would hold, without the default. Renews nothing."""
+        if self._scope.key in self._dirty:
+            return self._live[self._scope.key]
+        raw = self._raw()
+        return None if raw is None or (self.expiry is not None and self.expiry.expired(raw)) else self._read(raw)
+
+    def _raw(self) -> bytes | None:
+        key = self._scope.key
+        prefix = self._prefixes[key] = self._prefix(key, self._scope.key_group)
+        return None if key in self._cleared else self._store.get(prefix)
 
     def _fetch(self) -> Any:
-        value = self.stored()
+        key, raw, expiry = self._scope.key, self._raw(), self.expiry
+        value = None
+        if raw is not None:
+            if expiry is None:
+                value = self._read(raw)
+            elif not expiry.expired(raw):
+                value = self._read(raw)
+                if expiry.to_be_renewed(raw):
+                    self._dirty[key] = self._scope.key_group
+            else:
+                self._cleared[key] = self._scope.key_group
+                if expiry.return_expired:
+                    return self._read(raw)
         if value is None:
             value = copy.deepcopy(self._default) if self._fresh_default else self._default
-        self._live[self._scope.key] = value
+        self._live[key] = value
         return value
 
     def flush(self) -> None:
         prefix, encode, live = self._prefix, self._encode, self._live
         known = self._prefixes.get
+        self.written += len(self._dirty)
         self._store.write(
             [(known(key) or prefix(key, group), encode(live[key])) for key, group in self._dirty.items()],
             [prefix(key, group) for key, group in self._cleared.items()],
@@ -161,19 +183,22 @@ class ValueAccessor(_Keyed):
 
 
 class ListAccessor(_Keyed):
-    """`ListState`: elements per key, in the order they were added."""
+    """`ListState`: elements per key, in the order they were added.
 
-    __slots__ = ("_added", "_decode", "_encode", "_epoch", "_part", "_stored")
+    All elements of a segment were added at one time, so its one stamp is that of each of them.
+    """
+
+    __slots__ = ("_added", "_cleared", "_epoch", "_part", "_stored")
 
     def __init__(
-        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, epoch: EpochId
-    ) -> None:
-        super().__init__(scope, store, state_id, keys)
-        codec = codec_of(list[spec.value])  # type: ignore[name-defined]
-        self._encode, self._decode = codec.encode, codec.decode
+        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None,
+        epoch: EpochId,
+    ) -> None:  # fmt: skip
+        super().__init__(scope, store, state_id, keys, codec_of(list[spec.value]), expiry)  # type: ignore[name-defined]
         self._epoch = epoch
         self._stored: dict[Any, tuple[Any, ...]] = {}
         self._added: dict[Any, tuple[int, list[Any]]] = {}
+        self._cleared: dict[Any, int] = {}
         self._part = 0
 
     def get(self) -> Iterator[Any]:
@@ -207,18 +232,31 @@ class ListAccessor(_Keyed):
 
     def clear(self) -> None:
         key = self._scope.key
-        start = self._prefix(key, self._scope.key_group)
-        self._store.delete_range(start, prefix_end(start))
+        self._cleared[key] = self._scope.key_group
         self._added.pop(key, None)
         self._stored[key] = ()
 
     __iter__ = get
 
-    def _stream(self, key: Any, group: int, added: tuple[Any, ...]) -> Iterator[Any]:
-        start = self._prefix(key, group)
-        small: list[Any] | None = []
-        for _, raw in self._store.scan(start, prefix_end(start)):
-            elements = self._decode(raw)
+    def stored(self) -> list[Any] | None:
+        """All elements, or None where there are none. Renews nothing."""
+        entry = self._added.get(self._scope.key)
+        return [*self._stream(self._scope.key, self._scope.key_group, tuple(entry[1]) if entry else (), True)] or None
+
+    def _stream(self, key: Any, group: int, added: tuple[Any, ...], peek: bool = False) -> Iterator[Any]:
+        start, expiry = self._prefix(key, group), self.expiry
+        small: list[Any] | None = None if peek else []
+        for raw_key, raw in () if key in self._cleared else self._store.scan(start, prefix_end(start)):
+            if expiry is not None:
+                if expiry.expired(raw):
+                    if not peek:
+                        self._store.write((), [raw_key])
+                    if peek or not expiry.return_expired:
+                        continue
+                    small = None  # what has expired is seen once
+                elif not peek and expiry.to_be_renewed(raw):
+                    self._store.write([(raw_key, expiry.stamped(unstamped(raw)))])
+            elements = self._read(raw)
             if small is not None:
                 small.extend(elements)
                 if len(small) > _SMALL_LIST:
@@ -229,6 +267,9 @@ class ListAccessor(_Keyed):
         yield from added
 
     def flush(self) -> None:
+        for key, group in self._cleared.items():
+            start = self._prefix(key, group)
+            self._store.delete_range(start, prefix_end(start))
         puts: list[tuple[bytes, bytes]] = []
         for key, (group, elements) in self._added.items():
             start = self._prefix(key, group)
@@ -239,7 +280,9 @@ class ListAccessor(_Keyed):
                 self._part += 1
             self._stored.pop(key, None)
         self._store.write(puts)
+        self.written += len(puts)
         self._added.clear()
+        self._cleared.clear()
 
     def forget(self) -> None:
         self._stored.clear()
@@ -248,28 +291,31 @@ class ListAccessor(_Keyed):
         return sum(len(e) for e in self._stored.values()) + sum(len(e[1]) for e in self._added.values())
 
 
-_ABSENT = object()
+ABSENT = object()
+"""Stands in a cache for an entry that is known not to be there."""
 
 
 class MapAccessor(_Keyed):
-    """`MapState`: a map per key, one entry of the store per entry of the map."""
+    """`MapState` and `SortedMapState`: a map per key, one entry of the store per entry of the map."""
 
-    __slots__ = ("_canonical", "_decode", "_decode_user_key", "_dirty", "_encode", "_encode_user_key", "_live")
+    __slots__ = ("_canonical", "_cleared", "_decode_user_key", "_dirty", "_encode_user_key", "_live")
 
-    def __init__(self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec) -> None:
-        super().__init__(scope, store, state_id, keys)
+    def __init__(
+        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
+    ) -> None:
+        super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry)
         user_keys = KeyCodec.of_python(spec.map_key)
         self._encode_user_key, self._decode_user_key = user_keys.encode, user_keys.decode
         # One NaN and one zero, or the cache would hold several entries where the store has one.
         self._canonical = user_keys.canonical if _has_floats(spec.map_key) else None
-        codec = codec_of(spec.value)
-        self._encode, self._decode = codec.encode, codec.decode
         self._live: dict[Any, dict[Any, Any]] = {}
         self._dirty: dict[Any, tuple[int, set[Any]]] = {}
+        self._cleared: dict[Any, int] = {}
+        """Maps to be emptied in the store before anything else is written. All they hold now is in `_live`."""
 
     def get(self, user_key: Any) -> Any:
         value = self._lookup(user_key)
-        return None if value is _ABSENT else value
+        return None if value is ABSENT else value
 
     def put(self, user_key: Any, value: Any) -> None:
         if self._canonical is not None:
@@ -291,33 +337,41 @@ class MapAccessor(_Keyed):
             self.put(user_key, value)
 
     def remove(self, user_key: Any) -> None:
-        self.put(user_key, _ABSENT)
+        self.put(user_key, ABSENT)
 
     def contains(self, user_key: Any) -> bool:
-        return self._lookup(user_key) is not _ABSENT
+        return self._lookup(user_key) is not ABSENT
 
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        """Entries in the order of their user keys' bytes, one by one. Changes made while iterating are not seen."""
-        start, found = self._scan()
+    def items(self, start: Any = None, end: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Entries with start <= user key < end in the order of their user keys, one by one, None being no bound.
+
+        Changes made while iterating are not seen.
+        """
+        prefix, found = self._scan(start, end, reverse)
         for raw_key, raw in found:
-            yield self._decode_user_key(raw_key, len(start))[0], self._decode(raw)
+            yield self._decode_user_key(raw_key, len(prefix))[0], self._read(raw)
 
-    def keys(self) -> Iterator[Any]:
-        start, found = self._scan()
+    def keys(self, start: Any = None, end: Any = None, *, reverse: bool = False) -> Iterator[Any]:
+        prefix, found = self._scan(start, end, reverse)
         for raw_key, _ in found:
-            yield self._decode_user_key(raw_key, len(start))[0]
+            yield self._decode_user_key(raw_key, len(prefix))[0]
 
-    def values(self) -> Iterator[Any]:
-        for _, raw in self._scan()[1]:
-            yield self._decode(raw)
+    def values(self, start: Any = None, end: Any = None, *, reverse: bool = False) -> Iterator[Any]:
+        for _, raw in self._scan(start, end, reverse)[1]:
+            yield self._read(raw)
+
+    def first_key(self) -> Any:
+        return next(self.keys(), None)
+
+    def last_key(self) -> Any:
+        return next(self.keys(reverse=True), None)
 
     def is_empty(self) -> bool:
         return next(self._scan()[1], None) is None
 
     def clear(self) -> None:
         key = self._scope.key
-        start = self._prefix(key, self._scope.key_group)
-        self._store.delete_range(start, prefix_end(start))
+        self._cleared[key] = self._scope.key_group
         self._live.pop(key, None)
         self._dirty.pop(key, None)
 
@@ -328,9 +382,14 @@ class MapAccessor(_Keyed):
 
     def __getitem__(self, user_key: Any) -> Any:
         value = self._lookup(user_key)
-        if value is _ABSENT:
+        if value is ABSENT:
             raise KeyError(user_key)
         return value
+
+    def stored(self) -> dict[Any, Any] | None:
+        """The whole map, or None where it is empty. Renews nothing."""
+        prefix, found = self._scan(peek=True)
+        return {self._decode_user_key(key, len(prefix))[0]: self._read(raw) for key, raw in found} or None
 
     def _lookup(self, user_key: Any) -> Any:
         if self._canonical is not None:
@@ -341,33 +400,73 @@ class MapAccessor(_Keyed):
             entries = self._live[key] = {}
         elif user_key in entries:
             return entries[user_key]
-        raw = self._store.get(self._prefix(key, self._scope.key_group) + self._encode_user_key(user_key))
-        value = _ABSENT if raw is None else self._decode(raw)
+        raw_key = self._prefix(key, self._scope.key_group) + self._encode_user_key(user_key)
+        raw = None if key in self._cleared else self._store.get(raw_key)
+        value = ABSENT if raw is None else self._read(raw)
+        if raw is not None and self.expiry is not None:
+            if self.expiry.expired(raw):
+                self.put(user_key, ABSENT)
+                return value if self.expiry.return_expired else ABSENT
+            if self.expiry.to_be_renewed(raw):
+                self.put(user_key, value)
         entries[user_key] = value
         return value
 
-    def _scan(self) -> tuple[bytes, Iterator[tuple[bytes, bytes]]]:
+    def _scan(
+        self, start: Any = None, end: Any = None, reverse: bool = False, *, peek: bool = False
+    ) -> tuple[bytes, Iterator[tuple[bytes, bytes]]]:
+        """Where user keys begin in raw keys, and the raw entries."""
         key = self._scope.key
+        prefix = self._prefix(key, self._scope.key_group)
+        low = prefix if start is None else prefix + self._encode_user_key(start)
+        high = prefix_end(prefix) if end is None else prefix + self._encode_user_key(end)
+        found: Iterator[tuple[bytes, bytes]]
+        if key in self._cleared:
+            entries = self._entries(key, self._scope.key_group, self._live.get(key, ()))[0]
+            found = iter(sorted((e for e in entries if low <= e[0] < high), reverse=reverse))
+        else:
+            self._write_through(key)
+            found = self._store.scan(low, high, reverse=reverse) if low < high else iter(())
+        return prefix, found if self.expiry is None else self._unexpired(found, self.expiry, peek)
+
+    def _write_through(self, key: Any) -> None:
         dirty = self._dirty.pop(key, None)
         if dirty is not None:
-            self._store.write(*self._entries(key, *dirty))
-        start = self._prefix(key, self._scope.key_group)
-        return start, self._store.scan(start, prefix_end(start))
+            puts, deletes = self._entries(key, *dirty)
+            self._store.write(puts, deletes)
+            self.written += len(puts)
 
-    def _entries(self, key: Any, group: int, user_keys: set[Any]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
-        start, entries = self._prefix(key, group), self._live[key]
+    def _unexpired(
+        self, found: Iterator[tuple[bytes, bytes]], expiry: Expiry, peek: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        for raw_key, raw in found:
+            if expiry.expired(raw):
+                if not peek:
+                    self._store.write((), [raw_key])
+                if peek or not expiry.return_expired:
+                    continue
+            elif not peek and expiry.to_be_renewed(raw):
+                self._store.write([(raw_key, expiry.stamped(unstamped(raw)))])
+            yield raw_key, raw
+
+    def _entries(self, key: Any, group: int, user_keys: Iterable[Any]) -> tuple[list[tuple[bytes, bytes]], list[bytes]]:
+        prefix, entries = self._prefix(key, group), self._live.get(key, {})
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         for user_key in user_keys:
             value = entries[user_key]
-            raw_key = start + self._encode_user_key(user_key)
-            if value is _ABSENT:
+            raw_key = prefix + self._encode_user_key(user_key)
+            if value is ABSENT:
                 deletes.append(raw_key)
             else:
                 puts.append((raw_key, self._encode(value)))
         return puts, deletes
 
     def flush(self) -> None:
+        for key, group in self._cleared.items():
+            start = self._prefix(key, group)
+            self._store.delete_range(start, prefix_end(start))
+        self._cleared.clear()
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         for key, dirty in self._dirty.items():
@@ -375,6 +474,7 @@ class MapAccessor(_Keyed):
             puts += more_puts
             deletes += more_deletes
         self._store.write(puts, deletes)
+        self.written += len(puts)
         self._dirty.clear()
 
     def forget(self) -> None:
@@ -386,51 +486,3 @@ class MapAccessor(_Keyed):
 
 def _has_floats(tp: Any) -> bool:
     return tp is float or any(_has_floats(part) for part in get_args(tp))
-
-
-class KeyedStates:
-    """All keyed states of one operator in one attempt."""
-
-    CACHE_ENTRIES = 400_000
-    """Past this many cached entries an operator writes through and starts its cache anew, so memory stays bounded."""
-
-    def __init__(
-        self,
-        store: StateStore | None,
-        specs: Iterable[StateSpec],
-        ids: Callable[[str], int],
-        keys: KeyCodec,
-        epoch: EpochId,
-    ) -> None:
-        self.scope = Scope()
-        self.accessors: dict[str, Any] = {}
-        for spec in specs:
-            assert store is not None, "a store is needed where states are declared"
-            common = (self.scope, store, ids(spec.name), keys, spec)
-            if spec.kind is StateKind.VALUE:
-                self.accessors[spec.name] = ValueAccessor(*common)
-            elif spec.kind is StateKind.LIST:
-                self.accessors[spec.name] = ListAccessor(*common, epoch)
-            elif spec.kind is StateKind.MAP:
-                self.accessors[spec.name] = MapAccessor(*common)
-            else:
-                raise NotImplementedError(f"state kind {spec.kind}")
-
-    def bind(self, function: Any) -> None:
-        """Let `function.total` be the accessor of its declared state `total`."""
-        for name, accessor in self.accessors.items():
-            setattr(function, name, accessor)
-
-    def flush(self) -> None:
-        for name, accessor in self.accessors.items():
-            try:
-                accessor.flush()
-            except WrongValue as error:
-                raise WrongValue(f"State {name!r} was given a value of another type than declared. {error}") from None
-
-    def bound_memory(self) -> None:
-        """Called between batches of rows."""
-        if sum(accessor.cached() for accessor in self.accessors.values()) > self.CACHE_ENTRIES:
-            self.flush()
-            for accessor in self.accessors.values():
-                accessor.forget()

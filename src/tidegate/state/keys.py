@@ -93,6 +93,18 @@ class TimeWindow(NamedTuple):
     start_ms: int
     end_ms: int
 
+    @property
+    def start(self) -> int:
+        return self.start_ms
+
+    @property
+    def end(self) -> int:
+        return self.end_ms
+
+    def max_timestamp(self) -> int:
+        """The last millisecond that belongs to the window."""
+        return self.end_ms - 1
+
 
 Namespace = TimeWindow | str | None
 

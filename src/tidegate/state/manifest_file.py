@@ -14,7 +14,7 @@ MANIFEST_NAME = "manifest.json"
 
 def encode(manifest: Manifest) -> bytes:
     """The bytes of `manifest.json`."""
-    body = {
+    body: dict[str, Any] = {
         "format": Manifest.FORMAT,
         "backend": manifest.backend,
         "version": str(manifest.version),
@@ -24,6 +24,8 @@ def encode(manifest: Manifest) -> bytes:
             {"name": file.name, "size_bytes": file.size_bytes, "origin": str(file.origin)} for file in manifest.files
         ],
     }
+    if manifest.elements:
+        body["elements"] = [list(pair) for pair in manifest.elements]
     return json.dumps(body, indent=1).encode() + b"\n"
 
 
@@ -43,6 +45,7 @@ def decode(body: bytes, where: str) -> Manifest:
                     for file in data["files"]
                 ),
                 key_groups=(int(first), int(last)),
+                elements=tuple((int(state), int(count)) for state, count in data.get("elements", ())),
             )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptState(

@@ -13,7 +13,7 @@ Two attempts may build from one base at the same time, in one process or in two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -42,8 +42,11 @@ class StateStore(Protocol):
         """Values in the order of `keys`. Sorted keys are read faster."""
         ...
 
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with start <= key < end in byte order. Writing while a scan is open is allowed and not seen by it."""
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with start <= key < end in byte order, or with `reverse` from the last to the first.
+
+        Read as far as asked for and little further. Writing while a scan is open is allowed and not seen by it.
+        """
         ...
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
@@ -52,8 +55,11 @@ class StateStore(Protocol):
 
     def delete_range(self, start: bytes, end: bytes) -> None: ...
 
-    def seal(self) -> Manifest:
-        """Give the version its name. After it the store is closed; nothing of the version ever changes again."""
+    def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
+        """Give the version its name. After it the store is closed; nothing of the version ever changes again.
+
+        `elements` are the lengths of the lists of operator state, by state id, for the manifest; None: as in the base.
+        """
         ...
 
     def abandon(self) -> None:

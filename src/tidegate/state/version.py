@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,10 +56,18 @@ class Manifest:
     files: tuple[VersionFile, ...]
     key_groups: tuple[int, int]
     """First and last key group held, both included."""
+    elements: tuple[tuple[int, int], ...] = ()
+    """Lengths of the lists of operator state: (state id, elements), ascending. Kept so that nobody opens files to count."""
 
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
+
+
+def counted(base: Manifest | None, elements: Mapping[int, int] | None) -> tuple[tuple[int, int], ...]:
+    """`Manifest.elements` of a version: what its attempt counted, and the base's counts of states it did not touch."""
+    known = {} if base is None else dict(base.elements)
+    return tuple(sorted({**known, **(elements or {})}.items()))
 
 
 @dataclass(frozen=True, slots=True)

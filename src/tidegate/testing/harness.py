@@ -4,6 +4,9 @@
         h.process(("ann", 5.0))
         assert h.output() == [("ann", 5.0)]
 
+Time stands still unless it is moved: `h.advance_watermark(t)` and `h.set_processing_time(t)` fire the timers that are due.
+An operator of a job, such as a window, is taken from its stream: `harness(stream)`, on a source made with `frame`.
+
 The function runs in the operator that runs it on Spark, over a real state backend in a temporary directory.
 """
 
@@ -12,30 +15,47 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tidegate.api.functions import states_of
 from tidegate.api.states import declared_states
+from tidegate.api.streams import Stream, as_schema
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
+from tidegate.core.times import MIN_WATERMARK, NO_TIME, EpochTime, time_ms
 from tidegate.graph import state_ids
 from tidegate.graph.columns import struct_class
-from tidegate.graph.model import Input, NodeId, Process
+from tidegate.graph.model import Input, NodeId, Process, Transform
+from tidegate.graph.on_error import ErrorAction, OnError
+from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.parallelism import check_parallelism
 from tidegate.graph.schema import Schema
-from tidegate.graph.states import StateKind
-from tidegate.runtime.operators import Emit, FunctionContext, ProcessOperator, as_rows, key_codec
+from tidegate.graph.validate import TRANSFORM_KINDS, check_event_time
+from tidegate.runtime.operators import (
+    Emit,
+    FunctionContext,
+    ProcessOperator,
+    TransformOperator,
+    as_rows,
+    key_codec,
+)
 from tidegate.runtime.user_code import FunctionFailed
-from tidegate.state.access import KeyedStates
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
+from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import key_group_range
 from tidegate.state.murmur3 import hash_key
+from tidegate.state.operator_states import OperatorStates
 from tidegate.state.port import StateStore
+from tidegate.state.ttl import StateClock, living
 from tidegate.state.version import VersionId
+from tidegate.testing.operator_snapshot import Held, dealt_out
 
 _UID = Uid("function")
 
@@ -47,6 +67,10 @@ class Snapshot:
     max_parallelism: int
     state_ids: Mapping[tuple[Uid, str], int]
     entries: tuple[tuple[bytes, bytes], ...]
+    watermark_ms: int = MIN_WATERMARK
+    clock_ms: int = 0
+    operator: tuple[Held, ...] = ()
+    """Operator state of each instance."""
 
 
 class _Subtask:
@@ -58,7 +82,6 @@ class _Subtask:
         self._directory = harness.directory / str(slot)
         self._version: VersionId | None = None
         self._number = 0
-        self.sides: dict[str, list[Any]] = harness.sides
         self.begin()
 
     def begin(self) -> None:
@@ -68,23 +91,46 @@ class _Subtask:
         self._target = VersionId(EpochId(Term(1), self._number), AttemptId(self._number))
         groups = range_of_slot(self.slot, h.parallelism, h.max_parallelism)
         self.store: StateStore = h.backend.begin(self._directory, self._version, self._target, groups)
-        node = h.node
-        codec = key_codec(node.input.schema, node.input.key)
-        self.states = KeyedStates(
-            self.store, node.states, lambda name: h.state_ids[_UID, name], codec, self._target.epoch
-        )
-        context = FunctionContext(str(_UID), self.slot, h.parallelism)
-        fresh = Process(
-            node.id, node.uid, copy.deepcopy(node.function), node.input, node.schema, node.states, node.side_outputs
-        )
-        sides: dict[str, Emit] = {tag: self.sides[tag].extend for tag in self.sides}
-        self.operator = ProcessOperator(fresh, self.states, context, h.collected.extend, sides)
-        self.operator.open()
+        if h.restoring:
+            return
+        node, epoch = h.node, self._target.epoch
+        context = FunctionContext(str(h.uid), self.slot, h.parallelism, epoch)
+        self.lists = OperatorStates(self.store, node.states, lambda name: h.state_ids[h.uid, name])
+        lists = None if all(spec.keyed for spec in node.states) else self.lists
+        emit = _checked(h.collected, h.schema)
+        with own_errors():
+            if isinstance(node, Transform):
+                unkeyed = replace(node, function=copy.deepcopy(node.function))
+                self.transform = TransformOperator(unkeyed, context, emit, h.time, lists)
+                self.transform.open()
+                return
+            self.states = KeyedStates(
+                self.store, node.states, lambda name: h.state_ids[h.uid, name],
+                key_codec(node.input.schema, node.input.key), epoch, groups,
+                StateClock(h.time.clock_ms, h.time.applied_ms), node.on_error.action is not ErrorAction.FAIL,
+            )  # fmt: skip
+            fresh = replace(node, function=copy.deepcopy(node.function))
+            sides = {tag: _checked(h.sides[tag], h.side_schemas.get(tag)) for tag in h.sides}
+            self.operator = ProcessOperator(fresh, self.states, context, emit, sides, h.time, lists)
+            self.operator.open()
+
+    def adopt(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Begin with what a restore gives."""
+        self.store.write(entries)
+        self._version = self.store.seal().version
+        self.begin()
 
     def seal(self) -> None:
-        self.operator.close()
-        self.states.flush()
-        self._version = self.store.seal().version
+        """End the epoch and begin the next."""
+        operator = self.transform if isinstance(self._harness.node, Transform) else self.operator
+        with own_errors():
+            operator.snapshot()
+            operator.close()
+        self.lists.flush()
+        if isinstance(self._harness.node, Process):
+            self.states.flush()
+            self.states.clean_up()
+        self._version = self.store.seal(self.lists.held()).version
         self.begin()
 
     def close(self) -> None:
@@ -92,11 +138,11 @@ class _Subtask:
 
 
 class Harness:
-    """Drives one keyed function. Made by `harness`."""
+    """Drives one function. Made by `harness`."""
 
     def __init__(
-        self, function: Any, key: Sequence[str], schema: Schema, parallelism: int, max_parallelism: int,
-        restore: Snapshot | None, state_backend: str, side_outputs: Sequence[str],
+        self, node: Process | Transform, parallelism: int, max_parallelism: int, restore: Snapshot | None,
+        state_backend: str, schema: Schema | None, side_schemas: Mapping[str, Schema],
     ) -> None:  # fmt: skip
         check_parallelism(parallelism, max_parallelism)
         if restore is not None and restore.max_parallelism != max_parallelism:
@@ -107,32 +153,91 @@ class Harness:
         self.parallelism, self.max_parallelism = parallelism, max_parallelism
         self.backend = backend_named(state_backend)
         self.directory = Path(tempfile.mkdtemp(prefix="tidegate-harness-"))
-        states = declared_states(function)
-        input = Input((), schema, tuple(key))
-        sides = tuple((tag, schema) for tag in side_outputs)
-        self.node = Process(NodeId(0), _UID, function, input, schema, states, sides)
-        self.state_ids = state_ids.assign(restore.state_ids if restore else {}, [(_UID, spec.name) for spec in states])
+        self.node, self.schema, self.side_schemas = node, schema, side_schemas
+        self.uid = node.uid or _UID
+        declared = [(self.uid, spec.name) for spec in node.states]
+        self.state_ids = state_ids.assign(restore.state_ids if restore else {}, declared)
+        self.time = NO_TIME if restore is None else _time(restore.clock_ms, restore.watermark_ms)
         self.collected: list[Any] = []
-        self.sides: dict[str, list[Any]] = {tag: [] for tag in side_outputs}
-        self._key_places = [schema.index(column) for column in key]
-        self._key_types = [schema.fields[place].type for place in self._key_places]
-        self._codec = key_codec(schema, key)
+        tags = [tag for tag, _ in node.side_outputs] if isinstance(node, Process) else []
+        self.sides: dict[str, list[Any]] = {tag: [] for tag in tags}
+        columns, key = node.input.schema, node.input.key
+        self._key_types = [columns.fields[columns.index(column)].type for column in key]
+        if key:
+            self._codec = key_codec(columns, key)
+        self._turn = 0
+        self.restoring = restore is not None
         self._subtasks = [_Subtask(self, Slot(slot)) for slot in range(parallelism)]
         if restore is not None:
             self._restore(restore)
 
     def process(self, *rows: Any) -> None:
-        """Feed rows: tuples or dicts in the columns of the schema. Each goes to the instance that owns its key."""
-        schema = self.node.input.schema
+        """Feed rows: tuples or dicts in the columns of the schema. Each goes to the instance that owns its key, or, for a
+        function without keys, to the instances in turn."""
+        self._process(0, rows)
+
+    process1 = process
+
+    def process2(self, *rows: Any) -> None:
+        """Feed rows to the second input."""
+        self._process(1, rows)
+
+    def process_broadcast(self, *rows: Any) -> None:
+        """Feed rows to the broadcast input: each goes to every instance."""
+        input = self.node.broadcast if isinstance(self.node, Process) else None
+        if input is None:
+            raise GraphError(
+                f"{self.node} has no broadcast input. Give the harness a stream made by connect(…).process."
+            )
+        for subtask in self._subtasks:
+            fed = as_rows(rows, input.schema, struct_class(input.schema.fields))
+            at = None if input.event_time is None else input.schema.index(input.event_time)
+            with own_errors():
+                subtask.operator.process_broadcast(fed, None if at is None else [time_ms(row[at]) for row in fed])
+
+    def process_on(self, subtask: int, *rows: Any) -> None:
+        """Feed rows to one instance of a function without keys."""
+        assert isinstance(self.node, Transform), "rows of a keyed function go where their key is at home"
+        with own_errors():
+            self._subtasks[subtask].transform.accept(list(rows))
+
+    def _process(self, number: int, rows: Sequence[Any]) -> None:
+        if isinstance(self.node, Transform):
+            for row in rows:
+                self.process_on(self._turn % self.parallelism, row)
+                self._turn += 1
+            return
+        input = self.node.keyed_inputs[number]
+        schema = input.schema
+        places = [schema.index(column) for column in input.key]
+        time_at = None if input.event_time is None else schema.index(input.event_time)
         for row in as_rows(rows, schema, struct_class(schema.fields)):
-            values = tuple(row[place] for place in self._key_places)
+            values = tuple(row[place] for place in places)
             key = self._codec.canonical(values[0] if len(values) == 1 else values)
             group, subtask = self._owner(key)
-            try:
-                subtask.operator.process([row], [key], [group])
-            except FunctionFailed as failed:
-                # A test wants the function's own error, with its own traceback.
-                raise (failed.__cause__ or failed) from None
+            times = None if time_at is None else [None if row[time_at] is None else time_ms(row[time_at])]
+            with own_errors():
+                subtask.operator.process([row], [key], [group], times, number)
+
+    def advance_watermark(self, timestamp: int | datetime) -> None:
+        """All rows up to this event time have come: fire the timers up to it. It does not go back."""
+        self._advance(_time(self.time.clock_ms, max(time_ms(timestamp), self.time.watermark_ms)))
+
+    def set_processing_time(self, timestamp: int | datetime) -> None:
+        """Move the clock, and fire the timers up to then. It does not go back."""
+        self._advance(_time(max(time_ms(timestamp), self.time.clock_ms), self.time.watermark_ms))
+
+    def _advance(self, time: EpochTime) -> None:
+        self.time = time
+        for subtask in self._subtasks if isinstance(self.node, Process) else ():
+            with own_errors():
+                subtask.operator.advance(time)
+
+    def next_timers(self) -> tuple[int | None, int | None]:
+        """The times of the earliest event-time timer and the earliest processing-time timer of all keys."""
+        event, processing = zip(*(subtask.operator.pending() for subtask in self._subtasks))
+        least = [min((t for t in times if t is not None), default=None) for times in (event, processing)]
+        return least[0], least[1]
 
     def output(self) -> list[Any]:
         """What the function emitted since the last call."""
@@ -154,22 +259,28 @@ class Harness:
         group, subtask = self._owner(key)
         scope = subtask.states.scope
         scope.key, scope.key_group = key, group
-        accessor = subtask.states.accessors[name]
-        match spec.kind:
-            case StateKind.LIST:
-                return list(accessor.get()) or None
-            case StateKind.MAP:
-                return dict(accessor.items()) or None
-            case _:
-                return accessor.stored()
+        return subtask.states.accessors[name].stored()
+
+    def operator_state(self, name: str) -> list[Any]:
+        """What each instance has of an operator state now: lists, or for broadcast state dicts."""
+        if name not in self._subtasks[0].lists.all:
+            raise GraphError(f"The function declares no operator state {name!r}.")
+        return [subtask.lists.all[name].stored() for subtask in self._subtasks]
 
     def snapshot(self) -> Snapshot:
         """Make everything so far durable, as at the end of an epoch, and give it out. The function goes on then."""
         entries: list[tuple[bytes, bytes]] = []
+        held: list[Held] = []
         for subtask in self._subtasks:
             subtask.seal()
-            entries.extend(subtask.store.scan(*key_group_range(0, self.max_parallelism - 1)))
-        return Snapshot(self.max_parallelism, dict(self.state_ids), tuple(entries))
+            held.append(Held.of(subtask.store, self.node.states, self.state_ids, self.uid))
+            if isinstance(self.node, Process):
+                stored = subtask.store.scan(*key_group_range(0, self.max_parallelism - 1))
+                entries.extend(living(stored, subtask.states.expiries()))
+        return Snapshot(
+            self.max_parallelism, dict(self.state_ids), tuple(entries), self.time.watermark_ms, self.time.clock_ms,
+            tuple(held),
+        )  # fmt: skip
 
     def subtask_of(self, key: Any) -> int:
         """Which parallel instance owns a key."""
@@ -193,25 +304,135 @@ class Harness:
         return group, self._subtasks[slot_of(group, self.parallelism, self.max_parallelism)]
 
     def _restore(self, snapshot: Snapshot) -> None:
+        self.restoring = False
         shares: list[list[tuple[bytes, bytes]]] = [[] for _ in self._subtasks]
         for raw_key, value in snapshot.entries:
             group = int.from_bytes(raw_key[:2], "big")
             shares[slot_of(group, self.parallelism, self.max_parallelism)].append((raw_key, value))
+        if snapshot.operator and any(not spec.keyed for spec in self.node.states):
+            lists = dealt_out(
+                snapshot.operator, self.node.states, self.state_ids, self.uid, self.parallelism, self.max_parallelism
+            )
+            for share, operator in zip(shares, lists):
+                share += operator
         for subtask, share in zip(self._subtasks, shares):
-            subtask.store.write(share)
-            subtask.seal()
+            subtask.adopt(share)
+
+
+def _time(clock_ms: int, watermark_ms: int) -> EpochTime:
+    return EpochTime(clock_ms, watermark_ms, watermark_ms)
+
+
+def _checked(collected: list[Any], schema: Schema | None) -> Emit:
+    """Takes what a function emits. Rows that do not fit the schema fail at once, as they would in a job."""
+
+    def emit(rows: Sequence[Any]) -> None:
+        if schema is not None:
+            batch_from_rows(rows, schema)
+        collected.extend(rows)
+
+    return emit
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """A test wants the function's own error, with its own traceback."""
+    try:
+        yield
+    except FunctionFailed as failed:
+        raise (failed.__cause__ or failed) from None
+
+
+class Frame:
+    """Stands in for a streaming DataFrame where a job is declared and not run."""
+
+    isStreaming = True
+
+    def __init__(self, schema: str | Schema) -> None:
+        self._schema = schema if isinstance(schema, Schema) else Schema.parse(schema)
+
+    @property
+    def schema(self) -> Frame:
+        return self
+
+    def jsonValue(self) -> dict[str, Any]:
+        fields = [
+            {"name": field.name, "type": field.type.ddl(), "nullable": field.nullable, "metadata": {}}
+            for field in self._schema
+        ]
+        return {"type": "struct", "fields": fields}
+
+
+def frame(schema: str | Schema) -> Frame:
+    """What `job.source` takes in a test without a JVM: only columns, no rows."""
+    return Frame(schema)
 
 
 def harness(
-    function: Any, *, key: str | Sequence[str], schema: str | Schema, parallelism: int = 1, max_parallelism: int = 128,
-    restore: Snapshot | None = None, state_backend: str = "hashmap", side_outputs: Sequence[str] = (),
+    function: Any, *, key: str | Sequence[str] | None = None, schema: str | Schema | None = None, parallelism: int = 1,
+    max_parallelism: int = 128, restore: Snapshot | None = None, state_backend: str = "hashmap",
+    side_outputs: Sequence[str] | Mapping[str, str | Schema] = (), event_time: str | None = None,
+    output_schema: str | Schema | None = None, broadcast_schema: str | Schema | None = None,
+    on_error: OnError | str = "fail",
 ) -> Harness:  # fmt: skip
-    """A harness for a keyed function. `schema` names and types the columns of the rows, `key` the key columns."""
+    """A harness for a function, or for the operator that a stream comes from.
+
+    For a function, `schema` names and types the columns of the rows, `key` the key columns, `event_time` the column of event
+    times, `broadcast_schema` the columns of the broadcast input. What it emits is checked where `output_schema`, and
+    `side_outputs` as a dict, say what it should be. A stream, as `key_by(…).process(…)` gives one, has all of that.
+    """
+    if isinstance(function, Stream):
+        node = _node_of(function)
+        sides = dict(node.side_outputs) if isinstance(node, Process) else {}
+        return Harness(node, parallelism, max_parallelism, restore, state_backend, node.schema, sides)
+    node = _node(function, key, schema, side_outputs, event_time, broadcast_schema, OnError.of(on_error))
+    schemas = {tag: as_schema(ddl) for tag, ddl in side_outputs.items()} if isinstance(side_outputs, Mapping) else {}
+    out = None if output_schema is None else as_schema(output_schema)
+    return Harness(node, parallelism, max_parallelism, restore, state_backend, out, schemas)
+
+
+def _node_of(stream: Stream) -> Process | Transform:
+    node = stream.node()
+    if not isinstance(node, Process | Transform):
+        raise GraphError(f"The harness runs operators; {node} is none.")
+    return node
+
+
+def _node(
+    function: Any, key: str | Sequence[str] | None, schema: str | Schema | None, side_outputs: Iterable[str],
+    event_time: str | None, broadcast_schema: str | Schema | None, on_error: OnError,
+) -> Process | Transform:  # fmt: skip
+    if isinstance(function, type):
+        raise GraphError(f"The harness takes a function object, not a class. Pass {function.__name__}().")
+    kind = next((kind for kind in TRANSFORM_KINDS if callable(getattr(function, kind, None))), None)
+    if kind is not None and schema is not None and key is None:
+        read = as_schema(schema)
+        return Transform(
+            NodeId(0), kind, function, Input((), read), read, kind, _UID, declared_states(function)
+        )  # fmt: skip
     if not callable(getattr(function, "process_element", None)):
-        raise GraphError(f"{function!r} has no process_element: the harness runs instances of KeyedProcessFunction.")
+        raise GraphError(
+            f"{function!r} has no process_element: the harness runs instances of KeyedProcessFunction, and streams of "
+            "keyed operators."
+        )
+    if key is None or schema is None:
+        raise GraphError(
+            "Tell the harness what the rows look like: harness(function, key='user', schema='user string, …')."
+        )
     columns = (key,) if isinstance(key, str) else tuple(key)
     parsed = schema if isinstance(schema, Schema) else Schema.parse(schema)
     for column in columns:
         if column not in parsed:
             raise SchemaError(f"There is no key column {column!r} among {', '.join(parsed.names)}.")
-    return Harness(function, columns, parsed, parallelism, max_parallelism, restore, state_backend, tuple(side_outputs))
+    if event_time is not None:
+        check_event_time(event_time, parsed)
+    input = Input((), parsed, columns, event_time)
+    sides = (*((tag, parsed) for tag in side_outputs), *on_error.side_outputs)
+    broadcast = None
+    if hasattr(function, "process_broadcast_element"):
+        if broadcast_schema is None:
+            raise GraphError("Tell the harness what broadcast rows look like: broadcast_schema='name string, …'.")
+        broadcast = Input((), as_schema(broadcast_schema), broadcast=True)
+    return Process(
+        NodeId(0), _UID, function, input, parsed, states_of(function), sides, broadcast=broadcast, on_error=on_error
+    )

@@ -81,6 +81,7 @@ class TaskLife(RuleBasedStateMachine):
     def scan(self, first: bytes, second: bytes) -> None:
         found = list(self.store.scan(first, second))
         assert found == sorted((key, value) for key, value in self.model.items() if first <= key < second)
+        assert list(self.store.scan(first, second, reverse=True)) == found[::-1]
 
     @rule()
     def seal_and_win(self) -> None:

@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.graph.schema import DataType
 from tidegate.graph.states import StateKind, StateSpec
-from tidegate.state.access import SEGMENT_ELEMENTS, KeyedStates
+from tidegate.state.access import SEGMENT_ELEMENTS
 from tidegate.state.backends import backend_named
+from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec
 from tidegate.state.version import VersionId
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tidegate.checkpoint.metadata.files import FileList
 from tidegate.core.ids import EpochId, Lineage, TaskId, Term, Uid
+from tidegate.graph.states import Distribution as Distribution
 from tidegate.state.version import VersionId
 
 Json = Mapping[str, Any]
@@ -27,15 +28,6 @@ _T = TypeVar("_T")
 class SnapshotKind(StrEnum):
     CHECKPOINT = "checkpoint"
     SAVEPOINT = "savepoint"
-
-
-class Distribution(StrEnum):
-    """How a state is spread over tasks, hence how it is spread anew when the parallelism changes."""
-
-    KEYED = "keyed"
-    SPLIT = "split"
-    UNION = "union"
-    BROADCAST = "broadcast"
 
 
 @dataclass(frozen=True, slots=True)

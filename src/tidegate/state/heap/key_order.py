@@ -41,8 +41,20 @@ class KeyOrder:
             del self._chunks[at]
             del self._firsts[at]
 
-    def chunks(self, start: bytes, end: bytes) -> Iterator[list[bytes]]:
-        """Keys with start <= key < end in order, in lists that are the caller's. The set must not change meanwhile."""
+    def chunks(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[bytes]]:
+        """Keys with start <= key < end in order, in lists that are the caller's. The set must not change meanwhile.
+
+        With `reverse` both the lists and the keys in them come from the last to the first.
+        """
+        if reverse:
+            for at in range(bisect_left(self._firsts, end) - 1, -1, -1):
+                chunk = self._chunks[at]
+                part = chunk[bisect_left(chunk, start) : bisect_left(chunk, end)]
+                if part:
+                    yield part[::-1]
+                if self._firsts[at] < start:
+                    return
+            return
         for at in range(max(bisect_right(self._firsts, start) - 1, 0), len(self._chunks)):
             if self._firsts[at] >= end:
                 return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tidegate.core.errors import StateError
@@ -12,7 +12,7 @@ from tidegate.state.heap import chain
 from tidegate.state.heap.change_file import Changes
 from tidegate.state.heap.key_order import KeyOrder
 from tidegate.state.heap.table import CACHE, Table
-from tidegate.state.version import Manifest, VersionFile, VersionId
+from tidegate.state.version import Manifest, VersionFile, VersionId, counted
 from tidegate.state.version_directory import Building, base_of, version_path
 
 
@@ -51,27 +51,28 @@ class HeapStore:
             return [entries.get(key) for key in keys]
         return [changes[key] if key in changes else entries.get(key) for key in keys]
 
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         table = self._table or self._load()
         # The table stands still until `seal`; the overlay does not, so its part of the range is copied now.
-        changed = [(key, self._changes[key]) for chunk in self._changed_chunks(start, end) for key in chunk]
-        return self._walk(table, changed, start, end)
+        changed = [(key, self._changes[key]) for chunk in self._changed_chunks(start, end, reverse) for key in chunk]
+        return self._walk(table, changed, start, end, reverse)
 
     def _walk(
-        self, table: Table, changed: list[tuple[bytes, bytes | None]], start: bytes, end: bytes
+        self, table: Table, changed: list[tuple[bytes, bytes | None]], start: bytes, end: bytes, reverse: bool
     ) -> Iterator[tuple[bytes, bytes]]:
         entries = table.entries
         at = 0
-        for keys in table.key_chunks(start, end):
+        for keys in table.key_chunks(start, end, reverse):
             if not changed:
                 pairs = [(key, entries[key]) for key in keys]
             else:
                 upto = at
-                while upto < len(changed) and changed[upto][0] <= keys[-1]:
+                far = keys[-1]
+                while upto < len(changed) and (changed[upto][0] >= far if reverse else changed[upto][0] <= far):
                     upto += 1
                 mixed: Changes = {key: entries[key] for key in keys}
                 mixed.update(changed[at:upto])
-                pairs = [(key, value) for key, value in sorted(mixed.items()) if value is not None]
+                pairs = [(key, value) for key, value in sorted(mixed.items(), reverse=reverse) if value is not None]
                 at = upto
             yield from pairs
             if self._ended is not None:
@@ -100,12 +101,12 @@ class HeapStore:
         doomed += [key for chunk in table.key_chunks(start, end) for key in chunk]
         self.write((), doomed)
 
-    def _changed_chunks(self, start: bytes, end: bytes) -> Iterator[list[bytes]]:
+    def _changed_chunks(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[bytes]]:
         if self._changed_order is None:
             self._changed_order = KeyOrder(self._changes)
-        return self._changed_order.chunks(start, end)
+        return self._changed_order.chunks(start, end, reverse)
 
-    def seal(self) -> Manifest:
+    def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
         """Give the version its name.
 
         1. Link the files of the base that stay.
@@ -121,7 +122,7 @@ class HeapStore:
             # A delete of what the base never had says nothing to later versions.
             changes = {key: value for key, value in changes.items() if value is not None or key in table.entries}
         try:
-            manifest = self._write_version(table, changes)
+            manifest = self._write_version(table, changes, counted(self._base, elements))
         except Exception as error:
             self.abandon()
             raise state_failure("sealing", self._directory, error) from error
@@ -132,7 +133,7 @@ class HeapStore:
         CACHE.put(self._directory, table, self._cache_size)
         return manifest
 
-    def _write_version(self, table: Table, changes: Changes) -> Manifest:
+    def _write_version(self, table: Table, changes: Changes, elements: tuple[tuple[int, int], ...]) -> Manifest:
         self._building = building = Building.begin(self._directory, self._target)
         base = self._base
         files = () if base is None else base.files
@@ -151,9 +152,8 @@ class HeapStore:
                 chain.write_full(path, table, changes, self._target)
             new = (VersionFile(name, path.stat().st_size, self._target),)
         reach("seal.2-written", version=self._target)
-        manifest = Manifest(
-            "hashmap", self._target, None if base is None else base.version, (*files[:kept], *new), self._key_groups
-        )
+        from_version, all_files = None if base is None else base.version, (*files[:kept], *new)
+        manifest = Manifest("hashmap", self._target, from_version, all_files, self._key_groups, elements)
         building.publish(manifest)
         reach("seal.3-published", version=self._target)
         return manifest

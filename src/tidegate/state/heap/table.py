@@ -24,11 +24,11 @@ class Table:
         self._order: KeyOrder | None = None
         self.size_bytes = sum(map(len, entries)) + sum(map(len, entries.values())) + _ENTRY_BYTES * len(entries)
 
-    def key_chunks(self, start: bytes, end: bytes) -> Iterator[list[bytes]]:
+    def key_chunks(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[bytes]]:
         """Keys of a range, in order. The first call sorts all keys; state that is never scanned never pays for it."""
         if self._order is None:
             self._order = KeyOrder(self.entries)
-        return self._order.chunks(start, end)
+        return self._order.chunks(start, end, reverse)
 
     def apply(self, changes: Changes, tip: VersionId) -> None:
         """Become the version that `changes` lead to."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from tidegate.state.failure import state_failure
 from tidegate.state.rocksdb.database import flush_and_settle, open_database, without_wal
 from tidegate.state.rocksdb.home import Home
 from tidegate.state.rocksdb.options import RocksDBOptions
-from tidegate.state.version import Manifest, VersionFile, VersionId
+from tidegate.state.version import Manifest, VersionFile, VersionId, counted
 from tidegate.state.version_directory import Building, base_of
 
 _BATCH_ROWS = 1000
@@ -49,6 +49,7 @@ class RocksDBStore:
         self._ended: str | None = None
         self._no_wal = without_wal()
         self._scans: dict[int, list[Any]] = {}
+        self._elements: tuple[tuple[int, int], ...] = ()
 
     def get(self, key: bytes) -> bytes | None:
         try:
@@ -63,23 +64,26 @@ class RocksDBStore:
         except Exception as error:
             raise self._failed("reading", error) from error
 
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         if start >= end:
             return iter(())
         try:
             bounds = ReadOptions()
             bounds.set_iterate_upper_bound(end)
             cursor = (self._database or self._open()).iter(bounds)
-            cursor.seek(start)
+            if reverse:
+                cursor.seek_to_last()
+            else:
+                cursor.seek(start)
         except Exception as error:
             raise self._failed("scanning", error) from error
         # RocksDB stays open as long as a cursor lives, so the store must be able to take it away from an open scan.
         # The bound's bytes belong to `bounds` and are read by the cursor at every step: both must live equally long.
         holder = [cursor, bounds]
         self._scans[id(holder)] = holder
-        return self._walk(holder)
+        return self._walk(holder, start if reverse else None)
 
-    def _walk(self, holder: list[Any]) -> Iterator[tuple[bytes, bytes]]:
+    def _walk(self, holder: list[Any], floor: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         size = _SCAN_FIRST
         try:
             while True:
@@ -88,7 +92,7 @@ class RocksDBStore:
                         "A scan was read after its store had been sealed or abandoned. Finish scans before."
                     )
                 try:
-                    chunk = _read_ahead(holder[0], size)
+                    chunk = _read_ahead(holder[0], size, floor)
                 except Exception as error:
                     raise self._failed("scanning", error) from error
                 yield from chunk
@@ -129,7 +133,7 @@ class RocksDBStore:
         except Exception as error:
             raise self._failed("deleting a range", error) from error
 
-    def seal(self) -> Manifest:
+    def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
         """Give the version its name.
 
         1. Flush what was written into a table file, and let background work end.
@@ -140,6 +144,7 @@ class RocksDBStore:
         attempt that wrote nothing links its base's files, all of them, and opens no database.
         """
         self._check_usable()
+        self._elements = counted(self._base, elements)
         try:
             manifest = self._seal_written() if self._written else self._seal_unchanged()
         except Exception as error:
@@ -181,7 +186,7 @@ class RocksDBStore:
 
     def _publish(self, building: Building, files: tuple[VersionFile, ...]) -> Manifest:
         base = None if self._base is None else self._base.version
-        manifest = Manifest("rocksdb", self._target, base, files, self._key_groups)
+        manifest = Manifest("rocksdb", self._target, base, files, self._key_groups, self._elements)
         building.publish(manifest)
         reach("seal.3-published", version=self._target)
         return manifest
@@ -238,15 +243,21 @@ class RocksDBStore:
         return state_failure(doing, place, error)
 
 
-def _read_ahead(cursor: RdictIter, size: int) -> list[tuple[bytes, bytes]]:
-    """The next entries, fewer than `size` at the end. A cursor ends on an error as it does at its bound: ask it."""
+def _read_ahead(cursor: RdictIter, size: int, floor: bytes | None) -> list[tuple[bytes, bytes]]:
+    """The next entries, fewer than `size` at the end. A cursor ends on an error as it does at its bound: ask it.
+
+    With a `floor` it goes backwards, as far as that. (A lower bound of the cursor's own lets the empty key pass.)
+    """
     chunk: list[tuple[bytes, bytes]] = []
-    valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next
+    valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next if floor is None else cursor.prev
     while len(chunk) < size:
         if not valid():
             cursor.status()
             break
-        chunk.append((key(), value()))
+        found = key()
+        if floor is not None and found < floor:
+            break
+        chunk.append((found, value()))
         step()
     return chunk
 

@@ -1,0 +1,58 @@
+"""Operator state on its way from old tasks to a new one: collected source by source, written at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.checkpoint.assignment import Run, TaskRestore
+from tidegate.core.errors import CorruptState
+from tidegate.core.ids import TaskId
+from tidegate.state.operator_states import GIVEN, OWN, element_entries, read_elements
+from tidegate.state.port import StateStore
+
+
+class OperatorShares:
+    """What one new task gets of lists and broadcast maps. Sources are to be taken in the order of their slots."""
+
+    def __init__(self, plan: TaskRestore) -> None:
+        self._plan = plan
+        self._own: dict[int, list[bytes]] = {run.state: [] for run in (*plan.split, *plan.own_union)}
+        self._given: dict[int, list[bytes]] = {run.state: [] for run in plan.union}
+        self._copies: dict[int, list[bytes]] = {}
+
+    def take(self, reader: StateStore, source: TaskId) -> None:
+        """Read from the store of an old task what the plan takes of it."""
+        plan = self._plan
+        cache: dict[int, list[bytes]] = {}
+        for runs, into in ((plan.split, self._own), (plan.own_union, self._own), (plan.union, self._given)):
+            for run in runs:
+                if run.source == source:
+                    if run.state not in cache:
+                        cache[run.state] = read_elements(reader, run.state) or []
+                    into[run.state] += _cut(cache[run.state], run)
+        for copy in plan.broadcast:
+            if copy.source == source:
+                elements = read_elements(reader, copy.state)
+                if elements is not None:
+                    self._copies[copy.state] = elements
+
+    def entries(self) -> Iterator[tuple[bytes, bytes]]:
+        """What to write into the new store."""
+        for state, elements in (self._own | self._copies).items():
+            yield from element_entries(elements, state, OWN)
+        for state, elements in self._given.items():
+            yield from element_entries(elements, state, GIVEN)
+
+    def held(self) -> dict[int, int]:
+        """Lengths of the lists that the new task holds, by state id. A union list it only reads counts as empty."""
+        return {state: len(self._own.get(state, ())) for state in (*self._own, *self._given)}
+
+
+def _cut(elements: list[bytes], run: Run) -> list[bytes]:
+    cut = elements[run.first : run.first + run.count]
+    if len(cut) != run.count:
+        raise CorruptState(
+            f"The snapshot counts {run.first + run.count} or more elements of operator state {run.state} in {run.source}, "
+            f"and there are {len(elements)}. Start from another checkpoint or savepoint."
+        )
+    return cut

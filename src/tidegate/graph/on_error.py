@@ -1,0 +1,53 @@
+"""What becomes of a row whose function raised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tidegate.core.errors import GraphError
+from tidegate.graph.schema import Schema
+
+DEAD_LETTER_COLUMNS = "operator string, key string, row string, error string, traceback string, epoch string"
+"""Of a dead letter. `row` is JSON, null for a timer; `epoch` is the epoch's id, `term.number`."""
+
+
+class ErrorAction(StrEnum):
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dead-letter"
+
+
+@dataclass(frozen=True, slots=True)
+class OnError:
+    """Fail the job (as Flink does), or go on without the row, its state changes and output undone.
+
+    A dead letter goes to the side output `tag`, which the operator then has.
+    """
+
+    action: ErrorAction = ErrorAction.FAIL
+    tag: str = "dead-letter"
+
+    @staticmethod
+    def of(choice: OnError | str) -> OnError:
+        """What the user gave: "fail", "skip", "dead-letter", or what `dead_letter(tag)` made."""
+        if isinstance(choice, OnError):
+            return choice
+        try:
+            return OnError(ErrorAction(choice))
+        except ValueError:
+            raise GraphError(
+                f"on_error={choice!r} is not known. Use 'fail', 'skip', 'dead-letter', or dead_letter('tag')."
+            ) from None
+
+    @property
+    def side_outputs(self) -> tuple[tuple[str, Schema], ...]:
+        return ((self.tag, Schema.parse(DEAD_LETTER_COLUMNS)),) if self.action is ErrorAction.DEAD_LETTER else ()
+
+
+FAIL = OnError()
+
+
+def dead_letter(tag: str = "dead-letter") -> OnError:
+    """`on_error=dead_letter("bad-orders")`: rows that fail go to the side output of that name, with what went wrong."""
+    return OnError(ErrorAction.DEAD_LETTER, tag)

@@ -1,0 +1,54 @@
+"""What a function may ask of time: the clocks of the epoch, and timers of the current key."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tidegate.core.errors import GraphError
+from tidegate.core.times import EpochTime, TimeDomain, time_ms
+from tidegate.state.access import Scope
+from tidegate.state.timers import Timers
+
+
+class TimerService:
+    """One for each operator and attempt. Without `on_timer` there are only clocks."""
+
+    def __init__(self, scope: Scope, timers: Timers | None, time: EpochTime) -> None:
+        self._scope = scope
+        self._timers = timers
+        self.clock_ms = time.clock_ms
+        self.watermark_ms = time.applied_ms
+
+    def current_processing_time(self) -> int:
+        return self.clock_ms
+
+    def current_watermark(self) -> int:
+        return self.watermark_ms
+
+    def register_event_time_timer(self, timestamp: int | datetime) -> None:
+        scope = self._scope
+        self._known().register(TimeDomain.EVENT_TIME, time_ms(timestamp), scope.key, scope.key_group)
+
+    def register_processing_time_timer(self, timestamp: int | datetime) -> None:
+        scope = self._scope
+        self._known().register(TimeDomain.PROCESSING_TIME, time_ms(timestamp), scope.key, scope.key_group)
+
+    def delete_event_time_timer(self, timestamp: int | datetime) -> None:
+        scope = self._scope
+        self._known().delete(TimeDomain.EVENT_TIME, time_ms(timestamp), scope.key, scope.key_group)
+
+    def delete_processing_time_timer(self, timestamp: int | datetime) -> None:
+        scope = self._scope
+        self._known().delete(TimeDomain.PROCESSING_TIME, time_ms(timestamp), scope.key, scope.key_group)
+
+    def advance(self, time: EpochTime) -> None:
+        """The rows of the epoch are done: its watermark holds from now on. Neither clock goes back."""
+        self.clock_ms = max(self.clock_ms, time.clock_ms)
+        self.watermark_ms = max(self.watermark_ms, time.watermark_ms)
+
+    def _known(self) -> Timers:
+        if self._timers is None:
+            raise GraphError(
+                "A timer needs a function that it calls. Give the function a method on_timer(timestamp, ctx)."
+            )
+        return self._timers

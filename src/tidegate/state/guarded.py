@@ -1,0 +1,231 @@
+"""Accessors that can undo what one row did, for operators whose function may fail on a row and go on.
+
+`mark` begins a row. The first time the row touches a key, or an entry of a key's map, what the cache holds of it is noted;
+`roll_back` puts that back. Values that can be changed in place are noted as bytes: the function may have changed
+the very object that the cache holds. What was only read is dropped from the cache and read from the store again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidegate.core.times import TimeDomain
+from tidegate.state.access import ABSENT, IMMUTABLE, ListAccessor, MapAccessor, ValueAccessor
+from tidegate.state.keys import Namespace
+from tidegate.state.timers import Timers
+from tidegate.state.ttl import unstamped
+
+
+class GuardedValue(ValueAccessor):
+    __slots__ = ("_before",)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._before: dict[Any, tuple[Any, int | None, int | None]] = {}
+        unguarded_value, unguarded_update = self.value, self.update
+
+        def guarded_value() -> Any:
+            self._touch()
+            return unguarded_value()
+
+        def guarded_update(value: Any) -> None:
+            self._touch()
+            unguarded_update(value)
+
+        self.value, self.update = guarded_value, guarded_update
+
+    def clear(self) -> None:
+        self._touch()
+        super().clear()
+
+    def _touch(self) -> None:
+        key = self._scope.key
+        if key not in self._before:
+            dirty = self._dirty.get(key)
+            held = self._live.get(key)
+            if dirty is not None and not isinstance(held, IMMUTABLE):
+                held = _Bytes(self._encode(held))
+            self._before[key] = (held, dirty, self._cleared.get(key))
+
+    def mark(self) -> None:
+        self._before.clear()
+
+    def roll_back(self) -> None:
+        for key, (held, dirty, cleared) in self._before.items():
+            if dirty is None:
+                self._live.pop(key, None)
+                self._dirty.pop(key, None)
+            else:
+                self._live[key] = self._decode(unstamped(held.raw)) if isinstance(held, _Bytes) else held
+                self._dirty[key] = dirty
+            if cleared is None:
+                self._cleared.pop(key, None)
+            else:
+                self._cleared[key] = cleared
+        self._before.clear()
+
+
+class _Bytes:
+    """A value as it was."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+
+class GuardedList(ListAccessor):
+    __slots__ = ("_before",)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._before: dict[Any, tuple[tuple[int, list[Any]] | None, int, tuple[Any, ...] | None, int | None]] = {}
+
+    def add(self, value: Any) -> None:
+        self._touch()
+        super().add(value)
+
+    def clear(self) -> None:
+        self._touch()
+        super().clear()
+
+    def _touch(self) -> None:
+        key = self._scope.key
+        if key not in self._before:
+            added = self._added.get(key)
+            length = 0 if added is None else len(added[1])
+            self._before[key] = (added, length, self._stored.get(key), self._cleared.get(key))
+
+    def mark(self) -> None:
+        self._before.clear()
+
+    def roll_back(self) -> None:
+        for key, (added, length, stored, cleared) in self._before.items():
+            if added is None:
+                self._added.pop(key, None)
+            else:
+                del added[1][length:]
+                self._added[key] = added
+            if stored is None:
+                self._stored.pop(key, None)
+            else:
+                self._stored[key] = stored
+            if cleared is None:
+                self._cleared.pop(key, None)
+            else:
+                self._cleared[key] = cleared
+        self._before.clear()
+
+
+class GuardedMap(MapAccessor):
+    __slots__ = ("_emptied", "_entries_before", "_through")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._entries_before: dict[Any, dict[Any, tuple[int, bytes, bytes | None, bool]]] = {}
+        """By key and user key: key group, raw key, raw value, and whether that was still to be written."""
+        self._emptied: dict[Any, tuple[dict[Any, Any], tuple[int, set[Any]] | None, int | None]] = {}
+        """Keys whose map the row cleared, with what the cache held then."""
+        self._through: set[Any] = set()
+        """Keys whose changes the row made the store have early, to scan them."""
+
+    def put(self, user_key: Any, value: Any) -> None:
+        self._touch(user_key)
+        super().put(user_key, value)
+
+    def clear(self) -> None:
+        key = self._scope.key
+        if key not in self._emptied:
+            dirty = self._dirty.get(key)
+            copied = None if dirty is None else (dirty[0], set(dirty[1]))
+            self._emptied[key] = (dict(self._live.get(key, {})), copied, self._cleared.get(key))
+        super().clear()
+
+    __setitem__ = put
+
+    def _lookup(self, user_key: Any) -> Any:
+        self._touch(user_key)
+        return super()._lookup(user_key)
+
+    def _touch(self, user_key: Any) -> None:
+        if self._canonical is not None:
+            user_key = self._canonical(user_key)
+        key, group = self._scope.key, self._scope.key_group
+        before = self._entries_before.setdefault(key, {})
+        if user_key in before or key in self._emptied:
+            return
+        raw_key = self._prefix(key, group) + self._encode_user_key(user_key)
+        dirty = self._dirty.get(key)
+        if key in self._cleared or (dirty is not None and user_key in dirty[1]):
+            value = self._live.get(key, {}).get(user_key, ABSENT)
+            before[user_key] = (group, raw_key, None if value is ABSENT else self._encode(value), True)
+        else:
+            before[user_key] = (group, raw_key, self._store.get(raw_key), False)
+
+    def _write_through(self, key: Any) -> None:
+        self._through.add(key)
+        super()._write_through(key)
+
+    def _unexpired(self, found: Any, expiry: Any, peek: bool) -> Iterator[tuple[bytes, bytes]]:
+        # A row that fails must not have removed or renewed anything by looking.
+        return super()._unexpired(found, expiry, True)
+
+    def mark(self) -> None:
+        self._entries_before.clear()
+        self._emptied.clear()
+        self._through.clear()
+
+    def roll_back(self) -> None:
+        for key, (live, dirty, cleared) in self._emptied.items():
+            self._live[key] = live
+            self._dirty.pop(key, None)
+            if dirty is not None:
+                self._dirty[key] = dirty
+            if cleared is None:
+                self._cleared.pop(key, None)
+        for key, before in self._entries_before.items():
+            for user_key, (group, raw_key, raw, unwritten) in before.items():
+                live = self._live.setdefault(key, {})
+                _, names = self._dirty.setdefault(key, (group, set()))
+                if unwritten:
+                    live[user_key] = ABSENT if raw is None else self._read(raw)
+                    names.add(user_key)
+                    continue
+                live.pop(user_key, None)
+                names.discard(user_key)
+                if key in self._through:
+                    self._store.write([] if raw is None else [(raw_key, raw)], [raw_key] if raw is None else [])
+        self.mark()
+
+
+class GuardedTimers(Timers):
+    """Timers whose registering and deleting by one row can be undone."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._before: dict[tuple[int, Any], tuple[int | None, int | None, int | None]] = {}
+
+    def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
+        self._touch(domain, (time_ms, key, namespace))
+        super().register(domain, time_ms, key, key_group, namespace)
+
+    def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
+        self._touch(domain, (time_ms, key, namespace))
+        super().delete(domain, time_ms, key, key_group, namespace)
+
+    def _touch(self, domain: TimeDomain, name: Any) -> None:
+        places = (self._added[domain], self._removed[domain], self._fresh[domain])
+        self._before.setdefault((domain, name), (places[0].get(name), places[1].get(name), places[2].get(name)))
+
+    def mark(self) -> None:
+        self._before.clear()
+
+    def roll_back(self) -> None:
+        for (domain, name), before in self._before.items():
+            for place, group in zip((self._added[domain], self._removed[domain], self._fresh[domain]), before):
+                if group is None:
+                    place.pop(name, None)
+                else:
+                    place[name] = group
+        self._before.clear()

@@ -1,0 +1,150 @@
+"""All keyed states of one operator in one attempt: made from their declarations, bound to the function, flushed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tidegate.core.errors import WrongValue
+from tidegate.core.ids import EpochId
+from tidegate.graph.states import StateKind, StateSpec
+from tidegate.state.access import ListAccessor, MapAccessor, Scope, ValueAccessor
+from tidegate.state.folding import AggregatingAccessor, ReducingAccessor
+from tidegate.state.guarded import GuardedList, GuardedMap, GuardedTimers, GuardedValue
+from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
+from tidegate.state.port import StateStore
+from tidegate.state.timers import Timers
+from tidegate.state.ttl import Expiry, StateClock, sweep
+from tidegate.state.windowed import WindowedList, WindowedMap, WindowedValue
+
+
+class KeyedStates:
+    """All keyed states of one operator in one attempt."""
+
+    CACHE_ENTRIES = 400_000
+    """Past this many cached entries an operator writes through and starts its cache anew, so memory stays bounded."""
+
+    def __init__(
+        self,
+        store: StateStore | None,
+        specs: Iterable[StateSpec],
+        ids: Callable[[str], int],
+        keys: KeyCodec,
+        epoch: EpochId,
+        groups: tuple[int, int] = (0, 0),
+        clock: StateClock | None = None,
+        guarded: bool = False,
+    ) -> None:
+        """`groups` are the key groups of the task. `guarded`: what one row did to state can be undone (see `guarded`)."""
+        self.scope = Scope()
+        self.window_scope = Scope()
+        """Of states that there are for each window: its key is (key, window)."""
+        self.timers: Timers | None = None
+        self.clock = clock or StateClock()
+        self.groups = groups
+        self.accessors: dict[str, Any] = {}
+        self.ids: dict[str, int] = {}
+        self._specs = {spec.name: spec for spec in specs if spec.keyed}
+        self._store, self._keys = store, keys
+        values, lists, maps = (
+            (GuardedValue, GuardedList, GuardedMap) if guarded else (ValueAccessor, ListAccessor, MapAccessor)
+        )
+        for spec in self._specs.values():
+            assert store is not None, "a store is needed where states are declared"
+            id = self.ids[spec.name] = ids(spec.name)
+            expiry = None if spec.ttl is None else Expiry(spec.ttl, self.clock)
+            common = (self.window_scope if spec.windowed else self.scope, store, id, keys, spec, expiry)
+            match spec.kind:
+                case StateKind.TIMERS:
+                    self.timers = (GuardedTimers if guarded else Timers)(store, id, keys, groups)
+                case StateKind.VALUE if spec.windowed:
+                    self.accessors[spec.name] = WindowedValue(*common)
+                case StateKind.LIST if spec.windowed:
+                    self.accessors[spec.name] = WindowedList(*common, epoch)
+                case StateKind.MAP if spec.windowed:
+                    self.accessors[spec.name] = WindowedMap(*common)
+                case StateKind.VALUE:
+                    self.accessors[spec.name] = values(*common)
+                case StateKind.LIST:
+                    self.accessors[spec.name] = lists(*common, epoch)
+                case StateKind.MAP | StateKind.SORTED_MAP:
+                    self.accessors[spec.name] = maps(*common)
+                case StateKind.REDUCING:
+                    self.accessors[spec.name] = ReducingAccessor(values(*common), spec.function)
+                case StateKind.AGGREGATING:
+                    self.accessors[spec.name] = AggregatingAccessor(values(*common), spec.function)
+
+        self._guarded: list[Any] = [*self.accessors.values(), *([] if self.timers is None else [self.timers])]
+
+    def bind(self, function: Any) -> None:
+        """Let `function.total` be the accessor of its declared state `total`. Operators of ours that are written as
+        functions take all of it, through `attach_states`."""
+        attach = getattr(function, "attach_states", None)
+        if attach is not None:
+            attach(self)
+            return
+        for name, accessor in self.accessors.items():
+            setattr(function, name, accessor)
+
+    def set_time(self, now_ms: int, watermark_ms: int) -> None:
+        """Move the clock, between rows. What was written before keeps the time it was written at."""
+        if (now_ms, watermark_ms) != (self.clock.now_ms, self.clock.watermark_ms):
+            mortal = [accessor for accessor in self.accessors.values() if accessor.expiry is not None]
+            for accessor in mortal:
+                accessor.flush()
+                accessor.forget()
+            self.clock.now_ms, self.clock.watermark_ms = now_ms, watermark_ms
+
+    def keys_of(self, name: str) -> Iterator[tuple[Any, int]]:
+        """Every key of the task that has something in a state, with its key group. For the state as it is now."""
+        accessor, id = self.accessors[name], self.ids[name]
+        accessor.flush()
+        assert self._store is not None
+        for group in range(self.groups[0], self.groups[1] + 1):
+            prefix = state_prefix(group, id)
+            found: dict[Any, None] = {}
+            for raw_key, raw in self._store.scan(prefix, prefix_end(prefix)):
+                if accessor.expiry is None or not accessor.expiry.expired(raw):
+                    found[self._keys.decode(raw_key, len(prefix))[0]] = None
+            for key in found:
+                yield key, group
+
+    def expiries(self) -> dict[int, Expiry]:
+        """Of the states whose entries die, by state id."""
+        return {self.ids[name]: a.expiry for name, a in self.accessors.items() if a.expiry is not None}
+
+    def mark(self) -> None:
+        """From here on changes can be undone. Only where guarded."""
+        for accessor in self._guarded:
+            accessor.mark()
+
+    def roll_back(self) -> None:
+        """Undo everything since `mark`."""
+        for accessor in self._guarded:
+            accessor.roll_back()
+
+    def flush(self) -> None:
+        if self.timers is not None:
+            self.timers.flush()
+        for name, accessor in self.accessors.items():
+            try:
+                accessor.flush()
+            except WrongValue as error:
+                raise WrongValue(f"State {name!r} was given a value of another type than declared. {error}") from None
+
+    def clean_up(self) -> None:
+        """Look for entries past their time to live, as many as the state's config says. After `flush`, before a seal."""
+        for name, accessor in self.accessors.items():
+            config = self._specs[name].ttl
+            if config is not None and config.cleanup_entries:
+                assert self._store is not None
+                budget = max(config.cleanup_entries, 2 * accessor.written)
+                sweep(self._store, self.ids[name], self.groups, accessor.expiry, budget)
+
+    def bound_memory(self) -> None:
+        """Called between batches of rows."""
+        timers = 0 if self.timers is None else self.timers.cached()
+        if timers + sum(accessor.cached() for accessor in self.accessors.values()) > self.CACHE_ENTRIES:
+            self.flush()
+            for accessor in self.accessors.values():
+                accessor.forget()

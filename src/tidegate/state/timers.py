@@ -1,0 +1,165 @@
+"""Timers as keyed state: in the order of their times within each key group, so that what is due is a range.
+
+    entry key = key group (2) · state id (2) · domain (1) · time (8, sign bit flipped) · key · namespace
+    value     = nothing
+
+Timers lie in their key groups like all keyed state, so snapshots, restores and rescaling carry them without knowing them.
+One (domain, time, key, namespace) is one entry: registering it twice is registering it once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from heapq import heappop, heappush, merge
+from typing import Any, NamedTuple
+
+from tidegate.core.times import MAX_WATERMARK, TimeDomain
+from tidegate.state.keys import KeyCodec, Namespace, namespace_bytes, prefix_end, read_namespace
+from tidegate.state.port import StateStore
+
+_head = struct.Struct(">HHB")
+_time = struct.Struct(">Q")
+_SIGN = 1 << 63
+_KEY_AT = _head.size + _time.size
+
+_Name = tuple[int, Any, Namespace]
+"""A timer of one domain: time, key, namespace."""
+
+
+class Timer(NamedTuple):
+    """A timer whose time has come."""
+
+    time_ms: int
+    key: Any
+    key_group: int
+    namespace: Namespace
+
+
+class Timers:
+    """The timers of one operator in one attempt. Registered and deleted ones stay in memory until `flush`."""
+
+    def __init__(self, store: StateStore, state_id: int, keys: KeyCodec, key_groups: tuple[int, int]) -> None:
+        self._store = store
+        self._id = state_id
+        self._keys = keys
+        self._groups = range(key_groups[0], key_groups[1] + 1)
+        self._added: tuple[dict[_Name, int], dict[_Name, int]] = ({}, {})
+        self._removed: tuple[dict[_Name, int], dict[_Name, int]] = ({}, {})
+        self._reached: list[int | None] = [None, None]
+        """While timers of a domain fire: up to which time. What is registered for then fires in the same pass."""
+        self._fresh: tuple[dict[_Name, int], dict[_Name, int]] = ({}, {})
+        self._queues: tuple[list[tuple[int, int, _Name]], list[tuple[int, int, _Name]]] = ([], [])
+        self._count = 0
+
+    def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
+        name = (time_ms, key, namespace)
+        reached = self._reached[domain]
+        if reached is not None and time_ms <= reached:
+            self._removed[domain].pop(name, None)
+            if name not in self._fresh[domain]:
+                self._fresh[domain][name] = key_group
+                self._count += 1
+                heappush(self._queues[domain], (time_ms, self._count, name))
+            return
+        added = self._added[domain]
+        if name not in added:
+            added[name] = key_group
+            if self._removed[domain]:
+                self._removed[domain].pop(name, None)
+
+    def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
+        """Take a timer back. One that was never registered, or has fired, is none to take back."""
+        name = (time_ms, key, namespace)
+        self._added[domain].pop(name, None)
+        self._fresh[domain].pop(name, None)
+        self._removed[domain][name] = key_group
+
+    def due(self, domain: TimeDomain, until_ms: int) -> Iterator[Timer]:
+        """Timers up to and with a time, in the order of their times, and gone when they are given out.
+
+        What the caller registers for a time already reached comes in the same pass, and what it deletes does not. Only
+        entries that are due are read, a few ahead of each key group.
+        """
+        self.flush()
+        self._reached[domain] = until_ms
+        fresh, removed, queue = self._fresh[domain], self._removed[domain], self._queues[domain]
+        touched: list[int] = []
+        stored = merge(*(self._scan(domain, group, until_ms, touched) for group in self._groups))
+        head = next(stored, None)
+        while head is not None or queue:
+            if queue and (head is None or queue[0][0] < self._time_of(head[0])):
+                name = heappop(queue)[2]
+                group = fresh.pop(name, None)
+                if group is not None:
+                    yield Timer(name[0], name[1], group, name[2])
+                continue
+            assert head is not None
+            timer = self._decoded(*head)
+            name = (timer.time_ms, timer.key, timer.namespace)
+            fresh.pop(name, None)
+            if name not in removed:
+                yield timer
+            head = next(stored, None)
+        self._reached[domain] = None
+        for group in touched:
+            start, end = self._range(domain, group, until_ms)
+            self._store.delete_range(start, end)
+
+    def earliest(self, domain: TimeDomain) -> int | None:
+        """The time of the next timer, if there is one."""
+        self.flush()
+        first: bytes | None = None
+        for group in self._groups:
+            for raw, _ in self._store.scan(*self._range(domain, group, MAX_WATERMARK)):
+                time = raw[_head.size : _KEY_AT]
+                if first is None or time < first:
+                    first = time
+                break
+        return None if first is None else int(_time.unpack(first)[0]) - _SIGN
+
+    def flush(self) -> None:
+        for domain in TimeDomain:
+            added, removed = self._added[domain], self._removed[domain]
+            if added or removed:
+                raw = self._raw
+                self._store.write(
+                    [(raw(domain, name, group), b"") for name, group in added.items()],
+                    [raw(domain, name, group) for name, group in removed.items()],
+                )
+                added.clear()
+                if self._reached[domain] is None:
+                    # While timers fire, a scan that began earlier may still come upon what was deleted.
+                    removed.clear()
+
+    def cached(self) -> int:
+        return len(self._added[0]) + len(self._added[1]) + len(self._removed[0]) + len(self._removed[1])
+
+    def forget(self) -> None:
+        """Nothing is kept of what was flushed."""
+
+    def _raw(self, domain: int, name: _Name, group: int) -> bytes:
+        time_ms, key, namespace = name
+        head = _head.pack(group, self._id, domain) + _time.pack(time_ms + _SIGN)
+        return head + self._keys.encode(key) + namespace_bytes(namespace)
+
+    def _range(self, domain: int, group: int, until_ms: int) -> tuple[bytes, bytes]:
+        head = _head.pack(group, self._id, domain)
+        return head, prefix_end(head) if until_ms >= MAX_WATERMARK else head + _time.pack(until_ms + 1 + _SIGN)
+
+    def _scan(self, domain: int, group: int, until_ms: int, touched: list[int]) -> Iterator[tuple[bytes, int]]:
+        met = False
+        for raw, _ in self._store.scan(*self._range(domain, group, until_ms)):
+            if not met:
+                met = True
+                touched.append(group)
+            yield raw[_head.size :], group
+
+    @staticmethod
+    def _time_of(tail: bytes) -> int:
+        return int(_time.unpack_from(tail)[0]) - _SIGN
+
+    def _decoded(self, tail: bytes, group: int) -> Timer:
+        key, at = self._keys.decode(tail, _time.size)
+        namespace, _ = read_namespace(tail, at)
+        return Timer(self._time_of(tail), key, group, namespace)

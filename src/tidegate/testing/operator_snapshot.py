@@ -1,0 +1,82 @@
+"""Operator state in a snapshot of the harness, and its way into another parallelism: planned and dealt out as in a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.metadata import (
+    CheckpointMetadata,
+    ElementCount,
+    OperatorInfo,
+    SnapshotKind,
+    StateInfo,
+    TaskState,
+)
+from tidegate.checkpoint.operator_shares import OperatorShares
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.graph.states import Distribution, StateSpec
+from tidegate.state.key_groups import range_of_slot
+from tidegate.state.operator_states import element_entries, read_elements
+from tidegate.state.port import StateStore
+from tidegate.state.version import VersionId
+
+_EPOCH = EpochId(Term(1), 1)
+
+
+class Held(dict[int, tuple[bytes, ...]]):
+    """What one instance holds of operator state, by state id. Reads like the store it came from."""
+
+    @staticmethod
+    def of(store: StateStore, specs: Sequence[StateSpec], ids: Mapping[tuple[Uid, str], int], uid: Uid) -> Held:
+        numbers = [ids[uid, spec.name] for spec in specs if not spec.keyed]
+        found = {number: read_elements(store, number) for number in numbers}
+        return Held({number: tuple(elements) for number, elements in found.items() if elements is not None})
+
+    def reader(self) -> _Reader:
+        return _Reader(dict(entry for id, elements in self.items() for entry in element_entries(elements, id)))
+
+
+class _Reader:
+    """As much of a store as restoring lists needs."""
+
+    def __init__(self, entries: Mapping[bytes, bytes]) -> None:
+        self._entries = entries
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._entries.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self._entries.get(key) for key in keys]
+
+
+def dealt_out(
+    held: Sequence[Held], specs: Sequence[StateSpec], ids: Mapping[tuple[Uid, str], int], uid: Uid, parallelism: int,
+    max_parallelism: int,
+) -> Iterator[list[tuple[bytes, bytes]]]:  # fmt: skip
+    """For each new instance, the entries of operator state to begin with."""
+    states = tuple(
+        StateInfo(spec.name, ids[uid, spec.name], str(spec.kind), {}, None, None, spec.distribution)
+        for spec in specs
+        if not spec.keyed
+    )
+    lists = {s.id for s in states if s.distribution is not Distribution.BROADCAST}
+    tasks = tuple(
+        TaskState(
+            TaskId(1, Slot(slot)),
+            range_of_slot(slot, len(held), max_parallelism),
+            "",
+            VersionId(_EPOCH, AttemptId(slot)),
+            elements=tuple(ElementCount(id, len(elements)) for id, elements in each.items() if id in lists),
+        )
+        for slot, each in enumerate(held)
+    )
+    snapshot = CheckpointMetadata(
+        "harness", Lineage("harness"), 1, Term(1), _EPOCH, SnapshotKind.CHECKPOINT, 0, 0, "", "", max_parallelism,
+        len(held), 0, operators=(OperatorInfo(uid, 1, len(held), "", None, states),), tasks=tasks,
+    )  # fmt: skip
+    for plan in plan_restore(snapshot, RestoreTarget(max_parallelism, parallelism, {uid: 1})):
+        shares = OperatorShares(plan)
+        for source in plan.sources:
+            shares.take(held[source.slot].reader(), source)  # type: ignore[arg-type]
+        yield list(shares.entries())

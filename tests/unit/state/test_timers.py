@@ -1,0 +1,166 @@
+"""Timers against a plain set, on both backends; and that finding what is due reads nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.ids import AttemptId, EpochId, Term
+from tidegate.core.times import TimeDomain
+from tidegate.graph.schema import DataType
+from tidegate.state.backends import backend_named
+from tidegate.state.keys import KeyCodec, TimeWindow
+from tidegate.state.timers import Timers
+from tidegate.state.version import VersionId
+
+EVENT, PROCESSING = TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME
+BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+CODEC = KeyCodec([DataType("bigint")])
+
+
+class Versions:
+    """A task's directory: attempts one after the other."""
+
+    def __init__(self, backend: str) -> None:
+        self.directory = Path(tempfile.mkdtemp())
+        self.backend = backend_named(backend)
+        self.version: VersionId | None = None
+        self.number = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.store.abandon()
+        shutil.rmtree(self.directory)
+
+    def begin(self) -> Timers:
+        self.number += 1
+        target = VersionId(EpochId(Term(1), self.number), AttemptId(self.number))
+        self.store = self.backend.begin(self.directory, self.version, target, (0, 7))
+        self.timers = Timers(self.store, 3, CODEC, (0, 7))
+        return self.timers
+
+    def seal(self) -> Timers:
+        self.timers.flush()
+        self.version = self.store.seal().version
+        return self.begin()
+
+
+def fired(timers: Timers, until: int, domain: TimeDomain = EVENT) -> list[tuple[int, int]]:
+    return [(timer.time_ms, timer.key) for timer in timers.due(domain, until)]
+
+
+@BACKENDS
+@pytest.mark.feature("B1")
+def test_timers_fire_once_in_the_order_of_their_times(backend):
+    with Versions(backend) as task:
+        timers = task.begin()
+        for time, key in [(30, 1), (10, 2), (20, 3), (10, 2), (-5, 4)]:
+            timers.register(EVENT, time, key, key)
+        timers.register(PROCESSING, 1, 9, 1)
+        assert fired(timers, 20) == [(-5, 4), (10, 2), (20, 3)]
+        assert fired(timers, 20) == []
+        assert (timers.earliest(EVENT), timers.earliest(PROCESSING)) == (30, 1)
+        assert fired(task.seal(), 100) == [(30, 1)]
+
+
+@BACKENDS
+def test_what_a_firing_timer_registers_or_deletes_counts_at_once(backend):
+    with Versions(backend) as task:
+        timers = task.begin()
+        timers.register(EVENT, 10, 1, 1)
+        timers.register(EVENT, 40, 2, 2)
+        timers.register(EVENT, 50, 3, 3)
+        seen = []
+        for timer in timers.due(EVENT, 100):
+            seen.append((timer.time_ms, timer.key))
+            if timer.time_ms == 10:
+                timers.delete(EVENT, 40, 2, 2)
+                timers.register(EVENT, 50, 3, 3)
+                timers.register(EVENT, 5, 7, 7)
+                timers.register(EVENT, 200, 8, 0)
+        assert seen == [(10, 1), (5, 7), (50, 3)]
+        assert fired(task.seal(), 1000) == [(200, 8)]
+
+
+@BACKENDS
+def test_a_timer_belongs_to_its_window(backend):
+    with Versions(backend) as task:
+        timers = task.begin()
+        for window in (TimeWindow(0, 10), TimeWindow(5, 15), None):
+            timers.register(EVENT, 20, 1, 1, window)
+        timers.delete(EVENT, 20, 1, 1, TimeWindow(5, 15))
+        assert {timer.namespace for timer in task.seal().due(EVENT, 20)} == {TimeWindow(0, 10), None}
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("register"), st.integers(-20, 20), st.integers(0, 5)),
+        st.tuples(st.just("delete"), st.integers(-20, 20), st.integers(0, 5)),
+        st.tuples(st.just("due"), st.integers(-25, 25), st.just(0)),
+        st.tuples(st.just("seal"), st.just(0), st.just(0)),
+    ),
+    max_size=30,
+)
+
+
+@BACKENDS
+@given(steps=STEPS)
+def test_timers_are_a_set_ordered_by_time(backend, steps):
+    model: set[tuple[int, int]] = set()
+    with Versions(backend) as task:
+        timers = task.begin()
+        for what, time, key in steps:
+            match what:
+                case "register":
+                    timers.register(EVENT, time, key, key)
+                    model.add((time, key))
+                case "delete":
+                    timers.delete(EVENT, time, key, key)
+                    model.discard((time, key))
+                case "seal":
+                    timers = task.seal()
+                case "due":
+                    expected = sorted(entry for entry in model if entry[0] <= time)
+                    assert fired(timers, time) == expected
+                    model.difference_update(expected)
+        assert timers.earliest(EVENT) == min((time for time, _ in model), default=None)
+
+
+class Counting:
+    """A store that counts the entries that scans read."""
+
+    def __init__(self, store) -> None:
+        self._store = store
+        self.read = 0
+
+    def scan(self, start, end):
+        for entry in self._store.scan(start, end):
+            self.read += 1
+            yield entry
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+
+@pytest.mark.feature("B3", "B7")
+def test_of_a_hundred_thousand_timers_in_rocksdb_only_the_due_ones_are_read():
+    with Versions("rocksdb") as task:
+        timers = task.begin()
+        for n in range(100_000):
+            timers.register(EVENT, n, n, n % 8)
+            if timers.cached() == 10_000:
+                timers.flush()
+        task.seal()
+        counting = Counting(task.store)
+        timers = Timers(counting, 3, CODEC, (0, 7))
+        assert timers.earliest(EVENT) == 0
+        assert fired(timers, 24) == [(n, n) for n in range(25)]
+        assert timers.earliest(EVENT) == 25
+        assert counting.read <= 25 + 2 * 8

@@ -1,0 +1,348 @@
+"""Every kind of state in the harness, on both backends, with a snapshot and a restore in the middle."""
+
+from __future__ import annotations
+
+import pytest
+
+import tidegate as tg
+from tidegate.core.errors import GraphError, SchemaError, StateError
+
+BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+WIDTHS = (1, 2, 3, 8)
+
+
+class Mean(tg.AggregateFunction):
+    def create_accumulator(self):
+        return (0.0, 0)
+
+    def add(self, value, accumulator):
+        return (accumulator[0] + value, accumulator[1] + 1)
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+
+class Prices(tg.KeyedProcessFunction):
+    highest = tg.ReducingState(float, max)
+    mean = tg.AggregatingState(tuple[float, int], Mean())
+    by_day = tg.SortedMapState(int, float)
+
+    def process_element(self, row, ctx):
+        self.highest.add(row.price)
+        self.mean.add(row.price)
+        self.by_day.put(row.day, row.price)
+        lately = list(self.by_day.items(row.day - 2, row.day))
+        yield row.shop, self.highest.get(), self.mean.get(), [day for day, _ in lately]
+
+
+def prices(backend, **options):
+    return tg.testing.harness(
+        Prices(), key="shop", schema="shop string, day int, price double", state_backend=backend, **options
+    )
+
+
+@BACKENDS
+@pytest.mark.feature("A19", "A20", "A21", "A22")
+def test_reduced_aggregated_and_sorted(backend):
+    with prices(backend) as h:
+        h.process(("a", 3, 5.0), ("a", 1, 9.0), ("b", 7, 1.0))
+        snapshot = h.snapshot()
+    with prices(backend, restore=snapshot, parallelism=3) as h:
+        h.process(("a", 2, 4.0), ("a", 4, 6.0))
+        assert h.output() == [("a", 9.0, 6.0, [1]), ("a", 9.0, 6.0, [2, 3])]
+        assert (h.state("highest", "a"), h.state("mean", "b")) == (9.0, (1.0, 1))
+        assert h.state("by_day", "a") == {1: 9.0, 2: 4.0, 3: 5.0, 4: 6.0}
+        assert h.state("mean", "nobody") is None
+
+
+class Ends(tg.KeyedProcessFunction):
+    days = tg.SortedMapState(int, str)
+
+    def process_element(self, row, ctx):
+        if row.word is None:
+            yield self.days.first_key(), self.days.last_key(), list(self.days.keys(-5, 20, reverse=True))
+        else:
+            self.days[row.day] = row.word
+
+
+@BACKENDS
+@pytest.mark.feature("A22")
+def test_a_sorted_map_is_read_from_either_end(backend):
+    with tg.testing.harness(
+        Ends(), key="k", schema="k int, day int, word string", state_backend=backend, parallelism=2
+    ) as h:
+        h.process(*[(1, day, "x") for day in (7, -3, 300, 20)])
+        h.process((1, 0, None))
+        h.snapshot()
+        h.process((1, 0, None), (2, 0, None))
+        assert h.output() == [(-3, 300, [7, -3]), (-3, 300, [7, -3]), (None, None, [])]
+
+
+# Operator state
+
+
+class Offsets(tg.MapFunction, tg.CheckpointedFunction):
+    """A local variable that survives, as in Flink's documentation of CheckpointedFunction."""
+
+    kept = tg.ListState(int, operator=True)
+
+    def initialize_state(self, ctx):
+        self.offsets = list(self.kept.get()) if ctx.is_restored() else []
+
+    def snapshot_state(self, ctx):
+        self.kept.clear()
+        self.kept.add_all(self.offsets)
+
+    def map(self, row):
+        self.offsets.append(row.n)
+        return (len(self.offsets),)
+
+
+class UnionOffsets(Offsets):
+    kept = tg.ListState(int, union=True)
+
+    def initialize_state(self, ctx):
+        # The usual way: see everybody's, keep what is one's own.
+        self.seen = sorted(self.kept.get())
+        self.offsets = []
+
+
+class ByList(tg.MapFunction, tg.ListCheckpointed, element=int):
+    offsets: list[int]
+
+    def open(self, ctx):
+        self.offsets = getattr(self, "offsets", [])
+
+    def map(self, row):
+        self.offsets.append(row.n)
+        return (len(self.offsets),)
+
+    def snapshot_state(self, checkpoint_id, timestamp):
+        return self.offsets
+
+    def restore_state(self, state):
+        self.offsets = state
+
+
+def offsets(function, backend, **options):
+    return tg.testing.harness(function, schema="n bigint", output_schema="n int", state_backend=backend, **options)
+
+
+@BACKENDS
+@pytest.mark.feature("A24", "A25", "A30", "A31", "N4")
+def test_a_local_variable_survives_epochs_and_restores(backend):
+    with offsets(Offsets(), backend) as h:
+        h.process((10,), (11,))
+        h.snapshot()
+        h.process((12,))
+        snapshot = h.snapshot()
+        h.process((13,))
+    with offsets(Offsets(), backend, restore=snapshot) as h:
+        h.process((14,))
+        assert h.output() == [(4,)]
+        assert h.operator_state("kept") == [[10, 11, 12]]
+
+
+@pytest.mark.feature("A32", "N5")
+def test_the_shorter_form_keeps_its_list_too():
+    with offsets(ByList(), "hashmap", parallelism=2) as h:
+        h.process((1,), (2,), (3,))
+        snapshot = h.snapshot()
+    with offsets(ByList(), "hashmap", restore=snapshot, parallelism=1) as h:
+        h.process((4,))
+        assert h.output() == [(4,)]
+        h.snapshot()
+        assert h.operator_state("_default_") == [[1, 3, 2, 4]]
+
+
+@BACKENDS
+@pytest.mark.feature("A26", "N15")
+@pytest.mark.parametrize("before", WIDTHS)
+@pytest.mark.parametrize("after", WIDTHS)
+def test_a_list_is_dealt_out_evenly(backend, before, after):
+    with offsets(Offsets(), backend, parallelism=before) as h:
+        h.process(*[(n,) for n in range(20)])
+        snapshot = h.snapshot()
+    with offsets(Offsets(), backend, parallelism=after, restore=snapshot) as h:
+        shares = h.operator_state("kept")
+        assert sorted(n for share in shares for n in share) == list(range(20))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@BACKENDS
+@pytest.mark.feature("A27", "A28", "N15")
+@pytest.mark.parametrize("before", WIDTHS)
+@pytest.mark.parametrize("after", WIDTHS)
+def test_a_union_list_is_given_to_all_and_does_not_grow(backend, before, after):
+    with offsets(UnionOffsets(), backend, parallelism=before) as h:
+        h.process(*[(n,) for n in range(10)])
+        snapshot = h.snapshot()
+    with offsets(Offsets2(), backend, parallelism=after, restore=snapshot) as h:
+        assert [sorted(share) for share in h.operator_state("kept")] == [list(range(10))] * after
+        # Nobody writes before the next snapshot: every element is still there once.
+        again = h.snapshot()
+    with offsets(Offsets2(), backend, parallelism=before, restore=again) as h:
+        assert [sorted(share) for share in h.operator_state("kept")] == [list(range(10))] * before
+
+
+class Offsets2(tg.MapFunction):
+    kept = tg.ListState(int, union=True)
+
+    def map(self, row):
+        return row
+
+
+# Broadcast state
+
+
+class Alerts(tg.KeyedBroadcastProcessFunction):
+    seen = tg.MapState(str, int)
+    rules = tg.BroadcastState(str, float)
+
+    def process_element(self, event, ctx):
+        if event.kind == "break the rule":
+            self.rules.put("mine", 1.0)
+        self.seen.put(event.kind, (self.seen.get(event.kind) or 0) + 1)
+        for name, limit in self.rules.items():
+            if event.amount > limit:
+                yield event.user, name
+
+    def process_broadcast_element(self, rule, ctx):
+        if rule.limit is None:
+            self.rules.remove(rule.name)
+        else:
+            self.rules.put(rule.name, rule.limit)
+        if rule.name == "forget":
+            ctx.apply_to_keyed_state("seen", lambda key, seen: seen.clear() if key != "ann" else None)
+
+
+def alerts(backend, **options):
+    return tg.testing.harness(
+        Alerts(), key="user", schema="user string, kind string, amount double", state_backend=backend,
+        broadcast_schema="name string, limit double", output_schema="user string, rule string", **options,
+    )  # fmt: skip
+
+
+@BACKENDS
+@pytest.mark.feature("A29", "N15")
+@pytest.mark.parametrize("before", WIDTHS)
+@pytest.mark.parametrize("after", WIDTHS)
+def test_broadcast_state_is_the_same_in_every_task_however_many(backend, before, after):
+    with alerts(backend, parallelism=before) as h:
+        h.process_broadcast(("low", 1.0), ("high", 100.0), ("gone", 0.0))
+        h.process_broadcast(("gone", None), ("new", 50.0))
+        snapshot = h.snapshot()
+    with alerts(backend, parallelism=after, restore=snapshot) as h:
+        assert h.operator_state("rules") == [{"low": 1.0, "high": 100.0, "new": 50.0}] * after
+        h.process(*[(f"user-{n}", "buy", 60.0) for n in range(10)])
+        assert h.output() == [(f"user-{n}", rule) for n in range(10) for rule in ("low", "new")]
+
+
+@BACKENDS
+@pytest.mark.feature("A29")
+def test_broadcast_state_cannot_be_written_on_the_keyed_side(backend):
+    with alerts(backend) as h:
+        h.process_broadcast(("low", 1.0))
+        with pytest.raises(StateError, match="read-only here"):
+            h.process(("ann", "break the rule", 5.0))
+        assert h.operator_state("rules") == [{"low": 1.0}]
+
+
+@BACKENDS
+def test_a_broadcast_row_may_reach_into_the_state_of_every_key(backend):
+    with alerts(backend, parallelism=3) as h:
+        users = ["ann", *(f"user-{n}" for n in range(12))]
+        h.process(*[(user, "buy", 0.0) for user in users])
+        h.snapshot()
+        h.process(("late", "buy", 0.0))
+        h.process_broadcast(("forget", 9.0))
+        assert [user for user in (*users, "late") if h.state("seen", user)] == ["ann"]
+
+
+# Rows that fail
+
+
+class Fragile(tg.KeyedProcessFunction):
+    total = tg.ValueState(int, default=0)
+    history = tg.ListState(int)
+    counts = tg.MapState(str, int)
+    most = tg.ReducingState(int, max)
+
+    def process_element(self, row, ctx):
+        self.total.update(self.total.value() + row.n)
+        self.history.add(row.n)
+        self.counts.put("rows", (self.counts.get("rows") or 0) + 1)
+        self.most.add(row.n)
+        ctx.output("all", (row.k, row.n))
+        yield row.k, self.total.value()
+        if row.n < 0:
+            self.counts.clear()
+            raise ValueError(f"{row.n} is negative")
+
+
+def fragile(backend, on_error, **options):
+    return tg.testing.harness(
+        Fragile(), key="k", schema="k string, n int", side_outputs=["all"], state_backend=backend, on_error=on_error,
+        **options,
+    )  # fmt: skip
+
+
+@BACKENDS
+@pytest.mark.parametrize("on_error", ["skip", "dead-letter"])
+def test_a_row_that_fails_leaves_no_trace_in_state_and_output(backend, on_error):
+    with fragile(backend, on_error) as h:
+        h.process(("a", 1), ("a", -5), ("a", 2), ("b", -1))
+        h.snapshot()
+        h.process(("a", -7), ("a", 3))
+        assert h.output() == [("a", 1), ("a", 3), ("a", 6)]
+        assert h.side_output("all") == [("a", 1), ("a", 2), ("a", 3)]
+        assert (h.state("total", "a"), h.state("history", "a"), h.state("most", "a")) == (6, [1, 2, 3], 3)
+        assert (h.state("counts", "a"), h.state("counts", "b"), h.state("total", "b")) == ({"rows": 3}, None, None)
+
+
+def test_a_dead_letter_says_what_where_and_when():
+    with fragile("hashmap", tg.dead_letter("bad")) as h:
+        h.process(("a", -5))
+        ((operator, key, row, error, trace, epoch),) = h.side_output("bad")
+        assert (operator, key, row, error) == ("function", '"a"', '{"k":"a","n":-5}', "ValueError: -5 is negative")
+        assert "process_element" in trace
+        assert epoch == "1.1"
+
+
+def test_without_being_told_otherwise_an_error_ends_the_job():
+    with fragile("hashmap", "fail") as h, pytest.raises(ValueError, match="-5 is negative"):
+        h.process(("a", -5))
+
+
+def test_errors_of_the_program_are_never_skipped():
+    class Wrong(tg.KeyedProcessFunction):
+        def process_element(self, row, ctx):
+            ctx.output("nowhere", row)
+
+    with (
+        tg.testing.harness(Wrong(), key="k", schema="k string", on_error="skip") as h,
+        pytest.raises(GraphError, match="no side output 'nowhere'"),
+    ):
+        h.process(("a",))
+    with pytest.raises(GraphError, match="on_error='ignore' is not known"):
+        tg.testing.harness(Wrong(), key="k", schema="k string", on_error="ignore")
+
+
+# Wrong use
+
+
+def test_a_class_is_not_a_function():
+    with pytest.raises(GraphError, match=r"not a class. Pass Prices\(\)"):
+        tg.testing.harness(Prices, key="shop", schema="shop string")
+
+
+def test_rows_that_do_not_fit_the_schema_are_told():
+    class Doubled(tg.KeyedProcessFunction):
+        def process_element(self, row, ctx):
+            yield row.k, str(row.n * 2)
+
+    with (
+        tg.testing.harness(Doubled(), key="k", schema="k string, n int", output_schema="k string, n int") as h,
+        pytest.raises(SchemaError, match="Column 'n'"),
+    ):
+        h.process(("a", 1))
