@@ -13,7 +13,7 @@ from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage
 from tidegate.checkpoint.storage.port import decode_segment
 from tidegate.core.errors import TidegateError
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import Snapshot, location, split_location
 
 
 class JobNotFound(TidegateError):
@@ -36,7 +36,7 @@ class StoredJob:
 
     @property
     def url(self) -> str:
-        return f"{self.storage.url}/{self.layout.root}"
+        return f"{location(self.storage.url)}/{self.layout.root}"
 
     def snapshots(self) -> Iterator[tuple[CheckpointRef, Snapshot]]:
         """The retained checkpoints, oldest first."""
@@ -46,10 +46,10 @@ class StoredJob:
 
 def jobs_in(directory: str, **options: Any) -> tuple[StoredJob, ...]:
     """The job whose directory this is, or all jobs of a checkpoint directory. Raises JobNotFound when there is none."""
-    url = directory.rstrip("/")
+    url = location(directory)
     own = open_storage(url, **options)
     if _exists(own, JobLayout("x").log(1).removeprefix("x/")):
-        above, _, folder = own.url.rpartition("/")
+        above, folder = split_location(url)
         found = [_job(open_storage(above, **options), folder)]
     else:
         folders = sorted({obj.path.partition("/")[0] for obj in own.list() if "/log/" in obj.path})

@@ -213,7 +213,7 @@ def _waiting(snapshot: Snapshot) -> int:
     if not snapshot.metadata.committables or snapshot.metadata.kind is SnapshotKind.SAVEPOINT:
         return 0
     try:
-        open_storage(snapshot.url).get(committed_record(METADATA))
+        open_storage(snapshot.url, **snapshot.options).get(committed_record(METADATA))
     except ObjectMissing:
         return len(snapshot.metadata.committables)
     return 0

@@ -12,7 +12,7 @@ from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import SnapshotKind
 from tidegate.checkpoint.storage import open_storage, unique_name
 from tidegate.core.errors import TidegateError
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import Snapshot, split_location
 
 
 class NotRetained(TidegateError):
@@ -31,13 +31,16 @@ def pinned(snapshot: Snapshot, reason: str) -> Iterator[bool]:
     2. Place a pin. A crash leaves it: the checkpoint is then kept until the pin is removed.
     3. Run the block; remove the pin.
     """
-    above, _, folder = snapshot.url.rstrip("/").rpartition("/")
-    directory, _, job = above.rpartition("/")
     layout = JobLayout(snapshot.metadata.job)
-    if snapshot.metadata.kind is SnapshotKind.SAVEPOINT or job != layout.root or not directory:
+    if snapshot.metadata.kind is SnapshotKind.SAVEPOINT:
         yield False
         return
-    storage = open_storage(directory)
+    above, folder = split_location(snapshot.url)
+    directory, job = split_location(above)
+    if job != layout.root:
+        yield False
+        return
+    storage = open_storage(directory, **snapshot.options)
     end = perform(newest(layout), storage)
     if end is None:
         yield False

@@ -7,10 +7,11 @@ to its own. So a savepoint can be copied anywhere, and a checkpoint together wit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, SnapshotKind, StateInfo, TaskState, decode
 from tidegate.checkpoint.retained import SnapshotNotFound
@@ -51,6 +52,8 @@ class Snapshot:
     metadata: CheckpointMetadata
     url: str
     """Where the snapshot lies, as a person would write it."""
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What the client of its store was given."""
     layouts: dict[tuple[Uid, str], StateLayout] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
@@ -59,12 +62,12 @@ class Snapshot:
 
         `options` go to the client of an object store. Raises SnapshotNotFound, or a MetadataError.
         """
-        url = _directory(path)
+        url = location(path)
         own = open_storage(url, **options)
         metadata = _read(own, METADATA, url)
         if metadata.kind is SnapshotKind.SAVEPOINT:
-            return Snapshot(own, "", _trusted(metadata), url)
-        return Snapshot(open_storage(_parent(url), **options), "", _trusted(metadata), url)
+            return Snapshot(own, "", _trusted(metadata), url, options)
+        return Snapshot(open_storage(split_location(url)[0], **options), "", _trusted(metadata), url, options)
 
     @staticmethod
     def within(storage: Storage, name: str) -> Snapshot:
@@ -72,7 +75,7 @@ class Snapshot:
         folder = name.removesuffix("/").removesuffix(f"/{METADATA}")
         metadata = _read(storage, f"{folder}/{METADATA}", f"{storage.url}/{folder}")
         root = folder if metadata.kind is SnapshotKind.SAVEPOINT else folder.rpartition("/")[0]
-        return Snapshot(storage, root, _trusted(metadata), f"{storage.url}/{folder}")
+        return Snapshot(storage, root, _trusted(metadata), f"{location(storage.url)}/{folder}")
 
     @property
     def format(self) -> str:
@@ -116,17 +119,21 @@ class Snapshot:
         raise StateError(f"No task of {self.url} holds key group {key_group} of {uid!r}. The snapshot is not usable.")
 
 
-def _directory(path: str | Path) -> str:
+def location(path: str | Path) -> str:
+    """The directory of a snapshot or job in one way of writing: an absolute path, or the URL of an object store."""
     text = str(path).rstrip("/")
-    text = text.removesuffix(f"/{METADATA}") if text != METADATA else "."
+    text = "." if text == METADATA else text.removesuffix(f"/{METADATA}")
+    if text.startswith("file://"):
+        return unquote(urlsplit(text).path)
     return text if "://" in text else str(Path(text).expanduser().resolve())
 
 
-def _parent(url: str) -> str:
+def split_location(url: str) -> tuple[str, str]:
+    """The directory above, and the name in it. Raises SnapshotNotFound where there is none above."""
     above, _, name = url.rpartition("/")
-    if not name or (above.endswith(":/") and "://" in url):
+    if not name or above.endswith(":/"):
         raise SnapshotNotFound(f"{url!r} is not a checkpoint: there is no job's directory above it.")
-    return above or "/"
+    return above or "/", name
 
 
 def _read(storage: Storage, name: str, shown: str) -> CheckpointMetadata:

@@ -60,6 +60,18 @@ def test_list_shows_what_the_log_retains(history: History, tmp_path: Path, where
     assert "Checkpointed data" in text
 
 
+def test_a_job_and_a_directory_may_have_any_name(tmp_path: Path) -> None:
+    home = tmp_path / "größe & co"
+    History(home, job="my job/2 @home").checkpoint(1, TOTALS)
+    [folder] = [path for path in (home / "ckpt").iterdir() if path.is_dir()]
+    for where in (home / "ckpt", folder, folder.as_uri()):
+        [found] = told("checkpoints", "list", where)["checkpoints"]
+        assert found["job"] == "my job/2 @home"
+        assert told("checkpoints", "show", found["external_path"])["id"] == 1
+    assert run("savepoint", "copy", (folder / "chk-1").as_uri(), home / "sp").exit_code == 0
+    assert run("state", "get", home / "sp", "totals", "total", "u3").output == "1.5\n"
+
+
 def test_show_tells_states_tasks_and_positions(chk: Path) -> None:
     document = told("checkpoints", "show", chk)
     assert document["id"] == 2

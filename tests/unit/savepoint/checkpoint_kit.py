@@ -107,11 +107,15 @@ class History:
     parallelism: int = 2
     max_parallelism: int = 128
     inline: int = 0
+    url: str | None = None
+    """Of the checkpoint directory, if it is not below `base`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
     refs: list[CheckpointRef] = field(default_factory=list)
     log: list[Entry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.storage = open_storage(self.base / "ckpt")
+        self.url = self.url or str(self.base / "ckpt")
+        self.storage = open_storage(self.url, **self.options)
         self.layout = JobLayout(self.job)
 
     def checkpoint(self, id: int, *operators: Operator, **more: Any) -> str:
@@ -150,7 +154,7 @@ class History:
         name = self.layout.metadata(id)
         self.storage.put(name, data)
         self._publish(CheckpointRef(id, term, metadata.epoch, metadata.lineage, name, checksum_in(data)))
-        return str(self.base / "ckpt" / name.removesuffix("/_metadata"))
+        return f"{self.url}/{name.removesuffix('/_metadata')}"
 
     def _served(self, key: Any, types: Any, task: TaskId) -> int | None:
         group = key_group(hash_key(key, types), self.max_parallelism)

@@ -12,9 +12,11 @@ import pytest
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
 from tidegate.checkpoint.metadata import Committable, SnapshotKind
+from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.storage import open_storage
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.savepoint import copy
+from tidegate.savepoint import dispose as disposal
 from tidegate.savepoint.canonical_read import canonical_entries
 from tidegate.savepoint.changes import ChangeRefused, Changes
 from tidegate.savepoint.copy import TargetNotEmpty, copy_snapshot
@@ -162,18 +164,42 @@ def test_a_savepoint_wants_a_directory_of_its_own(heap_origin: Snapshot, tmp_pat
         copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
 
 
-def test_a_copy_that_died_is_no_savepoint(
-    heap_origin: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("point", ["savepoint.copy.1-pinned", "savepoint.copy.2-written", "savepoint.copy.3-published"])
+def test_a_copy_that_dies_is_a_savepoint_or_is_none(
+    heap_origin: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    def die(point: str) -> None:
-        if point == "savepoint.copy.2-written":
+    def die(reached: str) -> None:
+        if reached == point:
             raise RuntimeError("died")
 
     monkeypatch.setattr(copy, "reach", die)
     with pytest.raises(RuntimeError):
         copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
-    assert list((tmp_path / "sp").rglob("*.parquet"))
-    assert not (tmp_path / "sp" / "_metadata").exists()
+    monkeypatch.undo()
+    if point == "savepoint.copy.3-published":
+        assert list(verify(Snapshot.open(tmp_path / "sp"))) == []
+    else:
+        with pytest.raises(SnapshotNotFound):
+            Snapshot.open(tmp_path / "sp")
+    copy_snapshot(heap_origin, open_storage(tmp_path / "again"))
+    assert contents(Snapshot.open(tmp_path / "again"), "totals", "seen") == contents(heap_origin, "totals", "seen")
+
+
+def test_a_disposal_that_dies_is_done_again(
+    heap_origin: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
+
+    def die(reached: str) -> None:
+        raise RuntimeError(reached)
+
+    monkeypatch.setattr(disposal, "reach", die)
+    with pytest.raises(RuntimeError):
+        dispose(Snapshot.open(tmp_path / "sp"))
+    assert list(verify(Snapshot.open(tmp_path / "sp")))
+    monkeypatch.undo()
+    dispose(Snapshot.open(tmp_path / "sp"))
+    assert not [path for path in (tmp_path / "sp").rglob("*") if path.is_file()]
 
 
 def test_the_origin_is_pinned_while_it_is_read(tmp_path: Path) -> None:
