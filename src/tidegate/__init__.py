@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tidegate.api.functions import (
-    AggregateFunction,
     CheckpointedFunction,
     FilterFunction,
     FlatMapFunction,
@@ -37,10 +36,39 @@ from tidegate.graph.ttl import StateTtlConfig
 
 if TYPE_CHECKING:
     from tidegate import testing
+    from tidegate.api.aggregates import AggregateFunction, ReduceFunction, count, max, mean, min, sum
+    from tidegate.api.evictors import CountEvictor, Evictor, TimeEvictor
+    from tidegate.api.functions import KeyedCoProcessFunction
+    from tidegate.api.joins import ProcessJoinFunction
     from tidegate.api.savepoints import Savepoint, SavepointWriter
+    from tidegate.api.triggers import (
+        ContinuousEventTimeTrigger,
+        ContinuousProcessingTimeTrigger,
+        CountTrigger,
+        EventTimeTrigger,
+        NeverTrigger,
+        ProcessingTimeTrigger,
+        PurgingTrigger,
+        Trigger,
+        TriggerResult,
+    )
+    from tidegate.api.window_function import ProcessWindowFunction
+    from tidegate.api.windows import (
+        EventTimeSessionWindows,
+        GlobalWindow,
+        GlobalWindows,
+        ProcessingTimeSessionWindows,
+        SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows,
+        TimeWindow,
+        TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows,
+        WindowAssigner,
+    )
     from tidegate.checkpoint.options import Checkpointing
     from tidegate.connectors.files import FileSink
     from tidegate.connectors.memory import CallbackSink, CollectSink, DiscardSink, PrintSink
+    from tidegate.core.times import TimeDomain
     from tidegate.runtime.session import session
 
 __all__ = [
@@ -51,41 +79,106 @@ __all__ = [
     "CheckpointedFunction",
     "Checkpointing",
     "CollectSink",
+    "ContinuousEventTimeTrigger",
+    "ContinuousProcessingTimeTrigger",
+    "CountEvictor",
+    "CountTrigger",
     "DiscardSink",
+    "EventTimeSessionWindows",
+    "EventTimeTrigger",
+    "Evictor",
     "FileSink",
     "FilterFunction",
     "FlatMapFunction",
+    "GlobalWindow",
+    "GlobalWindows",
     "Job",
     "KeyedBroadcastProcessFunction",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "ListCheckpointed",
     "ListState",
     "MapFunction",
     "MapState",
+    "NeverTrigger",
     "PrintSink",
+    "ProcessJoinFunction",
+    "ProcessWindowFunction",
+    "ProcessingTimeSessionWindows",
+    "ProcessingTimeTrigger",
+    "PurgingTrigger",
+    "ReduceFunction",
     "ReducingState",
     "Savepoint",
     "SavepointWriter",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
     "SortedMapState",
     "StateTtlConfig",
     "TidegateError",
+    "TimeDomain",
+    "TimeEvictor",
+    "TimeWindow",
+    "Trigger",
+    "TriggerResult",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
     "ValueState",
+    "WindowAssigner",
+    "count",
     "dead_letter",
     "errors",
+    "max",
+    "mean",
+    "min",
     "session",
+    "sum",
     "testing",
 ]
 
 _LAZY = {
+    "AggregateFunction": "tidegate.api.aggregates",
     "CallbackSink": "tidegate.connectors.memory",
     "Checkpointing": "tidegate.checkpoint.options",
-    "DiscardSink": "tidegate.connectors.memory",
     "CollectSink": "tidegate.connectors.memory",
+    "ContinuousEventTimeTrigger": "tidegate.api.triggers",
+    "ContinuousProcessingTimeTrigger": "tidegate.api.triggers",
+    "CountEvictor": "tidegate.api.evictors",
+    "CountTrigger": "tidegate.api.triggers",
+    "DiscardSink": "tidegate.connectors.memory",
+    "EventTimeSessionWindows": "tidegate.api.windows",
+    "EventTimeTrigger": "tidegate.api.triggers",
+    "Evictor": "tidegate.api.evictors",
     "FileSink": "tidegate.connectors.files",
+    "GlobalWindow": "tidegate.api.windows",
+    "GlobalWindows": "tidegate.api.windows",
+    "KeyedCoProcessFunction": "tidegate.api.functions",
+    "NeverTrigger": "tidegate.api.triggers",
     "PrintSink": "tidegate.connectors.memory",
     "Savepoint": "tidegate.api.savepoints",
     "SavepointWriter": "tidegate.api.savepoints",
+    "ProcessJoinFunction": "tidegate.api.joins",
+    "ProcessWindowFunction": "tidegate.api.window_function",
+    "ProcessingTimeSessionWindows": "tidegate.api.windows",
+    "ProcessingTimeTrigger": "tidegate.api.triggers",
+    "PurgingTrigger": "tidegate.api.triggers",
+    "ReduceFunction": "tidegate.api.aggregates",
+    "SlidingEventTimeWindows": "tidegate.api.windows",
+    "SlidingProcessingTimeWindows": "tidegate.api.windows",
+    "TimeDomain": "tidegate.core.times",
+    "TimeEvictor": "tidegate.api.evictors",
+    "TimeWindow": "tidegate.api.windows",
+    "Trigger": "tidegate.api.triggers",
+    "TriggerResult": "tidegate.api.triggers",
+    "TumblingEventTimeWindows": "tidegate.api.windows",
+    "TumblingProcessingTimeWindows": "tidegate.api.windows",
+    "WindowAssigner": "tidegate.api.windows",
+    "count": "tidegate.api.aggregates",
+    "max": "tidegate.api.aggregates",
+    "mean": "tidegate.api.aggregates",
+    "min": "tidegate.api.aggregates",
     "session": "tidegate.runtime.session",
+    "sum": "tidegate.api.aggregates",
 }
 """Where a name is found that is imported when first asked for. `testing` is a module of its own."""
 

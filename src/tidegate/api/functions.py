@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from tidegate.api.context import (
     BroadcastContext,
@@ -149,30 +149,6 @@ class KeyedBroadcastProcessFunction(Function):
     def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
         """A timer of the current key has come."""
         return None
-
-
-In = TypeVar("In")
-Acc = TypeVar("Acc")
-Out = TypeVar("Out")
-
-
-class AggregateFunction(Generic[In, Acc, Out]):
-    """Combines values by way of an accumulator. The names and the order of arguments are PyFlink's."""
-
-    def create_accumulator(self) -> Acc:
-        """The accumulator of no value."""
-        raise NotImplementedError
-
-    def add(self, value: In, accumulator: Acc) -> Acc:
-        """The accumulator with one more value. It may be the same object, changed."""
-        raise NotImplementedError
-
-    def get_result(self, accumulator: Acc) -> Out:
-        raise NotImplementedError
-
-    def merge(self, acc_a: Acc, acc_b: Acc) -> Acc:
-        """The accumulator of both. Needed where windows merge, not for state."""
-        raise NotImplementedError
 
 
 _SILENT = {KeyedProcessFunction.on_timer, KeyedCoProcessFunction.on_timer, KeyedBroadcastProcessFunction.on_timer}

@@ -29,7 +29,7 @@ from tidegate.graph.states import Distribution, StateKind, StateSpec
 from tidegate.graph.ttl import StateTtlConfig
 
 if TYPE_CHECKING:
-    from tidegate.api.functions import AggregateFunction
+    from tidegate.api.aggregates import AggregateFunction
 
 Ttl = StateTtlConfig | Duration | None
 """How long entries live: a config, or just the time, such as `"1 h"`. None: for ever."""
@@ -232,7 +232,7 @@ class AggregatingState(Declaration, Generic[In, Out]):
 
     _kind = StateKind.AGGREGATING
 
-    def __init__(self, accumulator: Any, function: AggregateFunction[In, Any, Out], *, ttl: Ttl = None) -> None:
+    def __init__(self, accumulator: Any, function: AggregateFunction, *, ttl: Ttl = None) -> None:
         missing = [
             name
             for name in ("create_accumulator", "add", "get_result")

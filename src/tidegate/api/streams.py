@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tidegate.api.functions import (
     FilterFunction,
@@ -15,6 +15,7 @@ from tidegate.api.functions import (
     states_of,
 )
 from tidegate.api.states import declared_states
+from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
 from tidegate.graph.model import Input, Node, NodeId, Process, Sink, StreamRef, Transform
 from tidegate.graph.on_error import FAIL, OnError
@@ -30,7 +31,10 @@ from tidegate.graph.validate import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.api.connected_streams import ConnectedStreams
     from tidegate.api.job import Job
+    from tidegate.api.windowed_stream import WindowedStream
+    from tidegate.api.windows import WindowAssigner
 
 _BASES: dict[str, type[Function]] = {"map": MapFunction, "filter": FilterFunction, "flat_map": FlatMapFunction}
 
@@ -199,14 +203,6 @@ class KeyedStream:
             uid, function, states_of(function), as_schema(schema), side_outputs, on_error=OnError.of(on_error)
         )
 
-    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream:
-        """This stream and a broadcast one, for a function that reads on one side what the other side told every task."""
-        if not isinstance(other, BroadcastStream):
-            raise GraphError(f"connect takes a broadcast stream: connect(other.broadcast()); got {other!r}.")
-        if other._job is not self._job:
-            raise GraphError("Streams of two jobs cannot be connected. Declare both sources in one job.")
-        return BroadcastConnectedStream(self, other)
-
     def operate(
         self, uid: str, function: Any, states: tuple[StateSpec, ...], schema: Schema,
         side_outputs: Mapping[str, str | Schema] | None = None, second: KeyedStream | None = None,
@@ -222,6 +218,58 @@ class KeyedStream:
             sides = (*sides, (check_name(tag, "side output tag"), ddl))
         self._job.add(Process(id, checked, function, self._input, schema, states, sides, other, broadcast, on_error))
         return Stream(self._job, (StreamRef(id),), schema, kept_event_time(self._input.event_time, schema))
+
+    def window(self, assigner: WindowAssigner) -> WindowedStream:
+        """The rows of each key in windows: `key_by("page").window(TumblingEventTimeWindows.of("1 min"))`."""
+        from tidegate.api.windowed_stream import WindowedStream
+
+        return WindowedStream(self, assigner)
+
+    @overload
+    def connect(self, other: KeyedStream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """This stream and another: one keyed by columns of the same types, for a function that shares state between both,
+        or a broadcast one, for a function that reads on one side what the other side told every task."""
+        from tidegate.api.connected_streams import ConnectedStreams
+
+        if isinstance(other, BroadcastStream):
+            if other._job is not self._job:
+                raise GraphError("Streams of two jobs cannot be connected. Declare both sources in one job.")
+            return BroadcastConnectedStream(self, other)
+        return ConnectedStreams(self, other)
+
+    def interval_join(
+        self, uid: str, other: KeyedStream, *, lower: Duration, upper: Duration, function: Any, schema: str | Schema
+    ) -> Stream:  # fmt: skip
+        """Pairs of rows of one key whose event times are near: `lower` ≤ the other's less this one's ≤ `upper`.
+
+        `function(left, right)` gives one row or None, or is an object whose `process_element(left, right, ctx)` gives any
+        number of rows. Rows later than the watermark are left out.
+        """
+        from tidegate.api.joins import interval_join
+
+        return interval_join(self, other, uid, lower, upper, function, as_schema(schema))
+
+    def window_join(
+        self, uid: str, other: KeyedStream, assigner: WindowAssigner, *, function: Any, schema: str | Schema
+    ) -> Stream:
+        """Pairs of rows of one key that lie in the same window, when it ends. `function` as for `interval_join`."""
+        from tidegate.api.joins import window_join
+
+        return window_join(self, other, uid, assigner, function, as_schema(schema))
+
+    def deduplicate(self, uid: str, *, ttl: Duration | None = None) -> Stream:
+        """The first row of each key. With `ttl` a key is forgotten that long, in processing time, after its first row."""
+        from tidegate.api.joins import Deduplicate
+
+        function = Deduplicate(None if ttl is None else duration_ms(ttl))
+        return self.operate(uid, function, states_of(function), self._input.schema)
+
+    @property
+    def input(self) -> Input:
+        return self._input
 
     def __repr__(self) -> str:
         return f"<KeyedStream by {', '.join(self.key)}: {self._input.schema}>"

@@ -72,6 +72,8 @@ class EpochReport:
     """What was said of uploads for checkpoints."""
     watermark_ms: int = MIN_WATERMARK
     """Applied at the end of the epoch."""
+    late_rows_dropped: int = 0
+    """Rows that came too late for all their windows, and had no side output to go to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ class Driver:
             self._prepared(epoch, verdict),
             tuple((TaskId(ack.level, Slot(ack.sender)), item) for ack in verdict.acks for item in ack.uploads),
             self._time.watermark_ms,
+            sum(ack.late_dropped for ack in verdict.acks),
         )
 
     @property

@@ -37,7 +37,7 @@ class Guard:
         """`function`, called with a row (or the time of a timer) and a context, and its output as a list.
 
         1. Note where state and side outputs stand.
-        2. Call, and read all that it yields: an error may come after the first rows.
+        2. Call, and read all that it yields: an error may come after the first rows. See that what it wrote can be stored.
         3. If it raised: put everything back; count it; leave a dead letter if that is wanted.
         """
 
@@ -48,7 +48,9 @@ class Guard:
             lengths = [(rows, len(rows)) for rows in self._sides.values()]
             try:
                 result = function(row, context)
-                return None if result is None else list(result)
+                out = None if result is None else list(result)
+                self._keyed.verify()
+                return out
             except Exception as error:
                 if isinstance(error, TidegateError) and not isinstance(error, _OF_THE_ROW):
                     raise

@@ -80,6 +80,8 @@ class Ack(msgspec.Struct, frozen=True, array_like=True):
     """The greatest event time read from each source, in milliseconds."""
     timers: tuple[int | None, int | None] | None = None
     """The earliest pending timers, in event time and in processing time. None: not looked at, as before."""
+    late_dropped: int = 0
+    """Rows that came too late for all their windows, and had no side output to go to."""
 
     @property
     def epoch(self) -> EpochId:

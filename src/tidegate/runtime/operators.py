@@ -269,6 +269,11 @@ class ProcessOperator:
         fired = self._fire(self._states.timers, TimeDomain.PROCESSING_TIME, time.clock_ms)
         return fired + self._fire(self._states.timers, TimeDomain.EVENT_TIME, time.watermark_ms)
 
+    @property
+    def late_dropped(self) -> int:
+        """Rows that an operator of windows dropped because they came too late."""
+        return int(getattr(self._function, "late_rows_dropped", 0))
+
     def pending(self) -> tuple[int | None, int | None]:
         """The earliest timers: in event time, in processing time."""
         timers = self._states.timers

@@ -361,6 +361,7 @@ class _Task:
             uploads=self.uploaded(),
             event_times=self.event_times,
             timers=self.timers,
+            late_dropped=sum(op.late_dropped for op in self.operators.values() if isinstance(op, ProcessOperator)),
             busy_ms=round((time.monotonic() - started) * 1000),
         )
         acks = (*self.inlet.acks, encode(ack))

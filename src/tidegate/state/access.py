@@ -163,6 +163,10 @@ class ValueAccessor(_Keyed):
         self._live[key] = value
         return value
 
+    def pending(self) -> tuple[Iterable[Any], Mapping[Any, int]]:
+        """Keys that the store has and should not have, and keys with key groups that have something unwritten."""
+        return self._cleared, self._dirty
+
     def flush(self) -> None:
         prefix, encode, live = self._prefix, self._encode, self._live
         known = self._prefixes.get
@@ -265,6 +269,9 @@ class ListAccessor(_Keyed):
         if small is not None:
             self._stored.setdefault(key, tuple(small))
         yield from added
+
+    def pending(self) -> tuple[Iterable[Any], Mapping[Any, int]]:
+        return self._cleared, {key: group for key, (group, _) in self._added.items()}
 
     def flush(self) -> None:
         for key, group in self._cleared.items():
@@ -461,6 +468,12 @@ class MapAccessor(_Keyed):
             else:
                 puts.append((raw_key, self._encode(value)))
         return puts, deletes
+
+    def pending(self) -> tuple[Iterable[Any], Mapping[Any, int]]:
+        live = self._live
+        return self._cleared, {
+            key: group for key, (group, names) in self._dirty.items() if any(live[key][n] is not ABSENT for n in names)
+        }
 
     def flush(self) -> None:
         for key, group in self._cleared.items():

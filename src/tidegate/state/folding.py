@@ -11,12 +11,13 @@ from tidegate.state.access import ValueAccessor
 class _Folding:
     """Lives on a value accessor, whose cache, time to live and undoing are its own."""
 
-    __slots__ = ("_value", "cached", "clear", "expiry", "flush", "forget", "stored")
+    __slots__ = ("_value", "cached", "clear", "expiry", "flush", "forget", "pending", "stored")
 
     def __init__(self, value: ValueAccessor) -> None:
         self._value: Any = value
         self.clear, self.stored, self.expiry = value.clear, value.stored, value.expiry
         self.flush, self.forget, self.cached = value.flush, value.forget, value.cached
+        self.pending = value.pending
 
     @property
     def written(self) -> int:
@@ -24,6 +25,9 @@ class _Folding:
 
     def mark(self) -> None:
         self._value.mark()
+
+    def verify(self) -> None:
+        self._value.verify()
 
     def roll_back(self) -> None:
         self._value.roll_back()

@@ -1,8 +1,9 @@
 """Accessors that can undo what one row did, for operators whose function may fail on a row and go on.
 
-`mark` begins a row. The first time the row touches a key, or an entry of a key's map, what the cache holds of it is noted;
-`roll_back` puts that back. Values that can be changed in place are noted as bytes: the function may have changed
-the very object that the cache holds. What was only read is dropped from the cache and read from the store again.
+`mark` begins a row, `verify` tells whether what it wrote can be stored. The first time the row touches a key, or an entry of
+a key's map, what the cache holds of it is noted; `roll_back` puts that back. Values that can be changed in place are noted
+as bytes: the function may have changed the very object that the cache holds. What was only read is dropped from the cache
+and read from the store again.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ class GuardedValue(ValueAccessor):
 
     def mark(self) -> None:
         self._before.clear()
+
+    def verify(self) -> None:
+        for key in self._before:
+            if key in self._dirty:
+                self._encode(self._live[key])
 
     def roll_back(self) -> None:
         for key, (held, dirty, cleared) in self._before.items():
@@ -99,6 +105,12 @@ class GuardedList(ListAccessor):
 
     def mark(self) -> None:
         self._before.clear()
+
+    def verify(self) -> None:
+        for key, (before, length, *_) in self._before.items():
+            entry = self._added.get(key)
+            if entry is not None:
+                self._encode(entry[1][length if entry is before else 0 :])
 
     def roll_back(self) -> None:
         for key, (added, length, stored, cleared) in self._before.items():
@@ -176,6 +188,16 @@ class GuardedMap(MapAccessor):
         self._emptied.clear()
         self._through.clear()
 
+    def verify(self) -> None:
+        for key in {*self._entries_before, *self._emptied}:
+            live = self._live.get(key, {})
+            _, names = self._dirty.get(key, (0, ()))
+            touched = names if key in self._emptied else self._entries_before[key]
+            for user_key in touched:
+                value = live.get(user_key, ABSENT)
+                if user_key in names and value is not ABSENT:
+                    self._encode(value)
+
     def roll_back(self) -> None:
         for key, (live, dirty, cleared) in self._emptied.items():
             self._live[key] = live
@@ -200,11 +222,11 @@ class GuardedMap(MapAccessor):
 
 
 class GuardedTimers(Timers):
-    """Timers whose registering and deleting by one row can be undone."""
+    """Timers whose registering and deleting by one row, or by one timer that fires, can be undone."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._before: dict[tuple[int, Any], tuple[int | None, int | None, int | None]] = {}
+        self._before: dict[tuple[int, Any], tuple[int | None, int | None, int | None, bool]] = {}
 
     def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         self._touch(domain, (time_ms, key, namespace))
@@ -215,17 +237,19 @@ class GuardedTimers(Timers):
         super().delete(domain, time_ms, key, key_group, namespace)
 
     def _touch(self, domain: TimeDomain, name: Any) -> None:
-        places = (self._added[domain], self._removed[domain], self._fresh[domain])
-        self._before.setdefault((domain, name), (places[0].get(name), places[1].get(name), places[2].get(name)))
+        added, removed, fresh = self._added[domain], self._removed[domain], self._fresh[domain]
+        before = (added.get(name), removed.get(name), fresh.get(name), name in self._cancelled[domain])
+        self._before.setdefault((domain, name), before)
 
     def mark(self) -> None:
         self._before.clear()
 
     def roll_back(self) -> None:
-        for (domain, name), before in self._before.items():
-            for place, group in zip((self._added[domain], self._removed[domain], self._fresh[domain]), before):
+        for (domain, name), (*groups, cancelled) in self._before.items():
+            for place, group in zip((self._added[domain], self._removed[domain], self._fresh[domain]), groups):
                 if group is None:
                     place.pop(name, None)
                 else:
                     place[name] = group
+            (self._cancelled[domain].add if cancelled else self._cancelled[domain].discard)(name)
         self._before.clear()

@@ -96,16 +96,26 @@ class KeyedStates:
             self.clock.now_ms, self.clock.watermark_ms = now_ms, watermark_ms
 
     def keys_of(self, name: str) -> Iterator[tuple[Any, int]]:
-        """Every key of the task that has something in a state, with its key group. For the state as it is now."""
+        """Every key of the task that has something in a state, with its key group, as it is when this is called.
+
+        A key whose map was emptied entry by entry since the last flush may be among them. One key group at a time is
+        in memory.
+        """
         accessor, id = self.accessors[name], self.ids[name]
-        accessor.flush()
+        gone, unwritten = accessor.pending()
+        gone = set(gone)
+        by_group: dict[int, list[Any]] = {}
+        for key, group in unwritten.items():
+            by_group.setdefault(group, []).append(key)
         assert self._store is not None
         for group in range(self.groups[0], self.groups[1] + 1):
             prefix = state_prefix(group, id)
-            found: dict[Any, None] = {}
+            found = dict.fromkeys(by_group.get(group, ()))
             for raw_key, raw in self._store.scan(prefix, prefix_end(prefix)):
                 if accessor.expiry is None or not accessor.expiry.expired(raw):
-                    found[self._keys.decode(raw_key, len(prefix))[0]] = None
+                    key = self._keys.decode(raw_key, len(prefix))[0]
+                    if key not in gone:
+                        found[key] = None
             for key in found:
                 yield key, group
 
@@ -117,6 +127,11 @@ class KeyedStates:
         """From here on changes can be undone. Only where guarded."""
         for accessor in self._guarded:
             accessor.mark()
+
+    def verify(self) -> None:
+        """Raise WrongValue for what was written since `mark` and could not be stored. Only where guarded."""
+        for accessor in self.accessors.values():
+            accessor.verify()
 
     def roll_back(self) -> None:
         """Undo everything since `mark`."""

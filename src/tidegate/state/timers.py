@@ -52,12 +52,16 @@ class Timers:
         self._fresh: tuple[dict[_Name, int], dict[_Name, int]] = ({}, {})
         self._queues: tuple[list[tuple[int, int, _Name]], list[tuple[int, int, _Name]]] = ([], [])
         self._count = 0
+        self._now: list[_Name | None] = [None, None]
+        """The timer that fires."""
+        self._cancelled: tuple[set[_Name], set[_Name]] = (set(), set())
+        """Deleted while timers fire, and to be passed over by the pass. Their entries go with those of all that fired."""
 
     def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         name = (time_ms, key, namespace)
         reached = self._reached[domain]
         if reached is not None and time_ms <= reached:
-            self._removed[domain].pop(name, None)
+            self._cancelled[domain].discard(name)
             if name not in self._fresh[domain]:
                 self._fresh[domain][name] = key_group
                 self._count += 1
@@ -72,9 +76,15 @@ class Timers:
     def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         """Take a timer back. One that was never registered, or has fired, is none to take back."""
         name = (time_ms, key, namespace)
-        self._added[domain].pop(name, None)
+        reached, now = self._reached[domain], self._now[domain]
+        if reached is None or time_ms > reached:
+            self._added[domain].pop(name, None)
+            self._removed[domain][name] = key_group
+            return
         self._fresh[domain].pop(name, None)
-        self._removed[domain][name] = key_group
+        # Whatever is before the timer that fires has fired already.
+        if now is None or (time_ms >= now[0] and name != now):
+            self._cancelled[domain].add(name)
 
     def due(self, domain: TimeDomain, until_ms: int) -> Iterator[Timer]:
         """Timers up to and with a time, in the order of their times, and gone when they are given out.
@@ -84,7 +94,8 @@ class Timers:
         """
         self.flush()
         self._reached[domain] = until_ms
-        fresh, removed, queue = self._fresh[domain], self._removed[domain], self._queues[domain]
+        fresh, cancelled, queue = self._fresh[domain], self._cancelled[domain], self._queues[domain]
+        now = self._now
         touched: list[int] = []
         stored = merge(*(self._scan(domain, group, until_ms, touched) for group in self._groups))
         head = next(stored, None)
@@ -93,16 +104,19 @@ class Timers:
                 name = heappop(queue)[2]
                 group = fresh.pop(name, None)
                 if group is not None:
+                    now[domain] = name
                     yield Timer(name[0], name[1], group, name[2])
                 continue
             assert head is not None
             timer = self._decoded(*head)
             name = (timer.time_ms, timer.key, timer.namespace)
             fresh.pop(name, None)
-            if name not in removed:
+            if name not in cancelled:
+                now[domain] = name
                 yield timer
             head = next(stored, None)
-        self._reached[domain] = None
+        self._reached[domain] = now[domain] = None
+        cancelled.clear()
         for group in touched:
             start, end = self._range(domain, group, until_ms)
             self._store.delete_range(start, end)
@@ -129,9 +143,7 @@ class Timers:
                     [raw(domain, name, group) for name, group in removed.items()],
                 )
                 added.clear()
-                if self._reached[domain] is None:
-                    # While timers fire, a scan that began earlier may still come upon what was deleted.
-                    removed.clear()
+                removed.clear()
 
     def cached(self) -> int:
         return len(self._added[0]) + len(self._added[1]) + len(self._removed[0]) + len(self._removed[1])

@@ -21,6 +21,9 @@ class Mean(tg.AggregateFunction):
     def get_result(self, accumulator):
         return accumulator[0] / accumulator[1]
 
+    def merge(self, a, b):
+        return (a[0] + b[0], a[1] + b[1])
+
 
 class Prices(tg.KeyedProcessFunction):
     highest = tg.ReducingState(float, max)
@@ -326,6 +329,61 @@ def test_errors_of_the_program_are_never_skipped():
         h.process(("a",))
     with pytest.raises(GraphError, match="on_error='ignore' is not known"):
         tg.testing.harness(Wrong(), key="k", schema="k string", on_error="ignore")
+
+
+@BACKENDS
+def test_a_value_that_cannot_be_stored_is_an_error_of_its_row(backend):
+    class Loose(tg.KeyedProcessFunction):
+        last = tg.ValueState(int)
+        all = tg.ListState(int)
+        by_name = tg.MapState(str, int)
+
+        def process_element(self, row, ctx):
+            word = int(row.word) if row.word.isdigit() else row.word
+            {"last": self.last.update, "all": self.all.add, "map": lambda n: self.by_name.put("x", n)}[row.where](word)
+
+    rows = [("a", where, word) for where in ("last", "all", "map") for word in ("1", "two", "3")]
+    with tg.testing.harness(
+        Loose(), key="k", schema="k string, where string, word string", on_error="dead-letter", state_backend=backend
+    ) as h:
+        h.process(*rows)
+        h.snapshot()
+        assert (h.state("last", "a"), h.state("all", "a"), h.state("by_name", "a")) == (3, [1, 3], {"x": 3})
+        assert [row[2] for row in h.side_output("dead-letter")] == [
+            f'{{"k":"a","where":"{where}","word":"two"}}' for where in ("last", "all", "map")
+        ]
+
+
+@BACKENDS
+def test_a_broadcast_row_that_fails_undoes_what_it_did_to_every_key(backend):
+    class Resets(tg.KeyedBroadcastProcessFunction):
+        rules = tg.BroadcastState(str, int)
+        total = tg.ValueState(int, default=0)
+
+        def process_element(self, row, ctx):
+            self.total.update(self.total.value() + row.n)
+
+        def process_broadcast_element(self, rule, ctx):
+            self.rules.put(rule.name, 1)
+            for _ in range(2):
+                ctx.apply_to_keyed_state("total", lambda key, total: total.update(total.value() + 100))
+            if rule.name == "bad":
+                raise ValueError("a bad rule")
+
+    with tg.testing.harness(
+        Resets(), key="k", schema="k string, n int", broadcast_schema="name string", on_error="skip",
+        state_backend=backend,
+    ) as h:  # fmt: skip
+        h.process(("a", 1))
+        h.snapshot()
+        h.process(("b", 2))
+        h.process_broadcast(("bad",))
+        assert ([h.state("total", key) for key in "abc"], h.operator_state("rules")) == ([1, 2, None], [{}])
+        h.process_broadcast(("good",))
+        assert ([h.state("total", key) for key in "abc"], h.operator_state("rules")) == (
+            [201, 202, None],
+            [{"good": 1}],
+        )
 
 
 # Wrong use

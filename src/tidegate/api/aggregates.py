@@ -1,0 +1,257 @@
+"""Aggregates: functions of the user, with PyFlink's names, and the usual ones built in.
+
+    clicks.key_by("page").window(TumblingEventTimeWindows.of("1 min")).aggregate("per-minute", n=count(), spent=sum("ms"))
+
+A built-in aggregate leaves nulls out, as SQL does: only `count()` without a column counts rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.core.errors import GraphError
+from tidegate.graph.row_types import python_type, restorer
+from tidegate.graph.schema import DataType, Field, Schema
+
+
+class AggregateFunction(ABC):
+    """Combines rows into an accumulator, and that into a result. Its accumulators must be mergeable for session windows."""
+
+    @abstractmethod
+    def create_accumulator(self) -> Any: ...
+
+    @abstractmethod
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with one more row. It may be the same object, changed."""
+
+    @abstractmethod
+    def get_result(self, accumulator: Any) -> Any: ...
+
+    @abstractmethod
+    def merge(self, a: Any, b: Any) -> Any: ...
+
+
+class ReduceFunction(ABC):
+    """Combines two rows into one of the same columns."""
+
+    @abstractmethod
+    def reduce(self, a: Any, b: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A built-in aggregate of one column, or of rows. Made by `count`, `sum`, `min`, `max` and `mean`."""
+
+    name: str
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.column or ''})"
+
+
+def count(column: str | None = None) -> Aggregate:
+    """How many rows; with a column, how many that are not null there."""
+    return Aggregate("count", column)
+
+
+def sum(column: str) -> Aggregate:
+    """The sum: bigint of integers, double of floats, decimal of decimals."""
+    return Aggregate("sum", column)
+
+
+def min(column: str) -> Aggregate:
+    """The least value."""
+    return Aggregate("min", column)
+
+
+def max(column: str) -> Aggregate:
+    """The greatest value."""
+    return Aggregate("max", column)
+
+
+def mean(column: str) -> Aggregate:
+    """The mean, a double."""
+    return Aggregate("mean", column)
+
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_FLOATS = ("float", "double")
+_UNORDERED = ("array", "map", "struct")
+
+
+class ColumnAggregates(AggregateFunction):
+    """Several built-in aggregates at once. The accumulator is a tuple with a part for each; the result is their values."""
+
+    def __init__(self, aggregates: Mapping[str, Aggregate], schema: Schema) -> None:
+        made = [_made(name, aggregate, schema) for name, aggregate in aggregates.items()]
+        self.fields = tuple(Field(name, type) for name, (type, _, _, _) in zip(aggregates, made))
+        self.accumulator_type: Any = tuple[tuple(tp for _, tp, _, _ in made)]  # type: ignore[misc]
+        self._steps = [(column, part) for _, _, column, part in made]
+
+    def create_accumulator(self) -> Any:
+        return tuple([part.start for _, part in self._steps])
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return tuple([part.add(old, value[at]) for old, (at, part) in zip(accumulator, self._steps)])
+
+    def get_result(self, accumulator: Any) -> Any:
+        return tuple([part.result(value) for value, (_, part) in zip(accumulator, self._steps)])
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return tuple([part.merge(x, y) for x, y, (_, part) in zip(a, b, self._steps)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    start: Any
+    add: Callable[[Any, Any], Any]
+    merge: Callable[[Any, Any], Any]
+    result: Callable[[Any], Any]
+
+
+def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int, _Part]:
+    """Column type of the result, Python type of the accumulator, place of the column, how it is done."""
+    if not isinstance(aggregate, Aggregate):
+        raise GraphError(f"{name}={aggregate!r} is no aggregate. Use tidegate.count(), sum(column), min, max or mean.")
+    if aggregate.column is None:
+        return DataType("bigint"), int, 0, _Part(0, _count_row, _plus, _same)
+    if aggregate.column not in schema:
+        raise GraphError(
+            f"There is no column {aggregate.column!r} for {aggregate}. There are {', '.join(schema.names)}."
+        )
+    at = schema.index(aggregate.column)
+    type = schema.fields[at].type
+    numeric = type.kind in (*_INTEGERS, *_FLOATS, "decimal")
+    match aggregate.name:
+        case "count":
+            return DataType("bigint"), int, at, _Part(0, _count, _plus, _same)
+        case "sum" if numeric:
+            out = _sum_type(type)
+            return out, python_type(out) | None, at, _Part(None, _sum, _sum, _same)
+        case "mean" if numeric:
+            inner = python_type(_sum_type(type)) | None
+            return DataType("double"), tuple[inner, int], at, _Part((None, 0), _add_mean, _merge_mean, _mean)  # type: ignore[valid-type]
+        case "min" | "max" if type.kind not in _UNORDERED:
+            how = _least if aggregate.name == "min" else _greatest
+            return type, python_type(type) | None, at, _Part(None, how, how, _same)
+    raise GraphError(f"{aggregate} cannot be made of a column of type {type}.")
+
+
+def _sum_type(type: DataType) -> DataType:
+    if type.kind == "decimal":
+        return DataType("decimal", precision=38, scale=type.scale)
+    return DataType("bigint" if type.kind in _INTEGERS else "double")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _count_row(old: int, value: Any) -> int:
+    return old + 1
+
+
+def _count(old: int, value: Any) -> int:
+    return old if value is None else old + 1
+
+
+def _plus(a: int, b: int) -> int:
+    return a + b
+
+
+def _sum(old: Any, value: Any) -> Any:
+    return old if value is None else value if old is None else old + value
+
+
+def _least(old: Any, value: Any) -> Any:
+    return old if value is None or (old is not None and old <= value) else value
+
+
+def _greatest(old: Any, value: Any) -> Any:
+    return old if value is None or (old is not None and old >= value) else value
+
+
+def _add_mean(old: tuple[Any, int], value: Any) -> tuple[Any, int]:
+    return old if value is None else (_sum(old[0], value), old[1] + 1)
+
+
+def _merge_mean(a: tuple[Any, int], b: tuple[Any, int]) -> tuple[Any, int]:
+    return _sum(a[0], b[0]), a[1] + b[1]
+
+
+def _mean(value: tuple[Any, int]) -> float | None:
+    total, n = value
+    return None if n == 0 else float(total / n)
+
+
+class Fold:
+    """How rows become one value: the common form of reduce and aggregate, for the operator of windows."""
+
+    def __init__(self, value_type: Any, schema: Schema) -> None:
+        self.value_type = value_type
+        self.schema = schema
+
+    def first(self, row: Any) -> Any:
+        raise NotImplementedError
+
+    def add(self, value: Any, row: Any) -> Any:
+        raise NotImplementedError
+
+    def merge(self, a: Any, b: Any) -> Any:
+        raise NotImplementedError
+
+    def result(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def open(self) -> None:
+        """Called once in the task."""
+
+    def of(self, rows: Sequence[Any]) -> Any:
+        """The result of rows that are all there."""
+        value = self.first(rows[0])
+        for row in rows[1:]:
+            value = self.add(value, row)
+        return self.result(value)
+
+
+class AggregateFold(Fold):
+    def __init__(self, function: AggregateFunction, value_type: Any, schema: Schema) -> None:
+        super().__init__(value_type, schema)
+        self._function = function
+
+    def first(self, row: Any) -> Any:
+        return self._function.add(row, self._function.create_accumulator())
+
+    def add(self, value: Any, row: Any) -> Any:
+        return self._function.add(row, value)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self._function.merge(a, b)
+
+    def result(self, value: Any) -> Any:
+        return self._function.get_result(value)
+
+
+class ReduceFold(Fold):
+    def __init__(self, call: Callable[[Any, Any], Any], value_type: Any, schema: Schema) -> None:
+        super().__init__(value_type, schema)
+        self._call = call
+
+    def open(self) -> None:
+        self._named = restorer(self.schema)
+
+    def first(self, row: Any) -> Any:
+        return row
+
+    def add(self, value: Any, row: Any) -> Any:
+        # What was stored, and what the function made, are bare tuples; it reads both by the names of the columns.
+        return self._call(self._named(value), row)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self._call(self._named(a), self._named(b))
+
+    def result(self, value: Any) -> Any:
+        return self._named(value)

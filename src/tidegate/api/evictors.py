@@ -1,0 +1,71 @@
+"""Which elements of a window take part when it fires. With an evictor a window keeps every row, not only an aggregate."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tidegate.core.durations import Duration, duration_ms
+
+
+class TimestampedValue(NamedTuple):
+    """A row of a window, and its time in milliseconds."""
+
+    timestamp: int
+    value: Any
+
+
+class Evictor(ABC):  # noqa: B024 (either method alone makes an evictor)
+    """Takes elements out of a window, before its function sees them or after. Both answer what stays, in order."""
+
+    def evict_before(self, elements: Sequence[TimestampedValue], window: Any) -> Sequence[TimestampedValue]:
+        return elements
+
+    def evict_after(self, elements: Sequence[TimestampedValue], window: Any) -> Sequence[TimestampedValue]:
+        return elements
+
+
+class _Once(Evictor):
+    def __init__(self, do_evict_after: bool) -> None:
+        self._after = do_evict_after
+
+    def evict_before(self, elements: Sequence[TimestampedValue], window: Any) -> Sequence[TimestampedValue]:
+        return elements if self._after else self._kept(elements)
+
+    def evict_after(self, elements: Sequence[TimestampedValue], window: Any) -> Sequence[TimestampedValue]:
+        return self._kept(elements) if self._after else elements
+
+    def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+        raise NotImplementedError
+
+
+class CountEvictor(_Once):
+    """Keeps the last n elements."""
+
+    def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self._max = max_count
+
+    @classmethod
+    def of(cls, max_count: int, do_evict_after: bool = False) -> CountEvictor:
+        return cls(max_count, do_evict_after)
+
+    def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+        return elements[-self._max :]
+
+
+class TimeEvictor(_Once):
+    """Keeps the elements that are not older than a time before the youngest."""
+
+    def __init__(self, window_size_ms: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self._size = window_size_ms
+
+    @classmethod
+    def of(cls, window_size: Duration, do_evict_after: bool = False) -> TimeEvictor:
+        return cls(duration_ms(window_size), do_evict_after)
+
+    def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
+        oldest = max((element.timestamp for element in elements), default=0) - self._size
+        return [element for element in elements if element.timestamp > oldest]

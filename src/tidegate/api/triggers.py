@@ -1,0 +1,341 @@
+"""When a window fires. Names and rules are Flink's.
+
+A trigger may have state, declared on its class as a function declares it; there is one of it for each key and window.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from enum import Enum
+from typing import Any, Protocol
+
+from tidegate.api.states import ValueState
+from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.errors import GraphError
+
+
+class TriggerResult(Enum):
+    """What becomes of a window now."""
+
+    CONTINUE = "continue"
+    FIRE = "fire"
+    """Evaluate it, and keep what it holds."""
+    PURGE = "purge"
+    """Empty it without evaluating it."""
+    FIRE_AND_PURGE = "fire and purge"
+
+    @property
+    def is_fire(self) -> bool:
+        return self in (TriggerResult.FIRE, TriggerResult.FIRE_AND_PURGE)
+
+    @property
+    def is_purge(self) -> bool:
+        return self in (TriggerResult.PURGE, TriggerResult.FIRE_AND_PURGE)
+
+
+CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
+
+
+class TriggerContext(Protocol):
+    """What a trigger may ask. Timers belong to the current key and window."""
+
+    def get_current_processing_time(self) -> int: ...
+    def get_current_watermark(self) -> int: ...
+    def register_event_time_timer(self, time: int) -> None: ...
+    def register_processing_time_timer(self, time: int) -> None: ...
+    def delete_event_time_timer(self, time: int) -> None: ...
+    def delete_processing_time_timer(self, time: int) -> None: ...
+
+    def in_window(self, window: Any) -> AbstractContextManager[None]:
+        """For `on_merge`: state and timers of another window of the same key."""
+        ...
+
+
+class Trigger(ABC):
+    """Decides when the windows of an operator fire."""
+
+    @abstractmethod
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """A row was added to the window."""
+
+    @abstractmethod
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """A processing-time timer of the window has come."""
+
+    @abstractmethod
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        """An event-time timer of the window has come."""
+
+    def can_merge(self) -> bool:
+        """Whether it can be used with windows that merge, such as sessions."""
+        return False
+
+    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+        """The windows `merged` have become one; its timers, and what of their state it needs, are to be taken over."""
+        raise NotImplementedError(f"{type(self).__name__} cannot merge windows.")
+
+    @abstractmethod
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        """The window is gone: clear state, delete timers."""
+
+    def with_state(self) -> Trigger:
+        """The trigger that declares the state: this one, or the one that it wraps."""
+        return self
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class EventTimeTrigger(Trigger):
+    """Fires when the watermark passes the end of the window, and again for every row that comes later, if one may."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        end = window.max_timestamp()
+        if end <= ctx.get_current_watermark():
+            return FIRE
+        ctx.register_event_time_timer(end)
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return FIRE if time == window.max_timestamp() else CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+        # Only if it has not fired yet: a late row in a merged window fires it by itself.
+        if window.max_timestamp() > ctx.get_current_watermark():
+            ctx.register_event_time_timer(window.max_timestamp())
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+class ProcessingTimeTrigger(Trigger):
+    """Fires when the clock passes the end of the window."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        ctx.register_processing_time_timer(window.max_timestamp())
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return FIRE if time == window.max_timestamp() else CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+        if window.max_timestamp() > ctx.get_current_processing_time():
+            ctx.register_processing_time_timer(window.max_timestamp())
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        ctx.delete_processing_time_timer(window.max_timestamp())
+
+
+class NeverTrigger(Trigger):
+    """Never fires: the default of `GlobalWindows`."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None: ...
+
+
+class CountTrigger(Trigger):
+    """Fires with every n-th row of a window, and at no time by itself."""
+
+    count = ValueState(int, default=0)
+
+    def __init__(self, max_count: int) -> None:
+        if max_count < 1:
+            raise GraphError(f"A window cannot fire with every {max_count} rows. Use CountTrigger.of(1) or more.")
+        self._max = max_count
+
+    @classmethod
+    def of(cls, max_count: int) -> CountTrigger:
+        return cls(max_count)
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        seen = self.count.value() + 1
+        if seen >= self._max:
+            self.count.clear()
+            return FIRE
+        self.count.update(seen)
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+        total = _combined(ctx, merged, self.count, lambda counts: sum(counts))
+        if total:
+            self.count.update(total)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        self.count.clear()
+
+
+class PurgingTrigger(Trigger):
+    """Fires as the trigger inside does, and empties the window each time."""
+
+    def __init__(self, inner: Trigger) -> None:
+        self._inner = inner
+
+    @classmethod
+    def of(cls, inner: Trigger) -> PurgingTrigger:
+        return cls(inner)
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return self._purged(self._inner.on_element(element, timestamp, window, ctx))
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return self._purged(self._inner.on_event_time(time, window, ctx))
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return self._purged(self._inner.on_processing_time(time, window, ctx))
+
+    def can_merge(self) -> bool:
+        return self._inner.can_merge()
+
+    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+        self._inner.on_merge(window, merged, ctx)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        self._inner.clear(window, ctx)
+
+    def with_state(self) -> Trigger:
+        return self._inner.with_state()
+
+    @staticmethod
+    def _purged(result: TriggerResult) -> TriggerResult:
+        return TriggerResult.FIRE_AND_PURGE if result.is_fire else result
+
+    def __repr__(self) -> str:
+        return f"PurgingTrigger({self._inner!r})"
+
+
+class _Continuous(Trigger):
+    """What the two continuous triggers share: the time of the next firing, for each window."""
+
+    next_fire = ValueState(int)
+
+    def __init__(self, interval_ms: int) -> None:
+        if interval_ms <= 0:
+            raise GraphError(f"A window cannot fire every {interval_ms} ms. Give an interval such as '10 s'.")
+        self._interval = interval_ms
+
+    @classmethod
+    def of(cls, interval: Duration) -> Any:
+        return cls(duration_ms(interval))
+
+    def can_merge(self) -> bool:
+        return True
+
+    def _after(self, time: int) -> int:
+        return time - time % self._interval + self._interval
+
+
+class ContinuousEventTimeTrigger(_Continuous):
+    """Fires every interval of event time as long as the window lasts, and at its end."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        if window.max_timestamp() <= ctx.get_current_watermark():
+            return FIRE
+        ctx.register_event_time_timer(window.max_timestamp())
+        if self.next_fire.value() is None:
+            self._arm(self._after(timestamp), window, ctx)
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        if time == window.max_timestamp():
+            return FIRE
+        if time == self.next_fire.value():
+            self._arm(time + self._interval, window, ctx)
+            return FIRE
+        return CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+        if window.max_timestamp() > ctx.get_current_watermark():
+            ctx.register_event_time_timer(window.max_timestamp())
+        first = _combined(ctx, merged, self.next_fire, min)
+        if first is not None:
+            self._arm(first, window, ctx)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
+        time = self.next_fire.value()
+        if time is not None:
+            ctx.delete_event_time_timer(time)
+            self.next_fire.clear()
+
+    def _arm(self, time: int, window: Any, ctx: TriggerContext) -> None:
+        time = min(time, window.max_timestamp())
+        self.next_fire.update(time)
+        ctx.register_event_time_timer(time)
+
+
+class ContinuousProcessingTimeTrigger(_Continuous):
+    """Fires every interval of processing time, from the first row on."""
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        if self.next_fire.value() is None:
+            self._arm(self._after(ctx.get_current_processing_time()), ctx)
+        return CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        return CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+        if time != self.next_fire.value():
+            return CONTINUE
+        self._arm(self._after(ctx.get_current_processing_time()), ctx)
+        return FIRE
+
+    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+        first = _combined(ctx, merged, self.next_fire, min)
+        if first is not None:
+            self._arm(first, ctx)
+
+    def clear(self, window: Any, ctx: TriggerContext) -> None:
+        time = self.next_fire.value()
+        if time is not None:
+            ctx.delete_processing_time_timer(time)
+            self.next_fire.clear()
+
+    def _arm(self, time: int, ctx: TriggerContext) -> None:
+        self.next_fire.update(time)
+        ctx.register_processing_time_timer(time)
+
+
+def _combined(ctx: TriggerContext, windows: Sequence[Any], state: Any, how: Callable[[list[int]], int]) -> int | None:
+    """One number out of those that the state holds for several windows. None where it holds none."""
+    found: list[int] = []
+    for window in windows:
+        with ctx.in_window(window):
+            value = state.value()
+            if value is not None:
+                found.append(value)
+    return how(found) if found else None

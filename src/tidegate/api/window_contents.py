@@ -1,0 +1,134 @@
+"""What an operator keeps of the rows of a window: one value of them all, or the rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate.api.aggregates import Fold
+from tidegate.api.evictors import Evictor, TimestampedValue
+from tidegate.graph.row_types import restorer, row_type
+from tidegate.graph.schema import Schema
+from tidegate.graph.states import StateKind, StateSpec
+
+NAME = "window.contents"
+
+
+class Contents:
+    """The state of the window that the scope of windows points to."""
+
+    specs: tuple[StateSpec, ...]
+
+    def attach(self, accessors: dict[str, Any]) -> None:
+        self._state = accessors[NAME]
+
+    def open(self) -> None: ...
+
+    def add(self, row: Any, timestamp: int, side: int) -> None:
+        raise NotImplementedError
+
+    def elements(self, window: Any) -> Sequence[Any]:
+        """What the function of the window sees; nothing where the window is empty."""
+        raise NotImplementedError
+
+    def take(self) -> Any:
+        """Everything, out of the state: for `put` in another window."""
+        raise NotImplementedError
+
+    def put(self, taken: Any) -> None:
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        self._state.clear()
+
+
+class FoldedContents(Contents):
+    """One value: state stays small however many rows a window has."""
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+        self.specs = (StateSpec(NAME, StateKind.VALUE, fold.value_type, windowed=True),)
+
+    def open(self) -> None:
+        self._fold.open()
+
+    def add(self, row: Any, timestamp: int, side: int) -> None:
+        state = self._state
+        value = state.value()
+        state.update(self._fold.first(row) if value is None else self._fold.add(value, row))
+
+    def elements(self, window: Any) -> Sequence[Any]:
+        value = self._state.value()
+        return () if value is None else (self._fold.result(value),)
+
+    def take(self) -> Any:
+        value = self._state.value()
+        self._state.clear()
+        return value
+
+    def put(self, taken: Any) -> None:
+        if taken is not None:
+            value = self._state.value()
+            self._state.update(taken if value is None else self._fold.merge(value, taken))
+
+
+class ListedContents(Contents):
+    """All rows, in the order they came, with their times."""
+
+    def __init__(self, schema: Schema, evictor: Evictor | None = None, fold: Fold | None = None) -> None:
+        self._schema, self._evictor, self._fold = schema, evictor, fold
+        self.specs = (StateSpec(NAME, StateKind.LIST, tuple[int, row_type(schema)], windowed=True),)  # type: ignore[misc]
+
+    def open(self) -> None:
+        self._named = restorer(self._schema)
+        if self._fold is not None:
+            self._fold.open()
+
+    def add(self, row: Any, timestamp: int, side: int) -> None:
+        self._state.add((timestamp, row))
+
+    def elements(self, window: Any) -> Sequence[Any]:
+        found: Sequence[Any] = [TimestampedValue(time, self._named(row)) for time, row in self._state.get()]
+        if self._evictor is not None:
+            kept = self._evictor.evict_before(found, window)
+            after = self._evictor.evict_after(kept, window)
+            if len(after) != len(found):
+                self._state.update((element.timestamp, element.value) for element in after)
+            found = kept
+        rows = [element.value for element in found]
+        return [self._fold.of(rows)] if self._fold is not None and rows else rows
+
+    def take(self) -> Any:
+        taken = list(self._state.get())
+        self._state.clear()
+        return taken
+
+    def put(self, taken: Any) -> None:
+        self._state.add_all(taken)
+
+
+class PairedContents(Contents):
+    """All rows of two streams: elements are (side, row)."""
+
+    def __init__(self, left: Schema, right: Schema) -> None:
+        self._schemas = (left, right)
+        value: Any = tuple[row_type(left) | None, row_type(right) | None]  # type: ignore[misc]
+        self.specs = (StateSpec(NAME, StateKind.LIST, value, windowed=True),)
+
+    def open(self) -> None:
+        self._named = [restorer(schema) for schema in self._schemas]
+
+    def add(self, row: Any, timestamp: int, side: int) -> None:
+        self._state.add((row, None) if side == 0 else (None, row))
+
+    def elements(self, window: Any) -> Sequence[Any]:
+        left, right = self._named
+        return [(0, left(one)) if one is not None else (1, right(other)) for one, other in self._state.get()]
+
+    def take(self) -> Any:
+        taken = list(self._state.get())
+        self._state.clear()
+        return taken
+
+    def put(self, taken: Any) -> None:
+        self._state.add_all(taken)

@@ -1,0 +1,69 @@
+"""What a function of whole windows sees, and how the result of a window becomes rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from tidegate.api.functions import Function
+from tidegate.core.times import moment
+from tidegate.state.keys import TimeWindow
+
+
+class WindowContext(Protocol):
+    """Given to `ProcessWindowFunction.process`."""
+
+    def window(self) -> Any:
+        """The window: `start` and `end` in milliseconds, `max_timestamp()`."""
+        ...
+
+    def current_processing_time(self) -> int: ...
+    def current_watermark(self) -> int: ...
+
+    def output(self, tag: str, row: Any) -> None:
+        """Send a row to a side output that the operator declares."""
+        ...
+
+
+class ProcessWindowFunction(Function):
+    """Sees all rows of a window at once; behind `aggregate` and `reduce`, their one result.
+
+    State that it declares belongs to the key and is shared by its windows.
+    """
+
+    @abstractmethod
+    def process(self, key: Any, context: WindowContext, elements: Iterable[Any]) -> Iterable[Any] | None:
+        """The window fires: yield or return rows to emit."""
+
+    def clear(self, context: WindowContext) -> None:
+        """The window is gone for good: clear what state was kept for it."""
+
+
+Emitter = Callable[[Any, Any, Sequence[Any]], Iterable[Any] | None]
+"""Rows out of a firing window: (key, context, elements)."""
+
+
+def emit_result(key: Any, context: WindowContext, elements: Sequence[Any]) -> Iterable[Any]:
+    """The result is the row."""
+    return elements
+
+
+def emit_columns(key: Any, context: WindowContext, elements: Sequence[Any]) -> Iterable[Any]:
+    """Key, start and end of the window, and the values."""
+    window = context.window()
+    start, end = (moment(window.start_ms), moment(window.end_ms)) if isinstance(window, TimeWindow) else (None, None)
+    head = key if isinstance(key, tuple) else (key,)
+    return [(*head, start, end, *values) for values in elements]
+
+
+class EmitPairs:
+    """Of a window join: what the function makes of each pair of elements, one from either side."""
+
+    def __init__(self, join: Callable[[Any, Any], Iterable[Any]]) -> None:
+        self._join = join
+
+    def __call__(self, key: Any, context: WindowContext, elements: Sequence[Any]) -> Iterable[Any]:
+        left = [row for side, row in elements if side == 0]
+        right = [row for side, row in elements if side == 1]
+        return [out for one in left for other in right for out in self._join(one, other)]

@@ -1,0 +1,326 @@
+"""The operator of windows: one for all kinds, as in Flink, written as a keyed function over windowed state and timers.
+
+A window's contents, its trigger's state and its timers are stored under (key, window). Sessions keep, for each key, which
+windows there are and under which window their contents lie: a session that grows does not move what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from tidegate.api.states import declared_states
+from tidegate.api.triggers import Trigger, TriggerResult
+from tidegate.api.window_contents import Contents
+from tidegate.api.window_function import Emitter, ProcessWindowFunction
+from tidegate.api.windows import GLOBAL, Window, WindowAssigner
+from tidegate.core.errors import WrongValue
+from tidegate.core.times import MAX_WATERMARK, TimeDomain
+from tidegate.graph.states import TIMERS, StateKind, StateSpec
+from tidegate.state.keys import Namespace, TimeWindow
+
+_ARMED = 400_000
+"""Most windows that an attempt remembers to have registered the clean-up of."""
+EVENT, PROCESSING = TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME
+CONTINUE = TriggerResult.CONTINUE
+SESSIONS = StateSpec("window.sessions", StateKind.VALUE, list[tuple[int, int, int, int]])
+"""For each key: start and end of every session, and start and end of the window its contents are stored under."""
+
+
+class WindowOperator:
+    """Rows into windows, windows into rows. The runtime calls it as it calls a function of the user."""
+
+    def __init__(
+        self, assigner: WindowAssigner, trigger: Trigger, contents: Contents, emit: Emitter,
+        function: ProcessWindowFunction | None = None, lateness_ms: int = 0, late_tag: str | None = None,
+    ) -> None:  # fmt: skip
+        self._assigner, self._trigger, self._contents, self._emit = assigner, trigger, contents, emit
+        self._function = function
+        self._lateness, self._late_tag = lateness_ms, late_tag
+        self.late_rows_dropped = 0
+        self.__name__ = f"{assigner!r}, {trigger!r}"
+        """Shown where a job is explained, as the class of a function is."""
+
+    def states(self) -> tuple[StateSpec, ...]:
+        trigger = [
+            replace(spec, name=f"trigger.{spec.name}", windowed=True)
+            for spec in declared_states(self._trigger.with_state())
+        ]
+        own = () if self._function is None else declared_states(self._function)
+        sessions = (SESSIONS,) if self._assigner.is_merging else ()
+        return (*own, *self._contents.specs, *trigger, *sessions, TIMERS)
+
+    def attach_states(self, states: Any) -> None:
+        """Called by the runtime with all states of the operator, before `open`."""
+        accessors = states.accessors
+        self._scope, self._window_scope, self._timers = states.scope, states.window_scope, states.timers
+        self._contents.attach(accessors)
+        trigger = self._trigger.with_state()
+        for spec in declared_states(trigger):
+            setattr(trigger, spec.name, accessors[f"trigger.{spec.name}"])
+        for spec in () if self._function is None else declared_states(self._function):
+            setattr(self._function, spec.name, accessors[spec.name])
+        self._sessions = _Sessions(self, accessors[SESSIONS.name]) if self._assigner.is_merging else None
+        self._context: _WindowContext | None = None
+        self._armed: set[tuple[Any, Namespace]] = set()
+        """Windows whose clean-up timer was registered in this attempt."""
+
+    def open(self, ctx: Any) -> None:
+        self._contents.open()
+        if self._function is not None:
+            self._function.open(ctx)
+
+    def close(self) -> None:
+        if self._function is not None:
+            self._function.close()
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def process_element(self, row: Any, ctx: Any) -> Iterable[Any] | None:
+        return self._process(row, ctx, 0)
+
+    process_element1 = process_element
+
+    def process_element2(self, row: Any, ctx: Any) -> Iterable[Any] | None:
+        return self._process(row, ctx, 1)
+
+    def _process(self, row: Any, ctx: Any, side: int) -> Iterable[Any] | None:
+        service = ctx.timer_service()
+        event = self._assigner.is_event_time
+        timestamp = ctx.row_time if event else service.clock_ms
+        if timestamp is None:
+            timestamp = self._no_time(row, service)
+        watermark = service.watermark_ms
+        scope, window_scope = self._scope, self._window_scope
+        key = scope.key
+        window_scope.key_group = scope.key_group
+        context = self._context or self._begin(ctx)
+        out: list[Any] | None = None
+        skipped = True
+        for assigned in self._assigner.assign_windows(row, timestamp):
+            window, stored = (assigned, assigned) if self._sessions is None else self._sessions.add(assigned, context)
+            if event and self._cleanup_time(window) <= watermark:
+                if self._sessions is not None:
+                    self._sessions.retire(window)
+                continue
+            skipped = False
+            context.enter(window, stored)
+            self._contents.add(row, timestamp, side)
+            context.enter(window)
+            result = self._trigger.on_element(row, timestamp, window, context)
+            if result is not CONTINUE:
+                out = [*(out or ()), *self._act(result, key, context, stored)]
+            self._arm(key, window)
+        if skipped and event and timestamp + self._lateness <= watermark:
+            if self._late_tag is not None:
+                ctx.output(self._late_tag, row)
+            else:
+                self.late_rows_dropped += 1
+        return out
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
+        scope, window_scope = self._scope, self._window_scope
+        window: Window = GLOBAL if ctx.namespace is None else ctx.namespace
+        window_scope.key_group = scope.key_group
+        stored: Window | None = window
+        if self._sessions is not None:
+            stored = self._sessions.stored_under(window)
+            if stored is None:
+                return None  # The window has become part of another one.
+        assert stored is not None
+        context = self._context or self._begin(ctx)
+        context.enter(window)
+        event = ctx.domain is EVENT
+        on_time = self._trigger.on_event_time if event else self._trigger.on_processing_time
+        result = on_time(timestamp, window, context)
+        out = self._act(result, scope.key, context, stored) if result is not CONTINUE else None
+        if event is self._assigner.is_event_time and timestamp == self._cleanup_time(window):
+            self._forget(scope.key, context, window, stored)
+        return out
+
+    def _begin(self, ctx: Any) -> _WindowContext:
+        """One context for all rows and timers: the runtime has one for all, too."""
+        self._context = _WindowContext(self, ctx)
+        return self._context
+
+    def _act(self, result: TriggerResult, key: Any, context: _WindowContext, stored: Window) -> Sequence[Any]:
+        """Fire, empty, or both."""
+        out: Sequence[Any] = ()
+        window = context.window()
+        context.enter(window, stored)
+        if result.is_fire:
+            elements = self._contents.elements(window)
+            if elements:
+                made = self._emit(key, context, elements)
+                out = list(made) if made is not None else ()
+                context.enter(window, stored)
+        if result.is_purge:
+            self._contents.clear()
+        context.enter(window)
+        return out
+
+    def _forget(self, key: Any, context: _WindowContext, window: Window, stored: Window) -> None:
+        context.enter(window, stored)
+        self._contents.clear()
+        context.enter(window)
+        self._trigger.clear(window, context)
+        if self._function is not None:
+            self._function.clear(context)
+        if self._sessions is not None:
+            self._sessions.retire(window)
+        self._armed.discard((key, _namespace(window)))
+
+    def merge(self, merged: TimeWindow, stored: TimeWindow, touching: Sequence[Any], context: _WindowContext) -> None:
+        """Make one window of several: its trigger takes over, theirs and their clean-up end, contents move together."""
+        key = self._scope.key
+        before = [TimeWindow(entry[0], entry[1]) for entry in touching]
+        context.enter(merged)
+        self._trigger.on_merge(merged, before, context)
+        for window in before:
+            if window != merged:
+                context.enter(window)
+                self._trigger.clear(window, context)
+                self._disarm(key, window)
+        for entry in touching[1:]:
+            context.enter(merged, TimeWindow(*entry[2:]))
+            taken = self._contents.take()
+            context.enter(merged, stored)
+            self._contents.put(taken)
+        context.enter(merged)
+
+    # -- clean-up ----------------------------------------------------------------------------------------------------
+
+    def _cleanup_time(self, window: Window) -> int:
+        """When a window is forgotten. Beyond all time where it never is."""
+        end = window.max_timestamp()
+        return end if not self._assigner.is_event_time else min(end + self._lateness, MAX_WATERMARK)
+
+    def _arm(self, key: Any, window: Window) -> None:
+        namespace = _namespace(window)
+        name = (key, namespace)
+        if name not in self._armed:
+            if len(self._armed) >= _ARMED:
+                self._armed.clear()  # Registering again does no harm.
+            self._armed.add(name)
+            time = self._cleanup_time(window)
+            if time != MAX_WATERMARK:
+                domain = EVENT if self._assigner.is_event_time else PROCESSING
+                self._timers.register(domain, time, key, self._scope.key_group, namespace)
+
+    def _disarm(self, key: Any, window: Window) -> None:
+        self._armed.discard((key, _namespace(window)))
+        domain = EVENT if self._assigner.is_event_time else PROCESSING
+        self._timers.delete(domain, self._cleanup_time(window), key, self._scope.key_group, _namespace(window))
+
+    def _no_time(self, row: Any, service: Any) -> int:
+        if isinstance(self._assigner.assign_windows(row, 0)[0], type(GLOBAL)):
+            clock: int = service.clock_ms
+            return clock
+        raise WrongValue(
+            f"The row {row!r} has no event time, which a window needs. Name the column where the source is declared, "
+            "job.source(…, event_time='ts'), or with stream.assign_timestamps('ts'), and leave out rows where it is null."
+        )
+
+
+class _Sessions:
+    """The windows of the current key that may still grow into one another."""
+
+    def __init__(self, operator: WindowOperator, state: Any) -> None:
+        self._operator, self._state = operator, state
+
+    def stored_under(self, window: Window) -> TimeWindow | None:
+        for start, end, stored_start, stored_end in self._state.value() or ():
+            if (start, end) == window:
+                return TimeWindow(stored_start, stored_end)
+        return None
+
+    def retire(self, window: Window) -> None:
+        left = [entry for entry in self._state.value() or () if (entry[0], entry[1]) != window]
+        if left:
+            self._state.update(left)
+        else:
+            self._state.clear()
+
+    def add(self, window: Window, context: _WindowContext) -> tuple[TimeWindow, TimeWindow]:
+        """The window that a new one has become part of, and the one its contents are stored under."""
+        assert isinstance(window, TimeWindow)
+        new = window
+        known = self._state.value() or []
+        touching = [entry for entry in known if entry[0] <= new.end_ms and new.start_ms <= entry[1]]
+        if not touching:
+            self._state.update([*known, (*new, *new)])
+            return new, new
+        merged = TimeWindow(
+            min(new.start_ms, *(entry[0] for entry in touching)), max(new.end_ms, *(entry[1] for entry in touching))
+        )
+        stored = TimeWindow(*touching[0][2:])
+        if len(touching) == 1 and TimeWindow(*touching[0][:2]) == merged:
+            return merged, stored
+        rest = [entry for entry in known if entry not in touching]
+        self._state.update([*rest, (*merged, *stored)])
+        self._operator.merge(merged, stored, touching, context)
+        return merged, stored
+
+
+class _WindowContext:
+    """What triggers and functions of windows may ask, for one key and window at a time."""
+
+    __slots__ = ("_ctx", "_operator", "_window")
+
+    def __init__(self, operator: WindowOperator, ctx: Any) -> None:
+        self._operator, self._ctx = operator, ctx
+        self._window: Window = GLOBAL
+
+    def enter(self, window: Window, stored: Window | None = None) -> None:
+        """Be in a window, with state under it or, for the contents of sessions, under another."""
+        self._window = window
+        operator = self._operator
+        operator._window_scope.key = (operator._scope.key, _namespace(window if stored is None else stored))
+
+    @contextmanager
+    def in_window(self, window: Window) -> Iterator[None]:
+        before = self._window
+        self.enter(window)
+        try:
+            yield
+        finally:
+            self.enter(before)
+
+    def window(self) -> Window:
+        return self._window
+
+    def output(self, tag: str, row: Any) -> None:
+        self._ctx.output(tag, row)
+
+    def current_processing_time(self) -> int:
+        time: int = self._ctx.timer_service().clock_ms
+        return time
+
+    def current_watermark(self) -> int:
+        time: int = self._ctx.timer_service().watermark_ms
+        return time
+
+    get_current_processing_time = current_processing_time
+    get_current_watermark = current_watermark
+
+    def register_event_time_timer(self, time: int) -> None:
+        scope = self._operator._scope
+        self._operator._timers.register(EVENT, time, scope.key, scope.key_group, _namespace(self._window))
+
+    def register_processing_time_timer(self, time: int) -> None:
+        scope = self._operator._scope
+        self._operator._timers.register(PROCESSING, time, scope.key, scope.key_group, _namespace(self._window))
+
+    def delete_event_time_timer(self, time: int) -> None:
+        scope = self._operator._scope
+        self._operator._timers.delete(EVENT, time, scope.key, scope.key_group, _namespace(self._window))
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        scope = self._operator._scope
+        self._operator._timers.delete(PROCESSING, time, scope.key, scope.key_group, _namespace(self._window))
+
+
+def _namespace(window: Window) -> Namespace:
+    return window if isinstance(window, TimeWindow) else None

@@ -1,0 +1,180 @@
+"""Rows of keys in windows, on their way to a function of windows. Methods answer a new stream; they run nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any, Self
+
+from tidegate.api.aggregates import (
+    Aggregate,
+    AggregateFold,
+    AggregateFunction,
+    ColumnAggregates,
+    Fold,
+    ReduceFold,
+    ReduceFunction,
+)
+from tidegate.api.evictors import Evictor
+from tidegate.api.streams import KeyedStream, Stream, as_schema
+from tidegate.api.triggers import Trigger
+from tidegate.api.window_contents import Contents, FoldedContents, ListedContents
+from tidegate.api.window_function import Emitter, ProcessWindowFunction, emit_columns, emit_result
+from tidegate.api.window_operator import WindowOperator
+from tidegate.api.windows import WindowAssigner
+from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.errors import GraphError, UnsupportedType
+from tidegate.core.types import schema_of
+from tidegate.graph.row_types import row_type
+from tidegate.graph.schema import DataType, Field, Schema
+
+
+class WindowedStream:
+    """Made by `key_by(…).window(assigner)`."""
+
+    def __init__(self, keyed: KeyedStream, assigner: WindowAssigner) -> None:
+        if not isinstance(assigner, WindowAssigner):
+            raise GraphError(
+                f"window takes an assigner, such as TumblingEventTimeWindows.of('1 min'); got {assigner!r}."
+            )
+        self._keyed, self._assigner = keyed, assigner
+        self._trigger = assigner.get_default_trigger()
+        self._evictor: Evictor | None = None
+        self._lateness_ms = 0
+        self._late_tag: str | None = None
+
+    def trigger(self, trigger: Trigger) -> Self:
+        """When windows fire, in place of the assigner's own rule."""
+        if not isinstance(trigger, Trigger):
+            raise GraphError(f"{trigger!r} is no trigger. Use, for example, CountTrigger.of(100).")
+        if self._assigner.is_merging and not trigger.can_merge():
+            raise GraphError(f"{trigger!r} cannot be used with {self._assigner!r}: these windows merge, and it cannot.")
+        return self._with(_trigger=trigger)
+
+    def evictor(self, evictor: Evictor) -> Self:
+        """Which rows take part when a window fires. The window then keeps all its rows."""
+        return self._with(_evictor=evictor)
+
+    def allowed_lateness(self, lateness: Duration) -> Self:
+        """How long a window is kept after the watermark has passed its end. A row that comes meanwhile fires it again."""
+        ms = duration_ms(lateness)
+        if ms < 0:
+            raise GraphError("The allowed lateness is negative. Use '0 s' or more.")
+        if not self._assigner.is_event_time:
+            raise GraphError(f"No row is late for {self._assigner!r}: they are windows of processing time.")
+        return self._with(_lateness_ms=ms)
+
+    def side_output_late_data(self, tag: str) -> Self:
+        """Send rows that are too late for all their windows to a side output, `stream.side_output(tag)`. They are dropped
+        otherwise."""
+        return self._with(_late_tag=tag)
+
+    def reduce(
+        self, uid: str, function: ReduceFunction | Callable[[Any, Any], Any],
+        window_function: ProcessWindowFunction | None = None, *, schema: str | Schema | None = None,
+        side_outputs: Mapping[str, str | Schema] | None = None,
+    ) -> Stream:  # fmt: skip
+        """Combine the rows of a window two by two into one of the same columns, as they come."""
+        call = getattr(function, "reduce", function)
+        if not callable(call):
+            raise GraphError(f"reduce takes a ReduceFunction or a callable of two rows; got {function!r}.")
+        rows = self._keyed.input.schema
+        fold = ReduceFold(call, row_type(rows), rows)
+        if (window_function is None) != (schema is None):
+            raise GraphError(
+                "Give reduce both window_function and schema, or neither: without, rows keep their columns."
+            )
+        out = rows if schema is None else as_schema(schema)
+        return self._operate(uid, fold, _emitter(window_function), window_function, out, side_outputs)
+
+    def aggregate(
+        self, uid: str, function: AggregateFunction | None = None, window_function: ProcessWindowFunction | None = None,
+        *, accumulator: Any = None, schema: str | Schema | None = None,
+        side_outputs: Mapping[str, str | Schema] | None = None, **columns: Aggregate,
+    ) -> Stream:  # fmt: skip
+        """Combine the rows of a window into one value, as they come.
+
+        With built-in aggregates, `aggregate("per-minute", n=count(), spent=sum("ms"))`, rows have the key, `window_start`,
+        `window_end` and a column for each. With a function, say the type of its accumulator and the schema of its result:
+        `aggregate("mean", Mean(), accumulator=tuple[float, int], schema="mean double")`.
+        """
+        if (function is None) == (not columns):
+            raise GraphError(
+                "aggregate takes a function, or built-in aggregates such as n=tidegate.count(). Give one kind."
+            )
+        rows = self._keyed.input.schema
+        if function is None:
+            if window_function is not None or schema is not None or accumulator is not None:
+                raise GraphError("Built-in aggregates have a schema of their own. Leave out all but their columns.")
+            made = ColumnAggregates(columns, rows)
+            fold: Fold = AggregateFold(made, made.accumulator_type, rows)
+            return self._operate(uid, fold, emit_columns, None, self._result_schema(made), side_outputs)
+        if accumulator is None or schema is None:
+            raise GraphError(
+                "aggregate needs the type of the accumulator and the schema of the result: "
+                "aggregate(uid, function, accumulator=tuple[float, int], schema='mean double')."
+            )
+        try:
+            schema_of(accumulator)
+        except UnsupportedType as error:
+            raise UnsupportedType(f"accumulator={accumulator!r} cannot be stored. {error}") from None
+        fold = AggregateFold(function, accumulator, rows)
+        return self._operate(uid, fold, _emitter(window_function), window_function, as_schema(schema), side_outputs)
+
+    def process(
+        self, uid: str, function: ProcessWindowFunction, *, schema: str | Schema,
+        side_outputs: Mapping[str, str | Schema] | None = None,
+    ) -> Stream:  # fmt: skip
+        """Hand all rows of a window to a function when it fires. They are kept until then, one by one."""
+        if not isinstance(function, ProcessWindowFunction):
+            raise GraphError(f"process of windows takes a ProcessWindowFunction; got {function!r}.")
+        return self._operate(uid, None, function.process, function, as_schema(schema), side_outputs)
+
+    def _operate(
+        self, uid: str, fold: Fold | None, emit: Emitter, function: ProcessWindowFunction | None, schema: Schema,
+        side_outputs: Mapping[str, str | Schema] | None,
+    ) -> Stream:  # fmt: skip
+        rows = self._keyed.input
+        self._check_event_time()
+        contents: Contents = (
+            FoldedContents(fold)
+            if fold is not None and self._evictor is None
+            else ListedContents(rows.schema, self._evictor, fold)
+        )
+        operator = WindowOperator(
+            self._assigner, self._trigger, contents, emit, function, self._lateness_ms, self._late_tag
+        )
+        sides = dict(side_outputs or {})
+        if self._late_tag is not None:
+            sides[self._late_tag] = rows.schema
+        return self._keyed.operate(uid, operator, operator.states(), schema, sides)
+
+    def _check_event_time(self) -> None:
+        from tidegate.api.windows import GlobalWindows
+
+        if self._assigner.is_event_time and not isinstance(self._assigner, GlobalWindows):
+            check_has_event_time(self._keyed, repr(self._assigner))
+
+    def _result_schema(self, made: ColumnAggregates) -> Schema:
+        rows = self._keyed.input
+        key = rows.schema.select(rows.key).fields
+        bounds = (Field("window_start", DataType("timestamp")), Field("window_end", DataType("timestamp")))
+        return Schema((*key, *bounds, *made.fields))
+
+    def _with(self, **changed: Any) -> Self:
+        other = copy(self)
+        for name, value in changed.items():
+            setattr(other, name, value)
+        return other
+
+
+def check_has_event_time(keyed: KeyedStream, what: str) -> None:
+    if keyed.input.event_time is None:
+        raise GraphError(
+            f"{what} needs rows with an event time. Name the column where the source is declared, "
+            "job.source(…, event_time='ts'), or here: stream.assign_timestamps('ts').key_by(…)."
+        )
+
+
+def _emitter(function: ProcessWindowFunction | None) -> Emitter:
+    return emit_result if function is None else function.process

@@ -1,0 +1,174 @@
+"""Windows of time, and which of them a row belongs to. Names and rules are Flink's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tidegate.api.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.errors import GraphError
+from tidegate.core.times import MAX_WATERMARK
+from tidegate.state.keys import TimeWindow
+
+__all__ = [
+    "EventTimeSessionWindows",
+    "GlobalWindow",
+    "GlobalWindows",
+    "ProcessingTimeSessionWindows",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "TimeWindow",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "Window",
+    "WindowAssigner",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalWindow:
+    """The one window of all rows of a key. It never ends by itself."""
+
+    def max_timestamp(self) -> int:
+        return MAX_WATERMARK
+
+
+Window = TimeWindow | GlobalWindow
+GLOBAL = GlobalWindow()
+
+
+class WindowAssigner(ABC):
+    """Says which windows a row belongs to. Derive from it for windows of your own."""
+
+    is_event_time: ClassVar[bool] = True
+    """Whether the windows are of event time, so that the watermark ends them; otherwise the clock does."""
+    is_merging: ClassVar[bool] = False
+    """Whether windows of one key that touch become one."""
+
+    @abstractmethod
+    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+        """The windows of a row. `timestamp` is its event time or, for windows of processing time, the clock, in ms."""
+
+    @abstractmethod
+    def get_default_trigger(self) -> Trigger:
+        """When windows fire unless the job says otherwise."""
+
+
+class _EventTime(WindowAssigner):
+    def get_default_trigger(self) -> Trigger:
+        return EventTimeTrigger()
+
+
+class _ProcessingTime(WindowAssigner):
+    is_event_time = False
+
+    def get_default_trigger(self) -> Trigger:
+        return ProcessingTimeTrigger()
+
+
+class _Tumbling(WindowAssigner):
+    def __init__(self, size_ms: int, offset_ms: int = 0) -> None:
+        _check(size_ms > 0, f"windows of {size_ms} ms", "Give a size such as '1 min'.")
+        _check(abs(offset_ms) < size_ms, f"an offset of {offset_ms} ms", "It must be shorter than the windows are.")
+        self._size, self._offset = size_ms, offset_ms
+
+    @classmethod
+    def of(cls, size: Duration, offset: Duration = 0) -> Any:
+        """Windows of one size, one after the other: `of("1 h", "15 min")` begin at a quarter past."""
+        return cls(duration_ms(size), duration_ms(offset))
+
+    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+        start = timestamp - (timestamp - self._offset) % self._size
+        return (TimeWindow(start, start + self._size),)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._size} ms)"
+
+
+class TumblingEventTimeWindows(_Tumbling, _EventTime):
+    """Event time cut into pieces of one size."""
+
+
+class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
+    """Processing time cut into pieces of one size."""
+
+
+class _Sliding(WindowAssigner):
+    def __init__(self, size_ms: int, slide_ms: int, offset_ms: int = 0) -> None:
+        _check(
+            size_ms > 0 and slide_ms > 0, f"windows of {size_ms} ms every {slide_ms} ms", "Give both, as in '1 min'."
+        )
+        _check(abs(offset_ms) < slide_ms, f"an offset of {offset_ms} ms", "It must be shorter than the slide.")
+        self._size, self._slide, self._offset = size_ms, slide_ms, offset_ms
+
+    @classmethod
+    def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Any:
+        """Windows of one size that begin every `slide`; where that is shorter, a row belongs to several."""
+        return cls(duration_ms(size), duration_ms(slide), duration_ms(offset))
+
+    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+        last = timestamp - (timestamp - self._offset) % self._slide
+        return [TimeWindow(start, start + self._size) for start in range(last, timestamp - self._size, -self._slide)]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._size} ms every {self._slide} ms)"
+
+
+class SlidingEventTimeWindows(_Sliding, _EventTime):
+    """Windows of event time that may overlap."""
+
+
+class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
+    """Windows of processing time that may overlap."""
+
+
+class _Session(WindowAssigner):
+    is_merging = True
+
+    def __init__(self, gap_ms: int) -> None:
+        _check(gap_ms > 0, f"a gap of {gap_ms} ms", "Give one such as '10 min'.")
+        self._gap = gap_ms
+
+    @classmethod
+    def with_gap(cls, gap: Duration) -> Any:
+        """Rows of one key that follow one another within `gap` share a window."""
+        return cls(duration_ms(gap))
+
+    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+        return (TimeWindow(timestamp, timestamp + self._gap),)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._gap} ms)"
+
+
+class EventTimeSessionWindows(_Session, _EventTime):
+    """Sessions of event time."""
+
+
+class ProcessingTimeSessionWindows(_Session, _ProcessingTime):
+    """Sessions of processing time."""
+
+
+class GlobalWindows(WindowAssigner):
+    """All rows of a key in one window; a trigger says when it fires, or it never does."""
+
+    @classmethod
+    def create(cls) -> GlobalWindows:
+        return cls()
+
+    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+        return (GLOBAL,)
+
+    def get_default_trigger(self) -> Trigger:
+        return NeverTrigger()
+
+    def __repr__(self) -> str:
+        return "GlobalWindows"
+
+
+def _check(fits: bool, what: str, advice: str) -> None:
+    if not fits:
+        raise GraphError(f"There cannot be {what}. {advice}")

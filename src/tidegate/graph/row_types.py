@@ -1,0 +1,72 @@
+"""Rows as values of state: the Python type of a schema, and rows made again out of what was stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from tidegate.graph.schema import DataType, Schema
+
+_PYTHON: dict[str, Any] = {
+    "boolean": bool,
+    "tinyint": int,
+    "smallint": int,
+    "int": int,
+    "bigint": int,
+    "float": float,
+    "double": float,
+    "string": str,
+    "binary": bytes,
+    "date": date,
+    "timestamp": datetime,
+    "timestamp_ntz": datetime,
+    "decimal": Decimal,
+}
+
+
+def row_type(schema: Schema) -> Any:
+    """A tuple type for rows of the schema. Every column may be None: rows are stored as they come."""
+    return tuple[tuple(python_type(field.type) | None for field in schema)]  # type: ignore[misc]
+
+
+def python_type(type: DataType) -> Any:
+    """What a value of a column is in Python, None apart."""
+    match type.kind:
+        case "array":
+            assert type.element is not None
+            return list[python_type(type.element) | None]  # type: ignore[misc]
+        case "map":
+            assert type.key is not None
+            assert type.value is not None
+            return dict[python_type(type.key), python_type(type.value) | None]  # type: ignore[misc]
+        case "struct":
+            return row_type(Schema(type.fields or ()))
+    return _PYTHON[type.kind]
+
+
+def restorer(schema: Schema) -> Callable[[Any], Any]:
+    """Makes a row, with its names, out of a stored tuple. Structs inside it get theirs too."""
+    from tidegate.graph.columns import struct_class
+
+    make = partial(tuple.__new__, struct_class(schema.fields))
+    parts = [_restorer(field.type) for field in schema]
+    if all(part is None for part in parts):
+        return make
+    return lambda stored: make(value if part is None else part(value) for part, value in zip(parts, stored))
+
+
+def _restorer(type: DataType) -> Callable[[Any], Any] | None:
+    match type.kind:
+        case "struct":
+            whole = restorer(Schema(type.fields or ()))
+            return lambda value: None if value is None else whole(value)
+        case "array" if type.element is not None:
+            inner = _restorer(type.element)
+            return None if inner is None else lambda value: None if value is None else [inner(item) for item in value]
+        case "map" if type.value is not None:
+            each = _restorer(type.value)
+            return None if each is None else lambda value: value and {key: each(item) for key, item in value.items()}
+    return None
