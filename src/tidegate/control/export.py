@@ -19,7 +19,7 @@ from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import Snapshot
 
 _BATCH = 16_384
-_FIELDS = ("operator", "state", "key_group", "key", "namespace", "map_key", "position", "value")
+_FIELDS = ("operator", "state", "key_group", "key", "namespace", "map_key", "position", "value", "renewed")
 
 
 class UnknownFormat(TidegateError):

@@ -52,7 +52,8 @@ def declared(
     """What a job declares, in the words of a snapshot. Its states are numbered on from those of `snapshot`."""
     graph = job.graph()
     known = {(number.uid, number.name): number.id for number in snapshot.state_numbers}
-    numbers = state_ids.assign(known, [(node.uid, spec.name) for node in graph.processes for spec in node.states])
+    declared_states = [(node.uid, spec.name) for node in graph.stateful if node.uid is not None for spec in node.states]
+    numbers = state_ids.assign(known, declared_states)
     operators = describe(graph, plan(graph), job.parallelism or snapshot.parallelism, "", numbers)
     sources = tuple(source.uid for source in graph.sources)
     return JobNow(operators, sources, job.max_parallelism, uids or {}, renames or {})

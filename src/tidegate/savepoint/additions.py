@@ -19,7 +19,7 @@ from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
 from tidegate.core.type_schema import TypeSchema
 from tidegate.graph import state_ids
 from tidegate.savepoint.changes import ChangeRefused
-from tidegate.savepoint.entries import StateEntry, StateLayout
+from tidegate.savepoint.entries import SHAPES, Shape, StateEntry, StateLayout
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot, slot_of
 from tidegate.state.version import VersionId
@@ -50,6 +50,8 @@ def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -
     numbers = state_ids.assign(known, [(Uid(one.uid), one.state) for one in additions])
     operators = {operator.uid: operator for operator in metadata.operators}
     for one in additions:
+        if SHAPES.get(one.kind) in (None, Shape.TIMERS):
+            raise ChangeRefused(f"State of kind {one.kind!r} cannot be written into a savepoint from outside.")
         uid, key = Uid(one.uid), {"columns": list(one.key)}
         known_as = operators.get(uid) or OperatorInfo(uid, FIRST_LEVEL, metadata.parallelism, CANONICAL_BACKEND, key)
         if known_as.key != key:

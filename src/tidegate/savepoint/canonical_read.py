@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -12,6 +12,7 @@ from tidegate.checkpoint.storage.download import fetch
 from tidegate.checkpoint.storage.handle import FileHandle
 from tidegate.core.ids import EpochId
 from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout
+from tidegate.state.operator_states import element_entries
 
 
 class CanonicalTask:
@@ -19,6 +20,7 @@ class CanonicalTask:
 
     def __init__(self, storage: Storage, root: str, task: TaskState) -> None:
         self._storage, self._root, self._task = storage, root, task
+        self._operator_state: dict[int, dict[bytes, bytes]] = {}
 
     def entries(self, layout: StateLayout, key_groups: tuple[int, int]) -> Iterator[StateEntry]:
         """Typed entries of one state in a range of key groups, in the order they were written."""
@@ -33,6 +35,22 @@ class CanonicalTask:
                 layout, entries = first
                 # One run over all files: a list may begin in one and go on in the next.
                 yield from layout.stored(chain(entries, (entry for _, more in tables for entry in more)), epoch)
+
+    def get(self, key: bytes) -> bytes | None:
+        """An entry of operator state, as a store would give it: all that a restore asks a store of lists for."""
+        return self.get_many([key])[0]
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self._operator_entries(int.from_bytes(key[2:4], "big")).get(key) for key in keys]
+
+    def _operator_entries(self, state: int) -> dict[bytes, bytes]:
+        found = self._operator_state.get(state)
+        if found is None:
+            found = self._operator_state[state] = {}
+            elements = [layout.stored_element(e) for layout, some in self._tables(state, (0, 0), None) for e in some]
+            if elements:
+                found.update(element_entries(elements, state))
+        return found
 
     def abandon(self) -> None:
         """Nothing is kept open."""
@@ -69,6 +87,10 @@ def canonical_entries(
 
 def _rows(parquet: Any, table: Any, key_groups: tuple[int, int]) -> Iterator[StateEntry]:
     first, last = key_groups
+    if not table.layout.keyed:
+        for number in range(parquet.num_row_groups):
+            yield from table.entries(parquet.read_row_group(number))
+        return
     column = parquet.schema_arrow.names.index("key_group")
     for number in range(parquet.num_row_groups):
         told = parquet.metadata.row_group(number).column(column).statistics

@@ -7,8 +7,12 @@
     map_key             of a map: the user key
     position            of a list: 0, 1, …; a list is as many rows as it has elements, in order
     value               typed, see `arrow_types`
+    renewed             of an entry with a time to live: when it was last renewed, and by which clock
     exact_map_key, exact_value
                         the stored bytes where the typed column cannot hold the value exactly; nearly always null
+
+A timer is a row whose map key is its clock and whose value is its time in ms. Operator state has no key: it is `position`,
+`map_key` (of a broadcast map) and `value`, and every file is the share of one task.
 
 The footer holds, under `tidegate`, the description of the state, so that a table can be read by itself.
 """
@@ -22,18 +26,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.checkpoint.metadata import MetadataTooNew, OperatorInfo, StateInfo
-from tidegate.core.ids import KeyGroup, Uid
+from tidegate.checkpoint.metadata import Distribution, MetadataTooNew, OperatorInfo, StateInfo
+from tidegate.core.ids import Uid
 from tidegate.savepoint.arrow_types import ArrowForm, arrow_form, from_column, to_column
-from tidegate.savepoint.entries import StateEntry, StateLayout
+from tidegate.savepoint.entries import NO_GROUP, StateEntry, StateLayout
 from tidegate.savepoint.plain import plain_codec
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND, UntrustedSnapshot
 from tidegate.state.keys import Namespace, TimeWindow
+from tidegate.state.ttl import Stamp
 
 FORMAT = 1
 _FOOTER = b"tidegate"
 _MOMENT = pa.timestamp("ms", tz="UTC")
 _NAMESPACE = pa.struct([pa.field("start", _MOMENT), pa.field("end", _MOMENT), pa.field("name", pa.string())])
+
+
+_RENEWED = pa.struct([pa.field("at", _MOMENT), pa.field("clock", pa.string())])
+_CLOCKS = {False: "processing", True: "event"}
 
 
 class StateTable:
@@ -50,63 +59,73 @@ class StateTable:
     def batch(self, entries: Sequence[StateEntry]) -> Any:
         """A `pyarrow.RecordBatch` of these entries."""
         layout, count = self.layout, len(entries)
-        columns = [
-            pa.repeat(pa.scalar(str(layout.uid)), count),
-            pa.repeat(pa.scalar(layout.info.name), count),
-            pa.array([entry.key_group for entry in entries], pa.int32()),
-            self._key_column([entry.key for entry in entries]),
-            _namespace_column([entry.namespace for entry in entries]),
-        ]
+        columns = [pa.repeat(pa.scalar(str(layout.uid)), count), pa.repeat(pa.scalar(layout.info.name), count)]
+        if layout.keyed:
+            columns += [
+                pa.array([entry.key_group for entry in entries], pa.int32()),
+                self._key_column([entry.key for entry in entries]),
+                _namespace_column([entry.namespace for entry in entries]),
+            ]
         apart = []
         if self._map_key is not None and layout.map_keys is not None:
             keys, encode_key = [entry.map_key for entry in entries], layout.map_keys.encode
             column, exact = to_column(keys, self._map_key, lambda row: encode_key(keys[row]))
             columns.append(column)
             apart.append(exact)
-        if layout.is_list:
+        if self._has_positions:
             columns.append(pa.array([entry.position for entry in entries], pa.int64()))
         values, encode = [entry.value for entry in entries], self._element.encode
         column, exact = to_column(values, self._value, lambda row: encode(values[row]))
-        return pa.RecordBatch.from_arrays([*columns, column, *apart, exact], schema=self.schema)
+        columns.append(column)
+        if layout.keyed:
+            columns.append(_stamp_column([entry.stamp for entry in entries]))
+        return pa.RecordBatch.from_arrays([*columns, *apart, exact], schema=self.schema)
 
     def entries(self, batch: Any) -> list[StateEntry]:
         """The entries of a batch or table, in order. Their uid and name are those of the layout, not of the rows."""
-        layout = self.layout
-        groups = batch.column("key_group").to_pylist()
-        keys = self._keys_of(batch.column("key"))
-        namespaces = _namespaces_of(batch.column("namespace"))
-        nothing: list[Any] = [None] * len(groups)
-        map_keys = positions = nothing
+        layout, names = self.layout, set(batch.schema.names)
+        nothing: list[Any] = [None] * batch.num_rows
+        groups, keys, namespaces = [NO_GROUP] * batch.num_rows, nothing, nothing
+        map_keys = positions = stamps = nothing
+        if layout.keyed:
+            groups = batch.column("key_group").to_pylist()
+            keys = self._keys_of(batch.column("key"))
+            namespaces = _namespaces_of(batch.column("namespace"))
+            stamps = _stamps_of(batch.column("renewed")) if "renewed" in names else nothing
         if self._map_key is not None and layout.map_keys is not None:
             decode_key = layout.map_keys.decode
             exact = batch.column("exact_map_key")
             map_keys = from_column(batch.column("map_key"), exact, self._map_key, lambda raw: decode_key(raw, 0)[0])
-        if layout.is_list:
+        if self._has_positions:
             positions = batch.column("position").to_pylist()
         values = from_column(batch.column("value"), batch.column("exact_value"), self._value, self._element.decode)
         uid, name = layout.uid, layout.info.name
         return [
-            StateEntry(uid, name, KeyGroup(group), key, namespace, map_key, position, value)
-            for group, key, namespace, map_key, position, value in zip(
-                groups, keys, namespaces, map_keys, positions, values, strict=True
-            )
+            StateEntry(uid, name, *row)
+            for row in zip(groups, keys, namespaces, map_keys, positions, values, stamps, strict=True)
         ]
 
+    @property
+    def _has_positions(self) -> bool:
+        return self.layout.is_list or not self.layout.keyed
+
     def _schema(self) -> Any:
-        fields = [
-            pa.field("operator", pa.string(), False),
-            pa.field("state", pa.string(), False),
-            pa.field("key_group", pa.int32(), False),
-            pa.field("key", self._key_type()),
-            pa.field("namespace", _NAMESPACE),
-        ]
+        fields = [pa.field("operator", pa.string(), False), pa.field("state", pa.string(), False)]
+        if self.layout.keyed:
+            fields += [
+                pa.field("key_group", pa.int32(), False),
+                pa.field("key", self._key_type()),
+                pa.field("namespace", _NAMESPACE),
+            ]
         apart = []
         if self._map_key is not None:
             fields.append(pa.field("map_key", self._map_key.type))
             apart.append(pa.field("exact_map_key", pa.binary()))
-        if self.layout.is_list:
+        if self._has_positions:
             fields.append(pa.field("position", pa.int64(), False))
         fields.append(pa.field("value", self._value.type))
+        if self.layout.keyed:
+            fields.append(pa.field("renewed", _RENEWED))
         return pa.schema([*fields, *apart, pa.field("exact_value", pa.binary())], {_FOOTER: _footer(self.layout)})
 
     def _key_type(self) -> Any:
@@ -140,7 +159,10 @@ def table_of(schema: Any, state_id: int, uid: str | None = None, name: str | Non
     told = json.loads(text)
     if told["format"] > FORMAT:
         raise MetadataTooNew(told["format"], FORMAT, told["tidegate"])
-    state = StateInfo(name or told["state"], state_id, told["kind"], told["value"], told["map_key"], told["namespace"])
+    state = StateInfo(
+        name or told["state"], state_id, told["kind"], told["value"], told["map_key"], told["namespace"],
+        Distribution(told.get("distribution", Distribution.KEYED)),
+    )  # fmt: skip
     operator = OperatorInfo(Uid(uid or told["operator"]), 0, 0, CANONICAL_BACKEND, told["key"], (state,))
     return StateTable(StateLayout(operator, state))
 
@@ -154,7 +176,8 @@ def _footer(layout: StateLayout) -> bytes:
             "operator": str(layout.uid),
             "state": info.name,
             "kind": info.kind,
-            "key": {"columns": [type.ddl() for type in layout.key_types]},
+            "distribution": info.distribution,
+            "key": {"columns": [type.ddl() for type in layout.key_types]} if layout.keyed else None,
             "map_key": info.map_key,
             "value": info.value,
             "namespace": info.namespace,
@@ -188,4 +211,28 @@ def _namespaces_of(column: Any) -> list[Namespace]:
     return [
         None if not there else TimeWindow(start, end) if start is not None else name
         for there, start, end, name in zip(valid, starts, ends, names)
+    ]
+
+
+def _stamp_column(stamps: list[Stamp | None]) -> Any:
+    if not any(stamp is not None for stamp in stamps):
+        return pa.nulls(len(stamps), _RENEWED)
+    return pa.StructArray.from_arrays(
+        [
+            pa.array([None if stamp is None else stamp.time_ms for stamp in stamps], _MOMENT),
+            pa.array([None if stamp is None else _CLOCKS[stamp.event_time] for stamp in stamps], pa.string()),
+        ],
+        fields=list(_RENEWED),
+        mask=pa.array([stamp is None for stamp in stamps]),
+    )
+
+
+def _stamps_of(column: Any) -> list[Stamp | None]:
+    if column.null_count == len(column):
+        return [None] * len(column)
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    times, clocks = whole.field(0).cast(pa.int64()).to_pylist(), whole.field(1).to_pylist()
+    return [
+        Stamp(clock == _CLOCKS[True], time) if there else None
+        for there, time, clock in zip(whole.is_valid().to_pylist(), times, clocks)
     ]

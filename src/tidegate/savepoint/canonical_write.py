@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tidegate.checkpoint.metadata import FileList, OperatorInfo, StateFile, TaskState
+from tidegate.checkpoint.metadata import Distribution, ElementCount, FileList, OperatorInfo, StateFile, TaskState
 from tidegate.checkpoint.storage import Storage, unique_name
 from tidegate.checkpoint.storage.handle import PART_BYTES, checksum_of
 from tidegate.checkpoint.storage.port import encode_segment
@@ -16,6 +16,8 @@ from tidegate.core.ids import TaskId
 from tidegate.savepoint.canonical_table import StateTable
 from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout, UnreadableState, by_state
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
+from tidegate.state.operator_states import read_elements
+from tidegate.state.port import StateStore
 from tidegate.state.version import VersionId
 
 ROW_GROUP = 16_384
@@ -39,6 +41,7 @@ class CanonicalWriter:
         self._key_groups, self._version, self._id = key_groups, version, savepoint_id
         self._open: dict[int, _Table] = {}
         self._files: list[StateFile] = []
+        self._elements: dict[int, int] = {}
         self.rows = 0
 
     def add(self, layout: StateLayout, entries: Iterable[StateEntry]) -> None:
@@ -57,12 +60,23 @@ class CanonicalWriter:
         for layout, run in _runs(find, entries):
             self.add(layout, layout.typed(run))
 
+    def add_operator_state(self, operators: Iterable[OperatorInfo], store: StateStore) -> None:
+        """Lists and broadcast maps of these operators, out of the task's store. They are in no scan of key groups."""
+        for operator in operators:
+            for state in operator.states:
+                if state.distribution is not Distribution.KEYED:
+                    layout = StateLayout(operator, state)
+                    self.add(layout, layout.typed_elements(read_elements(store, state.id) or ()))
+
     def finish(self) -> TaskState:
         for table in self._open.values():
             self._flush(table)
             self._close(table)
         self._open.clear()
-        return TaskState(self._task, self._key_groups, CANONICAL_BACKEND, self._version, FileList(self._files))
+        counts = tuple(ElementCount(state, count) for state, count in self._elements.items())
+        return TaskState(
+            self._task, self._key_groups, CANONICAL_BACKEND, self._version, FileList(self._files), (), counts
+        )  # fmt: skip
 
     def _flush(self, table: _Table) -> None:
         if not table.rows:
@@ -71,6 +85,9 @@ class CanonicalWriter:
             table.begin()
         table.writer.write_batch(table.table.batch(table.rows), row_group_size=ROW_GROUP)
         self.rows += len(table.rows)
+        layout = table.table.layout
+        if layout.info.distribution in (Distribution.SPLIT, Distribution.UNION):
+            self._elements[layout.id] = self._elements.get(layout.id, 0) + len(table.rows)
         table.rows.clear()
         if table.sink.tell() >= FILE_BYTES:
             self._close(table)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
+from tidegate.checkpoint.metadata import CheckpointMetadata, Distribution, OperatorInfo, StateInfo
 from tidegate.core.ids import Uid
 from tidegate.savepoint.changes import NewType
+from tidegate.savepoint.entries import SHAPES, Shape
 from tidegate.savepoint.evolution import AsIs, Incompatible, Migrate, Renames, compare, compare_keys
-from tidegate.savepoint.plain import show_schema
+from tidegate.savepoint.plain import Schema, show_schema
+from tidegate.state.ttl import stamp_of, unstamped
 
 
 class Outcome(StrEnum):
@@ -125,29 +127,45 @@ def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateV
     def refused(reason: str, advice: str) -> StateVerdict:
         return StateVerdict(uid, old.name, Outcome.INCOMPATIBLE, reason, advice)
 
-    if (old.kind, old.distribution) != (new.kind, new.distribution):
+    if (SHAPES.get(old.kind, old.kind), old.distribution) != (SHAPES.get(new.kind, new.kind), new.distribution):
         was, now = f"{old.kind} ({old.distribution})", f"{new.kind} ({new.distribution})"
         return refused(
             f"it was {was} and is {now}", "Declare the new kind under another name, and fill it from the old one."
         )
     keys = compare_keys(old.map_key, new.map_key)
-    if isinstance(keys, Incompatible):
+    if isinstance(keys, Incompatible):  # also of a broadcast map, whose keys may be what rows are matched with
         return refused(keys.reason, keys.advice)
     match _whole_entry(old, new, renames):
         case AsIs(notes):
             return StateVerdict(uid, old.name, Outcome.AS_IS, "; ".join(notes))
         case Migrate(convert, notes):
-            return StateVerdict(uid, old.name, Outcome.MIGRATED, "; ".join(notes), convert=convert)
+            return StateVerdict(uid, old.name, Outcome.MIGRATED, "; ".join(notes), convert=_keeping_stamps(convert))
         case Incompatible(reason, advice):
             return refused(reason, advice)
 
 
 def _whole_entry(old: StateInfo, new: StateInfo, renames: Renames) -> AsIs | Migrate | Incompatible:
-    """An entry of a list is a segment: a list of elements."""
-    if old.kind == "list":
+    """What one entry of the store holds: of a keyed list a segment, of a broadcast map a pair."""
+    if old.distribution is not Distribution.KEYED:
+        if old.map_key is None or new.map_key is None:
+            return compare(old.value, new.value, renames)
+        return compare(_pair(old.map_key, old.value), _pair(new.map_key, new.value), renames)
+    if SHAPES.get(old.kind) is Shape.LIST:
         before, after = ({"type": "list", "element": dict(state.value)} for state in (old, new))
         return compare(before, after, renames)
     return compare(old.value, new.value, renames)
+
+
+def _pair(map_key: Schema, value: Schema) -> Schema:
+    return {"type": "tuple", "elements": [map_key, value]}
+
+
+def _keeping_stamps(convert: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    def converted(raw: bytes) -> bytes:
+        stamp = stamp_of(raw)
+        return convert(raw) if stamp is None else stamp.before(convert(unstamped(raw)))
+
+    return converted
 
 
 def _source(uid: Uid, had: bool, has: bool) -> StateVerdict:

@@ -156,7 +156,11 @@ def _canonical(
                     entries = reader.task_entries(task, old)
                     if (retyped := changes.types.get((operator.uid, state.name))) is not None:
                         entries = _converted(entries, retyped.convert)
-                    if limit is None:
+                    if not new.keyed:
+                        home = TaskId(level, Slot(task.task.slot % counts[level]))
+                        if home == task.task or new.map_key is None:
+                            writers[home].add(new, entries)
+                    elif limit is None:
                         writers[task.task].add(new, entries)
                     else:
                         for slot, entry in _dealt_out(entries, new, counts[level], limit):

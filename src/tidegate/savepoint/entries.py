@@ -6,12 +6,14 @@ for every segment, and one typed entry for every element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from tidegate.checkpoint.metadata import Distribution, OperatorInfo, StateInfo
 from tidegate.core.errors import StateError
 from tidegate.core.ids import EpochId, KeyGroup, Uid
+from tidegate.core.times import TimeDomain
 from tidegate.core.type_schema import TypeSchema
 from tidegate.graph.datatype import DataType
 from tidegate.graph.ddl import Parser
@@ -29,6 +31,8 @@ from tidegate.state.keys import (
     split_entry_key,
     state_prefix,
 )
+from tidegate.state.timers import read_timer, timer_key
+from tidegate.state.ttl import Stamp, stamp_of, unstamped
 
 ByteEntry = tuple[bytes, bytes]
 
@@ -40,7 +44,11 @@ class UnreadableState(StateError):
 
 
 class StateEntry(NamedTuple):
-    """One value of one state. `map_key` belongs to maps, `position` (from 0) to lists; both are None elsewhere."""
+    """One value of one state.
+
+    `map_key` belongs to maps, `position` (from 0) to lists; both are None elsewhere. A timer is an entry whose map key is
+    the name of its clock and whose value is its time in ms. Operator state has no key; its key group is -1.
+    """
 
     uid: Uid
     state: str
@@ -50,6 +58,32 @@ class StateEntry(NamedTuple):
     map_key: Any
     position: int | None
     value: Any
+    stamp: Stamp | None = None
+    """Of an entry with a time to live: when it was last renewed."""
+
+
+class Shape(Enum):
+    """How entries of a state are laid out. Several kinds share one."""
+
+    VALUE = auto()
+    LIST = auto()
+    MAP = auto()
+    TIMERS = auto()
+
+
+SHAPES: Mapping[str, Shape] = {
+    "value": Shape.VALUE,
+    "reducing": Shape.VALUE,
+    "aggregating": Shape.VALUE,
+    "list": Shape.LIST,
+    "map": Shape.MAP,
+    "sorted_map": Shape.MAP,
+    "timers": Shape.TIMERS,
+}
+"""Kinds of state whose bytes are understood here."""
+
+NO_GROUP = KeyGroup(-1)
+"""Stands where operator state has no key group."""
 
 
 class StateLayout:
@@ -57,24 +91,29 @@ class StateLayout:
 
     def __init__(self, operator: OperatorInfo, state: StateInfo) -> None:
         """Raises UnreadableState, UnknownSchema, or SchemaError for a key that cannot be understood."""
-        if state.distribution is not Distribution.KEYED:
-            raise UnreadableState(
-                f"State {state.name!r} of {operator.uid!r} is operator state ({state.distribution}), which cannot be read "
-                "outside a job yet. Drop it, or use a native copy."
-            )
-        self.uid, self.info = operator.uid, state
-        self.key_types = key_types(operator)
-        self.keys = KeyCodec(self.key_types)
-        self.is_list = state.kind == "list"
-        self.map_key: TypeSchema | None = None if state.map_key is None else dict(state.map_key)
-        if state.kind not in KNOWN_KINDS or (state.kind == "map") != (self.map_key is not None):
+        shape = SHAPES.get(state.kind)
+        if shape is None or (shape is Shape.MAP) != (state.map_key is not None):
             raise UnreadableState(
                 f"State {state.name!r} of {operator.uid!r} is of kind {state.kind!r}, which this tidegate does not know. "
                 "Read it with the tidegate that wrote it, or a later one."
             )
+        self.uid, self.info, self.shape = operator.uid, state, shape
+        self.keyed = state.distribution is Distribution.KEYED
+        self.key_types = key_types(operator) if self.keyed else ()
+        self.keys = KeyCodec(self.key_types or (DataType("string"),))
+        self.is_list = shape is Shape.LIST
+        self.map_key: TypeSchema | None = None if state.map_key is None else dict(state.map_key)
+        if shape is Shape.TIMERS:
+            self.map_key = {"type": "str"}
         self.map_keys = None if self.map_key is None else KeyCodec.of_python(python_type(self.map_key))
         self.value: TypeSchema = dict(state.value)
-        self.values = plain_codec({"type": "list", "element": self.value} if self.is_list else self.value)
+        self.values = plain_codec(self._stored_type())
+
+    def _stored_type(self) -> TypeSchema:
+        if self.keyed:
+            return {"type": "list", "element": self.value} if self.is_list else self.value
+        # An element of operator state; a broadcast map is a list of pairs.
+        return self.value if self.map_key is None else {"type": "tuple", "elements": [self.map_key, self.value]}
 
     @property
     def id(self) -> int:
@@ -88,16 +127,20 @@ class StateLayout:
         return key_group(hash_key(self.keys.canonical(key), self.key_types), max_parallelism)
 
     def prefix(self, key_group: int, key: Any, namespace: Namespace = None) -> bytes:
-        """Begins every entry of one key."""
+        """Begins every entry of one key. Not of a timer: those are in the order of their times."""
         return entry_key(state_prefix(key_group, self.id), self.keys.encode(key), namespace_bytes(namespace))
 
     def typed(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
-        """Typed entries, in order. Those of one list must come together, as they do from a scan."""
+        """Typed entries of keyed state, in order. Those of one list must come together, as they do from a scan."""
+        if self.shape is Shape.LIST:
+            return self._elements(entries)
+        if self.shape is Shape.TIMERS:
+            return self._timers(entries)
+        return self._single(entries)
+
+    def _single(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
         uid, name, decode = self.uid, self.info.name, self.values.decode
         namespace: Namespace
-        if self.is_list:
-            yield from self._elements(entries)
-            return
         map_keys, decode_key = self.map_keys, self.keys.decode
         for raw_key, raw in entries:
             # `split_entry_key` written out: there are millions of these.
@@ -108,55 +151,93 @@ class StateLayout:
                 namespace, at = read_namespace(raw_key, at)
             map_key = None if map_keys is None else map_keys.decode(raw_key, at)[0]
             group = KeyGroup(raw_key[0] << 8 | raw_key[1])
-            yield StateEntry(uid, name, group, key, namespace, map_key, None, decode(raw))
+            stamp = stamp_of(raw)
+            value = decode(raw if stamp is None else unstamped(raw))
+            yield StateEntry(uid, name, group, key, namespace, map_key, None, value, stamp)
 
     def _elements(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
         before, position = b"", 0
         for raw_key, raw in entries:
             group, _, key, namespace, rest = split_entry_key(raw_key, self.keys)
-            of = raw_key[: -len(rest)]
+            of, stamp = raw_key[: -len(rest)], stamp_of(raw)
             if of != before:
                 before, position = of, 0
-            for value in self.values.decode(raw):
-                yield StateEntry(self.uid, self.info.name, group, key, namespace, None, position, value)
+            for value in self.values.decode(unstamped(raw)):
+                yield StateEntry(self.uid, self.info.name, group, key, namespace, None, position, value, stamp)
                 position += 1
+
+    def _timers(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
+        for raw_key, _ in entries:
+            domain, timer = read_timer(raw_key, self.keys)
+            group, clock = KeyGroup(timer.key_group), domain.name
+            yield StateEntry(
+                self.uid, self.info.name, group, timer.key, timer.namespace, clock, None, timer.time_ms
+            )  # fmt: skip
 
     def stored(self, entries: Iterable[StateEntry], epoch: EpochId) -> Iterator[ByteEntry]:
         """Entries as a store holds them. Elements of one list come together and in order; `epoch` names their segments.
 
         Raises InvalidKey or WrongValue for what does not fit the declared types.
         """
-        if self.is_list:
-            yield from self._segments(entries, epoch)
-            return
+        if self.shape is Shape.LIST:
+            return self._segments(entries, epoch)
+        if self.shape is Shape.TIMERS:
+            return (
+                (
+                    timer_key(
+                        e.key_group, self.id, TimeDomain[e.map_key], e.value, self.keys.encode(e.key), e.namespace
+                    ),
+                    b"",
+                )
+                for e in entries
+            )
+        return self._stored_singly(entries)
+
+    def _stored_singly(self, entries: Iterable[StateEntry]) -> Iterator[ByteEntry]:
         encode, encode_key, id = self.values.encode, self.keys.encode, self.id
         encode_map_key = None if self.map_keys is None else self.map_keys.encode
-        for _, _, group, key, namespace, map_key, _, value in entries:
+        for _, _, group, key, namespace, map_key, _, value, stamp in entries:
             space = VOID_NAMESPACE if namespace is None else namespace_bytes(namespace)
             start = state_prefix(group, id) + encode_key(key) + space
-            yield start if encode_map_key is None else start + encode_map_key(map_key), encode(value)
+            raw = encode(value)
+            yield (
+                start if encode_map_key is None else start + encode_map_key(map_key),
+                raw if stamp is None else stamp.before(raw),
+            )
 
     def _segments(self, entries: Iterable[StateEntry], epoch: EpochId) -> Iterator[ByteEntry]:
-        before, part = b"", 0
+        before: tuple[bytes, Stamp | None] = (b"", None)
+        part = 0
         elements: list[Any] = []
         for entry in entries:
-            start = self.prefix(entry.key_group, entry.key, entry.namespace)
-            if elements and (start != before or len(elements) == SEGMENT_ELEMENTS):
-                yield before + list_segment(epoch, part), self.values.encode(elements)
+            here = self.prefix(entry.key_group, entry.key, entry.namespace), entry.stamp
+            if elements and (here != before or len(elements) == SEGMENT_ELEMENTS):
+                yield self._segment(*before, elements, list_segment(epoch, part))
                 elements, part = [], part + 1
-            before = start
+            before = here
             elements.append(entry.value)
         if elements:
-            yield before + list_segment(epoch, part), self.values.encode(elements)
+            yield self._segment(*before, elements, list_segment(epoch, part))
+
+    def _segment(self, start: bytes, stamp: Stamp | None, elements: list[Any], name: bytes) -> ByteEntry:
+        raw = self.values.encode(elements)
+        return start + name, raw if stamp is None else stamp.before(raw)
+
+    def typed_elements(self, elements: Iterable[bytes], first: int = 0) -> Iterator[StateEntry]:
+        """Typed entries of operator state, out of the elements that one task holds."""
+        for position, raw in enumerate(elements, first):
+            value = self.values.decode(raw)
+            map_key, value = (None, value) if self.map_key is None else value
+            yield StateEntry(self.uid, self.info.name, NO_GROUP, None, None, map_key, position, value)
+
+    def stored_element(self, entry: StateEntry) -> bytes:
+        """The other way round."""
+        return self.values.encode(entry.value if self.map_key is None else (entry.map_key, entry.value))
 
     def range_in(self, key_group: int) -> tuple[bytes, bytes]:
         """Start and end of a scan over this state in one key group."""
         start = state_prefix(key_group, self.id)
         return start, prefix_end(start)
-
-
-KNOWN_KINDS = frozenset({"value", "list", "map"})
-"""Kinds of state whose bytes are understood here."""
 
 
 def key_types(operator: OperatorInfo) -> tuple[DataType, ...]:
@@ -171,5 +252,5 @@ def key_types(operator: OperatorInfo) -> tuple[DataType, ...]:
 
 def by_state(layouts: Iterable[StateLayout]) -> Callable[[bytes], StateLayout | None]:
     """Finds the layout of an entry by the number in its key."""
-    known = {layout.id.to_bytes(2, "big"): layout for layout in layouts}
+    known = {layout.id.to_bytes(2, "big"): layout for layout in layouts if layout.keyed}
     return lambda raw_key: known.get(raw_key[2:4])

@@ -21,10 +21,11 @@ from tidegate.checkpoint.metadata import TaskState
 from tidegate.checkpoint.version_restore import fetch_version
 from tidegate.core.ids import AttemptId, EpochId, KeyGroup, TaskId, Term
 from tidegate.savepoint.canonical_read import CanonicalTask
-from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout
+from tidegate.savepoint.entries import ByteEntry, Shape, StateEntry, StateLayout, UnreadableState
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND, Snapshot
 from tidegate.state.backends import backend_named
 from tidegate.state.keys import Namespace, key_group_range, prefix_end
+from tidegate.state.operator_states import read_elements
 from tidegate.state.port import StateStore
 from tidegate.state.version import VersionId
 
@@ -49,23 +50,42 @@ class SnapshotReader:
     ) -> Iterator[StateEntry]:  # fmt: skip
         """All entries of a state, in the order of key groups and, in each, of keys; or those of a range of key groups."""
         layout = self.snapshot.layout(uid, state)
+        if not layout.keyed:
+            yield from self._operator_state(layout)
+            return
         for task in self.snapshot.tasks_of(uid):
             first, last = _overlap(task.key_groups, key_groups)
             if first <= last:
                 yield from self._of_task(task, layout, first, last)
 
+    def _operator_state(self, layout: StateLayout) -> Iterator[StateEntry]:
+        """Elements of all tasks, numbered through; of a broadcast map one copy, since all are the same."""
+        position = 0
+        for task in self.snapshot.tasks_of(layout.uid):
+            for entry in self.task_entries(task, layout):
+                yield entry._replace(position=position)
+                position += 1
+            if layout.map_key is not None and position:
+                return
+
     def task_entries(self, task: TaskState, layout: StateLayout) -> Iterator[StateEntry]:
         """All entries of a state that one task holds."""
+        if not layout.keyed:
+            return self._elements_of(task, layout)
         return self._of_task(task, layout, *task.key_groups)
 
     def get(self, uid: str, state: str, key: Any, namespace: Namespace = None, map_key: Any = _ALL) -> Any:
-        """What a state holds for one key: the value (None: nothing), a list, or a dict, of a map.
+        """What a state holds for one key: the value (None: nothing), a list, a dict, or pairs (clock, time) of timers.
 
         With `map_key` the one value in a map. Fetches the files of one task. Raises InvalidKey for a key of another type.
         """
         layout = self.snapshot.layout(uid, state)
+        if not layout.keyed:
+            raise UnreadableState(f"{state!r} of {uid!r} is operator state and has no keys; read its entries instead.")
         group = layout.key_group(key, self.snapshot.metadata.max_parallelism)
         found = self._of_key(self.snapshot.task_with(uid, group), layout, group, key, namespace)
+        if layout.shape is Shape.TIMERS:
+            return [(entry.map_key, entry.value) for entry in found]
         if layout.map_keys is not None:
             if map_key is not _ALL:
                 wanted = layout.map_keys.canonical(map_key)
@@ -110,15 +130,23 @@ class SnapshotReader:
             return store.entries(layout, (first, last))
         return layout.typed(entry for group in range(first, last + 1) for entry in store.scan(*layout.range_in(group)))
 
+    def _elements_of(self, task: TaskState, layout: StateLayout) -> Iterator[StateEntry]:
+        if not _has_files(task):
+            return iter(())
+        store = self._store(task)
+        if isinstance(store, CanonicalTask):
+            return store.entries(layout, (0, 0))
+        return layout.typed_elements(read_elements(store, layout.id) or ())
+
     def _of_key(
         self, task: TaskState, layout: StateLayout, group: KeyGroup, key: Any, namespace: Namespace
     ) -> Iterator[StateEntry]:
         if not _has_files(task):
             return iter(())
         store = self._store(task)
-        if isinstance(store, CanonicalTask):
+        if isinstance(store, CanonicalTask) or layout.shape is Shape.TIMERS:
             wanted = layout.keys.encode(key)
-            of_group = store.entries(layout, (group, group))
+            of_group = self._of_task(task, layout, group, group)
             return (e for e in of_group if e.namespace == namespace and layout.keys.encode(e.key) == wanted)
         start = layout.prefix(group, key, namespace)
         if layout.is_list or layout.map_keys is not None:

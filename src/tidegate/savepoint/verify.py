@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.checkpoint.assignment import RestoreError, RestoreTarget, plan_restore
-from tidegate.checkpoint.metadata import Distribution, StateFile
+from tidegate.checkpoint.metadata import StateFile
 from tidegate.checkpoint.storage import ObjectMissing
 from tidegate.checkpoint.storage.handle import Checksum, FileHandle
 from tidegate.core.errors import TidegateError
@@ -62,11 +62,10 @@ def _file(snapshot: Snapshot, handle: FileHandle, checksums: bool) -> str | None
 def _structure(snapshot: Snapshot) -> Iterator[Problem]:
     metadata = snapshot.metadata
     for operator, state in snapshot.states():
-        if state.distribution is Distribution.KEYED:
-            try:
-                StateLayout(operator, state)
-            except TidegateError as error:
-                yield Problem(f"{operator.uid}/{state.name}", str(error))
+        try:
+            StateLayout(operator, state)
+        except TidegateError as error:
+            yield Problem(f"{operator.uid}/{state.name}", str(error))
     levels = {operator.uid: operator.level for operator in metadata.operators}
     try:
         plan_restore(metadata, RestoreTarget(metadata.max_parallelism, metadata.parallelism, levels))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tidegate.core.times import MAX_WATERMARK, TimeDomain
 from tidegate.state.keys import KeyCodec, Namespace, namespace_bytes, prefix_end, read_namespace
+from tidegate.state.ordered import damaged
 from tidegate.state.port import StateStore
 
 _head = struct.Struct(">HHB")
@@ -175,3 +176,23 @@ class Timers:
         key, at = self._keys.decode(tail, _time.size)
         namespace, _ = read_namespace(tail, at)
         return Timer(self._time_of(tail), key, group, namespace)
+
+
+def timer_key(
+    key_group: int, state_id: int, domain: TimeDomain, time_ms: int, key: bytes, namespace: Namespace
+) -> bytes:
+    """The entry of a timer, for readers and writers of snapshots."""
+    return _head.pack(key_group, state_id, domain) + _time.pack(time_ms + _SIGN) + key + namespace_bytes(namespace)
+
+
+def read_timer(entry: bytes, keys: KeyCodec) -> tuple[TimeDomain, Timer]:
+    """The other way round. Raises CorruptState."""
+    try:
+        group, _, domain = _head.unpack_from(entry)
+        (time,) = _time.unpack_from(entry, _head.size)
+        clock = TimeDomain(domain)
+    except (struct.error, ValueError):
+        raise damaged(entry, 0) from None
+    key, at = keys.decode(entry, _KEY_AT)
+    namespace, _ = read_namespace(entry, at)
+    return clock, Timer(time - _SIGN, key, group, namespace)

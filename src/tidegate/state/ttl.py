@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.ttl import StateTtlConfig, StateVisibility, TtlTimeCharacteristic, UpdateType
@@ -33,6 +34,25 @@ class StateClock:
     def __init__(self, now_ms: int = 0, watermark_ms: int = MIN_WATERMARK) -> None:
         self.now_ms = now_ms
         self.watermark_ms = watermark_ms
+
+
+class Stamp(NamedTuple):
+    """When an entry was last renewed, and by which clock."""
+
+    event_time: bool
+    time_ms: int
+
+    def before(self, value: bytes) -> bytes:
+        """The stored form of a value with this stamp."""
+        return _stamp.pack(_MARK, self.event_time, self.time_ms) + value
+
+
+def stamp_of(raw: bytes) -> Stamp | None:
+    """The stamp of a stored value, if it has one."""
+    if raw[:1] != b"\xc1":
+        return None
+    _, code, time_ms = _stamp.unpack_from(raw)
+    return Stamp(bool(code), time_ms)
 
 
 def unstamped(raw: bytes) -> bytes:

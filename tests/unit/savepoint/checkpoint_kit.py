@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,23 @@ from tidegate.state.key_groups import key_group, range_of_slot, slot_of
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec
 from tidegate.state.murmur3 import hash_key
+from tidegate.state.operator_states import OperatorStates
+from tidegate.state.ttl import StateClock
 from tidegate.state.version import VersionId
+
+NOW_MS = 1_767_225_600_000
+
+
+@dataclass(frozen=True)
+class Held:
+    """The states of one operator in one task."""
+
+    slot: int
+    keyed: KeyedStates
+    lists: OperatorStates
+    group_of: Callable[[Any], int | None]
+    """The key group of a key, if this task serves it."""
+
 
 Contents = Mapping[str, Mapping[Any, Any]]
 """For each state: key → value, list of elements, or dict of a map."""
@@ -47,13 +63,24 @@ class Operator:
     states: tuple[StateSpec, ...]
     holds: Contents
     level: int = 1
+    also: Callable[[Held], None] | None = None
+    """Does more to the states of every task, after what `holds` says."""
 
     def info(self, ids: Mapping[tuple[str, str], int], parallelism: int, backend: str) -> OperatorInfo:
         states = []
         for spec in self.states:
             told = spec.describe()
             states.append(
-                StateInfo(spec.name, ids[self.uid, spec.name], told["kind"], told["value"], told.get("map_key"))
+                StateInfo(
+                    spec.name,
+                    ids[self.uid, spec.name],
+                    told["kind"],
+                    told["value"],
+                    told.get("map_key"),
+                    told.get("namespace"),
+                    spec.distribution,
+                    None if spec.ttl is None else spec.ttl.ttl_ms,
+                )
             )
         return OperatorInfo(Uid(self.uid), self.level, parallelism, backend, {"columns": list(self.key)}, tuple(states))
 
@@ -80,11 +107,15 @@ class History:
     parallelism: int = 2
     max_parallelism: int = 128
     inline: int = 0
+    url: str | None = None
+    """Of the checkpoint directory, if it is not below `base`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
     refs: list[CheckpointRef] = field(default_factory=list)
     log: list[Entry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.storage = open_storage(self.base / "ckpt")
+        self.url = self.url or str(self.base / "ckpt")
+        self.storage = open_storage(self.url, **self.options)
         self.layout = JobLayout(self.job)
 
     def checkpoint(self, id: int, *operators: Operator, **more: Any) -> str:
@@ -123,7 +154,11 @@ class History:
         name = self.layout.metadata(id)
         self.storage.put(name, data)
         self._publish(CheckpointRef(id, term, metadata.epoch, metadata.lineage, name, checksum_in(data)))
-        return str(self.base / "ckpt" / name.removesuffix("/_metadata"))
+        return f"{self.url}/{name.removesuffix('/_metadata')}"
+
+    def _served(self, key: Any, types: Any, task: TaskId) -> int | None:
+        group = key_group(hash_key(key, types), self.max_parallelism)
+        return group if slot_of(group, self.parallelism, self.max_parallelism) == task.slot else None
 
     def _publish(self, ref: CheckpointRef) -> None:
         self.refs.append(ref)
@@ -145,19 +180,26 @@ class History:
         directory = self.base / "local" / str(id) / str(task)
         groups = range_of_slot(task.slot, self.parallelism, self.max_parallelism)
         store = backend_named(self.backend).begin(directory, None, version, groups)
+        elements: dict[int, int] = {}
         for op in operators:
             types = [Parser(ddl).whole_type() for ddl in op.key]
             states = KeyedStates(
-                store, op.states, lambda name, uid=op.uid: ids[uid, name], KeyCodec(types), version.epoch
-            )
+                store, op.states, lambda name, uid=op.uid: ids[uid, name], KeyCodec(types), version.epoch, groups,
+                StateClock(NOW_MS),
+            )  # fmt: skip
+            lists = OperatorStates(store, op.states, lambda name, uid=op.uid: ids[uid, name])
             for name, held in op.holds.items():
                 for key, what in held.items():
                     group = key_group(hash_key(key, types), self.max_parallelism)
                     if slot_of(group, self.parallelism, self.max_parallelism) == task.slot:
                         states.scope.key, states.scope.key_group = key, group
                         _fill(states.accessors[name], what)
+            if op.also is not None:
+                op.also(Held(task.slot, states, lists, lambda key, types=types: self._served(key, types, task)))
             states.flush()
-        manifest = store.seal()
+            lists.flush()
+            elements |= lists.held()
+        manifest = store.seal(elements)
         order = UploadOrder(id, version, None, self.inline, 1 << 20)
         upload = VersionUpload(self.storage, self.layout, directory, task, Term(1), order)
         part = upload.run(manifest, version.attempt, lambda: True, lambda: None)

@@ -12,8 +12,9 @@ from tests.unit.savepoint.checkpoint_kit import Operator, listing, mapping, valu
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, SnapshotKind, SourcePosition
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.core.types import codec_of
-from tidegate.graph.states import StateSpec
+from tidegate.graph.states import StateKind, StateSpec
 from tidegate.savepoint.compatibility import Compatibility, JobNow, Outcome, judge
+from tidegate.state.ttl import Stamp, stamp_of, unstamped
 
 
 def operator(uid: str, *states: StateSpec, key: tuple[str, ...] = ("string",)) -> OperatorInfo:
@@ -98,3 +99,19 @@ def test_the_conversion_of_a_list_takes_whole_segments_and_declared_renames() ->
     assert verdict.convert is not None
     segment: Any = codec_of(list[old]).encode([old(1), old(2)])
     assert codec_of(list[new]).decode(verdict.convert(segment)) == [new(1.0), new(2.0)]
+
+
+def test_kinds_with_one_layout_may_take_each_others_place() -> None:
+    sorted_map = StateSpec("seen", StateKind.SORTED_MAP, int, str)
+    reducing = StateSpec("total", StateKind.REDUCING, int, function=max)
+    answer = judge(BEFORE, JobNow((operator("totals", reducing, sorted_map),), (Uid("clicks"),)))
+    assert set(outcomes(answer).values()) == {"as is"}
+
+
+def test_a_conversion_keeps_the_stamp_of_a_time_to_live() -> None:
+    now = JobNow((operator("totals", value("total", float), mapping("seen", str, int)),))
+    verdict = next(v for v in judge(BEFORE, now).verdicts if v.state == "total")
+    assert verdict.convert is not None
+    stamp = Stamp(True, 7)
+    raw = verdict.convert(stamp.before(codec_of(int).encode(5)))
+    assert (stamp_of(raw), codec_of(float).decode(unstamped(raw))) == (stamp, 5.0)

@@ -113,7 +113,7 @@ def export(out: Output, path: str, uid: str, state: str, target: str) -> None:
 
 _COLUMNS = {
     "key_group": "Key group", "key": "Key", "namespace": "Namespace", "map_key": "Map key", "position": "Position",
-    "value": "Value",
+    "value": "Value", "stamp": "Renewed",
 }  # fmt: skip
 
 

@@ -1,0 +1,172 @@
+"""Every kind of state is read, copied, re-cut and restored: windows, timers, times to live, operator state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.savepoint.checkpoint_kit import NOW_MS, Held, History, Operator
+from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.operator_shares import OperatorShares
+from tidegate.checkpoint.storage import open_storage
+from tidegate.core.ids import Uid
+from tidegate.core.times import TimeDomain
+from tidegate.graph.states import TIMERS, Distribution, StateKind, StateSpec
+from tidegate.graph.ttl import StateTtlConfig
+from tidegate.savepoint.canonical_read import CanonicalTask
+from tidegate.savepoint.changes import Changes
+from tidegate.savepoint.copy import copy_snapshot
+from tidegate.savepoint.entries import UnreadableState
+from tidegate.savepoint.reader import SnapshotReader
+from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.verify import verify
+from tidegate.state.backends import backend_named
+from tidegate.state.keyed_states import KeyedStates
+from tidegate.state.keys import KeyCodec, TimeWindow
+from tidegate.state.operator_states import OperatorStates
+from tidegate.state.ttl import Stamp
+
+USERS = [f"u{n}" for n in range(20)]
+WINDOW = TimeWindow(0, 60_000)
+HOUR = StateTtlConfig("1 h")
+SPECS = (
+    StateSpec("largest", StateKind.REDUCING, int, function=max),
+    StateSpec("ordered", StateKind.SORTED_MAP, str, int),
+    StateSpec("seen", StateKind.MAP, int, str, ttl=HOUR),
+    StateSpec("last", StateKind.LIST, str, ttl=HOUR),
+    StateSpec("in_window", StateKind.VALUE, float, windowed=True),
+    TIMERS,
+    StateSpec("offsets", StateKind.LIST, int, distribution=Distribution.SPLIT),
+    StateSpec("all", StateKind.LIST, str, distribution=Distribution.UNION),
+    StateSpec("rules", StateKind.MAP, float, str, distribution=Distribution.BROADCAST),
+)
+
+
+def fill(held: Held) -> None:
+    keyed, lists = held.keyed, held.lists
+    for number, user in enumerate(USERS):
+        group = held.group_of(user)
+        if group is None:
+            continue
+        keyed.scope.key, keyed.scope.key_group = user, group
+        keyed.window_scope.key, keyed.window_scope.key_group = (user, WINDOW), group
+        keyed.accessors["largest"].add(number)
+        keyed.accessors["ordered"].put(number, user)
+        keyed.accessors["seen"].put("a", number)
+        keyed.accessors["last"].add_all([user, "x"])
+        keyed.accessors["in_window"].update(number / 2)
+        assert keyed.timers is not None
+        keyed.timers.register(TimeDomain.EVENT_TIME, 5 - number, user, group)
+        keyed.timers.register(TimeDomain.PROCESSING_TIME, NOW_MS, user, group, WINDOW)
+    lists.lists["offsets"].add_all([held.slot * 10, held.slot * 10 + 1, held.slot * 10 + 2])
+    lists.lists["all"].add(f"slot {held.slot}")
+    lists.set_writable(True)
+    lists.maps["rules"].put_all({"low": 0.5, "high": 2.0})
+
+
+OPERATOR = Operator("op", ("string",), SPECS, {}, also=fill)
+RENEWED = Stamp(False, NOW_MS)
+Contents = dict[str, list[Any]]
+
+
+def contents(snapshot: Snapshot) -> Contents:
+    """Everything that a snapshot holds, in an order of its own."""
+    with SnapshotReader(snapshot) as reader:
+        return {
+            spec.name: sorted(
+                (
+                    (e.key, e.namespace, e.map_key, e.position, e.value, e.stamp)
+                    for e in reader.entries("op", spec.name)
+                ),
+                key=repr,
+            )
+            for spec in SPECS
+        }
+
+
+@pytest.fixture(params=["hashmap", "rocksdb"])
+def origin(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
+    return Snapshot.open(History(tmp_path, backend=request.param).checkpoint(1, OPERATOR))
+
+
+@pytest.mark.feature("I29")
+def test_every_kind_is_read(origin: Snapshot) -> None:
+    held = contents(origin)
+    assert ("u7", None, None, None, 7, None) in held["largest"]
+    assert ("u7", None, 7, None, "u7", None) in held["ordered"]
+    assert ("u7", None, "a", None, 7, RENEWED) in held["seen"]
+    assert ("u7", None, None, 1, "x", RENEWED) in held["last"]
+    assert ("u7", WINDOW, None, None, 3.5, None) in held["in_window"]
+    assert ("u7", None, "EVENT_TIME", None, -2, None) in held["on_timer"]
+    assert ("u7", WINDOW, "PROCESSING_TIME", None, NOW_MS, None) in held["on_timer"]
+    assert [entry[4] for entry in held["offsets"]] == [0, 1, 2, 10, 11, 12]
+    assert [entry[4] for entry in held["all"]] == ["slot 0", "slot 1"]
+    assert {entry[2]: entry[4] for entry in held["rules"]} == {"low": 0.5, "high": 2.0}
+
+
+def test_one_key_is_looked_up(origin: Snapshot) -> None:
+    with SnapshotReader(origin) as reader:
+        assert reader.get("op", "in_window", "u7", WINDOW) == 3.5
+        assert reader.get("op", "on_timer", "u7") == [("EVENT_TIME", -2)]
+        assert reader.get("op", "seen", "u7") == {"a": 7}
+        with pytest.raises(UnreadableState, match="no keys"):
+            reader.get("op", "offsets", "u7")
+
+
+@pytest.mark.parametrize("format", ["CANONICAL", "NATIVE"])
+def test_a_copy_holds_the_same(origin: Snapshot, tmp_path: Path, format: str) -> None:
+    copy_snapshot(origin, open_storage(tmp_path / "sp"), format)
+    copied = Snapshot.open(tmp_path / "sp")
+    assert list(verify(copied)) == []
+    assert contents(copied) == contents(origin)
+
+
+@pytest.mark.parametrize("limit", [1, 77])
+def test_key_groups_are_cut_anew(origin: Snapshot, tmp_path: Path, limit: int) -> None:
+    copy_snapshot(origin, open_storage(tmp_path / "sp"), changes=Changes(max_parallelism=limit))
+    copied = Snapshot.open(tmp_path / "sp")
+    assert list(verify(copied)) == []
+    assert contents(copied) == contents(origin)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_a_restore_from_tables_gives_every_task_its_share(origin: Snapshot, tmp_path: Path, parallelism: int) -> None:
+    """The states of new tasks, read by the accessors that functions use."""
+    storage = open_storage(tmp_path / "sp")
+    copied = copy_snapshot(origin, storage).metadata
+    old = {task.task: task for task in copied.tasks}
+    ids = {state.name: state.id for operator in copied.operators for state in operator.states}
+    fired, largest, seen, offsets, unions, rules = [], {}, {}, [], [], []
+    for order in plan_restore(copied, RestoreTarget(128, parallelism, {Uid("op"): 1})):
+        version = copied.tasks[0].version
+        store = backend_named("rocksdb").begin(tmp_path / str(order.task), None, version, order.key_groups)
+        shares = OperatorShares(order)
+        for source in order.sources:
+            tables = CanonicalTask(storage, "", old[source])
+            for share in order.keyed:
+                if share.source == source:
+                    store.write(tables.byte_entries(share.key_groups, share.states, copied.epoch))
+            shares.take(tables, source)  # type: ignore[arg-type]
+        store.write(shares.entries())
+        codec = KeyCodec(origin.layout("op", "seen").key_types)
+        keyed = KeyedStates(store, SPECS, ids.__getitem__, codec, copied.epoch, order.key_groups)
+        for user, group in keyed.keys_of("largest"):
+            keyed.scope.key, keyed.scope.key_group = user, group
+            largest[user] = keyed.accessors["largest"].get()
+            seen[user] = dict(keyed.accessors["seen"].items())
+            assert list(keyed.accessors["last"].get()) == [user, "x"]
+        assert keyed.timers is not None
+        fired += [timer.key for timer in keyed.timers.due(TimeDomain.EVENT_TIME, 100)]
+        lists = OperatorStates(store, SPECS, ids.__getitem__)
+        offsets += lists.lists["offsets"].stored()
+        unions.append(lists.lists["all"].stored())
+        rules.append(lists.maps["rules"].stored())
+        store.abandon()
+    assert largest == {user: number for number, user in enumerate(USERS)}
+    assert seen == {user: {"a": number} for number, user in enumerate(USERS)}
+    assert sorted(fired) == sorted(USERS)
+    assert sorted(offsets) == [0, 1, 2, 10, 11, 12]
+    assert unions == [["slot 0", "slot 1"]] * parallelism
+    assert rules == [{"low": 0.5, "high": 2.0}] * parallelism
