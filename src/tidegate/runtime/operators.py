@@ -161,6 +161,7 @@ class ProcessOperator:
         self.rows_in = self.rows_out = 0
         self._function = function = node.function
         self._context = context
+        states.bind(function)
         calls = (
             [function.process_element]
             if node.second is None
@@ -173,7 +174,6 @@ class ProcessOperator:
         self._side_emits = side_emits
         self._service = TimerService(states.scope, states.timers, time)
         self._process_context = ProcessContext(states.scope, self._sides, self._service)
-        states.bind(self._function)
 
     def open(self) -> None:
         _opened(self._function, self._context, self.name)
