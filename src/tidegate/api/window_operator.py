@@ -12,17 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.api.states import declared_states
-from tidegate.api.triggers import Trigger, TriggerResult
+from tidegate.api.triggers import EventTimeTrigger, Trigger, TriggerResult
 from tidegate.api.window_contents import Contents
 from tidegate.api.window_function import Emitter, ProcessWindowFunction
+from tidegate.api.window_quick_path import quick_path
 from tidegate.api.windows import GLOBAL, Window, WindowAssigner
 from tidegate.core.errors import WrongValue
 from tidegate.core.times import MAX_WATERMARK, TimeDomain
 from tidegate.graph.states import TIMERS, StateKind, StateSpec
 from tidegate.state.keys import Namespace, TimeWindow
 
-_ARMED = 400_000
-"""Most windows that an attempt remembers to have registered the clean-up of."""
 EVENT, PROCESSING = TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME
 CONTINUE = TriggerResult.CONTINUE
 SESSIONS = StateSpec("window.sessions", StateKind.VALUE, list[tuple[int, int, int, int]])
@@ -64,8 +63,21 @@ class WindowOperator:
             setattr(self._function, spec.name, accessors[spec.name])
         self._sessions = _Sessions(self, accessors[SESSIONS.name]) if self._assigner.is_merging else None
         self._context: _WindowContext | None = None
-        self._armed: set[tuple[Any, Namespace]] = set()
-        """Windows whose clean-up timer was registered in this attempt."""
+        self._armed: set[tuple[Any, Namespace]] = states.timers.armed
+        """Windows whose timers were registered in this attempt."""
+        if (
+            type(self._trigger) is EventTimeTrigger
+            and self._assigner.has_fixed_windows
+            and self._assigner.is_event_time
+        ):
+            for name, side in (("process_element", 0), ("process_element1", 0), ("process_element2", 1)):
+                setattr(self, name, self._quick(getattr(self, name), side))
+
+    def _quick(self, own_way: Any, side: int) -> Any:
+        return quick_path(
+            own_way, self._assigner.assign_windows, self._contents.add, self._scope, self._window_scope,
+            self._timers.register, self._armed, side, self._lateness,
+        )  # fmt: skip
 
     def open(self, ctx: Any) -> None:
         self._contents.open()
@@ -201,8 +213,6 @@ class WindowOperator:
         namespace = _namespace(window)
         name = (key, namespace)
         if name not in self._armed:
-            if len(self._armed) >= _ARMED:
-                self._armed.clear()  # Registering again does no harm.
             self._armed.add(name)
             time = self._cleanup_time(window)
             if time != MAX_WATERMARK:

@@ -47,6 +47,8 @@ class WindowAssigner(ABC):
     """Whether the windows are of event time, so that the watermark ends them; otherwise the clock does."""
     is_merging: ClassVar[bool] = False
     """Whether windows of one key that touch become one."""
+    has_fixed_windows: ClassVar[bool] = False
+    """Whether all windows are `TimeWindow`s that depend on the time of a row only."""
 
     @abstractmethod
     def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
@@ -70,6 +72,8 @@ class _ProcessingTime(WindowAssigner):
 
 
 class _Tumbling(WindowAssigner):
+    has_fixed_windows = True
+
     def __init__(self, size_ms: int, offset_ms: int = 0) -> None:
         _check(size_ms > 0, f"windows of {size_ms} ms", "Give a size such as '1 min'.")
         _check(abs(offset_ms) < size_ms, f"an offset of {offset_ms} ms", "It must be shorter than the windows are.")
@@ -97,6 +101,8 @@ class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
 
 
 class _Sliding(WindowAssigner):
+    has_fixed_windows = True
+
     def __init__(self, size_ms: int, slide_ms: int, offset_ms: int = 0) -> None:
         _check(
             size_ms > 0 and slide_ms > 0, f"windows of {size_ms} ms every {slide_ms} ms", "Give both, as in '1 min'."

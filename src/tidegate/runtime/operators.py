@@ -172,6 +172,7 @@ class ProcessOperator:
         self.rows_in = self.rows_out = 0
         self._function = function = node.function
         self._context = context
+        states.bind(function)
         calls = (
             [function.process_element]
             if node.second is None
@@ -183,7 +184,6 @@ class ProcessOperator:
         self._side_emits = side_emits
         self._service = TimerService(states.scope, states.timers, time)
         self._process_context = ProcessContext(states.scope, self._sides, self._service)
-        states.bind(self._function)
         self._hooks = FunctionHooks(self.name, function, operator_states, context.epoch, time.clock_ms)
         self.on_timer: Call = getattr(function, "on_timer", _no_timer)
         self.broadcast: BroadcastSide | None = None

@@ -163,3 +163,5 @@ class KeyedStates:
             self.flush()
             for accessor in self.accessors.values():
                 accessor.forget()
+            if self.timers is not None:
+                self.timers.forget()

@@ -52,6 +52,8 @@ class Timers:
         self._fresh: tuple[dict[_Name, int], dict[_Name, int]] = ({}, {})
         self._queues: tuple[list[tuple[int, int, _Name]], list[tuple[int, int, _Name]]] = ([], [])
         self._count = 0
+        self.armed: set[Any] = set()
+        """For an operator to remember what it has timers for, as long as memory allows. Registering again does no harm."""
         self._now: list[_Name | None] = [None, None]
         """The timer that fires."""
         self._cancelled: tuple[set[_Name], set[_Name]] = (set(), set())
@@ -146,10 +148,11 @@ class Timers:
                 removed.clear()
 
     def cached(self) -> int:
-        return len(self._added[0]) + len(self._added[1]) + len(self._removed[0]) + len(self._removed[1])
+        added, removed = self._added, self._removed
+        return len(added[0]) + len(added[1]) + len(removed[0]) + len(removed[1]) + len(self.armed)
 
     def forget(self) -> None:
-        """Nothing is kept of what was flushed."""
+        self.armed.clear()
 
     def _raw(self, domain: int, name: _Name, group: int) -> bytes:
         time_ms, key, namespace = name

@@ -163,8 +163,11 @@ def test_sessions_merge_the_same_in_rocksdb(how, events, cut):
 
 
 @BACKENDS
-def test_the_windows_of_a_key_leave_nothing_behind(backend):
-    stream = windowed(tg.SlidingEventTimeWindows.of(30, 10), lateness=7).aggregate("n", n=tg.count())
+@pytest.mark.parametrize(
+    "trigger", [tg.EventTimeTrigger(), tg.CountTrigger.of(1000), tg.ContinuousEventTimeTrigger.of(7)], ids=repr
+)
+def test_the_windows_of_a_key_leave_nothing_behind(backend, trigger):
+    stream = windowed(tg.SlidingEventTimeWindows.of(30, 10), lateness=7).trigger(trigger).aggregate("n", n=tg.count())
     with tg.testing.harness(stream, state_backend=backend) as h:
         h.process(*rows_of([("a", 1, ms) for ms in range(0, 100, 3)]))
         h.advance_watermark(136)
