@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tidegate.api.job import Job
@@ -22,6 +23,11 @@ class NoJob(TidegateError):
     """A file that was expected to declare a job does not."""
 
     code = "NO_JOB"
+
+
+def module_of(path: str) -> ModuleType:
+    """The module that `load_job` made of a file."""
+    return sys.modules[_name(Path(path))]
 
 
 def load_job(path: str, spark: Any = None) -> Job:
@@ -59,8 +65,12 @@ def declared(
     return JobNow(operators, sources, job.max_parallelism, uids or {}, renames or {})
 
 
+def _name(path: Path) -> str:
+    return f"tidegate_job_{path.stem}"
+
+
 def _imported(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"tidegate_job_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(_name(path), path)
     if spec is None or spec.loader is None:
         raise NoJob(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)

@@ -130,7 +130,14 @@ class RestServer:
             )
         self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((host, port))
+        try:
+            self._socket.bind((host, port))
+        except OSError as error:
+            raise PreconditionFailed(
+                f"REST cannot listen on {host}:{port} ({error}). Choose another rest.port; 0 is any."
+            ) from None
+        # From here on a caller is kept waiting, not refused, until the server has started.
+        self._socket.listen(128)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{host}:{self.port}"
         config = uvicorn.Config(application(JobService(run), token), log_level="warning", lifespan="off")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any
 
 from tidegate.checkpoint.version_restore import RestoreOrder
@@ -46,6 +47,13 @@ def pickled(program: LevelProgram) -> bytes:
     from pyspark import cloudpickle
 
     return bytes(cloudpickle.dumps(program))  # type: ignore[no-untyped-call]
+
+
+def ship_by_value(module: ModuleType) -> None:
+    """Send what a module defines with the functions that use it, since executors cannot import it."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def exchange(plan: Plan, level: int) -> tuple[Edge, ...]:

@@ -14,13 +14,21 @@ from tidegate.control.cli.output import FAILED, Output
 from tidegate.core.errors import TidegateError
 
 _COMMANDS = {
+    "cancel": "Cancel a running job.",
+    "checkpoint": "Take a checkpoint of a running job.",
     "checkpoints": "List, show, verify and compare the checkpoints of a job.",
     "compat": "Will this job start from that snapshot?",
     "completion": "Print the script that completes commands in a shell.",
-    "savepoint": "Show, copy, change and dispose of savepoints.",
+    "list": "List running jobs.",
+    "run": "Run the job of a file.",
+    "savepoint": "Take a savepoint of a running job; show, copy, change and dispose of savepoints.",
+    "stop": "Stop a running job with a savepoint.",
     "state": "Look into the state of a checkpoint or savepoint.",
 }
 """Command → help. Its module, of the same name in this package, is imported when the command is called."""
+
+_AMONG_JOBS = {"cancel": "cancel", "checkpoint": "checkpoint", "list": "list_jobs", "stop": "stop"}
+"""Those that are in the module `jobs`, and what they are called there."""
 
 
 class LazyGroup(click.Group):
@@ -32,7 +40,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
-        found: click.Command = importlib.import_module(f"tidegate.control.cli.{cmd_name}").command
+        if cmd_name in _AMONG_JOBS:
+            module, name = "jobs", _AMONG_JOBS[cmd_name]
+        else:
+            module, name = cmd_name, "command"
+        found: click.Command = getattr(importlib.import_module(f"tidegate.control.cli.{module}"), name)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -44,7 +56,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tidegate", prog_name="tidegate")
 def main() -> None:
-    """State, checkpoints and savepoints of tidegate jobs, on storage alone: no job has to run.
+    """Run jobs, and see to their state, checkpoints and savepoints; the latter on storage alone, while no job runs.
 
     A PATH is a checkpoint's or savepoint's directory, or the _metadata in it: a local path, s3://…, gs://… or az://….
     """

@@ -13,13 +13,26 @@ if TYPE_CHECKING:
     from tidegate.savepoint.snapshot import Snapshot
 
 
-@click.group("savepoint", invoke_without_command=True)
+class _OrJob(click.Group):
+    """`savepoint JOB [TARGET]` takes a savepoint, as Flink's CLI does; a word that is no command of ours is a job."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            from tidegate.control.cli.jobs import take_savepoint
+
+            return "savepoint", take_savepoint, args
+        return super().resolve_command(ctx, args)
+
+
+@click.group("savepoint", cls=_OrJob, invoke_without_command=True)
 @click.option(
     "-d", "--dispose", "disposed", metavar="PATH", help="Dispose of the savepoint at PATH, as Flink's CLI does."
 )
 @click.pass_context
 def command(ctx: click.Context, disposed: str | None) -> None:
-    """Show, copy, change and dispose of savepoints."""
+    """Show, copy, change and dispose of savepoints; or `savepoint JOB [TARGET]`: take one of a running job."""
     if disposed is not None:
         ctx.invoke(dispose_, path=disposed, yes=True, form="text")
     elif ctx.invoked_subcommand is None:

@@ -1,0 +1,98 @@
+"""The verbs on running jobs: `list`, `checkpoint`, `stop`, `cancel`, and `savepoint JOB`. Flags and phrases are Flink's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tidegate.control.cli.main import speaks
+from tidegate.control.cli.output import Line, Output
+from tidegate.control.client import DEFAULT_ADDRESS, Client
+
+
+def at(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command `-m`: where the job's driver listens."""
+    return click.option(
+        "-m", "--jobmanager", "address", default=DEFAULT_ADDRESS, show_default=True, envvar="TIDEGATE_REST",
+        help="Address of the driver's REST server.",
+    )(function)  # fmt: skip
+
+
+@click.command("list")
+@click.option("-r", "--running", is_flag=True, help="Only running jobs.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also those that have ended.")
+@at
+@speaks
+def list_jobs(out: Output, address: str, running: bool, everything: bool) -> None:
+    """Jobs at an address."""
+    jobs = Client(address).jobs()
+    if running and not everything:
+        jobs = [job for job in jobs if job["state"] == "RUNNING"]
+    lines = [Line(f"{_time(job['start-time'])} : {job['jid']} : {job['name']} ({job['state']})") for job in jobs]
+    out.show({"jobs": jobs}, *(lines or [Line("No jobs.")]))
+
+
+@click.command("checkpoint")
+@click.argument("job")
+@click.option("-full", "--full", "full", is_flag=True, help="Upload everything anew.")
+@at
+@speaks
+def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
+    """Take a checkpoint of JOB now."""
+    client = Client(address)
+    body = {"checkpointType": "FULL" if full else "CONFIGURED"}
+    trigger = client.ask("POST", f"/jobs/{job}/checkpoints", body)["request-id"]
+    done = client.await_operation(f"/jobs/{job}/checkpoints/{trigger}", "failureCause")
+    kind = "(FULL)" if full else ""
+    out.show(done, Line(f"Checkpoint{kind} {done['checkpointId']} for job {job} completed."))
+
+
+@click.command("stop")
+@click.argument("job")
+@click.option("-p", "--savepointPath", "target", help="Where the savepoint goes; without it, the configured place.")
+@click.option("-detached", "--detached", "detached", is_flag=True, help="Do not wait.")
+@at
+@speaks
+def stop(out: Output, address: str, job: str, target: str | None, detached: bool) -> None:
+    """Stop JOB with a savepoint."""
+    client = Client(address)
+    trigger = client.ask("POST", f"/jobs/{job}/stop", {"targetDirectory": target, "drain": False})["request-id"]
+    if detached:
+        out.show({"request-id": trigger}, Line(f"Successfully trigger stop-with-savepoint, triggerId: {trigger}"))
+        return
+    done = client.await_operation(f"/jobs/{job}/savepoints/{trigger}", "failure-cause")
+    out.show(done, Line(f"Savepoint completed. Path: {done['location']}"))
+
+
+@click.command("cancel")
+@click.argument("job")
+@at
+@speaks
+def cancel(out: Output, address: str, job: str) -> None:
+    """Cancel JOB. Its next start goes on from its last checkpoint."""
+    Client(address).ask("PATCH", f"/jobs/{job}?mode=cancel", {})
+    out.show({"job": job}, Line(f"Cancelled job {job}."))
+
+
+@click.command("take", hidden=True)
+@click.argument("job")
+@click.argument("target", required=False)
+@click.option("-detached", "--detached", "detached", is_flag=True, help="Do not wait.")
+@at
+@speaks
+def take_savepoint(out: Output, address: str, job: str, target: str | None, detached: bool) -> None:
+    """Take a savepoint of JOB into a new folder below TARGET, without stopping it."""
+    client = Client(address)
+    trigger = client.ask("POST", f"/jobs/{job}/savepoints", {"target-directory": target})["request-id"]
+    if detached:
+        out.show({"request-id": trigger}, Line(f"Successfully trigger manual savepoint, triggerId: {trigger}"))
+        return
+    done = client.await_operation(f"/jobs/{job}/savepoints/{trigger}", "failure-cause")
+    out.show(done, Line(f"Savepoint completed. Path: {done['location']}"))
+
+
+def _time(ms: int) -> str:
+    return time.strftime("%d.%m.%Y %H:%M:%S", time.localtime(ms / 1000))

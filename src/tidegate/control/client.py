@@ -1,0 +1,77 @@
+"""Speaks to the REST server of a running job. Only the standard library: a command line must start quickly."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+from tidegate.core.errors import TidegateError
+
+DEFAULT_ADDRESS = "127.0.0.1:8081"
+
+
+class Unreachable(TidegateError):
+    code = "UNREACHABLE"
+    retryable = True
+
+
+class Refused(TidegateError):
+    """The job's server answered with an error."""
+
+    code = "REFUSED"
+
+
+class OperationFailed(TidegateError):
+    """What was triggered did not come to a good end."""
+
+    code = "OPERATION_FAILED"
+
+
+class Client:
+    """`address` as `host:port` or URL; the token, where one is needed, from TIDEGATE_REST_TOKEN."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, token: str | None = None) -> None:
+        self._root = (address if "://" in address else f"http://{address}").rstrip("/")
+        self._token = token or os.environ.get("TIDEGATE_REST_TOKEN")
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(f"{self._root}{path}", method=method)
+        request.add_header("Content-Type", "application/json")
+        if self._token:
+            request.add_header("Authorization", f"Bearer {self._token}")
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, data, timeout=60) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            raise Refused(_told(error)) from None
+        except OSError as error:
+            raise Unreachable(
+                f"No job answers at {self._root} ({error}). Is it running, with REST on that address? Give another one with -m."
+            ) from None
+
+    def jobs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.ask("GET", "/jobs/overview")["jobs"]
+        return found
+
+    def await_operation(self, path: str, failure: str, poll_s: float = 0.2) -> dict[str, Any]:
+        """Wait until a triggered operation has ended. Answer: its `operation`."""
+        while True:
+            state = self.ask("GET", path)
+            if state["status"]["id"] == "COMPLETED":
+                operation: dict[str, Any] = state["operation"] or {}
+                if operation.get(failure):
+                    raise OperationFailed(str(operation[failure].get("stack-trace") or operation[failure]))
+                return operation
+            time.sleep(poll_s)
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    try:
+        return "; ".join(json.loads(error.read())["errors"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {error.code}"
