@@ -60,10 +60,7 @@ class ListCheckpointed(ABC):
         if element is not None:
             cls._default_ = ListState(element, operator=True)  # type: ignore[attr-defined]
             cls._default_.__set_name__(cls, "_default_")  # type: ignore[attr-defined]
-        elif not hasattr(cls, "_default_"):
-            raise GraphError(
-                f"{cls.__name__} does not say what its list is made of. Say it: class {cls.__name__}(…, element=int)."
-            )
+        # Without it, nothing is refused yet: a class that travels to a task is made anew there without its keywords.
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]:
@@ -154,7 +151,15 @@ class KeyedBroadcastProcessFunction(Function):
 _SILENT = {KeyedProcessFunction.on_timer, KeyedCoProcessFunction.on_timer, KeyedBroadcastProcessFunction.on_timer}
 
 
+def operator_states_of(function: Any) -> tuple[StateSpec, ...]:
+    """What a function declares, timers apart. Raises GraphError for a `ListCheckpointed` without a type."""
+    if isinstance(function, ListCheckpointed) and not hasattr(type(function), "_default_"):
+        name = type(function).__name__
+        raise GraphError(f"{name} does not say what its list is made of. Say it: class {name}(…, element=int).")
+    return declared_states(function)
+
+
 def states_of(function: Any) -> tuple[StateSpec, ...]:
     """All state of a keyed function: what it declares, and its timers where it says what they do."""
     own = getattr(type(function), "on_timer", None)
-    return (*declared_states(function), *((TIMERS,) if own is not None and own not in _SILENT else ()))
+    return (*operator_states_of(function), *((TIMERS,) if own is not None and own not in _SILENT else ()))

@@ -12,9 +12,9 @@ from tidegate.api.functions import (
     KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
     MapFunction,
+    operator_states_of,
     states_of,
 )
-from tidegate.api.states import declared_states
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
 from tidegate.graph.model import Input, Node, NodeId, Process, Sink, StreamRef, Transform
@@ -135,7 +135,7 @@ class Stream:
             raise GraphError(f"{kind} takes a {base.__name__} or a callable; {type(fn).__name__} is neither.")
         if not isinstance(fn, base) and not callable(fn):
             raise GraphError(f"{kind} takes a {base.__name__} or a callable; got {fn!r}.")
-        states = declared_states(fn) if isinstance(fn, Function) else ()
+        states = operator_states_of(fn) if isinstance(fn, Function) else ()
         if any(state.keyed for state in states):
             raise GraphError(
                 f"{type(fn).__name__} declares keyed state, but {kind} has no key. Use key_by(…).process(uid, …), or "

@@ -23,8 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tidegate.api.functions import states_of
-from tidegate.api.states import declared_states
+from tidegate.api.functions import operator_states_of, states_of
 from tidegate.api.streams import Stream, as_schema
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
@@ -408,7 +407,7 @@ def _node(
     if kind is not None and schema is not None and key is None:
         read = as_schema(schema)
         return Transform(
-            NodeId(0), kind, function, Input((), read), read, kind, _UID, declared_states(function)
+            NodeId(0), kind, function, Input((), read), read, kind, _UID, operator_states_of(function)
         )  # fmt: skip
     if not callable(getattr(function, "process_element", None)):
         raise GraphError(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
+from pyspark import cloudpickle
 
 import tidegate as tg
 from tidegate.core.errors import GraphError, SchemaError, StateError
@@ -156,6 +159,21 @@ def test_the_shorter_form_keeps_its_list_too():
         assert h.output() == [(4,)]
         h.snapshot()
         assert h.operator_state("_default_") == [[1, 3, 2, 4]]
+
+
+def test_the_shorter_form_travels_to_tasks_and_needs_a_type():
+    class Local(ByList, element=int):
+        pass
+
+    class Untyped(tg.MapFunction, tg.ListCheckpointed):
+        map = snapshot_state = restore_state = ByList.map
+
+    with offsets(pickle.loads(cloudpickle.dumps(Local())), "hashmap") as h:
+        h.process((1,), (2,))
+        h.snapshot()
+        assert h.operator_state("_default_") == [[1, 2]]
+    with pytest.raises(GraphError, match=r"Say it: class Untyped\(…, element=int\)"):
+        offsets(Untyped(), "hashmap")
 
 
 @BACKENDS
