@@ -17,12 +17,11 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TypeVar
 
 from tidegate.checkpoint import operators, pins
-from tidegate.checkpoint.assignment import RestoreError, RestoreTarget, plan_restore
+from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.claim import claim, show_life
 from tidegate.checkpoint.contents import contents_of, reader
 from tidegate.checkpoint.coordinator import (
@@ -46,7 +45,6 @@ from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     Committable,
     FileList,
-    OperatorInfo,
     SnapshotKind,
     SplitTime,
     StateNumber,
@@ -67,17 +65,18 @@ from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, n
 from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
-from tidegate.checkpoint.version_restore import RestoreOrder
-from tidegate.checkpoint.version_upload import Stored, UploadOrder
 from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
 from tidegate.core.errors import EpochFailed, ProtocolViolation
-from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 from tidegate.core.times import MIN_WATERMARK
-from tidegate.runtime.clocks import Clocks
+from tidegate.runtime.cut import Cut, Uploading
 from tidegate.runtime.driver import EpochReport
+from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.program import Rides
-from tidegate.runtime.query_directory import Positions, SourceNotes, read_sources
-from tidegate.runtime.source_notes import load_notes, store_notes
+from tidegate.runtime.query_directory import read_sources
+from tidegate.runtime.recovered import Recovered, root_of
+from tidegate.runtime.ride_plan import plan_rides
+from tidegate.runtime.source_notes import store_notes
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.version import VersionId
 
@@ -88,12 +87,8 @@ BEAT_MS = 2_000
 """How often a driver shows that it lives."""
 PATIENCE_MS = 6_000
 """How long a start watches the heartbeat of a run that has not ended in order."""
-_INLINE_TASK_BYTES = 256 << 10
-_INLINE_JOB_BYTES = 8 << 20
 _RELEASE_AGAIN_MS = 1_000
 """When output is offered again to a target that did not take it."""
-_RIDE_MS, _EMPTY_RIDE_MS = 50, 500
-"""How long tasks may wait for an upload at the end of an epoch, and of one that is run for nothing else."""
 
 
 class UnclaimedOutput(RestoreError):
@@ -115,63 +110,6 @@ class CheckpointsFailed(EpochFailed):
     code = "CHECKPOINTS_FAILED"
 
 
-@dataclass(frozen=True, slots=True)
-class JobShape:
-    """What of a job its snapshots describe."""
-
-    job: str
-    parallelism: int
-    max_parallelism: int
-    backend: str
-    levels: int
-    sources: tuple[Uid, ...]
-    operators: tuple[OperatorInfo, ...]
-    state_ids: Mapping[tuple[Uid, str], int]
-    spark_version: str
-
-    @property
-    def tasks(self) -> list[TaskId]:
-        return [TaskId(level, Slot(s)) for level in range(1, self.levels + 1) for s in range(self.parallelism)]
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Where the job stands after one epoch: all that a checkpoint of it consists of, but for the files."""
-
-    epoch: EpochId
-    versions: Mapping[TaskId, VersionId]
-    positions: Positions | None
-    directory: Path
-    """Of the streaming query."""
-    clocks: Clocks
-
-
-@dataclass(frozen=True, slots=True)
-class _Uploading:
-    """A checkpoint whose uploads are under way. Replaced as a whole, so that other threads may read it."""
-
-    id: int
-    cut: Cut
-    base: CheckpointRef | None
-    missing: frozenset[TaskId]
-    sources: tuple[SourceNotes, ...] = field(repr=False)
-    folder: str | None = None
-    """Of a savepoint."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """What a run begins with."""
-
-    lineage: Lineage
-    term: Term
-    snapshot: CheckpointMetadata | None
-    root: str
-    """What names in the snapshot are relative to."""
-    owned: bool
-    """Whether the next checkpoint may reuse its files."""
-
-
 class History:
     def __init__(
         self, storage: Storage, layout: JobLayout, config: CheckpointConfig, recovery: RecoveryConfig,
@@ -181,7 +119,7 @@ class History:
         self._committers = committers
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
-        self._uploading: dict[int, _Uploading] = {}
+        self._uploading: dict[int, Uploading] = {}
         """Copied on change."""
         self._kept: Mapping[TaskId, VersionId] = {}
         """Versions of the newest checkpoint: whoever goes back to it finds them on local disk."""
@@ -221,7 +159,7 @@ class History:
             log.warning("checkpoint %d at %s cannot be read; it is left out", ref.id, ref.metadata)
         snapshot = None if data is None else decode(data)
         self.snapshot = snapshot
-        return self._recovered()
+        return self.standing()
 
     def peek(self, source: CheckpointRef | None) -> CheckpointMetadata | None:
         """The snapshot that a start would begin from, as far as it can be read without owning the job."""
@@ -252,12 +190,6 @@ class History:
             log.warning("output that waited for the sink %r is dropped: the job has no such sink", sink)
             self._tenure.ledger.forget(sink)
 
-    def _recovered(self) -> Recovered:
-        entry = self._tenure.entry
-        base = entry.base
-        root = self._layout.root if base is None else _root_of(base.metadata, self.snapshot)
-        return Recovered(entry.lineage, entry.term, self.snapshot, root, base is not None and base.owned)
-
     def follow(self, shape: JobShape) -> None:
         """The job is known to fit: begin to take checkpoints."""
         config = self._config
@@ -279,42 +211,13 @@ class History:
         self._thread = threading.Thread(target=self._loop, name="tidegate-history", daemon=True)
         self._thread.start()
 
-    def restore_orders(self, shape: JobShape, allow_non_restored_state: bool) -> dict[TaskId, RestoreOrder]:
-        """Which task fetches what, to go on from the newest checkpoint. Empty: there is no state. Raises `RestoreError`."""
-        found = self._recovered()
-        snapshot = found.snapshot
-        if snapshot is None:
-            return {}
-        operators.check_compatible(snapshot, shape.operators)
-        levels = {operator.uid: operator.level for operator in shape.operators}
-        target = RestoreTarget(shape.max_parallelism, shape.parallelism, levels, allow_non_restored_state)
-        old = {state.task: state for state in snapshot.tasks}
-        base = self._tenure.entry.base
+    def standing(self) -> Recovered:
+        """What a run, or an attempt of one, goes back to."""
+        entry = self._tenure.entry
+        base = entry.base
+        root = self._layout.root if base is None else root_of(base.metadata, self.snapshot)
         stored = (base.term, base.id) if base is not None and base.owned else None
-        orders: dict[TaskId, RestoreOrder] = {}
-        for plan in plan_restore(snapshot, target):
-            names = {*plan.sources, *(() if plan.as_is is None else (plan.as_is,))}
-            sources = tuple(old[name] for name in sorted(names))
-            if any(len(state.files) or state.inline for state in sources):
-                orders[plan.task] = RestoreOrder(plan, sources, found.root, stored)
-        return orders
-
-    def restore_sources(self, shape: JobShape, allow_unclaimed: bool) -> tuple[tuple[SourceNotes, ...], str]:
-        found = self._recovered()
-        if found.snapshot is None:
-            return tuple(SourceNotes(None, {}) for _ in shape.sources), "{}"
-        return load_notes(self._storage, found.root, found.snapshot, shape.sources, allow_unclaimed)
-
-    def restore_clocks(self) -> Clocks:
-        """What of time the newest checkpoint remembers. The least of a source's splits would be its mark, were there more."""
-        snapshot = self.snapshot
-        if snapshot is None:
-            return Clocks()
-        greatest: dict[Uid, int] = {}
-        for split in snapshot.splits:
-            greatest[split.source] = min(split.event_time_ms, greatest.get(split.source, split.event_time_ms))
-        mark = MIN_WATERMARK if snapshot.watermark_ms is None else snapshot.watermark_ms
-        return Clocks(snapshot.clock_ms, mark, greatest)
+        return Recovered(entry.lineage, entry.term, self.snapshot, root, stored, self._storage)
 
     # -- called by the thread that runs epochs -----------------------------------------------------------------------
 
@@ -329,31 +232,12 @@ class History:
 
     def rides(self, empty: bool) -> dict[int, Rides]:
         """What the tasks of the next epoch do for checkpoints, by level."""
-        uploading, kept, (stored, digests) = self._uploading, self._kept, self._stored
-        shape = self._shape
-        cuts = [each.cut for each in uploading.values()] + ([] if self._cut is None else [self._cut]) + list(self._cuts)
-        records = [(self._tenure.term, each.id) for each in uploading.values()]
-        records += [] if stored is None else [(stored.term, stored.id)]
-        total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(shape.tasks)))
-
-        def order(each: _Uploading, task: TaskId) -> UploadOrder:
-            base = each.base
-            same = base is not None and stored is not None and base.metadata == stored.metadata
-            digest = digests.get(task) if same else None
-            known = None if base is None or digest is None else Stored(base.term, base.id, digest)
-            inline = self._config.inline_threshold_bytes
-            return UploadOrder(each.id, each.cut.versions[task], known, inline, total, each.folder)
-
-        rides: dict[int, Rides] = {}
-        for level in range(1, shape.levels + 1):
-            tasks = [TaskId(level, Slot(slot)) for slot in range(shape.parallelism)]
-            uploads = tuple(tuple(order(e, task) for e in uploading.values() if task in e.missing) for task in tasks)
-            keep = tuple(
-                tuple({cut.versions[task] for cut in cuts if task in cut.versions} | _one(kept, task)) for task in tasks
-            )
-            wait_ms = (_EMPTY_RIDE_MS if empty else _RIDE_MS) if any(uploads) else 0
-            rides[level] = Rides(uploads, keep, tuple(records), (), wait_ms)
-        return rides
+        cuts = [*([] if self._cut is None else [self._cut]), *self._cuts]
+        config = self._config
+        return plan_rides(
+            self._shape, self._tenure.term, tuple(self._uploading.values()), cuts, self._kept, self._stored,
+            config.inline_threshold_bytes, empty,
+        )  # fmt: skip
 
     def wants_ride(self) -> bool:
         """Whether uploads wait for an epoch."""
@@ -541,7 +425,7 @@ class History:
         size, delta = state.size_bytes, state.delta_bytes(checkpoint_id)
         self._act(self._coordinator.acknowledge(Ack(checkpoint_id, task, state, new, size, delta), _now_ms()))
 
-    def _replace(self, each: _Uploading, missing: frozenset[TaskId]) -> None:
+    def _replace(self, each: Uploading, missing: frozenset[TaskId]) -> None:
         changed = replace(each, missing=missing)
         self._uploading = {**self._uploading, each.id: changed}
 
@@ -597,7 +481,7 @@ class History:
             return
         missing = frozenset(task for task in shape.tasks if task in cut.versions)
         folder = action.request.target
-        self._uploading = {**self._uploading, action.id: _Uploading(action.id, cut, base, missing, sources, folder)}
+        self._uploading = {**self._uploading, action.id: Uploading(action.id, cut, base, missing, sources, folder)}
         # Whoever has no state has nothing to upload.
         for task in shape.tasks:
             if task not in missing:
@@ -676,7 +560,7 @@ class History:
         except StorageError as error:
             log.warning("the pin %s on the checkpoint this job began from could not be removed: %s", pin, error)
 
-    def _publish_savepoint(self, pending: PendingCheckpoint, uploading: _Uploading, folder: str) -> None:
+    def _publish_savepoint(self, pending: PendingCheckpoint, uploading: Uploading, folder: str) -> None:
         """Write its `_metadata`, which makes it whole. One that ends the job enters the log before anything is committed."""
         path = f"{folder}/_metadata"
         try:
@@ -705,7 +589,7 @@ class History:
         self._forget(checkpoint_id)
         self._act(self._coordinator.publish_failed(checkpoint_id, _now_ms(), str(error)))
 
-    def _metadata(self, pending: PendingCheckpoint, uploading: _Uploading) -> CheckpointMetadata:
+    def _metadata(self, pending: PendingCheckpoint, uploading: Uploading) -> CheckpointMetadata:
         shape, cut = self._shape, uploading.cut
         root = uploading.folder or self._layout.root
         beside = uploading.folder or self._layout.exclusive(pending.id, "")[:-1]
@@ -802,22 +686,12 @@ class History:
             raise CommitFailed(str(error)) from error
 
 
-def _root_of(path: str, snapshot: CheckpointMetadata | None) -> str:
-    """What names in a snapshot are relative to: the job's folder, or for a savepoint its own."""
-    savepoint = snapshot is not None and snapshot.kind is SnapshotKind.SAVEPOINT
-    return path.rsplit("/", 1 if savepoint else 2)[0]
-
-
 def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> None:
     error = done.exception()
     if error is not None:
         answer.set_exception(error)
     else:
         answer.set_result(folder)
-
-
-def _one(kept: Mapping[TaskId, VersionId], task: TaskId) -> set[VersionId]:
-    return {kept[task]} if task in kept else set()
 
 
 def _request(committable: Committable) -> CommitRequest:

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,12 +34,10 @@ from tidegate.checkpoint.operators import check_compatible, declared, describe
 from tidegate.checkpoint.options.choices import CheckpointingMode, JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
-from tidegate.checkpoint.staging import read_staged
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
-from tidegate.checkpoint.storage import RoutedStorage, Storage, open_storage, probe
+from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
 from tidegate.checkpoint.storage.routed import is_absolute
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Settled, Sweeping
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
     EpochFailed,
@@ -51,15 +48,18 @@ from tidegate.core.errors import (
     TidegateError,
     UserCodeError,
 )
-from tidegate.core.ids import Lineage, TaskId, Uid
+from tidegate.core.ids import Lineage, TaskId
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
+from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.failover import Counters
-from tidegate.runtime.history import Cut, History, JobShape
+from tidegate.runtime.history import History
+from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.kafka_source import recognise
+from tidegate.runtime.outlets import Outlets
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
 from tidegate.runtime.session import check_session
@@ -90,34 +90,6 @@ class Failure:
     restarted: bool
 
 
-class _Outlets:
-    """The committers of a job, for output that is committed with its epoch."""
-
-    def __init__(self, graph: Graph, storage: Storage | None) -> None:
-        self.committers: dict[Uid, Committer] = {
-            sink.uid: sink.target.create_committer(CommitterContext(sink.input.schema, partial(read_staged, storage)))
-            for sink in graph.sinks
-        }
-
-    def commit(self, requests: tuple[CommitRequest, ...], for_good: bool) -> None:
-        """`for_good`: no checkpoint carries any output of the job, so nothing will ever be committed again."""
-        for uid, committer in self.committers.items():
-            if found := [request for request in requests if request.sink == uid]:
-                committer.commit(found)
-                if for_good and isinstance(committer, Sweeping):
-                    last = max(found, key=lambda request: request.epoch)
-                    try:
-                        committer.sweep(Settled(last.lineage, uid, last.epoch))
-                    except Exception as error:
-                        log.warning("what attempts left at sink %s stays for the next sweep: %s", uid, error)
-
-    def close(self) -> None:
-        """Let go of connections. A committer that has none needs no `close`."""
-        for committer in self.committers.values():
-            if (close := getattr(committer, "close", None)) is not None:
-                close()
-
-
 class JobRun:
     """A job that runs. `await_termination()` waits for its end and raises what ended it."""
 
@@ -133,7 +105,7 @@ class JobRun:
         self._storage = (
             None if archive is None else RoutedStorage(open_storage(archive.url, **archive.options), archive.options)
         )
-        self._outlets = _Outlets(graph, self._storage)
+        self._outlets = Outlets(graph, self._storage)
         self._history: History | None = None
         self._turn = threading.Lock()
         """Held while an epoch runs: batches come on a thread of Spark's, empty epochs on one of ours."""
@@ -232,8 +204,9 @@ class JobRun:
             self._driver = Driver(self._spark, self._graph, self._settings, identity)
             self._shape = _shape(self._driver, self._spark.version)
             if self._history is not None:
-                self._history.restore_orders(self._shape, self._allow)
-                self._history.restore_sources(self._shape, self._allow)
+                found = self._history.standing()
+                found.orders(self._shape, self._allow)
+                found.sources(self._shape, self._allow)
                 self._history.follow(self._shape)
             with self._turn:
                 self._begin_attempt(self._restore())
@@ -289,9 +262,10 @@ class JobRun:
         if history is None:
             self._pinned = True
             return self._new_directory(), None
-        self._driver.reset_clocks(history.restore_clocks())
-        orders = history.restore_orders(self._shape, self._allow)
-        sources, batch = history.restore_sources(self._shape, self._allow)
+        found = history.standing()
+        self._driver.reset_clocks(found.clocks())
+        orders = found.orders(self._shape, self._allow)
+        sources, batch = found.sources(self._shape, self._allow)
         # A source that is new to the job begins now, and must begin there again after a failure.
         self._pinned = all(source.line is not None or source.notes for source in sources)
         if orders:
@@ -678,7 +652,7 @@ def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochR
     """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark replays what fails."""
     check_session(spark.conf.get)
     # Made before the rows: a committer checks its target, and may have to make it.
-    outlets = _Outlets(graph, None)
+    outlets = Outlets(graph, None)
     driver = Driver(spark, graph, settings, passing())
     try:
         report = driver.run_epoch(combine(graph.sources), only=True, final=True)

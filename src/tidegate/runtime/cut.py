@@ -1,0 +1,38 @@
+"""Where a job stands after an epoch, and a checkpoint of it whose uploads are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.core.ids import EpochId, TaskId
+from tidegate.runtime.clocks import Clocks
+from tidegate.runtime.query_directory import Positions, SourceNotes
+from tidegate.state.version import VersionId
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where the job stands after one epoch: all that a checkpoint of it consists of, but for the files."""
+
+    epoch: EpochId
+    versions: Mapping[TaskId, VersionId]
+    positions: Positions | None
+    directory: Path
+    """Of the streaming query."""
+    clocks: Clocks
+
+
+@dataclass(frozen=True, slots=True)
+class Uploading:
+    """A checkpoint whose uploads are under way. Replaced as a whole, so that other threads may read it."""
+
+    id: int
+    cut: Cut
+    base: CheckpointRef | None
+    missing: frozenset[TaskId]
+    sources: tuple[SourceNotes, ...] = field(repr=False)
+    folder: str | None = None
+    """Of a savepoint."""

@@ -1,0 +1,42 @@
+"""The committers of a job, and output that is committed with its epoch."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from tidegate.checkpoint.staging import read_staged
+from tidegate.checkpoint.storage import Storage
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Settled, Sweeping
+from tidegate.core.ids import Uid
+from tidegate.graph.model import Graph
+
+log = logging.getLogger("tidegate")
+
+
+class Outlets:
+    """The committers of a job, for output that is committed with its epoch."""
+
+    def __init__(self, graph: Graph, storage: Storage | None) -> None:
+        self.committers: dict[Uid, Committer] = {
+            sink.uid: sink.target.create_committer(CommitterContext(sink.input.schema, partial(read_staged, storage)))
+            for sink in graph.sinks
+        }
+
+    def commit(self, requests: tuple[CommitRequest, ...], for_good: bool) -> None:
+        """`for_good`: no checkpoint carries any output of the job, so nothing will ever be committed again."""
+        for uid, committer in self.committers.items():
+            if found := [request for request in requests if request.sink == uid]:
+                committer.commit(found)
+                if for_good and isinstance(committer, Sweeping):
+                    last = max(found, key=lambda request: request.epoch)
+                    try:
+                        committer.sweep(Settled(last.lineage, uid, last.epoch))
+                    except Exception as error:
+                        log.warning("what attempts left at sink %s stays for the next sweep: %s", uid, error)
+
+    def close(self) -> None:
+        """Let go of connections. A committer that has none needs no `close`."""
+        for committer in self.committers.values():
+            if (close := getattr(committer, "close", None)) is not None:
+                close()

@@ -1,0 +1,75 @@
+"""What a run begins with: the snapshot its job's log points to, and what of it each part of the job needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidegate.checkpoint import operators
+from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
+from tidegate.checkpoint.storage import Storage
+from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.core.ids import Lineage, TaskId, Term, Uid
+from tidegate.core.times import MIN_WATERMARK
+from tidegate.runtime.clocks import Clocks
+from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.query_directory import SourceNotes
+from tidegate.runtime.source_notes import load_notes
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """One point in the history of a job. Without a snapshot: its beginning."""
+
+    lineage: Lineage
+    term: Term
+    snapshot: CheckpointMetadata | None
+    root: str
+    """What names in the snapshot are relative to."""
+    stored: tuple[Term, int] | None
+    """Term and id of the checkpoint, if the next one may reuse its files."""
+    storage: Storage = field(repr=False)
+
+    @property
+    def checkpoint_id(self) -> int:
+        return 0 if self.snapshot is None else self.snapshot.checkpoint_id
+
+    def orders(self, shape: JobShape, allow_non_restored_state: bool) -> dict[TaskId, RestoreOrder]:
+        """Which task fetches what. Empty: there is no state. Raises `RestoreError` when it does not fit the job."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return {}
+        operators.check_compatible(snapshot, shape.operators)
+        levels = {operator.uid: operator.level for operator in shape.operators}
+        target = RestoreTarget(shape.max_parallelism, shape.parallelism, levels, allow_non_restored_state)
+        old = {state.task: state for state in snapshot.tasks}
+        orders: dict[TaskId, RestoreOrder] = {}
+        for plan in plan_restore(snapshot, target):
+            names = {*plan.sources, *(() if plan.as_is is None else (plan.as_is,))}
+            sources = tuple(old[name] for name in sorted(names))
+            if any(len(state.files) or state.inline for state in sources):
+                orders[plan.task] = RestoreOrder(plan, sources, self.root, self.stored)
+        return orders
+
+    def sources(self, shape: JobShape, allow_unclaimed: bool) -> tuple[tuple[SourceNotes, ...], str]:
+        """What each source goes on from, and Spark's line about the batch."""
+        if self.snapshot is None:
+            return tuple(SourceNotes(None, {}) for _ in shape.sources), "{}"
+        return load_notes(self.storage, self.root, self.snapshot, shape.sources, allow_unclaimed)
+
+    def clocks(self) -> Clocks:
+        """What of time the snapshot remembers. The least of a source's splits would be its mark, were there more."""
+        snapshot = self.snapshot
+        if snapshot is None:
+            return Clocks()
+        greatest: dict[Uid, int] = {}
+        for split in snapshot.splits:
+            greatest[split.source] = min(split.event_time_ms, greatest.get(split.source, split.event_time_ms))
+        mark = MIN_WATERMARK if snapshot.watermark_ms is None else snapshot.watermark_ms
+        return Clocks(snapshot.clock_ms, mark, greatest)
+
+
+def root_of(path: str, snapshot: CheckpointMetadata | None) -> str:
+    """What names in the snapshot with this `_metadata` are relative to: the job's folder, or for a savepoint its own."""
+    savepoint = snapshot is not None and snapshot.kind is SnapshotKind.SAVEPOINT
+    return path.rsplit("/", 1 if savepoint else 2)[0]

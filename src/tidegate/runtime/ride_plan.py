@@ -1,0 +1,54 @@
+"""What tasks are told about checkpoints, besides their rows: what to store, what to keep, how long to wait. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.version_upload import Stored, UploadOrder
+from tidegate.core.ids import Slot, TaskId, Term
+from tidegate.runtime.cut import Cut, Uploading
+from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.program import Rides
+from tidegate.state.version import VersionId
+
+_INLINE_TASK_BYTES = 256 << 10
+_INLINE_JOB_BYTES = 8 << 20
+"""Small files go into the metadata, so many bytes of a task and of all tasks together."""
+_RIDE_MS, _EMPTY_RIDE_MS = 50, 500
+"""How long tasks may wait for an upload at the end of an epoch, and of one that is run for nothing else."""
+
+
+def plan_rides(
+    shape: JobShape, term: Term, uploading: Sequence[Uploading], cuts: Iterable[Cut],
+    kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
+    empty: bool,
+) -> dict[int, Rides]:  # fmt: skip
+    """By level. `cuts` are those of which a checkpoint may still be taken, `kept` the versions of the newest checkpoint,
+    `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch is run for nothing else."""
+    newest, digests = stored
+    records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
+    total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(shape.tasks)))
+    standing = [*(each.cut for each in uploading), *cuts]
+
+    def order(each: Uploading, task: TaskId) -> UploadOrder:
+        base = each.base
+        same = base is not None and newest is not None and base.metadata == newest.metadata
+        digest = digests.get(task) if same else None
+        known = None if base is None or digest is None else Stored(base.term, base.id, digest)
+        return UploadOrder(each.id, each.cut.versions[task], known, inline_bytes, total, each.folder)
+
+    rides: dict[int, Rides] = {}
+    for level in range(1, shape.levels + 1):
+        tasks = [TaskId(level, Slot(slot)) for slot in range(shape.parallelism)]
+        uploads = tuple(tuple(order(each, task) for each in uploading if task in each.missing) for task in tasks)
+        keep = tuple(
+            tuple({cut.versions[task] for cut in standing if task in cut.versions} | _one(kept, task)) for task in tasks
+        )
+        wait_ms = (_EMPTY_RIDE_MS if empty else _RIDE_MS) if any(uploads) else 0
+        rides[level] = Rides(uploads, keep, tuple(records), (), wait_ms)
+    return rides
+
+
+def _one(kept: Mapping[TaskId, VersionId], task: TaskId) -> set[VersionId]:
+    return {kept[task]} if task in kept else set()
