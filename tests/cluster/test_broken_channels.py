@@ -29,9 +29,9 @@ def test_a_batch_delivered_twice_is_run_once(trial, monkeypatch):
 
     once = JobRun._on_batch
 
-    def twice(run, batch, batch_id):
-        once(run, batch, batch_id)
-        once(run, batch, batch_id)
+    def twice(run, attempt, batch, batch_id):
+        once(run, attempt, batch, batch_id)
+        once(run, attempt, batch, batch_id)
 
     monkeypatch.setattr(JobRun, "_on_batch", twice)
     job = trial().feed(epochs=3).settle()
