@@ -181,13 +181,17 @@ class Torment:
                 self.cluster.restart_worker(host)
 
     def _rival(self, pid: int) -> None:
-        """While the driver sleeps, another one is started; then the sleeper wakes and must stop."""
+        """While the driver sleeps, another one is started and claims the job; then the sleeper wakes and must stop."""
         sleeper = self.driver
         assert sleeper is not None
         self._hold.set()
         try:
+            before = self._slots()
             self.driver = self.launch()
-            time.sleep(PAUSE_S)
+            # A busy machine takes its time to start a driver; woken too early, the sleeper would rightly keep its job.
+            latest = time.monotonic() + RECOVERY_S
+            while self._slots() == before and time.monotonic() < latest:
+                time.sleep(0.1)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
             try:
