@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,16 @@ def pickled(program: LevelProgram) -> bytes:
     """A program with the user's functions, those of the main script and lambdas included."""
     from pyspark import cloudpickle
 
-    return bytes(cloudpickle.dumps(program))  # type: ignore[no-untyped-call]
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, obj: Any) -> Any:
+            # What msgspec has noted on a class of the main script cannot be pickled; it is noted again when needed.
+            if isinstance(obj, type) and "__msgspec_cache__" in vars(obj):
+                del obj.__msgspec_cache__  # type: ignore[attr-defined]
+            return super().reducer_override(obj)  # type: ignore[no-untyped-call]
+
+    with io.BytesIO() as body:
+        Pickler(body).dump(program)  # type: ignore[no-untyped-call]
+        return body.getvalue()
 
 
 def exchange(plan: Plan, level: int) -> tuple[Edge, ...]:
