@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -46,7 +48,23 @@ def pickled(program: LevelProgram) -> bytes:
     """A program with the user's functions, those of the main script and lambdas included."""
     from pyspark import cloudpickle
 
-    return bytes(cloudpickle.dumps(program))  # type: ignore[no-untyped-call]
+    class Pickler(cloudpickle.Pickler):
+        def reducer_override(self, obj: Any) -> Any:
+            # What msgspec has noted on a class of the main script cannot be pickled; it is noted again when needed.
+            if isinstance(obj, type) and "__msgspec_cache__" in vars(obj):
+                del obj.__msgspec_cache__  # type: ignore[attr-defined]
+            if obj is dataclasses.MISSING:
+                # One object in every process: a copy of it would look like a default of a dataclass's field.
+                return _missing, ()
+            return super().reducer_override(obj)  # type: ignore[no-untyped-call]
+
+    with io.BytesIO() as body:
+        Pickler(body).dump(program)  # type: ignore[no-untyped-call]
+        return body.getvalue()
+
+
+def _missing() -> Any:
+    return dataclasses.MISSING
 
 
 def ship_by_value(module: ModuleType) -> None:
