@@ -72,6 +72,11 @@ def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(tmp_path):
     ("example", "expected"),
     [
         ("word_count.py", ["('to', 4)", "('be', 2)", "('question', 1)"]),
+        pytest.param(
+            "windowed_word_count.py",
+            ["window ('to', 2)", "window ('be', 1)", "window ('to', 1)", "window ('question', 2)", "late   ('to', "],
+            marks=pytest.mark.feature("N2"),
+        ),
         ("orders.py", ["total   ('north', 19.5, 2)", "total   ('south', 5.0, 1)", "unknown ('zoe', 3.0)"]),
     ],
 )
