@@ -82,6 +82,11 @@ def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(tmp_path):
             ["alert      ('ann', 'large')", "('bob', 'often')", "('eve', 'large')", "unreadable ('\"bob\"', "],
         ),
         ("offsets.py", ["long  (5, 12, 6)", "short (5, 12, 6)"]),
+        pytest.param(
+            "windowed_word_count.py",
+            ["window ('to', 2)", "window ('be', 1)", "window ('to', 1)", "window ('question', 2)", "late   ('to', "],
+            marks=pytest.mark.feature("N2"),
+        ),
         ("orders.py", ["total   ('north', 19.5, 2)", "total   ('south', 5.0, 1)", "unknown ('zoe', 3.0)"]),
     ],
 )
