@@ -174,8 +174,8 @@ class _Transactions:
                 # Only now: as long as an earlier transaction is open, its marker cannot be read.
                 consumer = kafka.Consumer(self._reading)
                 try:
-                    at = _committed(consumer, kafka.TopicPartition(self.topic, 0))
                     self._members = consumer.consumer_group_metadata()
+                    at = _committed(consumer, kafka.TopicPartition(self.topic, 0))
                 finally:
                     consumer.close()
             if at.error is not None:
@@ -226,8 +226,9 @@ class _Transactions:
 def _bounded(call: Callable[[], None], limit_s: float) -> None:
     """Make a call that is to take no longer than `limit_s`, and see that it does not.
 
-    Adding offsets to a transaction waits on and on for a broker that died, whatever timeout it is given. Such a call is left
-    behind with its producer: nobody will commit that transaction, and the next producer's first step aborts it.
+    Adding offsets to a transaction waits on and on for a broker that died, whatever timeout it is given (librdkafka issue
+    5511). Such a call is left behind with its producer: nobody will commit that transaction, and the first step of the next
+    producer aborts it.
     """
     done: Future[None] = Future()
 
