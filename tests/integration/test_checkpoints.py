@@ -20,8 +20,12 @@ from tidegate.checkpoint.operators import StateChanged
 from tidegate.checkpoint.options import OptionError
 from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.start import StartRefused
+from tidegate.checkpoint.storage import open_storage
 from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
 from tidegate.runtime.history import UnclaimedOutput
+from tidegate.savepoint.changes import Changes
+from tidegate.savepoint.copy import copy_snapshot
+from tidegate.savepoint.snapshot import Snapshot
 
 BACKENDS = pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 KEYS = 7
@@ -399,6 +403,22 @@ def test_a_job_is_watched_and_stopped_over_rest(shop):
         location = client.get(f"{path}/savepoints/{stop}").json()["operation"]["location"]
         assert (Path(location) / "_metadata").exists()
         assert client.get(f"{path}/status").json() == {"status": "FINISHED"}
+    assert shop.exact()
+
+
+@BACKENDS
+def test_a_job_begins_from_tables_that_were_made_of_its_checkpoint(shop, backend):
+    """The whole walk: run, convert offline into a canonical savepoint with another max parallelism, go on from it."""
+    shop.run(backend=backend)
+    tables = shop.folder / "tables"
+    copy_snapshot(
+        Snapshot.open(str(shop.newest())), open_storage(str(tables)), "CANONICAL", Changes(max_parallelism=64)
+    )
+    shutil.rmtree(shop.folder / "checkpoints")
+    job = shop.feed(2).job(parallelism=3, name="branch")
+    job.max_parallelism = 64
+    choices = shop.choices(backend=backend, options={"execution.state-recovery.path": str(tables)})
+    job.run(shop.spark, trigger="available-now", **choices)
     assert shop.exact()
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from tidegate.checkpoint.assignment import Run, TaskRestore
 from tidegate.core.errors import CorruptState
 from tidegate.core.ids import TaskId
-from tidegate.state.operator_states import GIVEN, OWN, element_entries, read_elements
-from tidegate.state.port import StateStore
+from tidegate.state.operator_states import GIVEN, OWN, Lookup, element_entries, read_elements
 
 
 class OperatorShares:
@@ -20,7 +19,7 @@ class OperatorShares:
         self._given: dict[int, list[bytes]] = {run.state: [] for run in plan.union}
         self._copies: dict[int, list[bytes]] = {}
 
-    def take(self, reader: StateStore, source: TaskId) -> None:
+    def take(self, reader: Lookup, source: TaskId) -> None:
         """Read from the store of an old task what the plan takes of it."""
         plan = self._plan
         cache: dict[int, list[bytes]] = {}

@@ -5,11 +5,11 @@ Runs in the worker that will use the state. What arrives is verified against the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
 from tidegate.checkpoint.metadata import TaskState
@@ -19,7 +19,7 @@ from tidegate.checkpoint.storage.handle import FileHandle
 from tidegate.checkpoint.version_upload import remember
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
-from tidegate.core.ids import TaskId, Term
+from tidegate.core.ids import EpochId, TaskId, Term
 from tidegate.state.backends import backend_named
 from tidegate.state.keys import key_group_range
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
@@ -30,6 +30,22 @@ from tidegate.state.version_directory import Building, discard_version, version_
 _DOWNLOADS = 4
 """Files fetched at once for one task. Several tasks of a host restore beside each other."""
 _SCRATCH = ".restore-"
+CANONICAL = "canonical"
+"""In place of a backend: the state lies in tables that any backend restores from."""
+
+
+class Tables(Protocol):
+    """One task of a canonical savepoint. Whoever restores one hands in how it is opened."""
+
+    def byte_entries(
+        self, key_groups: tuple[int, int], states: Collection[int], epoch: EpochId
+    ) -> Iterator[tuple[bytes, bytes]]: ...
+    def get(self, key: bytes) -> bytes | None: ...
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+
+OpenTables: TypeAlias = Callable[[Storage, str, TaskState], Tables]
+"""From storage, what names are relative to, and the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +65,7 @@ class RestoreOrder:
 
 def restore(
     storage: Storage, directory: Path, order: RestoreOrder, backend: StateBackend, options: Mapping[str, Any],
-    target: VersionId,
+    target: VersionId, open_tables: OpenTables | None = None,
 ) -> VersionId | None:  # fmt: skip
     """Make the task's version. Answer: which it is; None for a task without state. May be repeated, also at once.
 
@@ -64,7 +80,7 @@ def restore(
         return _as_it_was(storage, directory, order, old[order.plan.as_is], backend)
     if not order.plan.sources:
         return None
-    return _put_together(storage, directory, order, old, backend, options, target)
+    return _put_together(storage, directory, order, old, backend, options, target, open_tables)
 
 
 def _as_it_was(
@@ -135,9 +151,10 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
 
 def _put_together(
     storage: Storage, directory: Path, order: RestoreOrder, old: Mapping[TaskId, TaskState], backend: StateBackend,
-    options: Mapping[str, Any], target: VersionId,
+    options: Mapping[str, Any], target: VersionId, open_tables: OpenTables | None,
 ) -> VersionId:  # fmt: skip
-    """Read the shares of old tasks, each in its own backend, and write them into a new version, without a base."""
+    """Read the shares of old tasks, each in its own backend or out of tables, and write them into a new version, without a
+    base."""
     reach("restore.1-begun", of=order.plan.task)
     sweep(directory, _SCRATCH)
     plan = order.plan
@@ -149,6 +166,13 @@ def _put_together(
         for source in plan.sources:
             state = old[source]
             if not len(state.files) and not state.inline:
+                continue
+            if state.backend == CANONICAL and open_tables is not None:
+                tables = open_tables(storage, order.root, state)
+                for share in plan.keyed:
+                    if share.source == source:
+                        store.write(tables.byte_entries(share.key_groups, share.states, state.version.epoch))
+                lists.take(tables, source)
                 continue
             place = scratch.path / str(state.task)
             _fetch(storage, place, order.root, state, state.key_groups)

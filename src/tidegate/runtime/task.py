@@ -43,6 +43,7 @@ from tidegate.runtime.operators import (
 from tidegate.runtime.program import Orders
 from tidegate.runtime.rides import Passenger, board, storage_of
 from tidegate.runtime.user_code import FunctionFailed
+from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
@@ -153,7 +154,7 @@ class _Task:
         try:
             self.base = restore(
                 storage_of(orders.archive), self.directory, self.brought_back, self.backend, orders.backend_options,
-                self.version,
+                self.version, CanonicalTask,
             )  # fmt: skip
         except (CorruptFile, ObjectMissing, CorruptState) as error:
             return Fault(FaultKind.RESTORE, str(error))

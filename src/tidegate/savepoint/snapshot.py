@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, SnapshotKind, StateInfo, TaskState, decode
 from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage
+from tidegate.checkpoint.version_restore import CANONICAL as _TABLES
 from tidegate.core.errors import StateError, TidegateError
 from tidegate.core.ids import KeyGroup, Uid
 from tidegate.savepoint.entries import StateLayout
@@ -24,7 +25,7 @@ METADATA = "_metadata"
 CANONICAL = "CANONICAL"
 NATIVE = "NATIVE"
 """The two formats of savepoints, by Flink's names."""
-CANONICAL_BACKEND = "canonical"
+CANONICAL_BACKEND = _TABLES
 """Stands as the backend of tasks whose files are tables."""
 
 _BACKENDS = frozenset({"hashmap", "rocksdb", CANONICAL_BACKEND})

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.types import codec_of
@@ -31,7 +31,14 @@ _head = struct.Struct(">HH")
 _count = struct.Struct(">Q")
 
 
-def read_elements(store: StateStore, state_id: int, head: int = OWN) -> list[bytes] | None:
+class Lookup(Protocol):
+    """As much of a store as reading elements asks for."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
+
+
+def read_elements(store: Lookup, state_id: int, head: int = OWN) -> list[bytes] | None:
     """The stored elements of a state in order; None where it was never written."""
     start = _head.pack(head, state_id)
     raw = store.get(start)

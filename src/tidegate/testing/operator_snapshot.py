@@ -78,5 +78,5 @@ def dealt_out(
     for plan in plan_restore(snapshot, RestoreTarget(max_parallelism, parallelism, {uid: 1})):
         shares = OperatorShares(plan)
         for source in plan.sources:
-            shares.take(held[source.slot].reader(), source)  # type: ignore[arg-type]
+            shares.take(held[source.slot].reader(), source)
         yield list(shares.entries())
