@@ -10,9 +10,14 @@ POINTS = ["task.1-located", "task.2-first-row", "task.3-verified", "task.4-seale
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 @pytest.mark.parametrize("action", ["raise", "kill"])
-def test_a_task_that_fails_at_any_step_is_retried_from_the_same_version(trial, orders, action, backend):
-    """At each step of a task, at both levels, once: results are exact, and no epoch is repeated."""
-    job = trial(backend=backend).feed().settle()
+def test_a_task_that_fails_at_any_step_is_retried_from_the_same_version(
+    trial, cluster_session, orders, action, backend
+):
+    """At each step of a task, at both levels, once: results are exact, and no epoch is repeated.
+
+    A new Python worker may take its time on a busy machine; Spark must not send the task away from its home meanwhile.
+    """
+    job = trial(cluster_session(spark_locality_wait="60s"), backend=backend).feed().settle()
     for slot, point in enumerate(POINTS):
         given = [orders.give(point, action, level=level, slot=(slot + level) % 4) for level in (1, 2)]
         job.feed().settle()
