@@ -138,7 +138,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         places = self._discover()
         missing = set(self._topics) - {topic for topic, _ in places}
         if missing:
-            raise GraphError(
+            raise PreconditionFailed(
                 f"Kafka has no topic {', '.join(map(repr, sorted(missing)))}. Create it before the job starts."
             )
         return to_json(self._begin(places))
