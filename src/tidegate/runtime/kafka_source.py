@@ -22,7 +22,7 @@ from tidegate.connectors.kafka.errors import RowsGone
 from tidegate.connectors.kafka.positions import Offsets, Range, advance, from_json, gaps, ranges, to_json
 from tidegate.connectors.kafka.reader import COLUMNS, HEADERS, Cluster, Isolation, Watch, read_range
 from tidegate.core.durations import Duration, duration_ms
-from tidegate.core.errors import GraphError, TidegateError
+from tidegate.core.errors import GraphError, PreconditionFailed, TidegateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
