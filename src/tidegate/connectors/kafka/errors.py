@@ -66,7 +66,8 @@ class MarkerUnsettled(KafkaError):
             f"Whether rows of sink {sink!r} (slot {slot}, epoch {epoch}) are committed cannot be known: Kafka holds the offset "
             f"of group {group!r} to be part of an unfinished transaction. It is asked again; usually that ends by itself. "
             "A broker that was killed while it completed a transaction may forget to, for good. Then look whether the rows "
-            "are in the topic, and start the job once with KafkaSink(…, expired_marker='publish') if they are not, or 'skip' if they are."
+            "are in the topic, and start the job once with KafkaSink(…, expired_marker='publish') if they are not, or "
+            "'skip' if they are."
         )
 
 
