@@ -22,7 +22,7 @@ from tidegate.connectors.kafka.errors import RowsGone
 from tidegate.connectors.kafka.positions import Offsets, Range, advance, from_json, gaps, ranges, to_json
 from tidegate.connectors.kafka.reader import COLUMNS, HEADERS, Cluster, Isolation, Watch, read_range
 from tidegate.core.durations import Duration, duration_ms
-from tidegate.core.errors import GraphError, TidegateError
+from tidegate.core.errors import GraphError, PreconditionFailed, TidegateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,7 +138,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         places = self._discover()
         missing = set(self._topics) - {topic for topic, _ in places}
         if missing:
-            raise GraphError(
+            raise PreconditionFailed(
                 f"Kafka has no topic {', '.join(map(repr, sorted(missing)))}. Create it before the job starts."
             )
         return to_json(self._begin(places))

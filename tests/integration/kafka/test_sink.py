@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import os
 import signal
+from contextlib import contextmanager
+from dataclasses import replace
 
 import confluent_kafka as ck
 import msgspec
@@ -13,7 +15,7 @@ import pytest
 from tests.integration.kafka.topics import Output, fill, read, values
 from tidegate.connectors.kafka import KafkaSink
 from tidegate.connectors.kafka.committer import TransactionalCommitter
-from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable, MarkerExpired
+from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable, MarkerExpired, MarkerUnsettled
 from tidegate.connectors.kafka.marker import Expired
 from tidegate.connectors.kafka.sink import Staged
 from tidegate.graph.schema import Schema
@@ -30,6 +32,22 @@ def topic(kafka):
 @pytest.fixture
 def output(kafka, topic, tmp_path):
     return Output(KafkaSink(kafka.bootstrap_servers, topic), tmp_path)
+
+
+@contextmanager
+def open_offset(kafka, topic, group):
+    """Somebody's transaction that carries an offset of the group and does not end. It is left as a broker's slip would."""
+    consumer = ck.Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
+    producer = ck.Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": f"slip-{group}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    place = ck.TopicPartition(topic, 0, 0)
+    producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), 30)
+    try:
+        yield
+    finally:
+        producer.abort_transaction(30)
+        consumer.close()
 
 
 @pytest.mark.feature("J16")
@@ -162,7 +180,8 @@ def test_at_least_once_sends_without_a_transaction_and_again_when_asked_again(ka
     assert values(kafka, topic) == ["1", "2", "3", "1", "2", "3"]
 
 
-def test_a_marker_that_may_have_expired_is_a_question_and_not_an_answer(kafka, topic, output):
+@pytest.mark.parametrize(("choice", "sent"), [(Expired.PUBLISH, ["1", "2"]), (Expired.SKIP, [])])
+def test_a_marker_that_may_have_expired_is_a_question_and_not_an_answer(kafka, topic, output, choice, sent):
     request = output.numbers([1, 2], 1)
     old = msgspec.json.decode(request.payload, type=Staged)
     in_eight_days = old.at_ms + 8 * 24 * 3_600_000
@@ -173,12 +192,28 @@ def test_a_marker_that_may_have_expired_is_a_question_and_not_an_answer(kafka, t
 
     with pytest.raises(MarkerExpired, match="expired_marker='publish'"):
         commit(Expired.FAIL)
-    commit(Expired.SKIP)
     assert values(kafka, topic) == []
-    commit(Expired.PUBLISH)
+    commit(choice)
     # Now there is a marker, and the question does not come up.
     commit(Expired.FAIL)
-    assert values(kafka, topic) == ["1", "2"]
+    assert values(kafka, topic) == sent
+
+
+@pytest.mark.parametrize(("choice", "sent"), [("publish", ["1", "2"]), ("skip", [])])
+def test_a_marker_that_kafka_does_not_settle_is_a_question_too(kafka, topic, output, monkeypatch, choice, sent):
+    request, answer_s = output.numbers([1, 2], 1), "tidegate.connectors.kafka.committer._ANSWER_S"
+    with open_offset(kafka, topic, f"tidegate-{output.lineage}-out-0"):
+        monkeypatch.setattr(answer_s, 2.0)
+        with pytest.raises(MarkerUnsettled, match="expired_marker='publish'"):
+            output.commit(request)
+        assert values(kafka, topic) == []
+        monkeypatch.undo()
+        monkeypatch.setattr(answer_s, 5.0)
+        decided = Output(replace(output.sink, expired_marker=choice), output.folder)
+        decided.commit(request)
+    monkeypatch.undo()
+    output.commit(request)
+    assert values(kafka, topic) == sent
 
 
 def test_a_topic_that_is_not_there_is_told_at_once(kafka, tmp_path):

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from tidegate.connectors.kafka.client import connection, library, reader_settings, translate, translated
-from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, MarkerExpired
+from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, MarkerExpired, MarkerUnsettled
 from tidegate.connectors.kafka.marker import Expired, Found, Stream, decide, encode
 from tidegate.connectors.kafka.plain_committer import send, sending_settings, settle
 from tidegate.connectors.kafka.sink import Part, Staged
@@ -112,7 +112,14 @@ class TransactionalCommitter:
         """
         marker = transactions.marker()
         reach("kafka.1-marker-read", stream=transactions.stream, marker=marker)
-        waiting = [each for each in owed if self._is_owed(transactions, marker, each)]
+        found = [(each, self._find(transactions, marker, each)) for each in owed]
+        skipped = [each for each, state in found if state is Found.UNKNOWN and self._expired is Expired.SKIP]
+        if skipped:
+            # Their marker alone, so that the question is answered for good.
+            transactions.begin()
+            transactions.mark(skipped[-1].marker)
+            transactions.commit()
+        waiting = [each for each, state in found if state is not Found.COMMITTED and each not in skipped]
         for together in _transactions_of(waiting, self._most_bytes):
             transactions.begin()
             for each in together:
@@ -124,14 +131,16 @@ class TransactionalCommitter:
             transactions.commit()
             reach("kafka.4-committed", stream=transactions.stream)
 
-    def _is_owed(self, transactions: _Transactions, marker: int | None, each: Owed) -> bool:
-        retention_ms = 0 if marker is not None else self._retention()
-        match decide(marker, each.marker, self._now_ms() - each.at_ms, retention_ms), self._expired:
-            case (Found.WAITING, _) | (Found.UNKNOWN, Expired.PUBLISH):
-                return True
-            case (Found.COMMITTED, _) | (Found.UNKNOWN, Expired.SKIP):
-                return False
-        raise MarkerExpired(transactions.stream.sink, transactions.stream.slot, each.epoch, transactions.group)
+    def _find(self, transactions: _Transactions, marker: int | None, each: Owed) -> Found:
+        if transactions.unsettled:
+            found = Found.UNKNOWN
+        else:
+            retention_ms = 0 if marker is not None else self._retention()
+            found = decide(marker, each.marker, self._now_ms() - each.at_ms, retention_ms)
+        if found is Found.UNKNOWN and self._expired is Expired.FAIL:
+            told = MarkerUnsettled if transactions.unsettled else MarkerExpired
+            raise told(transactions.stream.sink, transactions.stream.slot, each.epoch, transactions.group)
+        return found
 
     def _transactions(self, stream: Stream, topic: str) -> _Transactions:
         found = self._open.pop((stream, topic), None)
@@ -162,6 +171,8 @@ class _Transactions:
         self._producer: Any = None
         self._members: Any = None
         self._marker: int | None = None
+        self.unsettled = False
+        """Whether Kafka holds the marker to be part of a transaction that has not ended, although there is none."""
 
     def marker(self) -> int | None:
         """How far the topic is. Asked once: nobody else can move it as long as this producer is not fenced."""
@@ -178,9 +189,10 @@ class _Transactions:
                     at = _committed(consumer, kafka.TopicPartition(self.topic, 0))
                 finally:
                     consumer.close()
-            if at.error is not None:
+            if at is not None and at.error is not None:
                 raise translate(at.error, f"tell the offset of group {self.group!r}")
-            self._marker = at.offset if at.offset >= 0 else None
+            self.unsettled = at is None
+            self._marker = at.offset if at is not None and at.offset >= 0 else None
             self._producer = producer
         return self._marker
 
@@ -212,7 +224,7 @@ class _Transactions:
     def commit(self) -> None:
         with translated(f"commit rows to topic {self.topic!r}"):
             _bounded(partial(self._producer.commit_transaction, _ANSWER_S), _ANSWER_S)
-        self._marker = self._next
+        self._marker, self.unsettled = self._next, False
 
     def forget(self) -> None:
         """Let the producer go. An open transaction is aborted now if Kafka listens, else by the next `init_transactions`."""
@@ -250,20 +262,23 @@ def _bounded(call: Callable[[], None], limit_s: float) -> None:
 
 
 def _committed(consumer: Any, place: Any) -> Any:
-    """The group's offset. A coordinator that moves or has just been made is waited for: the client does not do it here."""
+    """The group's offset; None if Kafka gives none because a transaction with it has not ended.
+
+    A coordinator that moves or has just been made is waited for: the client does not do it here.
+    """
     kafka = library()
-    moving = {
-        kafka.KafkaError.NOT_COORDINATOR,
-        kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        kafka.KafkaError.COORDINATOR_NOT_AVAILABLE,
-    }
+    codes = kafka.KafkaError
+    moving = {codes.NOT_COORDINATOR, codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE}
     latest = time.monotonic() + _ANSWER_S
     while True:
         try:
             [at] = consumer.committed([place], _ANSWER_S)
             return at
         except kafka.KafkaException as error:
-            if error.args[0].code() not in moving or time.monotonic() > latest:
+            code = error.args[0].code()
+            if code == codes._TIMED_OUT:
+                return None
+            if code not in moving or time.monotonic() > latest:
                 raise
             time.sleep(0.1)
 

@@ -54,6 +54,23 @@ class MarkerExpired(KafkaError):
         )
 
 
+class MarkerUnsettled(KafkaError):
+    """Kafka answers, and does not say how far the output is: it waits for the end of a transaction that has ended."""
+
+    code = "KAFKA_MARKER_UNSETTLED"
+    retryable = True
+
+    def __init__(self, sink: Uid, slot: Slot, epoch: EpochId, group: str) -> None:
+        self.sink, self.slot, self.epoch, self.group = sink, slot, epoch, group
+        super().__init__(
+            f"Whether rows of sink {sink!r} (slot {slot}, epoch {epoch}) are committed cannot be known: Kafka holds the offset "
+            f"of group {group!r} to be part of an unfinished transaction. It is asked again; usually that ends by itself. "
+            "A broker that was killed while it completed a transaction may forget to, for good. Then look whether the rows "
+            "are in the topic, and start the job once with KafkaSink(…, expired_marker='publish') if they are not, or "
+            "'skip' if they are."
+        )
+
+
 class ClientMissing(PreconditionFailed):
     code = "KAFKA_CLIENT_MISSING"
 
