@@ -200,7 +200,7 @@ def test_state_that_no_operator_claims_is_refused_unless_it_may_be_dropped(shop)
 
 def test_state_of_another_type_is_refused(shop):
     shop.run()
-    with pytest.raises(StateChanged, match="state 'n' of 'count' was value"):
+    with pytest.raises(StateChanged, match="state 'n' of 'count' was keyed value"):
         shop.feed(1).run(CountAsFloat())
     assert shop.run().exact()
 
