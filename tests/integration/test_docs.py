@@ -93,3 +93,15 @@ def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(tmp_path):
 def test_an_example_runs_and_prints_what_it_says(example, expected, tmp_path):
     output = run((ROOT / "examples" / example).read_text(), tmp_path)
     assert all(line in output for line in expected), output
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.feature("H1")
+def test_the_job_that_is_killed_counts_exactly(tmp_path):
+    """The first thing in the README, with a single kill of each job."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, str(ROOT / "examples" / "kill_me.py"), "--kills", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "0 lost, 0 doubled" in done.stdout
+    assert "goes up by one at a time: yes" in done.stdout
