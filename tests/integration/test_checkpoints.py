@@ -377,10 +377,12 @@ def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend):
     assert shop.exact()
 
 
+@pytest.mark.feature("D28")
 def test_a_job_stopped_with_a_savepoint_goes_on_from_it(shop):
-    run = shop.start(interval="1 h")
+    run = shop.start(interval="1 h", savepoint_dir=str(shop.folder / "savepoints"))
     until(lambda: len(run.reports) >= 3)
-    path = run.stop_with_savepoint(str(shop.folder / "savepoints"))
+    path = run.stop_with_savepoint()
+    assert path.startswith(str(shop.folder / "savepoints"))
     assert (Path(path) / "_metadata").exists()
     assert shop.exact()
     assert shop.feed(2).run(parallelism=3).exact()
