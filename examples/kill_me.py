@@ -4,7 +4,7 @@
 
 A job reads numbered events from a folder, counts them per user, and writes each new count to files. This script feeds it,
 kills it in the middle of its work, starts it again, and at the end holds what the files say against what it sent. Then the
-same with plain Spark: a streaming query whose `foreachBatch` callback appends to a file, with Spark's own checkpoint.
+same with plain Spark: a streaming query whose `foreachBatch` callback sends row by row, with Spark's own checkpoint.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def tidegate_job(folder: Path) -> None:
 
 
 def plain_job(folder: Path) -> None:
-    """What one writes without it: Spark's own checkpoint, and a callback that appends."""
+    """What one writes without it: Spark's own checkpoint, and a callback that sends rows on, one by one."""
     from pyspark.sql import SparkSession
 
     builder = (
@@ -59,9 +59,10 @@ def plain_job(folder: Path) -> None:
     events = builder.getOrCreate().readStream.schema(EVENTS).option("maxFilesPerTrigger", 2).json(str(folder / "in"))
 
     def append(batch, batch_id):
-        rows = [json.dumps(row.asDict()) for row in batch.collect()]
-        with (folder / "out" / "rows.json").open("a") as file:
-            file.writelines(f"{row}\n" for row in rows)
+        with (folder / "out" / "rows.json").open("a", buffering=1) as file:
+            for row in batch.collect():
+                file.write(json.dumps(row.asDict()) + "\n")
+                time.sleep(0.02)  # as long as a call of some service takes
 
     query = events.writeStream.option("checkpointLocation", str(folder / "checkpoints")).foreachBatch(append).start()
     query.awaitTermination()
