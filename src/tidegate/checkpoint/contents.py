@@ -8,6 +8,7 @@ from posixpath import dirname
 from typing import TypeAlias
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, Committable, SnapshotKind, decode
+from tidegate.checkpoint.storage.routed import name_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,6 @@ def contents_of(path: str, metadata: CheckpointMetadata, staged_by: Callable[[Co
     """`path` is the name of the `_metadata`: names in it are relative to the job, in a savepoint to the savepoint."""
     root = dirname(path) if metadata.kind is SnapshotKind.SAVEPOINT else dirname(dirname(path))
     lists = (*(task.files for task in metadata.tasks), *(position.files for position in metadata.positions))
-    files = frozenset(_below(root, name) for listed in lists for name in listed.objects())
+    files = frozenset(name_below(root, name) for listed in lists for name in listed.objects())
     staged = frozenset(name for committable in metadata.committables for name in staged_by(committable))
     return Contents(files, staged, metadata.committables)
-
-
-def _below(root: str, name: str) -> str:
-    return name if name.startswith("/") or "://" in name else f"{root}/{name}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.storage import FileHandle, Storage, checksum_of, fetch, unique_name
-from tidegate.checkpoint.storage.handle import parts_of
+from tidegate.checkpoint.storage import FileHandle, Storage, fetch, store, unique_name
 from tidegate.core.errors import StateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Uid
@@ -33,12 +32,8 @@ class JobStaging:
         if self._storage is None:
             return f"inline {base64.b64encode(data).decode()}"
         path = self._layout.staged(self._epoch, self._sink, self._attempt, unique_name())
-        handle = FileHandle(path, len(data), checksum_of(data))
-        at = 0
-        for name, size in parts_of(path, len(data), handle.part_bytes):
-            self._storage.put(name, data[at : at + size])
-            self.paths.append(name)
-            at += size
+        handle = store(self._storage, path, data)
+        self.paths += handle.objects()
         reach("stage.1-stored", path=path)
         return f"staged {path} {len(data)} {handle.checksum}"
 

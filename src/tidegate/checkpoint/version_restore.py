@@ -16,6 +16,7 @@ from tidegate.checkpoint.metadata import TaskState
 from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.storage import Storage, checksum_of_file, download
 from tidegate.checkpoint.storage.handle import FileHandle
+from tidegate.checkpoint.storage.routed import name_below
 from tidegate.checkpoint.version_upload import remember
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
@@ -129,7 +130,7 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
         for inlined in state.inline:
             (building.path / inlined.name).write_bytes(inlined.data)
         handles = [
-            (FileHandle(_below(root, f.path), f.size_bytes, f.checksum, f.part_bytes), building.path / f.name)
+            (FileHandle(name_below(root, f.path), f.size_bytes, f.checksum, f.part_bytes), building.path / f.name)
             for f in state.files
         ]
         with ThreadPoolExecutor(_DOWNLOADS, "tidegate-restore") as pool:
@@ -203,12 +204,6 @@ def _entries(reader: StateStore, share: KeyedShare) -> Iterator[tuple[bytes, byt
     for key, value in reader.scan(*key_group_range(first, last)):
         if key[2:4] in states:
             yield key, value
-
-
-def _below(root: str, name: str) -> str:
-    if not root or "://" in name or name.startswith("/"):
-        return name
-    return f"{root}/{name}"
 
 
 fetch_version = _fetch

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from tidegate.api.job import Job
+from tidegate.checkpoint import operators
 from tidegate.checkpoint.metadata import CheckpointMetadata
-from tidegate.checkpoint.operators import describe
 from tidegate.core.errors import TidegateError
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
@@ -58,11 +58,10 @@ def declared(
     """What a job declares, in the words of a snapshot. Its states are numbered on from those of `snapshot`."""
     graph = job.graph()
     known = {(number.uid, number.name): number.id for number in snapshot.state_numbers}
-    declared_states = [(node.uid, spec.name) for node in graph.stateful if node.uid is not None for spec in node.states]
-    numbers = state_ids.assign(known, declared_states)
-    operators = describe(graph, plan(graph), job.parallelism or snapshot.parallelism, "", numbers)
+    numbers = state_ids.assign(known, operators.declared(graph))
+    described = operators.describe(graph, plan(graph), job.parallelism or snapshot.parallelism, "", numbers)
     sources = tuple(source.uid for source in graph.sources)
-    return JobNow(operators, sources, job.max_parallelism, uids or {}, renames or {})
+    return JobNow(described, sources, job.max_parallelism, uids or {}, renames or {})
 
 
 def _name(path: Path) -> str:

@@ -258,7 +258,7 @@ class JobService:
     def cancel(self) -> None:
         if self._run.has_ended:
             raise NotPossible(f"Job {self.id} is {self._run.status} already.")
-        threading.Thread(target=_quietly(self._run.cancel), name="tidegate-cancel", daemon=True).start()
+        threading.Thread(target=quietly(self._run.cancel), name="tidegate-cancel", daemon=True).start()
 
     def _stopping(self, target: str | None) -> Future[str]:
         answer: Future[str] = Future()
@@ -324,11 +324,13 @@ def _cause(error: BaseException) -> dict[str, str]:
     return {"class": code, "stack-trace": str(error)}
 
 
-def _quietly(act: Callable[[], object]) -> Callable[[], None]:
+def quietly(act: Callable[[], object]) -> Callable[[], None]:
+    """For a thread of its own: whoever waits for the job, or asks for its status, is told how it ended."""
+
     def run() -> None:
         try:
             act()
-        except Exception:  # Whoever asks for the status sees how it ended.
+        except Exception:
             pass
 
     return run

@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime
-from decimal import Decimal
 from functools import partial
 from typing import Any
 
 from tidegate.graph.schema import DataType, Schema
-
-_PYTHON: dict[str, Any] = {
-    "boolean": bool,
-    "tinyint": int,
-    "smallint": int,
-    "int": int,
-    "bigint": int,
-    "float": float,
-    "double": float,
-    "string": str,
-    "binary": bytes,
-    "date": date,
-    "timestamp": datetime,
-    "timestamp_ntz": datetime,
-    "decimal": Decimal,
-}
 
 
 def row_type(schema: Schema) -> Any:
@@ -44,7 +26,7 @@ def python_type(type: DataType) -> Any:
             return dict[python_type(type.key), python_type(type.value) | None]  # type: ignore[misc]
         case "struct":
             return row_type(Schema(type.fields or ()))
-    return _PYTHON[type.kind]
+    return type.python_type()
 
 
 def restorer(schema: Schema) -> Callable[[Any], Any]:

@@ -55,7 +55,7 @@ from tidegate.checkpoint.metadata import (
 )
 from tidegate.checkpoint.metadata.errors import MetadataError
 from tidegate.checkpoint.options.choices import JobEnd, Retention
-from tidegate.checkpoint.options.config import CheckpointConfig, RecoveryConfig
+from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint
 from tidegate.checkpoint.requests import Request, RequestKind
@@ -112,10 +112,10 @@ class CheckpointsFailed(EpochFailed):
 
 class History:
     def __init__(
-        self, storage: Storage, layout: JobLayout, config: CheckpointConfig, recovery: RecoveryConfig,
+        self, storage: Storage, layout: JobLayout, config: CheckpointConfig,
         committers: Mapping[Uid, Committer],
     ) -> None:  # fmt: skip
-        self._storage, self._layout, self._config, self._recovery = storage, layout, config, recovery
+        self._storage, self._layout, self._config = storage, layout, config
         self._committers = committers
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidegate.checkpoint import operators
-from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
-from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
+from tidegate.checkpoint.assignment import RestoreTarget, TaskRestore, plan_restore
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, SnapshotKind
 from tidegate.checkpoint.storage import Storage
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.core.ids import Lineage, TaskId, Term, Uid
@@ -39,12 +39,12 @@ class Recovered:
         snapshot = self.snapshot
         if snapshot is None:
             return {}
-        operators.check_compatible(snapshot, shape.operators)
-        levels = {operator.uid: operator.level for operator in shape.operators}
-        target = RestoreTarget(shape.max_parallelism, shape.parallelism, levels, allow_non_restored_state)
+        plans = plan_return(
+            snapshot, shape.operators, shape.parallelism, shape.max_parallelism, allow_non_restored_state
+        )
         old = {state.task: state for state in snapshot.tasks}
         orders: dict[TaskId, RestoreOrder] = {}
-        for plan in plan_restore(snapshot, target):
+        for plan in plans:
             names = {*plan.sources, *(() if plan.as_is is None else (plan.as_is,))}
             sources = tuple(old[name] for name in sorted(names))
             if any(len(state.files) or state.inline for state in sources):
@@ -67,6 +67,15 @@ class Recovered:
             greatest[split.source] = min(split.event_time_ms, greatest.get(split.source, split.event_time_ms))
         mark = MIN_WATERMARK if snapshot.watermark_ms is None else snapshot.watermark_ms
         return Clocks(snapshot.clock_ms, mark, greatest)
+
+
+def plan_return(
+    snapshot: CheckpointMetadata, now: tuple[OperatorInfo, ...], parallelism: int, max_parallelism: int, allow: bool
+) -> tuple[TaskRestore, ...]:
+    """What each task of a job takes of a snapshot. Raises `RestoreError` when the snapshot does not fit the job."""
+    operators.check_compatible(snapshot, now)
+    levels = {operator.uid: operator.level for operator in now}
+    return plan_restore(snapshot, RestoreTarget(max_parallelism, parallelism, levels, allow))
 
 
 def root_of(path: str, snapshot: CheckpointMetadata | None) -> str:

@@ -25,12 +25,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.checkpoint import restart
-from tidegate.checkpoint.assignment import RestoreError, RestoreTarget, plan_restore
+from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import CheckpointMetadata
-from tidegate.checkpoint.operators import check_compatible, declared, describe
+from tidegate.checkpoint.operators import declared, describe
 from tidegate.checkpoint.options.choices import CheckpointingMode, JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
@@ -62,6 +62,7 @@ from tidegate.runtime.kafka_source import recognise
 from tidegate.runtime.outlets import Outlets
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
+from tidegate.runtime.recovered import plan_return
 from tidegate.runtime.session import check_session
 from tidegate.runtime.settings import Durability, Settings, read_settings
 from tidegate.runtime.sources import check_sources
@@ -204,9 +205,6 @@ class JobRun:
             self._driver = Driver(self._spark, self._graph, self._settings, identity)
             self._shape = _shape(self._driver, self._spark.version)
             if self._history is not None:
-                found = self._history.standing()
-                found.orders(self._shape, self._allow)
-                found.sources(self._shape, self._allow)
                 self._history.follow(self._shape)
             with self._turn:
                 self._begin_attempt(self._restore())
@@ -223,9 +221,7 @@ class JobRun:
         layout = JobLayout(self._graph.job)
         probe(storage, f"{layout.root}/probe")
         source = None if chosen.recovery.path is None else resolve(storage, layout, chosen.recovery.path)
-        history = self._history = History(
-            storage, layout, chosen.checkpoints, chosen.recovery, self._outlets.committers
-        )
+        history = self._history = History(storage, layout, chosen.checkpoints, self._outlets.committers)
         if not (chosen.fresh and source is None):
             self._check_fits(history.peek(source))
         if source is not None and not source.owned and not is_absolute(source.metadata):
@@ -247,9 +243,7 @@ class JobRun:
         numbers = {(n.uid, n.name): n.id for n in snapshot.state_numbers}
         numbered = state_ids.assign(numbers, declared(self._graph))
         now = describe(self._graph, levels, s.parallelism, s.state_backend, numbered)
-        check_compatible(snapshot, now)
-        target = {operator.uid: operator.level for operator in now}
-        plan_restore(snapshot, RestoreTarget(s.max_parallelism, s.parallelism, target, self._allow))
+        plan_return(snapshot, now, s.parallelism, s.max_parallelism, self._allow)
 
     @property
     def _allow(self) -> bool:
@@ -272,7 +266,7 @@ class JobRun:
             started = time.monotonic()
             report = self._driver.restore(orders)
             log.info(
-                "state of checkpoint %d is back after %.1f s", _id(history), time.monotonic() - started,
+                "state of checkpoint %d is back after %.1f s", found.checkpoint_id, time.monotonic() - started,
                 extra={"job": self._graph.job, "epoch": str(report.epoch)},
             )  # fmt: skip
         else:
@@ -487,8 +481,9 @@ class JobRun:
                 self._give_up(error, kind)
             assert isinstance(decision, restart.Restart)
             self._note(error, kind, restarted=True)
+            last = history.standing().checkpoint_id
             log.warning(
-                "the job goes back to checkpoint %s in %d ms: %s", _id(history) or "(none)", decision.delay_ms, error,
+                "the job goes back to checkpoint %s in %d ms: %s", last or "(none)", decision.delay_ms, error,
                 extra={"job": self._graph.job},
             )  # fmt: skip
             if self._stopping.wait(decision.delay_ms / 1000):
@@ -695,10 +690,6 @@ def _rebuilt(directory: Path, sources: tuple[SourceNotes, ...], batch: str) -> P
     if all(source.line is None and not source.notes for source in sources):
         return None
     return rebuild(directory, sources, batch)
-
-
-def _id(history: History) -> int:
-    return 0 if history.snapshot is None else history.snapshot.checkpoint_id
 
 
 def _is_dead(spark: SparkSession) -> bool:

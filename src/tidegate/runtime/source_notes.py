@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, QueryFile, SourcePosition, StateFile
-from tidegate.checkpoint.storage import Storage, checksum_of, fetch, unique_name
-from tidegate.checkpoint.storage.handle import PART_BYTES, FileHandle, parts_of
+from tidegate.checkpoint.storage import FileHandle, Storage, fetch, store, unique_name
 from tidegate.core.ids import AttemptId, EpochId, Uid
 from tidegate.runtime.query_directory import SourceNotes
 from tidegate.state.version import VersionId
@@ -42,12 +41,9 @@ def store_notes(
             if len(content) <= _INLINE_BYTES:
                 query.append(QueryFile(f"sources/{uid}/{name}", content.decode()))
                 continue
-            path = f"{beside}/{unique_name()}"
-            for part, (object_name, size) in enumerate(parts_of(path, len(content), PART_BYTES)):
-                storage.put(object_name, content[part * PART_BYTES : part * PART_BYTES + size])
-            relative = path.removeprefix(f"{root}/")
-            origin = VersionId(epoch, AttemptId(0))
-            stored.append(StateFile(name, relative, len(content), checksum_of(content), origin, checkpoint_id))
+            handle = store(storage, f"{beside}/{unique_name()}", content)
+            relative, origin = handle.path.removeprefix(f"{root}/"), VersionId(epoch, AttemptId(0))
+            stored.append(StateFile(name, relative, handle.size_bytes, handle.checksum, origin, checkpoint_id))
         lines = () if source.line is None else (source.line,)
         positions.append(SourcePosition(uid, lines, FileList(stored)))
     return tuple(positions), tuple(query)

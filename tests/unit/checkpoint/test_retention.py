@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.checkpoint.entry import Outcome
-from tidegate.checkpoint.retention import DEFAULT, keeps
-from tidegate.checkpoint.retention import ExternalizedCheckpointRetention as Retention
+from tidegate.checkpoint.options.choices import JobEnd, Retention
+from tidegate.checkpoint.options.declared.checkpointing import RETENTION
 
-OUTCOMES = (Outcome.FINISHED, Outcome.CANCELED, Outcome.FAILED, Outcome.SUSPENDED)
+ENDS = (JobEnd.FINISHED, JobEnd.CANCELED, JobEnd.FAILED, JobEnd.SUSPENDED)
 
 
 @pytest.mark.feature("D14", "D15", "E12", "E13")
@@ -21,8 +20,8 @@ OUTCOMES = (Outcome.FINISHED, Outcome.CANCELED, Outcome.FAILED, Outcome.SUSPENDE
     ],
 )
 def test_retention(retention: Retention, kept: tuple[bool, ...]) -> None:
-    assert tuple(keeps(retention, outcome) for outcome in OUTCOMES) == kept
+    assert tuple(retention.keeps(end) for end in ENDS) == kept
 
 
 def test_a_job_whose_identity_is_its_name_keeps_its_checkpoints_unless_told_otherwise() -> None:
-    assert DEFAULT is Retention.RETAIN_ON_CANCELLATION
+    assert RETENTION.default is Retention.RETAIN_ON_CANCELLATION

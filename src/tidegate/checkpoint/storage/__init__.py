@@ -29,7 +29,7 @@ from tidegate.checkpoint.storage.port import (
 from tidegate.checkpoint.storage.probe import probe
 from tidegate.checkpoint.storage.retry import Patience
 from tidegate.checkpoint.storage.routed import RoutedStorage
-from tidegate.checkpoint.storage.upload import Upload, UploadRecord
+from tidegate.checkpoint.storage.upload import Upload, UploadRecord, store
 
 __all__ = [
     "PART_BYTES",
@@ -62,5 +62,6 @@ __all__ = [
     "new_nonce",
     "open_storage",
     "probe",
+    "store",
     "unique_name",
 ]

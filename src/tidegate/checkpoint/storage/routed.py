@@ -14,6 +14,11 @@ def is_absolute(path: str) -> bool:
     return path.startswith("/") or "://" in path
 
 
+def name_below(root: str, name: str) -> str:
+    """The name in storage of a file that metadata names relative to `root`, unless it is absolute."""
+    return name if not root or is_absolute(name) else f"{root}/{name}"
+
+
 class RoutedStorage:
     """Names relative to `home` are there; a name with `://` or a leading slash is an object of the folder it names.
 

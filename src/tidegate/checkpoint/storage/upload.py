@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tidegate.checkpoint.storage.handle import PART_BYTES, Checksum, FileHandle, checksum_of_file, parts_of
+from tidegate.checkpoint.storage.handle import PART_BYTES, Checksum, FileHandle, checksum_of, checksum_of_file, parts_of
 from tidegate.checkpoint.storage.port import Storage
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
@@ -103,6 +103,16 @@ class Upload:
         private = _write_private(self._record_file, record)
         os.replace(private, self._record_file)
         self._record = record
+
+
+def store(storage: Storage, path: str, data: bytes) -> FileHandle:
+    """Keep bytes that are in memory under a name that is nobody else's, in parts as an `Upload` would. `fetch` reads them."""
+    handle = FileHandle(path, len(data), checksum_of(data))
+    at = 0
+    for name, size in handle.parts():
+        storage.put(name, data[at : at + size])
+        at += size
+    return handle
 
 
 def _begin(file: Path, record: UploadRecord) -> UploadRecord:

@@ -11,6 +11,7 @@ import click
 
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
+from tidegate.control.service import quietly
 from tidegate.core.errors import TidegateError
 
 FAILED_JOB = 1
@@ -83,17 +84,10 @@ def stop_on_signals(run: Any) -> None:
 
     def end(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
-        threading.Thread(target=_quietly, args=(run.stop,), name="tidegate-stop", daemon=True).start()
+        threading.Thread(target=quietly(run.stop), name="tidegate-stop", daemon=True).start()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-
-
-def _quietly(act: Any) -> None:
-    try:
-        act()
-    except Exception:  # Whoever waits for the job is told.
-        pass
 
 
 def _setting(text: str) -> tuple[str, str]:
