@@ -21,9 +21,12 @@ def write_batches(folder: Path, schema: str, batches: Sequence[Sequence[tuple[An
         columns = list(zip(*rows)) if rows else [[] for _ in arrow]
         table = pa.table([pa.array(list(c), f.type) for c, f in zip(columns, arrow)], schema=arrow)
         path = folder / f"{number:06d}.parquet"
-        pq.write_table(table, path)
-        # Spark takes files in the order of their times, and these are written within a moment.
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        # Whole and with its time before a stream may see it: Spark takes files in the order of their times, and after one
+        # of today for ever leaves out those that are a week older.
+        hidden = folder / f".{path.name}"
+        pq.write_table(table, hidden)
+        os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
+        hidden.rename(path)
     return str(folder)
 
 

@@ -23,6 +23,7 @@ from tidegate.checkpoint.start import StartRefused
 from tidegate.checkpoint.storage import open_storage
 from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
 from tidegate.runtime.history import UnclaimedOutput
+from tidegate.runtime.run import JobRun
 from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.snapshot import Snapshot
@@ -63,6 +64,7 @@ class Shop:
 
     def __init__(self, spark, folder: Path) -> None:
         self.spark, self.folder, self.rows = spark, folder, 0
+        self.runs: list[JobRun] = []
 
     def feed(self, files: int) -> Shop:
         for _ in range(files):
@@ -92,7 +94,8 @@ class Shop:
         return self
 
     def start(self, **choices):
-        return self.job().start(self.spark, **self.choices(**choices))
+        self.runs.append(self.job().start(self.spark, **self.choices(**choices)))
+        return self.runs[-1]
 
     def out(self) -> list[tuple[int, int]]:
         found = []
@@ -109,8 +112,13 @@ class Shop:
 
 
 @pytest.fixture
-def shop(spark, tmp_path) -> Shop:
-    return Shop(spark, tmp_path).feed(3)
+def shop(spark, tmp_path):
+    shop = Shop(spark, tmp_path).feed(3)
+    yield shop
+    # What a failing test left behind must not make the next ones fail: a name is for one running job.
+    for run in shop.runs:
+        if not run.has_ended:
+            run.cancel()
 
 
 @BACKENDS

@@ -287,7 +287,7 @@ def test_a_file_list_does_not_change() -> None:
 
 
 _MILLION = """
-import resource, time
+import json, resource, time
 from tests.unit.checkpoint import test_metadata as t
 names = [f"{i:06d}.sst" for i in range(100)]
 one = t.FileList([t.file(n, 1 << 22, path=f"shared/3/L1-S1234/90210/chk-41-{i:032x}") for i, n in enumerate(names)])
@@ -300,14 +300,20 @@ del model
 read = t.decode(data)
 spent = time.process_time() - begin
 assert sum(len(task.files) for task in read.tasks) == 1_000_000
-print(spent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(data) / 1e6)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+del read
+begin = time.process_time()
+json.dumps(json.loads(data))
+print(spent, time.process_time() - begin, peak, len(data) / 1e6)
 """
 
 
 def test_a_million_files_are_written_and_read_in_five_seconds_and_500_mb() -> None:
+    """Five seconds on a machine whose standard library takes four for the same text once there and back: the bound is
+    that share, for the machine may be slow and busy (1.4 of 4.0 s were measured)."""
     # Each task has bytes of its own, as in life; processor time, since other tests may run beside this one.
     done = subprocess.run([sys.executable, "-c", _MILLION], capture_output=True, text=True, check=True)
-    seconds, peak_mb, size_mb = map(float, done.stdout.split())
+    seconds, json_seconds, peak_mb, size_mb = map(float, done.stdout.split())
     assert size_mb > 130
-    assert seconds < 5
+    assert seconds < json_seconds * 5 / 4
     assert peak_mb < 500
