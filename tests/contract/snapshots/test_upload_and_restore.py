@@ -62,6 +62,16 @@ def test_the_next_checkpoint_uploads_only_what_is_new(home: Host, elsewhere: Hos
     assert elsewhere.read(version(2)) == home.read(version(2))
 
 
+@pytest.mark.feature("F24")
+def test_a_full_checkpoint_uploads_again_what_did_not_change(home: Host) -> None:
+    home.build(None, version(1), some(0, 2000))
+    first, brought = home.upload(home.order(1, version(1)))
+    home.build(version(1), version(2), some(0, 20))
+    second, more = home.upload(home.order(2, version(2)))
+    assert second.delta_bytes(2) == second.size_bytes >= first.size_bytes
+    assert set(more).isdisjoint(brought)
+
+
 @pytest.mark.feature("F31")
 def test_what_this_host_remembers_counts_only_if_it_is_what_completed(home: Host) -> None:
     home.build(None, version(1), some(0, 500))
