@@ -56,14 +56,15 @@ STEPS: tuple[Step, ...] = (
     *_steps(
         True, Phase.RUNNING,
         "task.1-located", "task.2-first-row", "begin.1-opened", "task.3-verified", "seal.1-flushed", "seal.2-closed",
-        "seal.3-published", "task.4-sealed", "task.5-prepared", "task.6-sent", "upload.1-begun",
-        "storage.upload.2-part-stored", "storage.upload.3-recorded", "storage.upload.4-complete", "upload.2-noted",
+        "seal.3-published", "task.4-sealed", "files.1-written", "files.1-staged", "task.5-prepared", "task.6-sent",
+        "upload.1-begun", "storage.upload.2-part-stored", "storage.upload.3-recorded", "storage.upload.4-complete",
+        "upload.2-noted",
     ),
     *_steps(True, Phase.RECOVERING, "restore.1-begun", "restore.2-fetched", "restore.3-noted"),
     *_steps(
         False, Phase.RUNNING,
         "epoch.2-collected", "epoch.4-recorded", "publish.1-metadata", "publish.2-entry", "release.1-commit",
-        "release.2-committed", "clean.1-marked", "clean.2-metadata", "clean.3-files",
+        "files.1-marked", "files.2-renamed", "release.2-committed", "clean.1-marked", "clean.2-metadata", "clean.3-files",
     ),
     Step("storage.create.1-applied", False, Phase.RUNNING, asks_storage=True),
     *_steps(

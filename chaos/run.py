@@ -287,7 +287,10 @@ def run(options: argparse.Namespace) -> int:
         torment = Torment(cluster, orders, folder, options)
         with torment.supervised():
             try:
-                walk(torment, todo, options)
+                try:
+                    walk(torment, todo, options)
+                except KeyboardInterrupt:
+                    problem = "stopped by hand before its end"
                 torment.settle()
             except Hang as hang:
                 problem = f"hang: {hang}"
