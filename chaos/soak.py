@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from chaos.counted import Add, Number
-from chaos.tally import Feed, read_output, verify
+from chaos.tally import Feed, read_output, verify, visible
 from tidegate.testing.processes import descendants
 
+SETTLE_S = 300.0
+"""How long the last rows may take to come out."""
 SUMMARY = "Run short epochs with checkpoints for a long time, and watch disk, memory, open files and files in storage."
 
 
@@ -58,6 +60,9 @@ def run(options: argparse.Namespace) -> int:
                 seen = done
                 samples.append(sample(folder, seen))
                 say(f"epoch {seen}: {samples[-1]}")
+        latest = time.monotonic() + SETTLE_S
+        while visible(folder) < len(feed.rows) and time.monotonic() < latest:
+            time.sleep(0.5)
         running.stop()
         verdict = verify(feed.rows, read_output(folder))
         report = running.checkpoints
