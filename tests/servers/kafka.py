@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.servers.process import ServerProcess, free_ports
+from tests.servers.wire import Wire
 
 VERSION = "4.3.1"
 _IVY = f"""<ivy-module version="2.0">
@@ -52,13 +53,17 @@ _ONE_NODE = {
 class KafkaBroker:
     """One broker. Ready when the constructor returns (5 to 10 s); `kill` and `start` play a crash and what follows."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, wire: Wire | None = None) -> None:
+        """`wire`: clients that begin at its port (`wired_servers`) are told to go on speaking through it."""
         self._directory = directory
-        port, controller = free_ports(2)
+        port, wired, controller = free_ports(3)
         self.bootstrap_servers = f"127.0.0.1:{port}"
+        self.wired_servers = f"127.0.0.1:{wired if wire is None else wire.lead_to('127.0.0.1', wired).port}"
         settings = _ONE_NODE | {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://127.0.0.1:{wired},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://{self.wired_servers}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,WIRED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": str(directory / "data"),
         }
