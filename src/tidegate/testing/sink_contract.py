@@ -20,6 +20,7 @@ from typing import Protocol
 
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import Sink
+from tidegate.core.faults import reach
 from tidegate.testing.sink_trial import Row, SinkTrial, dies_at, new_rows, request_of
 
 
@@ -55,6 +56,7 @@ def check(target: SinkTarget, *trials: SinkTrial) -> None:
 
 def _attempted(trial: SinkTrial) -> CommitOutcome:
     try:
+        reach("trial.commit-begins")
         trial.committer.commit(trial.requests())
     except Exception as error:
         return outcome_of(error)
