@@ -134,6 +134,20 @@ class PipelineTorment(Torment):
             return self._storage.get(f"piped/log/{name}")
         return None
 
+    def settle(self) -> None:
+        """No more rows come; wait until each that was sent can be seen, however often."""
+        self._stop.set()
+        latest = time.monotonic() + RECOVERY_S
+        while time.monotonic() < latest:
+            with suppress(Exception):
+                if len({i for _, i, _ in self.ends.rows()}) >= len(self.feed.rows):
+                    break
+            if self.driver is not None and self.driver.poll() is not None:
+                self.driver = self.launch()
+            time.sleep(0.5)
+        # Whatever comes too much, comes now.
+        time.sleep(4)
+
     # -- one fault -----------------------------------------------------------------------------------------------------
 
     def round(self, kind: Kind, point: str | None) -> None:
@@ -275,6 +289,9 @@ def count_rows(fed: list[tuple[int, int]], found: list[Row], ordered: bool) -> C
 
 
 def run_pipeline(options: argparse.Namespace) -> int:
+    if options.plain_spark and options.pipeline not in ("kafka-kafka", "kafka-postgres"):
+        say("Spark alone is tried into Kafka and PostgreSQL.")
+        return 2
     given = options.folder is not None
     folder = options.folder or Path(tempfile.mkdtemp(prefix="tidegate-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,16 @@ _IVY = f"""<ivy-module version="2.0">
   </dependencies>
 </ivy-module>
 """
+_CONNECTOR = """<ivy-module version="2.0">
+  <info organisation="tidegate" module="connector-for-tests"/>
+  <dependencies>
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0" conf="default" transitive="false"/>
+    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0" conf="default" transitive="false"/>
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.2" conf="default" transitive="false"/>
+    <dependency org="org.apache.commons" name="commons-pool2" rev="2.13.1" conf="default" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
 _CLUSTER_ID = "dGlkZWdhdGUtdGVzdHMtMQ"
 _ONE_NODE = {
     "process.roles": "broker,controller",
@@ -116,8 +126,18 @@ def _program() -> str:
 
 def jars() -> Path:
     """The folder with the broker's jars, filled at first use: a minute of downloading, 45 MB."""
+    return _brought(f"kafka-{VERSION}", _IVY)
+
+
+def connector_jars() -> list[Path]:
+    """Spark's own Kafka connector, as four jars that go together, for comparison."""
+    return sorted(_brought("spark-kafka-4.2.0", _CONNECTOR).iterdir())
+
+
+def _brought(name: str, wanted_xml: str) -> Path:
+    """The folder of that name with the jars that an Ivy file asks for."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate-tests"
-    folder = cache / f"kafka-{VERSION}"
+    folder = cache / name
     if folder.is_dir():
         return folder
     import pyspark
@@ -126,7 +146,7 @@ def jars() -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="download-", dir=cache) as temporary:
         wanted, filled = Path(temporary) / "ivy.xml", Path(temporary) / "libs"
-        wanted.write_text(_IVY)
+        wanted.write_text(wanted_xml)
         told = subprocess.run(
             [
                 _program(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", f"{temporary}/cache", "-types", "jar", "bundle",
@@ -135,9 +155,7 @@ def jars() -> Path:
             capture_output=True, text=True, timeout=280,
         )  # fmt: skip
         if told.returncode != 0 or not filled.is_dir():
-            raise RuntimeError(
-                f"The Kafka broker's jars could not be brought:\n{told.stdout[-4000:]}{told.stderr[-2000:]}"
-            )
+            raise RuntimeError(f"The jars of {name} could not be brought:\n{told.stdout[-4000:]}{told.stderr[-2000:]}")
         try:
             filled.rename(folder)
         except OSError:
