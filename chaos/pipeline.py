@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -31,7 +32,7 @@ from tidegate.testing.cluster import StandaloneCluster
 from tidegate.testing.faults import FaultOrders
 
 KEYS = 13
-_ARRIVAL_S = 60.0
+_ARRIVAL_S = 120.0
 """How long a step may take to be reached."""
 
 
@@ -298,6 +299,8 @@ def run_pipeline(options: argparse.Namespace) -> int:
     orders = FaultOrders(folder / "orders")
     started = time.monotonic()
     problem: str | None = None
+    # Whoever is told to end, ends what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     environment = fault_environment(orders)
     with ENDS[options.pipeline](folder) as ends:
         say("the servers are up")
@@ -309,6 +312,9 @@ def run_pipeline(options: argparse.Namespace) -> int:
                         plan_rounds(options.pipeline, options.rounds, options.seed, options.plain_spark, options.only),
                         1,
                     ):
+                        if options.at_most is not None and time.monotonic() - started > options.at_most:
+                            say(f"{options.at_most:g} s have passed")
+                            break
                         say(f"round {number} of {options.rounds}")
                         torment.round(kind, point)
                     torment._stop.set()

@@ -56,6 +56,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plain-spark", action="store_true", help="the pipeline without tidegate: count its duplicates"
     )
+    parser.add_argument(
+        "--at-most", type=float, metavar="SECONDS", help="begin no further round of a pipeline after that"
+    )
     parser.add_argument("--only", help="only cells whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     parser.add_argument(
