@@ -15,6 +15,7 @@ from benchmarks import harness
 
 NAMES = {
     "checkpoint": "benchmarks.checkpoint",
+    "kafka": "benchmarks.kafka",
     "keyed-count": "benchmarks.keyed_count",
     "state-growth": "benchmarks.state_growth",
     "wide": "benchmarks.wide",

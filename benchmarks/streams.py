@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -73,7 +73,7 @@ def prepare(
     return Dataset(directory, rows * files_per_epoch, files_per_epoch, epochs, warm_up)
 
 
-def session(partitions: int) -> SparkSession:
+def session(partitions: int, more: Mapping[str, str] | None = None) -> SparkSession:
     """A local session on all cores with the settings that tidegate asks for: all contestants share one engine."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -95,6 +95,7 @@ def session(partitions: int) -> SparkSession:
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
+        **(more or {}),
     }
     builder = SparkSession.builder.master("local[*]").appName("tidegate-benchmarks")
     for name, value in settings.items():

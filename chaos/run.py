@@ -49,6 +49,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
     parser.add_argument("--unique", action="store_true", help="put a fresh uuid on every row")
+    parser.add_argument(
+        "--pipeline", choices=("kafka-kafka", "kafka-postgres", "kafka-files-s3", "kafka-delta"),
+        help="between real servers, which are killed too",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plain-spark", action="store_true", help="the pipeline without tidegate: count its duplicates"
+    )
+    parser.add_argument(
+        "--at-most", type=float, metavar="SECONDS", help="begin no further round of a pipeline after that"
+    )
     parser.add_argument("--only", help="only cells whose name contains this")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     parser.add_argument(
@@ -81,11 +91,18 @@ class Torment:
 
     # -- the job and its supervisor ----------------------------------------------------------------------------------
 
+    def command(self) -> list[str]:
+        """The module that is the job, and what it is told."""
+        return ["chaos.counted", "--backend", self._options.backend, *(["--unique"] if self._options.unique else [])]
+
+    def visible(self) -> int:
+        """How many rows readers see now."""
+        return visible(self.folder)
+
     def launch(self) -> subprocess.Popen[bytes]:
         self.starts += 1
         log = (self.folder / f"driver-{self.starts:03d}.log").open("wb")
-        command = [sys.executable, "-m", "chaos.counted", "--master", self.cluster.url, "--folder", str(self.folder)]
-        command += ["--backend", self._options.backend, *(["--unique"] if self._options.unique else [])]
+        command = [sys.executable, "-m", *self.command(), "--master", self.cluster.url, "--folder", str(self.folder)]
         environment = {
             **os.environ,
             **fault_environment(self.orders),
@@ -123,7 +140,7 @@ class Torment:
     def _keep_feeding(self) -> None:
         while not self._stop.wait(0.3):
             # A job that is down is not buried under rows: what is measured then is recovery, not catching up.
-            if len(self.feed.rows) - visible(self.folder) < 3_000:
+            if len(self.feed.rows) - self.visible() < 3_000:
                 self.feed.write(20)
 
     # -- one fault ----------------------------------------------------------------------------------------------------
@@ -239,25 +256,33 @@ class Torment:
 
     # -- what can be seen from outside --------------------------------------------------------------------------------
 
+    def log_names(self) -> list[str]:
+        """Names of the entries of the job's log."""
+        with suppress(FileNotFoundError):
+            return [name for name in os.listdir(self.folder / "checkpoints" / "counted" / "log") if name.isdigit()]
+        return []
+
+    def log_entry(self, name: str) -> bytes | None:
+        with suppress(FileNotFoundError):
+            return (self.folder / "checkpoints" / "counted" / "log" / name).read_bytes()
+        return None
+
     def _slots(self) -> int:
         """The newest entry of the job's log."""
-        with suppress(FileNotFoundError, ValueError):
-            return max(
-                int(name) for name in os.listdir(self.folder / "checkpoints" / "counted" / "log") if name.isdigit()
-            )
-        return 0
+        return max(map(int, self.log_names()), default=0)
 
     def _await_checkpoint(self, after: int, timeout_s: float) -> None:
         """Return when a checkpoint was published after that entry."""
         latest = time.monotonic() + timeout_s
         at = after + 1
         while time.monotonic() < latest:
-            path = self.folder / "checkpoints" / "counted" / "log" / f"{at:012d}"
-            with suppress(FileNotFoundError, ValueError):
-                if json.loads(path.read_bytes())["kind"] == "checkpoint":
-                    return
-                at += 1
-                continue
+            entry = self.log_entry(f"{at:012d}")
+            with suppress(ValueError):
+                if entry is not None:
+                    if json.loads(entry)["kind"] == "checkpoint":
+                        return
+                    at += 1
+                    continue
             time.sleep(0.05)
         raise Hang(f"no checkpoint was completed for {timeout_s:g} s")
 
@@ -265,7 +290,7 @@ class Torment:
         """No more rows come; wait until all that were sent can be seen."""
         self._stop.set()
         latest = time.monotonic() + RECOVERY_S
-        while visible(self.folder) < len(self.feed.rows):
+        while self.visible() < len(self.feed.rows):
             if self.driver is not None and self.driver.poll() is not None:
                 self.driver = self.launch()
             if time.monotonic() > latest:
@@ -276,6 +301,10 @@ class Torment:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.pipeline is not None:
+        from chaos.pipeline import run_pipeline
+
+        return run_pipeline(options)
     given = options.folder is not None
     folder = options.folder or Path(tempfile.mkdtemp(prefix="tidegate-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)

@@ -33,42 +33,48 @@ def missing() -> str | None:
     return None
 
 
+def row_counter(*, grouped: bool = False) -> Any:
+    """The processor: reads and updates the state for every row, or once for all rows of a key."""
+    from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+    class PerRow(StatefulProcessor):
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            self.count = handle.getValueState("count", "n long")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Row], timer_values: Any = None) -> Iterator[Row]:
+            from pyspark.sql import Row
+
+            for _ in rows:
+                stored = self.count.get()
+                count = (stored[0] if stored is not None else 0) + 1
+                self.count.update((count,))
+                yield Row(key=key[0], count=count)
+
+        def close(self) -> None:
+            pass
+
+    class PerKey(PerRow):
+        def handleInputRows(self, key: Any, rows: Iterator[Row], timer_values: Any = None) -> Iterator[Row]:
+            from pyspark.sql import Row
+
+            stored = self.count.get()
+            count = stored[0] if stored is not None else 0
+            for _ in rows:
+                count += 1
+                yield Row(key=key[0], count=count)
+            self.count.update((count,))
+
+    return PerKey() if grouped else PerRow()
+
+
 def _runner(*, grouped: bool) -> Any:
     def run(spark: SparkSession, dataset: Dataset, work: Path) -> list[Epoch]:
-        from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
-
-        class PerRow(StatefulProcessor):
-            def init(self, handle: StatefulProcessorHandle) -> None:
-                self.count = handle.getValueState("count", "n long")
-
-            def handleInputRows(self, key: Any, rows: Iterator[Row], timer_values: Any = None) -> Iterator[Row]:
-                from pyspark.sql import Row
-
-                for _ in rows:
-                    stored = self.count.get()
-                    count = (stored[0] if stored is not None else 0) + 1
-                    self.count.update((count,))
-                    yield Row(key=key[0], count=count)
-
-            def close(self) -> None:
-                pass
-
-        class PerKey(PerRow):
-            def handleInputRows(self, key: Any, rows: Iterator[Row], timer_values: Any = None) -> Iterator[Row]:
-                from pyspark.sql import Row
-
-                stored = self.count.get()
-                count = stored[0] if stored is not None else 0
-                for _ in rows:
-                    count += 1
-                    yield Row(key=key[0], count=count)
-                self.count.update((count,))
-
-        processor = PerKey() if grouped else PerRow()
         counts = (
             dataset.stream(spark)
             .groupBy("key")
-            .transformWithState(processor, "key string, count long", outputMode="Update", timeMode="None")
+            .transformWithState(
+                row_counter(grouped=grouped), "key string, count long", outputMode="Update", timeMode="None"
+            )
         )
         return run_to_end(counts.writeStream.outputMode("update").foreachBatch(drop), work)
 

@@ -9,6 +9,7 @@ import pytest
 import tidegate as tg
 from tests.sparks import ROOT
 from tidegate.core.guarantee import Guarantee
+from tidegate.runtime.sources import _FORGETFUL
 
 SINKS = {
     "CallbackSink": tg.CallbackSink(print),
@@ -38,3 +39,16 @@ def test_every_public_sink_is_on_the_page_with_its_guarantee():
 @pytest.mark.parametrize("page", ["files", "postgres", "write-ahead"])
 def test_a_page_of_a_sink_tells_its_guarantee(page):
     assert f"**Guarantee: {Guarantee.EXACTLY_ONCE}" in (ROOT / "docs" / "connectors" / f"{page}.md").read_text()
+
+
+@pytest.mark.feature("J12", "J13")
+def test_sources_that_forget_are_on_the_page_as_such():
+    page = (ROOT / "docs" / "connectors" / "README.md").read_text()
+    told = {
+        match[1]: match[2] for match in re.finditer(r"^\| (.+?) \| (at most once|exactly once) \|", page, re.MULTILINE)
+    }
+    weak = [name for name, guarantee in told.items() if guarantee == str(Guarantee.AT_MOST_ONCE)]
+    assert len(weak) == len(_FORGETFUL)
+    assert any("socket" in name for name in weak)
+    assert any("cleanSource" in name for name in weak)
+    assert any("tg.kafka_source" in name for name in told)

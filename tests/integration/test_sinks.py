@@ -12,7 +12,10 @@ import pytest
 import tidegate as tg
 from tests.integration.inputs import stream, write_batches
 from tests.servers.fixtures import postgres_server
+from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.write_ahead import CommitToken
+from tidegate.runtime.history import OutputStopped
+from tidegate.testing.table_sink import TableSink, table_named
 
 __all__ = ["postgres_server"]
 
@@ -101,3 +104,17 @@ def test_marks_of_commits_are_swept_while_the_job_runs(spark, tmp_path):
 def test_a_job_whose_table_is_missing_does_not_start(spark, tmp_path, postgres_server):
     with pytest.raises(tg.errors.SchemaError, match="There is no table nowhere"):
         run_in_two_parts(spark, tmp_path, tg.PostgresSink(postgres_server.conninfo, "nowhere"))
+
+
+@pytest.mark.feature("J26")
+def test_output_that_is_refused_stops_the_job_and_is_kept(spark, tmp_path):
+    """A repeat would end the same, so nobody waits for it; when the reason is gone, the next start publishes every row."""
+    sink = TableSink(uuid.uuid4().hex)
+    table = table_named(sink.name)
+    table.refusal = CommitRefused("The table is closed for the year.")
+    with pytest.raises(OutputStopped, match=r"'out0'.*nothing was published. The table is closed.*offered again"):
+        run_in_two_parts(spark, tmp_path, sink)
+    assert table.rows == []
+    table.refusal = None
+    run_in_two_parts(spark, tmp_path, sink)
+    assert sorted(table.rows) == sorted(expected())

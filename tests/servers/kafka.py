@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.servers.process import ServerProcess, free_ports
+from tests.servers.wire import Wire
 
 VERSION = "4.3.1"
 _IVY = f"""<ivy-module version="2.0">
@@ -24,6 +25,16 @@ _IVY = f"""<ivy-module version="2.0">
   <dependencies>
     <dependency org="org.apache.kafka" name="kafka_2.13" rev="{VERSION}" conf="default"/>
     <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.4" conf="default"/>
+  </dependencies>
+</ivy-module>
+"""
+_CONNECTOR = """<ivy-module version="2.0">
+  <info organisation="tidegate" module="connector-for-tests"/>
+  <dependencies>
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0" conf="default" transitive="false"/>
+    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0" conf="default" transitive="false"/>
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.2" conf="default" transitive="false"/>
+    <dependency org="org.apache.commons" name="commons-pool2" rev="2.13.1" conf="default" transitive="false"/>
   </dependencies>
 </ivy-module>
 """
@@ -52,13 +63,17 @@ _ONE_NODE = {
 class KafkaBroker:
     """One broker. Ready when the constructor returns (5 to 10 s); `kill` and `start` play a crash and what follows."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, wire: Wire | None = None) -> None:
+        """`wire`: clients that begin at its port (`wired_servers`) are told to go on speaking through it."""
         self._directory = directory
-        port, controller = free_ports(2)
+        port, wired, controller = free_ports(3)
         self.bootstrap_servers = f"127.0.0.1:{port}"
+        self.wired_servers = f"127.0.0.1:{wired if wire is None else wire.lead_to('127.0.0.1', wired).port}"
         settings = _ONE_NODE | {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://127.0.0.1:{wired},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://{self.wired_servers}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,WIRED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": str(directory / "data"),
         }
@@ -111,8 +126,18 @@ def _program() -> str:
 
 def jars() -> Path:
     """The folder with the broker's jars, filled at first use: a minute of downloading, 45 MB."""
+    return _brought(f"kafka-{VERSION}", _IVY)
+
+
+def connector_jars() -> list[Path]:
+    """Spark's own Kafka connector, as four jars that go together, for comparison."""
+    return sorted(_brought("spark-kafka-4.2.0", _CONNECTOR).iterdir())
+
+
+def _brought(name: str, wanted_xml: str) -> Path:
+    """The folder of that name with the jars that an Ivy file asks for."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate-tests"
-    folder = cache / f"kafka-{VERSION}"
+    folder = cache / name
     if folder.is_dir():
         return folder
     import pyspark
@@ -121,7 +146,7 @@ def jars() -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="download-", dir=cache) as temporary:
         wanted, filled = Path(temporary) / "ivy.xml", Path(temporary) / "libs"
-        wanted.write_text(_IVY)
+        wanted.write_text(wanted_xml)
         told = subprocess.run(
             [
                 _program(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", f"{temporary}/cache", "-types", "jar", "bundle",
@@ -130,9 +155,7 @@ def jars() -> Path:
             capture_output=True, text=True, timeout=280,
         )  # fmt: skip
         if told.returncode != 0 or not filled.is_dir():
-            raise RuntimeError(
-                f"The Kafka broker's jars could not be brought:\n{told.stdout[-4000:]}{told.stderr[-2000:]}"
-            )
+            raise RuntimeError(f"The jars of {name} could not be brought:\n{told.stdout[-4000:]}{told.stderr[-2000:]}")
         try:
             filled.rename(folder)
         except OSError:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.servers.process import ServerProcess, free_ports
+from tests.servers.wire import Wire
 
 
 class Postgres:
@@ -35,7 +36,14 @@ class Postgres:
 
     @property
     def conninfo(self) -> str:
-        return f"host=127.0.0.1 port={self._port} user=tidegate dbname=postgres connect_timeout=5"
+        return self._conninfo(self._port)
+
+    def behind(self, wire: Wire) -> str:
+        """How to reach it over that wire."""
+        return self._conninfo(wire.lead_to("127.0.0.1", self._port).port)
+
+    def _conninfo(self, port: int) -> str:
+        return f"host=127.0.0.1 port={port} user=tidegate dbname=postgres connect_timeout=5"
 
     def start(self) -> None:
         """Does nothing while it runs."""

@@ -51,19 +51,25 @@ class SeaweedFS:
         ports = iter(self._ports)
         s3_port = next(ports)
         self.address = S3Address("127.0.0.1", s3_port)
-        self._process = ServerProcess(
-            [
-                _binary(), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
-                f"-master.port={next(ports)}", f"-master.port.grpc={next(ports)}", "-master.volumeSizeLimitMB=256",
-                f"-volume.port={next(ports)}", f"-volume.port.grpc={next(ports)}", "-volume.max=50",
-                "-volume.preStopSeconds=0",
-                f"-filer.port={next(ports)}", f"-filer.port.grpc={next(ports)}",
-                "-s3", f"-s3.port={s3_port}", f"-s3.port.grpc={next(ports)}", f"-s3.config={config}",
-                "-s3.port.iceberg=0", "-s3.port.lance=0",
-            ],
-            directory / "weed.log",
-        )  # fmt: skip
+        self._log = directory / "weed.log"
+        self._command = [
+            _binary(), "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
+            f"-master.port={next(ports)}", f"-master.port.grpc={next(ports)}", "-master.volumeSizeLimitMB=256",
+            f"-volume.port={next(ports)}", f"-volume.port.grpc={next(ports)}", "-volume.max=50",
+            "-volume.preStopSeconds=0",
+            f"-filer.port={next(ports)}", f"-filer.port.grpc={next(ports)}",
+            "-s3", f"-s3.port={s3_port}", f"-s3.port.grpc={next(ports)}", f"-s3.config={config}",
+            "-s3.port.iceberg=0", "-s3.port.lance=0",
+        ]  # fmt: skip
+        self.start()
+
+    def start(self) -> None:
+        self._process = ServerProcess(self._command, self._log)
         self._process.wait_until(self._has_bucket)
+
+    def kill(self) -> None:
+        """SIGKILL. The data directory stays."""
+        self._process.kill()
 
     def stop(self) -> None:
         self._process.stop()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tidegate.api.streams import Stream
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
+from tidegate.core.ids import Uid
 from tidegate.graph.explain import explain_text
 from tidegate.graph.levels import plan
 from tidegate.graph.mermaid import explain_mermaid
@@ -39,13 +40,14 @@ class Job:
 
     def source(
         self, uid: str, df: Any, *, event_time: str | None = None, out_of_orderness: Duration | None = None,
-        idleness: Duration | None = None,
+        idleness: Duration | None = None, at_most_once: bool = False,
     ) -> Stream:  # fmt: skip
         """Read a DataFrame, streaming or not. Its read positions belong to `uid` for ever.
 
         `event_time` names the timestamp column from which the watermark is made, and `out_of_orderness` says by how
         much a row may come late: `"5 s"`, a timedelta, or milliseconds. A source that had no row for as long as
-        `idleness` says does not hold the watermark of the job back; without it, it does so for ever.
+        `idleness` says does not hold the watermark of the job back; without it, it does so for ever. A source that cannot
+        give the same rows again is refused by a job with checkpoints, unless `at_most_once` says that rows may be lost.
         """
         checked = check_new_uid(uid, f"source {uid!r}", self._nodes)
         try:
@@ -67,7 +69,7 @@ class Job:
         if idle_ms is not None and idle_ms <= 0:
             raise GraphError(f"idleness of source {uid!r} must be longer than nothing. Use '1 min', or leave it out.")
         id = NodeId(len(self._nodes))
-        self.add(Source(id, checked, schema, df, bounded, event_time, late_ms, idle_ms))
+        self.add(Source(id, checked, schema, df, bounded, event_time, late_ms, idle_ms, at_most_once))
         return Stream(self, (StreamRef(id),), schema, event_time)
 
     def side_output(self, tag: str) -> Stream:
@@ -99,7 +101,7 @@ class Job:
         graph = self.graph()
         match format:
             case "text":
-                return explain_text(graph, plan(graph), self.parallelism, self.max_parallelism)
+                return explain_text(graph, plan(graph), self.parallelism, self.max_parallelism, _forgetful(graph))
             case "mermaid":
                 return explain_mermaid(graph, plan(graph))
         raise ValueError(f"explain knows the formats 'text' and 'mermaid', not {format!r}.")
@@ -168,3 +170,14 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.name!r}: {len(self._nodes)} nodes>"
+
+
+def _forgetful(graph: Graph) -> dict[Uid, str]:
+    """Sources of which Spark says that they cannot be read again."""
+    frames = [source for source in graph.sources if type(source.frame).__module__.startswith("pyspark.")]
+    if not frames:
+        return {}
+    from tidegate.runtime.sources import forgetful, plan_of
+
+    found = {source.uid: forgetful(plan_of(source)) for source in frames if not source.bounded}
+    return {uid: words for uid, words in found.items() if words is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -142,6 +142,8 @@ class CheckpointStatistics:
     latest_savepoint: CheckpointStats | None = None
     latest_failed: CheckpointStats | None = None
     latest_restored: Restored | None = None
+    commits: Counter[str] = field(default_factory=Counter)
+    """What became of output, by the names of `CommitOutcome`. A request that is offered again counts again."""
     _history: deque[CheckpointStats] = field(default_factory=lambda: deque(maxlen=HISTORY))
     _finished: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_SUMMARISED))
 

@@ -5,7 +5,8 @@
    that cannot hide rows has them wait in the job's own storage, by `context.staging`.
 2. At the committer: `commit` publishes, in order of epochs per (lineage, sink, slot). It may be called again with the same
    requests, also by another driver; the second time must change nothing, even if a reader has meanwhile taken away what
-   the first time published. So whatever publishes must leave a marker in the same step of the target.
+   the first time published. So whatever publishes must leave a marker in the same step of the target. What may come of it
+   is told apart in `tidegate.connectors.outcome`.
 3. At the committer, if it has a method `sweep`: remove what discarded attempts left, and markers nobody will ask for.
 
 `tidegate.testing.sink_contract` tries all of this on any sink.
@@ -17,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, RetryLater
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Uid
 from tidegate.graph.schema import Schema
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "CommitInDoubt",
+    "CommitOutcome",
+    "CommitRefused",
     "CommitRequest",
     "Committer",
     "CommitterContext",
     "Guarantee",
+    "RetryLater",
     "Settled",
     "Sink",
     "SinkWriter",
@@ -96,8 +102,10 @@ class SinkWriter(Protocol):
 
 
 class Committer(Protocol):
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
-        """Publish, each request with its marker. Raises when the target does not take them now: they come again."""
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome] | None:
+        """Publish, each request with its marker. Answer: COMMITTED or ALREADY_COMMITTED for each request, in their order;
+        or None, when the committer does not tell them apart. Raises when a target does not take them: `RetryLater` and
+        errors that are not ours bring them again, `CommitRefused` and `CommitInDoubt` stop the job."""
         ...
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tidegate.core.durations import show_ms
 from tidegate.core.guarantee import Guarantee
+from tidegate.core.ids import Uid
 from tidegate.graph.guarantee import of_job, of_sink
 from tidegate.graph.labels import Labels, name_of, summary_of
 from tidegate.graph.levels import Edge, Level, Plan
@@ -17,15 +18,25 @@ Lines = Iterator[str]
 _INDENT = 14
 
 
-def explain_text(graph: Graph, plan: Plan, parallelism: int | None = None, max_parallelism: int | None = None) -> str:
-    """The whole job as text. The same graph gives the same text."""
-    labels = Labels(graph)
-    lines = [f"Job {graph.job}", _totals(graph, plan), _parallel(parallelism, max_parallelism), _guarantee(graph), ""]
+def explain_text(
+    graph: Graph,
+    plan: Plan,
+    parallelism: int | None = None,
+    max_parallelism: int | None = None,
+    forgetful: Mapping[Uid, str] | None = None,
+) -> str:
+    """The whole job as text. The same graph gives the same text.
+
+    `forgetful`: sources that cannot be read again, and what they are.
+    """
+    labels, weak = Labels(graph), forgetful or {}
+    lines = [f"Job {graph.job}", _totals(graph, plan), _parallel(parallelism, max_parallelism)]
+    lines += [_guarantee(graph, weak), ""]
     for level in plan.levels:
         last = level is plan.levels[-1]
         lines.append(("└─ " if last else "┌─ " if level.index == 0 else "├─ ") + _title(level))
         rail = " " if last else "│"
-        for block in _blocks(graph, level, labels):
+        for block in _blocks(graph, level, labels, weak):
             lines.append(rail)
             lines.extend(f"{rail}  {line}" for line in block)
         if not last:
@@ -54,9 +65,9 @@ def _parallel(parallelism: int | None, max_parallelism: int | None) -> str:
     return f"parallelism {parallelism}, at most {max_parallelism or default_max_parallelism(parallelism)}"
 
 
-def _guarantee(graph: Graph) -> str:
+def _guarantee(graph: Graph, forgetful: Mapping[Uid, str]) -> str:
     """As the parts of the job go; the engine is exact if it takes checkpoints."""
-    found = of_job(graph)
+    found = of_job(graph, sources=dict.fromkeys(forgetful, Guarantee.AT_MOST_ONCE))
     because = f", for {', '.join(found.weakest)}" if found.weakest else ""
     return f"{found.level} with checkpoints{because}; {Guarantee.AT_MOST_ONCE} without"
 
@@ -65,9 +76,9 @@ def _title(level: Level) -> str:
     return "Level 0 · source stage, before the first shuffle" if level.index == 0 else f"Level {level.index}"
 
 
-def _blocks(graph: Graph, level: Level, labels: Labels) -> Iterator[list[str]]:
+def _blocks(graph: Graph, level: Level, labels: Labels, forgetful: Mapping[Uid, str]) -> Iterator[list[str]]:
     for id in level.nodes:
-        yield list(_node(graph, graph.node(id), labels))
+        yield list(_node(graph.node(id), labels, forgetful))
     leaving = [_arrow(edge, labels) for edge in level.outgoing]
     leaving += [f"{_arrow(edge, labels)} (passing through)" for edge in level.passing]
     if leaving:
@@ -80,11 +91,19 @@ def _arrow(edge: Edge, labels: Labels) -> str:
     return f"{labels.stream(edge.source)} ── {how} ──▶ {labels.node(edge.target)}{beyond}"
 
 
-def _node(graph: Graph, node: Node, labels: Labels) -> Lines:
+def _node(node: Node, labels: Labels, forgetful: Mapping[Uid, str]) -> Lines:
     match node:
         case Source():
             yield f"source {labels.node(node.id)} · {'bounded' if node.bounded else 'streaming'}"
             yield from _part("columns", str(node.schema) + _unread(StreamRef(node.id), labels))
+            if node.at_most_once or node.uid in forgetful:
+                yield from _part(
+                    "guarantee", f"{Guarantee.AT_MOST_ONCE}: rows read after a checkpoint do not come again"
+                )
+            if node.uid in forgetful:
+                yield from _part("reads", forgetful[node.uid])
+            if node.uid in forgetful and not node.at_most_once:
+                yield from _part("note", "refused by a job with checkpoints, unless at_most_once=True accepts the loss")
             if node.event_time is not None:
                 late = (
                     f"rows up to {show_ms(node.out_of_orderness_ms)} late" if node.out_of_orderness_ms else "in order"

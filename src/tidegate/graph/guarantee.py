@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import Uid
-from tidegate.graph.model import Graph, Sink
+from tidegate.graph.model import Graph, Sink, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,11 @@ def of_sink(sink: Sink) -> Guarantee:
     return found if isinstance(found, Guarantee) else Guarantee.AT_LEAST_ONCE
 
 
+def of_source(source: Source) -> Guarantee:
+    """Spark's sources promise to read again from a recorded position; whoever chose one that does not, said so."""
+    return Guarantee.AT_MOST_ONCE if source.at_most_once else Guarantee.EXACTLY_ONCE
+
+
 def of_job(
     graph: Graph, engine: Guarantee = Guarantee.EXACTLY_ONCE, sources: Mapping[Uid, Guarantee] | None = None
 ) -> JobGuarantee:
@@ -30,7 +35,9 @@ def of_job(
     promise to read again from a recorded position."""
     told = sources or {}
     parts = {"the engine": engine}
-    parts |= {str(source): told.get(source.uid, Guarantee.EXACTLY_ONCE) for source in graph.sources}
+    parts |= {
+        str(source): min(of_source(source), told.get(source.uid, Guarantee.EXACTLY_ONCE)) for source in graph.sources
+    }
     parts |= {str(sink): of_sink(sink) for sink in graph.sinks}
     level = min(parts.values())
     exact = level is Guarantee.EXACTLY_ONCE

@@ -56,6 +56,8 @@ class Source:
     out_of_orderness_ms: int = 0
     idleness_ms: int | None = None
     """After how long without a row it no longer holds the watermark back. None: never."""
+    at_most_once: bool = False
+    """The user knows that it does not give the same rows again, and accepts that a failure loses some."""
 
     def __str__(self) -> str:
         return f"source {self.uid!r}"

@@ -65,8 +65,9 @@ from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, n
 from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
+from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
-from tidegate.core.errors import EpochFailed, ProtocolViolation
+from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.runtime.cut import Cut, Uploading
@@ -101,6 +102,19 @@ class UnclaimedOutput(RestoreError):
         super().__init__(
             f"Output waits for the sinks {names}, and the job has no sink of that uid. Start it once more with the sink, so "
             "that its output is committed; or let go of it with execution.state-recovery.ignore-unclaimed-state (-n)."
+        )
+
+
+class OutputStopped(TidegateError):
+    """A target does not take output and will not, or nobody can know whether it has. The job stops with its rows kept."""
+
+    code = "OUTPUT_STOPPED"
+
+    def __init__(self, committable: Committable, outcome: CommitOutcome, error: Exception) -> None:
+        self.sink, self.epoch, self.outcome = committable.sink, committable.epoch, outcome
+        super().__init__(
+            f"Output of sink {committable.sink!r} (slot {committable.partition}, epoch {committable.epoch}): {outcome.value}. "
+            f"{error} The rows stay in the newest checkpoint and are offered again by the next start."
         )
 
 
@@ -540,6 +554,12 @@ class History:
             return
         try:
             done = self._perform(self._tenure.release(ref))
+        except OutputStopped as stopped:
+            # The rows stay in the checkpoint that carries them, and no later one may overtake them.
+            log.error("%s", stopped)
+            self._failure = self._failure or stopped
+            self._failed.set()
+            return
         except StorageError as error:
             log.warning("that the output of checkpoint %d is committed could not be noted: %s", ref.id, error)
             done = False
@@ -680,10 +700,15 @@ class History:
         if committer is None:
             raise CommitFailed(f"The job has no sink {committable.sink!r} any more, and output waits for it.")
         try:
-            committer.commit([_request(committable)])
+            told = committer.commit([_request(committable)])
         except Exception as error:
+            outcome = outcome_of(error)
+            self.statistics.commits[outcome.name] += 1
+            if outcome.stops_the_job:
+                raise OutputStopped(committable, outcome, error) from error
             log.warning("sink %s did not take epoch %s: %s", committable.sink, committable.epoch, error)
             raise CommitFailed(str(error)) from error
+        self.statistics.commits[(told[0] if told else CommitOutcome.COMMITTED).name] += 1
 
 
 def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> None:

@@ -65,7 +65,7 @@ from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decid
 from tidegate.runtime.recovered import plan_return
 from tidegate.runtime.session import check_session
 from tidegate.runtime.settings import Durability, Settings, read_settings
-from tidegate.runtime.sources import check_sources
+from tidegate.runtime.sources import begins_anew, check_sources
 
 log = logging.getLogger("tidegate")
 
@@ -260,6 +260,10 @@ class JobRun:
         self._driver.reset_clocks(found.clocks())
         orders = found.orders(self._shape, self._allow)
         sources, batch = found.sources(self._shape, self._allow)
+        sources = tuple(
+            SourceNotes(None, {}) if begins_anew(source) else notes
+            for source, notes in zip(self._graph.sources, sources)
+        )
         # A source that is new to the job begins now, and must begin there again after a failure.
         self._pinned = all(source.line is not None or source.notes for source in sources)
         if orders:
@@ -638,8 +642,8 @@ def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str |
     """Start a job on streaming DataFrames and return at once."""
     session = spark or _session_of(graph)
     check_session(session.conf.get)
-    check_sources(graph.sources)
     settings, durability = read_settings(_cores(session), **choices)
+    check_sources(graph.sources, durable=durability is not None)
     return JobRun(session, graph, settings, trigger, durability).start()
 
 

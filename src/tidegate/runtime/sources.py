@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from contextlib import redirect_stdout
 
@@ -21,10 +22,29 @@ _STATEFUL = {
 }
 
 
-def check_sources(sources: Iterable[Source]) -> None:
-    """Refuse streaming sources with state of Spark's own: it lives in a directory that is thrown away at every restart."""
+_FORGETFUL = {
+    r"\bTextSocket\w*": "a socket, which keeps no row that was read",
+    r"(?i)\bcleanSource\s*(?:->|=)\s*(?:delete|archive)\b": (
+        "files with the option cleanSource, which Spark deletes or moves after each batch, before the checkpoint"
+    ),
+}
+"""What cannot give the same rows again: a pattern in the text of its logical plan, and what it is in a user's words."""
+
+
+def check_sources(sources: Iterable[Source], durable: bool = True) -> None:
+    """Refuse streaming sources with state of Spark's own: it lives in a directory that is thrown away at every restart.
+    And, for a job with checkpoints (`durable`), sources that cannot be read again from a position."""
     for source in sources:
-        if not source.bounded and (found := stateful_operator(_plan(source))) is not None:
+        if source.bounded:
+            continue
+        plan = plan_of(source)
+        if durable and not source.at_most_once and (found := forgetful(plan)) is not None:
+            raise PreconditionFailed(
+                f"source {source.uid!r} reads {found}: after a failure rows would be missing, whatever the checkpoint says. "
+                "Read from something that can be read again (Kafka, files without cleanSource); or accept the loss with "
+                f"job.source({str(source.uid)!r}, …, at_most_once=True)."
+            )
+        if (found := stateful_operator(plan)) is not None:
             raise PreconditionFailed(
                 f"source {source.uid!r} contains {found}, whose state Spark keeps in a place of its own that tidegate cannot "
                 "restore. Do that step in tidegate: key_by(…).process(uid, …) on the rows before it."
@@ -36,8 +56,19 @@ def stateful_operator(plan: str) -> str | None:
     return next((words for operator, words in _STATEFUL.items() if operator in plan), None)
 
 
-def _plan(source: Source) -> str:
+def forgetful(plan: str) -> str | None:
+    """What in the text of a plan cannot be read again, in a user's words."""
+    return next((words for pattern, words in _FORGETFUL.items() if re.search(pattern, plan)), None)
+
+
+def begins_anew(source: Source) -> bool:
+    """Whether a position of it means nothing to its next start."""
+    return source.at_most_once and re.search(next(iter(_FORGETFUL)), plan_of(source)) is not None
+
+
+def plan_of(source: Source) -> str:
+    """The logical and physical plans of a source, as Spark prints them."""
     text = io.StringIO()
     with redirect_stdout(text):
-        source.frame.explain()
+        source.frame.explain(True)
     return text.getvalue()

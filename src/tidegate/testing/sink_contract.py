@@ -18,7 +18,9 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import Protocol
 
+from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import Sink
+from tidegate.core.faults import reach
 from tidegate.testing.sink_trial import Row, SinkTrial, dies_at, new_rows, request_of
 
 
@@ -50,6 +52,15 @@ class SinkTarget(Protocol):
 def check(target: SinkTarget, *trials: SinkTrial) -> None:
     """Readers find every row of what completed once, and nothing else."""
     _same(target.rows(), [row for trial in trials for row in trial.expected])
+
+
+def _attempted(trial: SinkTrial) -> CommitOutcome:
+    try:
+        reach("trial.commit-begins")
+        trial.committer.commit(trial.requests())
+    except Exception as error:
+        return outcome_of(error)
+    return CommitOutcome.COMMITTED
 
 
 def _same(found: Iterable[Row], expected: Iterable[Row]) -> None:
@@ -99,6 +110,25 @@ class SinkContract:
         trial.committer.commit(trial.requests())
         trial.new_committer().commit(trial.requests())
         check(target, trial)
+
+    def test_a_first_commit_is_told_from_a_repeat(self, target: SinkTarget) -> None:
+        """By committers that tell them apart. What is half done is no repeat."""
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        trial.complete()
+        first = trial.committer.commit(trial.requests())
+        trial.epoch(2, 2)
+        trial.complete()
+        half = trial.new_committer().commit(trial.requests())
+        again = trial.new_committer().commit(trial.requests())
+        check(target, trial)
+        if first is None or half is None or again is None:
+            assert first is half is again is None
+            return
+        assert set(first) == {CommitOutcome.COMMITTED}
+        new = [request.epoch == trial.at for request in trial.requests()]
+        assert half == [CommitOutcome.COMMITTED if each else CommitOutcome.ALREADY_COMMITTED for each in new]
+        assert set(again) == {CommitOutcome.ALREADY_COMMITTED}
 
     def test_a_repeat_does_not_bring_back_what_a_reader_took_away(self, target: SinkTarget) -> None:
         trial = SinkTrial(target.sink())
@@ -226,6 +256,30 @@ class SinkContract:
         assert trial.checkpoint()
         check(target, trial)
 
+    def test_a_target_that_is_down_is_tried_again(self, target: SinkTarget) -> None:
+        """It is no reason to stop the job: nothing is refused, and nothing in doubt."""
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        trial.complete()
+        with target.outage():
+            for _ in range(2):
+                assert _attempted(trial) is CommitOutcome.RETRY_LATER
+        assert trial.release()
+        check(target, trial)
+
+    def test_output_of_a_checkpoint_that_timed_out_comes_with_the_next(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        settled, seen = trial.at, target.rows()
+        trial.epoch(3, 3)
+        # Its checkpoint times out. Clean-up goes on after the one before; nothing more may be seen, and nothing lost.
+        trial.sweep(upto=settled)
+        assert Counter(target.rows()) == Counter(seen)
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        check(target, trial)
+
     # -- histories that turn -----------------------------------------------------------------------------------------
 
     def test_what_a_rewind_discards_is_never_seen(self, target: SinkTarget) -> None:
@@ -247,6 +301,22 @@ class SinkContract:
         trial.epoch(5, 5)
         assert trial.restart()
         trial.epoch(2, 2)
+        assert trial.checkpoint()
+        check(target, trial)
+
+    def test_after_a_rollback_to_an_older_savepoint_output_is_made_anew(self, target: SinkTarget) -> None:
+        """What was published after the savepoint is not taken for what the new run publishes: the target was not rolled
+        back, so those rows are there twice. What the savepoint carries is not."""
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        trial.complete()
+        savepoint = list(trial.completed)
+        assert trial.release()
+        later = trial.epoch(3, 3)
+        assert trial.checkpoint()
+        assert trial.start_from(savepoint)
+        check(target, trial)
+        trial.epoch_of(later[:3], later[3:])
         assert trial.checkpoint()
         check(target, trial)
 

@@ -25,6 +25,7 @@ from tidegate.checkpoint.effects import CommitFailed, perform
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.staging import JobStaging, read_staged
+from tidegate.connectors.outcome import outcome_of
 from tidegate.connectors.sink import (
     CommitRequest,
     Committer,
@@ -208,6 +209,8 @@ class SinkTrial:
             reach("trial.commit-begins")
             self.committer.commit([request_of(committable)])
         except Exception as error:
+            if outcome_of(error).stops_the_job:
+                raise
             raise CommitFailed(str(error)) from error
         reach("trial.commit-ends")
 
@@ -231,15 +234,21 @@ class SinkTrial:
         self.committer = self.new_committer()
         return self.release()
 
+    def start_from(self, carried: Sequence[Committable]) -> bool:
+        """Another driver starts from a savepoint that carried these. What was published since stays published."""
+        self.completed = list(carried)
+        return self.restart()
+
     def cold_start(self) -> None:
         """A job of the same name begins from nothing, under a lineage of its own."""
         self._begin()
 
-    def sweep(self, waiting: Sequence[CommitRequest] = ()) -> bool:
-        """What the runtime does after clean-up, where the committer offers it. Answer: whether it does."""
+    def sweep(self, waiting: Sequence[CommitRequest] = (), upto: EpochId | None = None) -> bool:
+        """What the runtime does after clean-up, where the committer offers it, up to an epoch (None: the present one).
+        Answer: whether the committer offers it."""
         if not isinstance(self.committer, Sweeping):
             return False
-        self.committer.sweep(Settled(self.lineage, self.uid, self.at, tuple(waiting)))
+        self.committer.sweep(Settled(self.lineage, self.uid, upto or self.at, tuple(waiting)))
         return True
 
 

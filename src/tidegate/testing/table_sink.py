@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tidegate.connectors.outcome import CommitOutcome, RetryLater, outcomes
 from tidegate.connectors.sink import (
     CommitRequest,
     Committer,
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class MemoryTable:
-    """Rows and markers; `down` refuses transactions."""
+    """Rows and markers; while it is `down`, or has a `refusal`, it takes no transaction."""
 
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     markers: dict[tuple[Lineage, Uid, Slot], EpochId] = field(default_factory=dict)
     down: bool = False
+    refusal: Exception | None = None
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @contextmanager
@@ -74,22 +76,29 @@ class TableCommitter:
     def __init__(self, table: MemoryTable, context: CommitterContext) -> None:
         self._table, self._context = table, context
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        published: list[CommitRequest] = []
         for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
             rows = [tuple(row.values()) for batch in read_batches(request, self._context) for row in batch.to_pylist()]
             reach("table.1-read")
             with self._table.lock:
-                self._publish(request, rows)
+                if self._publish(request, rows):
+                    published.append(request)
             reach("table.2-committed")
+        return outcomes(requests, published)
 
-    def _publish(self, request: CommitRequest, rows: list[tuple[Any, ...]]) -> None:
+    def _publish(self, request: CommitRequest, rows: list[tuple[Any, ...]]) -> bool:
         if self._table.down:
-            raise ConnectionError("the table is down")
+            raise RetryLater("the table is down")
+        if self._table.refusal is not None:
+            raise self._table.refusal
         channel = (request.lineage, request.sink, request.slot)
         marker = self._table.markers.get(channel)
         if marker is None or marker < request.epoch:
             self._table.rows += rows
             self._table.markers[channel] = request.epoch
+            return True
+        return False
 
 
 def table_named(name: str) -> MemoryTable:

@@ -78,14 +78,21 @@ def test_nothing_is_sent_before_its_checkpoint_is_complete(spark, kafka, tmp_pat
     assert [message.value() for message in read(kafka, target)] == [f"a={n}".encode() for n in range(1, 11)]
 
 
-@pytest.mark.feature("K17")
+@pytest.mark.feature("K17", "N29")
 def test_a_job_whose_next_rows_are_gone_stops_and_says_so(spark, kafka, tmp_path):
+    """It read them once, but no checkpoint completed after that; and when it comes back, retention has passed."""
     source, target = kafka.topic(), kafka.topic()
     fill(kafka, source, [{"value": "a"}] * 10)
     run = counting(spark, kafka, source, target, tmp_path)
     wait_for(run, kafka, target, 10)
     run.stop()
     fill(kafka, source, [{"value": "a"}] * 10)
+    starved = counting(spark, kafka, source, target, tmp_path, interval="1 h")
+    deadline = time.monotonic() + 90
+    while sum(report.rows_in for report in starved.reports) < 10:
+        assert not starved.await_termination(0.2)
+        assert time.monotonic() < deadline
+    starved.cancel()
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     next(iter(admin.delete_records([ck.TopicPartition(source, 0, 15)]).values())).result(30)
     with pytest.raises(RowsGone, match=r"at 10, where Kafka has deleted everything before 15.*fail_on_data_loss"):

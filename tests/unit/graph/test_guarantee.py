@@ -50,6 +50,15 @@ def test_explain_says_it_and_names_who_is_to_blame():
     assert "\nexactly once with checkpoints; at most once without\n" in job_with(tg.FileSink("out")).explain()
 
 
+@pytest.mark.feature("J14")
+def test_a_source_whose_loss_is_accepted_sets_the_level():
+    job = tg.Job("j")
+    job.source("in", Frame("a int"), at_most_once=True).sink("out", tg.FileSink("out"))
+    text = job.explain()
+    assert "\nat most once with checkpoints, for source 'in'; at most once without\n" in text
+    assert "guarantee     at most once: rows read after a checkpoint do not come again" in text
+
+
 def test_guarantees_are_ordered():
     assert sorted([EXACT, MOST, LEAST]) == [MOST, LEAST, EXACT]
     assert min(EXACT, LEAST) is LEAST

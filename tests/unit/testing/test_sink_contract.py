@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from tidegate.connectors.outcome import CommitRefused
 from tidegate.core.faults import reach
+from tidegate.core.ids import EpochId, Slot
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_trial import SinkTrial, dies_at
 from tidegate.testing.table_sink import MemoryTable, TableCommitter, TableSink, table_named
@@ -22,10 +24,11 @@ class NoMarker(TableCommitter):
 class RowsBeforeMarker(TableCommitter):
     def _publish(self, request, rows):
         before = dict(self._table.markers)
-        super()._publish(request, rows)
+        done = super()._publish(request, rows)
         after, self._table.markers = self._table.markers, before
         reach("between")
         self._table.markers = after
+        return done
 
 
 class MarkerBeforeRows(TableCommitter):
@@ -73,6 +76,27 @@ class LooksWhetherRowsAreThere(TableCommitter):
         self._table.rows += [row for row in rows if row not in self._table.rows]
 
 
+class SaysAlwaysNew(TableCommitter):
+    def _publish(self, request, rows):
+        super()._publish(request, rows)
+        return True
+
+
+class GivesUp(TableCommitter):
+    def _publish(self, request, rows):
+        if self._table.down:
+            raise CommitRefused("no")
+        return super()._publish(request, rows)
+
+
+class SweepsTooMuch(TableCommitter):
+    def sweep(self, settled):
+        """Takes all that is staged for leavings: what it marks as done will not be published."""
+        for slot in (0, 1):
+            later = EpochId(settled.epoch.term, settled.epoch.number + 1)
+            self._table.markers[settled.lineage, settled.sink, Slot(slot)] = later
+
+
 MISTAKES = [
     (NoMarker, "test_a_commit_repeated_changes_nothing"),
     (NoMarker, "test_two_drivers_commit_at_the_same_time"),
@@ -86,6 +110,11 @@ MISTAKES = [
     (keyed_by(lambda r: (r.lineage, r.sink)), "test_many_requests_in_one_call"),
     (keyed_by(lambda r: (r.lineage, r.sink)), "test_a_rescale_with_commits_pending_keeps_the_old_slots"),
     (ForgetsTheTerm, "test_a_rollback_does_not_mix_with_what_was_there"),
+    (ForgetsTheTerm, "test_after_a_rollback_to_an_older_savepoint_output_is_made_anew"),
+    (LooksWhetherRowsAreThere, "test_after_a_rollback_to_an_older_savepoint_output_is_made_anew"),
+    (SaysAlwaysNew, "test_a_first_commit_is_told_from_a_repeat"),
+    (GivesUp, "test_a_target_that_is_down_is_tried_again"),
+    (SweepsTooMuch, "test_output_of_a_checkpoint_that_timed_out_comes_with_the_next"),
     (LooksWhetherRowsAreThere, "test_a_repeat_does_not_bring_back_what_a_reader_took_away"),
 ]
 

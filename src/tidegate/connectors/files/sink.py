@@ -20,8 +20,9 @@ from tidegate.connectors.files.formats import ENCODERS, Encoder, check_columns, 
 from tidegate.connectors.files.names import Output, settled_name
 from tidegate.connectors.files.partitions import check_partitions, split
 from tidegate.connectors.files.place import FilePlace, StagedFile, open_place
+from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Settled, SinkWriter, WriterContext
-from tidegate.core.errors import GraphError, StateError
+from tidegate.core.errors import GraphError
 from tidegate.core.faults import reach
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import EpochId, Term
@@ -156,15 +157,26 @@ class FileCommitter:
     def __init__(self, path: str, place: FilePlace) -> None:
         self._path, self._place = path, place
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
-        for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
-            output, files = Output.of(request), _decode(request.payload)
-            if self._place.noted(output.marker) is None and not self._begin(output, files):
-                continue
-            reach("files.1-marked", epoch=request.epoch)
-            for file in files:
-                self._place.publish(file)
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        outcomes: dict[int, CommitOutcome] = {}
+        for place, request in sorted(enumerate(requests), key=lambda each: (each[1].epoch, each[1].slot)):
+            outcomes[place] = self._commit(request)
+        return [outcomes[place] for place in range(len(requests))]
+
+    def _commit(self, request: CommitRequest) -> CommitOutcome:
+        output, files = Output.of(request), _decode(request.payload)
+        begun = self._place.noted(output.marker) is not None
+        if begun and not any(self._place.is_staged(file) for file in files):
+            # Durable it may not be yet: whoever published may have died before that.
             self._place.settle(files)
+            return CommitOutcome.ALREADY_COMMITTED
+        if not begun and not self._begin(output, files):
+            return CommitOutcome.ALREADY_COMMITTED
+        reach("files.1-marked", epoch=request.epoch)
+        for file in files:
+            self._place.publish(file)
+        self._place.settle(files)
+        return CommitOutcome.COMMITTED
 
     def _begin(self, output: Output, files: Sequence[StagedFile]) -> bool:
         """Note it; False when all was published so long ago that the note has been swept."""
@@ -173,7 +185,7 @@ class FileCommitter:
         if gone and self._place.noted(output.marker) is None:
             if output.epoch <= self._settled(output):
                 return len(gone) < len(files)
-            raise StateError(
+            raise CommitInDoubt(
                 f"{gone[0].final} was staged for epoch {output.epoch} and is gone, uncommitted. Is {self._path} the same "
                 "place for the driver and all executors, and does nobody else clean up what is hidden there?"
             )

@@ -22,13 +22,17 @@ from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, Mark
 from tidegate.connectors.kafka.marker import Expired, Found, Stream, decide, encode
 from tidegate.connectors.kafka.plain_committer import send, sending_settings, settle
 from tidegate.connectors.kafka.sink import Part, Staged
+from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import CommitRequest
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId
 
+COMMITTED, ALREADY_COMMITTED = CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED
 _ATTEMPTS = 3
 _ANSWER_S = 30.0
 """How long an answer may take that waits for no rows."""
+_TOPIC_S = 5.0
+"""How long a topic may be unknown before that is believed."""
 _FAREWELL_S = 5.0
 _PRODUCERS = 64
 """Producers kept open. Each has threads and connections of its own."""
@@ -65,33 +69,38 @@ class TransactionalCommitter:
         self._open: dict[tuple[Stream, str], _Transactions] = {}
         self._retention_ms: int | None = None
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """Publish each slot's rows that are not in the topic yet. Slots that can be committed are, also when one cannot."""
+        published: set[tuple[Stream, EpochId]] = set()
         streams: dict[Stream, list[CommitRequest]] = {}
         for request in sorted(requests, key=lambda r: r.epoch):
             streams.setdefault(Stream(request.lineage, request.sink, request.slot), []).append(request)
         if len(streams) == 1:
             [(stream, theirs)] = streams.items()
-            self._commit_stream(stream, theirs)
+            published |= {(stream, epoch) for epoch in self._commit_stream(stream, theirs)}
         elif streams:
             with ThreadPoolExecutor(min(_AT_ONCE, len(streams)), "tidegate-kafka") as pool:
-                doing = [pool.submit(self._commit_stream, stream, theirs) for stream, theirs in streams.items()]
-            for done in doing:
-                done.result()
+                doing = {stream: pool.submit(self._commit_stream, stream, theirs) for stream, theirs in streams.items()}
+            for stream, done in doing.items():
+                published |= {(stream, epoch) for epoch in done.result()}
         while len(self._open) > _PRODUCERS:
             self._open.pop(next(iter(self._open))).forget()
+        known = [(Stream(request.lineage, request.sink, request.slot), request.epoch) for request in requests]
+        return [COMMITTED if each in published else ALREADY_COMMITTED for each in known]
 
     def close(self) -> None:
         """Let go of all producers. The committer may still be used, and opens new ones."""
         while self._open:
             self._open.popitem()[1].forget()
 
-    def _commit_stream(self, stream: Stream, requests: Sequence[CommitRequest]) -> None:
+    def _commit_stream(self, stream: Stream, requests: Sequence[CommitRequest]) -> set[EpochId]:
+        """Answer: the epochs of which something was published now."""
+        published: set[EpochId] = set()
         owed = [each for request in requests for each in _owed(request)]
         for topic, theirs in _by_topic(owed):
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
-                    self._publish(self._transactions(stream, topic), theirs)
+                    self._publish(self._transactions(stream, topic), theirs, published)
                     break
                 except Exception as error:
                     # Whatever it was: an open transaction would hold up every reader of committed rows.
@@ -100,9 +109,10 @@ class TransactionalCommitter:
                     # Brokers that cannot be reached were waited for already; the request comes again.
                     if attempt == _ATTEMPTS or not isinstance(error, KafkaFenced):
                         raise
+        return published
 
-    def _publish(self, transactions: _Transactions, owed: Sequence[Owed]) -> None:
-        """Bring into the topic what is not there yet.
+    def _publish(self, transactions: _Transactions, owed: Sequence[Owed], published: set[EpochId]) -> None:
+        """Bring into the topic what is not there yet, and note in `published` of which epochs that was.
 
         1. Begin with a producer of this slot's transactional id: Kafka aborts whatever an earlier committer of that id left
            open, and no such committer can go on. Then read the marker; what it covers is done.
@@ -129,6 +139,7 @@ class TransactionalCommitter:
             transactions.mark(together[-1].marker)
             reach("kafka.3-marked", stream=transactions.stream)
             transactions.commit()
+            published |= {each.epoch for each in together}
             reach("kafka.4-committed", stream=transactions.stream)
 
     def _find(self, transactions: _Transactions, marker: int | None, each: Owed) -> Found:
@@ -198,9 +209,15 @@ class _Transactions:
 
     def _see_topic(self, producer: Any) -> None:
         """A topic that does not exist would be waited for until the transaction times out."""
-        found = producer.list_topics(self.topic, _ANSWER_S).topics[self.topic]
-        if found.error is not None:
-            raise translate(found.error, f"find topic {self.topic!r}")
+        latest = time.monotonic() + _TOPIC_S
+        while True:
+            found = producer.list_topics(self.topic, _ANSWER_S).topics[self.topic]
+            if found.error is None:
+                return
+            # A broker that has just been started answers before it knows its topics.
+            if found.error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > latest:
+                raise translate(found.error, f"find topic {self.topic!r}")
+            time.sleep(0.1)
 
     def begin(self) -> None:
         with translated("begin a transaction"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.connectors.outcome import CommitInDoubt
 from tidegate.core.errors import PreconditionFailed, TidegateError
 from tidegate.core.ids import EpochId, Slot, Uid
 
@@ -39,7 +40,7 @@ class KafkaRefused(KafkaError):
     code = "KAFKA_REFUSED"
 
 
-class MarkerExpired(KafkaError):
+class MarkerExpired(CommitInDoubt, KafkaError):
     """Whether some rows were committed cannot be known any more: the broker has forgotten the marker."""
 
     code = "KAFKA_MARKER_EXPIRED"

@@ -24,6 +24,7 @@ from tidegate.connectors.lakehouse.names import channel_name, file_stem, local_p
 from tidegate.connectors.lakehouse.names import segment as safe
 from tidegate.connectors.lakehouse.partitions import Coded, part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
+from tidegate.connectors.outcome import CommitOutcome, outcomes
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
@@ -197,7 +198,7 @@ class DeltaCommitter:
     def _filesystem(self) -> FileSystem:
         return self._sink.files()
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """Add what is not yet added.
 
         1. Read the table as it is now; leave out requests that its markers cover. Their files may be long gone.
@@ -226,7 +227,8 @@ class DeltaCommitter:
                     continue
                 reach("delta.3-added", waiting=len(waiting))
             self._make_log_durable(table.version())
-            return
+            return outcomes(requests, waiting)
+        raise AssertionError("the last attempt returns or raises")
 
     def _newest(self) -> DeltaTable:
         """The table now. A handle is kept, since opening reads the names of all files of the table."""

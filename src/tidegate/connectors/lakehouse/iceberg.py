@@ -23,6 +23,7 @@ from tidegate.connectors.lakehouse.iceberg_table import TableView, check_table, 
 from tidegate.connectors.lakehouse.names import channel_name, file_stem, local_path, marker_number, require, sync
 from tidegate.connectors.lakehouse.partitions import part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
+from tidegate.connectors.outcome import CommitOutcome, outcomes
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
@@ -189,7 +190,7 @@ class IcebergCommitter:
             self._catalog.create_table_if_not_exists(name, self._schema.to_arrow())
         check_table(self._catalog.load_table(name), name, self._schema)
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """Add what is not yet added.
 
         1. Read the table as it is now; leave out requests that its markers cover. Their files may be long gone.
@@ -204,7 +205,7 @@ class IcebergCommitter:
             waiting = [request for request in requests if not _covered(table, request)]
             reach("iceberg.1-read", waiting=len(waiting))
             if not waiting:
-                return
+                return outcomes(requests, waiting)
             staged = [msgspec.msgpack.decode(request.payload, type=Staged) for request in waiting]
             self._check(table, staged)
             reach("iceberg.2-checked", waiting=len(waiting))
@@ -216,7 +217,8 @@ class IcebergCommitter:
                 self._pause(random.uniform(0, 0.02 * 2**attempt))
                 continue
             reach("iceberg.3-added", waiting=len(waiting))
-            return
+            return outcomes(requests, waiting)
+        raise AssertionError("the last attempt returns or raises")
 
     def _check(self, table: Table, staged: Sequence[Staged]) -> None:
         name, metadata = self._sink.table, table.metadata

@@ -6,14 +6,14 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused
 from tidegate.connectors.postgres.connection import connect, driver
 from tidegate.connectors.postgres.markers import SETTLED, Markers
 from tidegate.connectors.postgres.payload import Copy, Prepared, decode, epoch_in, gid_prefix
 from tidegate.connectors.postgres.table import Table, TableRefused, check_table, read_table
 from tidegate.connectors.sink import CommitRequest, CommitterContext, Settled
-from tidegate.core.errors import StateError
 from tidegate.core.faults import reach
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidegate.connectors.postgres.sink import PostgresSink
 
 log = logging.getLogger("tidegate")
+T = TypeVar("T")
 
 
 class PostgresCommitter:
@@ -40,15 +41,17 @@ class PostgresCommitter:
         except driver().OperationalError as error:
             log.warning("%s does not answer yet; output will wait for it: %s", self._sink.describe(), error)
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
-        for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        outcomes: dict[int, CommitOutcome] = {}
+        for place, request in sorted(enumerate(requests), key=lambda each: (each[1].epoch, each[1].slot)):
             match decode(request.payload):
                 case Copy() as payload:
-                    self._on_server(partial(self._copy, request, payload))
+                    outcomes[place] = self._on_server(partial(self._copy, request, payload))
                 case Prepared() as payload:
-                    self._on_server(partial(self._commit_prepared, request, payload))
+                    outcomes[place] = self._on_server(partial(self._commit_prepared, request, payload))
+        return [outcomes[place] for place in range(len(requests))]
 
-    def _copy(self, request: CommitRequest, payload: Copy, connection: psycopg.Connection[Any]) -> None:
+    def _copy(self, request: CommitRequest, payload: Copy, connection: psycopg.Connection[Any]) -> CommitOutcome:
         """In one transaction:
 
         1. Move the marker of (lineage, sink, slot) forward to this epoch. It is there already: nothing to do. Whoever
@@ -58,7 +61,7 @@ class PostgresCommitter:
         """
         with connection.transaction():
             if not self._markers.move(connection, request.lineage, request.sink, request.slot, request.epoch):
-                return
+                return CommitOutcome.ALREADY_COMMITTED
             reach("postgres.1-marked", epoch=request.epoch)
             if self._sink.key:
                 self._upsert(connection, payload)
@@ -66,6 +69,7 @@ class PostgresCommitter:
                 self._copy_into(connection, self._target, payload)
             reach("postgres.2-copied", epoch=request.epoch)
         reach("postgres.3-committed", epoch=request.epoch)
+        return CommitOutcome.COMMITTED
 
     def _copy_into(self, connection: psycopg.Connection[Any], table: Any, payload: Copy) -> None:
         from psycopg import sql
@@ -96,7 +100,9 @@ class PostgresCommitter:
             ).format(target=self._target, columns=columns, key=key, staged=staged, action=action)
         )
 
-    def _commit_prepared(self, request: CommitRequest, payload: Prepared, connection: psycopg.Connection[Any]) -> None:
+    def _commit_prepared(
+        self, request: CommitRequest, payload: Prepared, connection: psycopg.Connection[Any]
+    ) -> CommitOutcome:
         """The second phase.
 
         1. The checkpoint is complete. A crash leaves the transaction prepared, for as long as it takes.
@@ -112,11 +118,14 @@ class PostgresCommitter:
             if not self._markers.has_prepared(connection, payload.gid) and not self._markers.is_settled(
                 connection, request.lineage, request.sink, request.epoch
             ):
-                raise StateError(
-                    f"The prepared transaction {payload.gid} of epoch {request.epoch}, with {payload.rows} rows, is gone and "
-                    "was not committed. Was it rolled back by hand, or the database replaced by an older copy?"
+                raise CommitInDoubt(
+                    f"The prepared transaction {payload.gid} of epoch {request.epoch}, with {payload.rows} rows, is gone, and "
+                    "nothing tells that it was committed. Was it rolled back by hand, or the database replaced by an older "
+                    "copy? Start the job from a savepoint taken before that epoch, so that its rows are made again."
                 ) from None
+            return CommitOutcome.ALREADY_COMMITTED
         reach("postgres.commit-2-committed", gid=payload.gid)
+        return CommitOutcome.COMMITTED
 
     def sweep(self, settled: Settled) -> None:
         """Two-phase only: staged rows are the job's own to clean up.
@@ -148,18 +157,29 @@ class PostgresCommitter:
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
-    def _on_server(self, work: Callable[[psycopg.Connection[Any]], None]) -> None:
+    def _on_server(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Do it, once more if a connection that was opened long ago turns out to be dead: all work may be repeated."""
+        library = driver()
+        try:
+            return self._in_turn(work)
+        except (library.DataError, library.IntegrityError, library.ProgrammingError) as error:
+            # The transaction is rolled back with its marker, and the same rows would fail in the same way.
+            raise CommitRefused(
+                f"{self._sink.describe()}: the database does not take the rows: {str(error).strip()}. Change the table so "
+                "that it does, and start the job again: the rows are kept."
+            ) from error
+
+    def _in_turn(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
         with self._turn:
             fresh = self._connection is None
             try:
                 try:
-                    work(self._connect())
+                    return work(self._connect())
                 except driver().OperationalError:
                     self._forget()
                     if fresh:
                         raise
-                    work(self._connect())
+                    return work(self._connect())
             except BaseException:
                 self._forget()
                 raise

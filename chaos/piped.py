@@ -1,0 +1,86 @@
+"""The job of a pipeline: rows from Kafka, numbered per key, to a real target. Started as often as it dies."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import tidegate as tg
+from chaos.counted import SPARK
+
+
+class Number(tg.KeyedProcessFunction):
+    n = tg.ValueState(int, default=0)
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        n = self.n.value() + 1
+        self.n.update(n)
+        yield row.k, row.i, n
+
+
+def as_record(row: Any) -> tuple[str, str]:
+    return str(row.k), json.dumps({"k": row.k, "i": row.i, "n": row.n})
+
+
+def sink_of(stream: Any, target: dict[str, Any]) -> None:
+    match target["kind"]:
+        case "kafka":
+            records = stream.map(as_record, schema="key string, value string")
+            records.sink("out", tg.KafkaSink(target["servers"], target["topic"]))
+        case "postgres":
+            stream.sink("out", tg.PostgresSink(target["conninfo"], target["table"]))
+        case "files":
+            stream.sink("out", tg.FileSink(target["path"], options=target["options"]))
+        case "delta":
+            stream.sink("out", tg.DeltaSink(target["path"], create=True, storage_options=target["options"]))
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    for name in ("master", "folder"):
+        parser.add_argument(f"--{name}", required=True)
+    options = parser.parse_args(argv)
+    plan = json.loads(Path(options.folder, "plan.json").read_text())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    spark = tg.session("chaos", master=options.master, config=SPARK)
+    frame = tg.kafka_source(spark, plan["servers"], plan["source"], max_offsets_per_trigger=500)
+    rows = frame.selectExpr(
+        "cast(cast(key as string) as int) as k", "cast(cast(value as string) as bigint) as i"
+    )  # fmt: skip
+    job = tg.Job("piped", parallelism=2)
+    numbered = job.source("rows", rows).key_by("k").process("number", Number(), schema="k int, i bigint, n bigint")
+    sink_of(numbered, plan["target"])
+    checkpoint = tg.Checkpointing(
+        dir=plan["checkpoints"] or f"{options.folder}/checkpoints", interval="1500 ms", incremental=True,
+        tolerable_failures=100,
+    )  # fmt: skip
+    chosen = {
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": 1000,
+        "restart-strategy.fixed-delay.delay": "200 ms",
+        "host_timeout_ms": 12_000,
+        "epoch_timeout_ms": 60_000,
+        **{f"s3.{name}": plan["store"][key] for name, key in _STORE.items() if key in plan["store"]},
+    }
+    try:
+        job.run(spark, checkpoint=checkpoint, options=chosen)
+    except tg.TidegateError as error:
+        print(f"ENDED {error.code}: {error}", file=sys.stderr, flush=True)
+        return 3
+    return 0
+
+
+_STORE = {
+    "endpoint": "endpoint",
+    "access-key": "access_key_id",
+    "secret-key": "secret_access_key",
+    "region": "region",
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,91 @@
+"""The job of a pipeline written with Spark alone, to count what it repeats: the same source, the same numbers per key.
+
+Into Kafka by Spark's own sink, into PostgreSQL by `foreachBatch` and plain inserts, as its guide shows them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from chaos.counted import SPARK
+from tests.servers.kafka import connector_jars
+
+
+class Number(StatefulProcessor):
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.n = handle.getValueState("n", "n long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timer_values: Any = None) -> Iterator[Row]:
+        stored = self.n.get()
+        n = 0 if stored is None else stored[0]
+        for row in rows:
+            n += 1
+            yield Row(k=key[0], i=row.i, n=n)
+        self.n.update((n,))
+
+    def close(self) -> None:
+        pass
+
+
+def insert(conninfo: str, table: str) -> Any:
+    """A function for `foreachBatch`."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        import psycopg
+
+        with psycopg.connect(conninfo) as connection, connection.cursor() as cursor:
+            rows = [tuple(row) for row in batch.collect()]
+            cursor.executemany(f"INSERT INTO {table} (k, i, n) VALUES (%s, %s, %s)".encode(), rows)
+
+    return write
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    for name in ("master", "folder"):
+        parser.add_argument(f"--{name}", required=True)
+    options = parser.parse_args(argv)
+    plan = json.loads(Path(options.folder, "plan.json").read_text())
+    builder = SparkSession.builder.appName("plain").master(options.master)
+    settings = SPARK | {
+        "spark.jars": ",".join(map(str, connector_jars())),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    servers, target = plan["servers"], plan["target"]
+    source = (
+        spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", plan["source"])
+    )
+    source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 500)
+    rows = source.load().selectExpr(
+        "cast(cast(key as string) as int) as k", "cast(cast(value as string) as bigint) as i"
+    )  # fmt: skip
+    numbered = rows.groupBy("k").transformWithState(
+        Number(), "k int, i bigint, n bigint", outputMode="Append", timeMode="None"
+    )
+    if target["kind"] == "kafka":
+        records = numbered.selectExpr("cast(k as string) as key", "to_json(struct(k, i, n)) as value")
+        writer = records.writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
+        writer = writer.option("topic", target["topic"])
+    else:
+        writer = numbered.writeStream.foreachBatch(insert(target["conninfo"], target["table"]))
+    query = writer.option("checkpointLocation", f"{options.folder}/checkpoints/plain").outputMode("append").start()
+    query.awaitTermination()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,70 @@
+"""What became of a commit, told apart: each outcome is answered in another way.
+
+| outcome | who says it | what the job does |
+|---|---|---|
+| committed | `commit` returns | goes on |
+| already committed | `commit` returns `ALREADY_COMMITTED` for the request | goes on, and counts it |
+| retry later | `RetryLater`, any retryable error of ours, any error that is not ours | keeps the rows, offers them again |
+| failed, known | `CommitRefused`, any other error of ours | stops: nothing was published, and a repeat would end the same |
+| failed, unknown | `CommitInDoubt` | stops: a repeat might publish rows twice, leaving them out might lose them |
+
+A job that stops keeps the rows and the checkpoint that carries them; the next start offers them again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from tidegate.core.errors import StateError, TidegateError
+
+
+class CommitOutcome(enum.Enum):
+    COMMITTED = "committed"
+    ALREADY_COMMITTED = "already committed"
+    """The marker in the target covers it. Nothing was changed."""
+    RETRY_LATER = "retry later"
+    FAILED_KNOWN = "failed, nothing was published"
+    FAILED_UNKNOWN = "failed, what was published is not known"
+
+    @property
+    def is_done(self) -> bool:
+        return self in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED)
+
+    @property
+    def stops_the_job(self) -> bool:
+        return self in (CommitOutcome.FAILED_KNOWN, CommitOutcome.FAILED_UNKNOWN)
+
+
+class RetryLater(TidegateError):
+    """The target does not take rows now. They are kept and come again."""
+
+    code = "COMMIT_LATER"
+    retryable = True
+
+
+class CommitRefused(TidegateError):
+    """The target does not take these rows, and will not until something is changed. None of them was published."""
+
+    code = "COMMIT_REFUSED"
+
+
+class CommitInDoubt(StateError):
+    """Whether the rows were published cannot be known. Somebody has to look, and to say."""
+
+    code = "COMMIT_IN_DOUBT"
+
+
+def outcome_of(error: Exception) -> CommitOutcome:
+    """What an error of a committer means. One that is not ours says nothing about tomorrow, so it is tried again."""
+    if isinstance(error, CommitInDoubt):
+        return CommitOutcome.FAILED_UNKNOWN
+    if isinstance(error, TidegateError) and not error.retryable:
+        return CommitOutcome.FAILED_KNOWN
+    return CommitOutcome.RETRY_LATER
+
+
+def outcomes(requests: Sequence[object], published: Sequence[object]) -> list[CommitOutcome]:
+    """For a committer that has published some of its requests: the others were there already."""
+    now = {id(request) for request in published}
+    return [CommitOutcome.COMMITTED if id(request) in now else CommitOutcome.ALREADY_COMMITTED for request in requests]

@@ -1,0 +1,151 @@
+"""What a job promises end to end: modes, sources that forget, and the last checkpoint of a job that comes to its end."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import tidegate as tg
+from tests.integration.inputs import write_batches
+from tests.servers.fixtures import postgres_server
+from tidegate.runtime.sources import check_sources
+
+__all__ = ["postgres_server"]
+
+SCHEMA = "k int, i bigint"
+ROWS = [(i % 5, i) for i in range(50)]
+RESTARTS = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "10 ms"}
+
+
+def fails_until_spark_gives_up(folder: str) -> None:
+    """Raises as often as Spark tries a task, and then never again: the job has to go back to its checkpoint once."""
+    tried = Path(folder)
+    tried.mkdir(exist_ok=True)
+    if len(list(tried.iterdir())) < 4:
+        (tried / uuid.uuid4().hex).touch()
+        raise RuntimeError("not today")
+
+
+class Count(tg.KeyedProcessFunction):
+    n = tg.ValueState(int, default=0)
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        if row.i == 35:
+            fails_until_spark_gives_up(self.folder)
+        yield row.i, self.n.value()
+
+
+class Numbered(tg.MapFunction, tg.CheckpointedFunction):
+    """A map with state of its own: how many rows it has seen."""
+
+    kept = tg.ListState(int, operator=True)
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def initialize_state(self, ctx):
+        self.n = sum(self.kept.get())
+
+    def snapshot_state(self, ctx):
+        self.kept.update([self.n])
+
+    def map(self, row):
+        self.n += 1
+        if row.i == 35:
+            fails_until_spark_gives_up(self.folder)
+        return row.i, self.n
+
+
+def rows_of(spark, job, folder):
+    write_batches(folder, SCHEMA, [ROWS[at : at + 10] for at in range(0, 50, 10)])
+    return job.source("in", spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder)))
+
+
+def seen_after_a_failure(spark, tmp_path, mode, build, parallelism=2):
+    """Run a job that fails in its fourth epoch, with no checkpoint but the first. Answer: rows seen, with their counts."""
+    job = tg.Job("modes", parallelism=parallelism)
+    build(rows_of(spark, job, tmp_path / "in")).sink("out", tg.FileSink(str(tmp_path / "out")))
+    checkpoint = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 h", mode=mode)
+    job.run(spark, trigger="available-now", checkpoint=checkpoint, options=RESTARTS)
+    lines = [line for path in (tmp_path / "out").glob("*.json") for line in path.read_text().splitlines()]
+    return Counter((row["i"], row["n"]) for row in map(json.loads, lines))
+
+
+@pytest.mark.feature("N30", "J2", "J5")
+@pytest.mark.parametrize(("mode", "again"), [("AT_LEAST_ONCE", 30), ("EXACTLY_ONCE", 0)])
+def test_what_a_failure_repeats(spark, tmp_path, mode, again):
+    """Three epochs were shown at once, in the one mode, and after the return to the checkpoint they are shown again.
+    In both, no row is missing, and state has counted each once."""
+
+    def counted(rows):
+        return rows.key_by("k").process("count", Count(tmp_path / "raised"), schema="i bigint, n bigint")
+
+    seen = seen_after_a_failure(spark, tmp_path, mode, counted)
+    assert set(seen) == {(i, i // 5 + 1) for _, i in ROWS}
+    assert sum(seen.values()) == len(ROWS) + again
+
+
+@pytest.mark.feature("N31", "J6")
+def test_a_pipeline_of_maps_and_filters_counts_every_row_once_in_either_mode(spark, tmp_path):
+    """At least once: rows may be shown again, but whatever a function remembers has seen each once."""
+
+    def mapped(rows):
+        kept = rows.filter(lambda row: row.k != 4)
+        return kept.map(Numbered(tmp_path / "raised"), schema="i bigint, n bigint", uid="numbered")
+
+    seen = seen_after_a_failure(spark, tmp_path, "AT_LEAST_ONCE", mapped, parallelism=1)
+    kept = [i for k, i in ROWS if k != 4]
+    assert set(seen) == {(i, n) for n, i in enumerate(kept, 1)}
+
+
+@pytest.mark.feature("N33", "C51", "C52", "J24")
+def test_a_bounded_job_with_two_phases_commits_everything_before_it_ends(spark, tmp_path, postgres_server):
+    """The next checkpoint would be due in an hour. The last one is taken at the end, whatever the interval."""
+    table = f"t{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_server.conninfo, autocommit=True) as db:
+        db.execute(f"CREATE TABLE {table} (i bigint, n bigint)")
+        job = tg.Job("bounded", parallelism=2)
+        (tmp_path / "raised").mkdir()
+        for _ in range(4):
+            (tmp_path / "raised" / uuid.uuid4().hex).touch()
+        rows = rows_of(spark, job, tmp_path / "in").key_by("k")
+        counted = rows.process("count", Count(tmp_path / "raised"), schema="i bigint, n bigint")
+        counted.sink("out", tg.PostgresSink(postgres_server.conninfo, table, two_phase=True))
+        checkpoint = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 h")
+        job.run(spark, trigger="available-now", checkpoint=checkpoint)
+        found = db.execute(f"SELECT i, n FROM {table}").fetchall()
+        assert sorted(found) == [(i, i // 5 + 1) for _, i in ROWS]
+        assert db.execute("SELECT gid FROM pg_prepared_xacts").fetchall() == []
+
+
+@pytest.mark.feature("J3", "J11", "J14")
+def test_a_source_that_forgets_is_refused_unless_the_loss_is_accepted(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    reading = spark.readStream.schema(SCHEMA)
+    forgetful = {
+        "a socket": spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9).load(),
+        "cleanSource": reading.option("cleanSource", "delete").json(str(tmp_path / "in")),
+    }
+    for words, frame in forgetful.items():
+        job = tg.Job("forgets")
+        job.source("in", frame).sink("out", tg.FileSink(str(tmp_path / "out")))
+        with pytest.raises(tg.errors.PreconditionFailed, match=rf"source 'in' reads .*{words}.*at_most_once=True"):
+            job.start(spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 s"))
+        check_sources(job.graph().sources, durable=False)
+        assert "at most once with checkpoints, for source 'in'" in job.explain()
+        accepting = tg.Job("accepts")
+        accepting.source("in", frame, at_most_once=True)
+        check_sources(accepting.draft().sources)
+    fine = tg.Job("fine")
+    fine.source("rate", spark.readStream.format("rate").load())
+    fine.source("files", reading.option("cleanSource", "off").json(str(tmp_path / "in")))
+    check_sources(fine.draft().sources)
