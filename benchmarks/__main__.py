@@ -17,7 +17,9 @@ NAMES = {
     "checkpoint": "benchmarks.checkpoint",
     "keyed-count": "benchmarks.keyed_count",
     "state-growth": "benchmarks.state_growth",
+    "timers": "benchmarks.timers",
     "wide": "benchmarks.wide",
+    "windows": "benchmarks.windows",
 }
 
 

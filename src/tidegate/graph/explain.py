@@ -75,7 +75,8 @@ def _blocks(graph: Graph, level: Level, labels: Labels) -> Iterator[list[str]]:
 
 
 def _arrow(edge: Edge, labels: Labels) -> str:
-    how = f"shuffle by {', '.join(edge.key)}" if edge.key else "broadcast" if edge.broadcast else "forward"
+    combined = ", combined in Spark SQL first" if edge.combine is not None else ""
+    how = f"shuffle by {', '.join(edge.key)}{combined}" if edge.key else "broadcast" if edge.broadcast else "forward"
     beyond = f" on level {edge.to_level}" if edge.to_level > edge.from_level + 1 else ""
     return f"{labels.stream(edge.source)} ── {how} ──▶ {labels.node(edge.target)}{beyond}"
 

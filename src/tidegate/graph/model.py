@@ -12,6 +12,7 @@ from typing import Any, NewType
 
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
+from tidegate.graph.combine import Combine
 from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateSpec
@@ -102,6 +103,8 @@ class Process:
     broadcast: Input | None = None
     """The other input of a function that has `process_broadcast_element`."""
     on_error: OnError = FAIL
+    combine: Combine | None = None
+    """How rows may be combined on the way: the function then has `process_combined` besides."""
 
     @property
     def name(self) -> str:

@@ -298,7 +298,8 @@ class Driver:
         elif self._source_tasks:
             frame = epoch_frame.source_tasks(batch, self._orders(epoch, 0), edges)
         else:
-            frame = epoch_frame.source_rows(batch, self.graph.sources, edges, salts, p, max_p)
+            applied = self._time.applied_ms
+            frame = epoch_frame.source_rows(batch, self.graph.sources, edges, salts, p, max_p, applied)
         for level in range(1, self.levels + 1):
             frame = epoch_frame.level(frame, anchor, self._orders(epoch, level), exchange(self.plan, level + 1))
         return frame

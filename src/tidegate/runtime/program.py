@@ -15,6 +15,7 @@ from tidegate.checkpoint.version_upload import UploadOrder
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.core.times import NO_TIME, EpochTime
+from tidegate.graph.combine import TIME
 from tidegate.graph.levels import Edge, Level, Plan
 from tidegate.graph.model import Graph, Node, NodeId, Source, StreamRef
 from tidegate.runtime.user_code import FunctionFailed
@@ -103,7 +104,7 @@ def _event_times(graph: Graph, plan: Plan) -> dict[int, tuple[Uid, str]]:
     for edge in exchange(plan, 1):
         node = graph.node(edge.source.node)
         if isinstance(node, Source) and node.event_time is not None and node.id not in found:
-            found[node.id] = edge.id, (node.uid, node.event_time)
+            found[node.id] = edge.id, (node.uid, node.event_time if edge.combine is None else TIME)
     return dict(found.values())
 
 

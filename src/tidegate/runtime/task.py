@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.staging import JobStaging
@@ -22,6 +23,7 @@ from tidegate.connectors.sink import WriterContext
 from tidegate.core.errors import CorruptState, SchemaError, WrongValue
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
+from tidegate.graph.combine import ROWS
 from tidegate.graph.event_times import greatest_ms
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef, Transform
@@ -143,6 +145,8 @@ class _Task:
         self.event_times: dict[str, int] = {}
         self.timers: tuple[int | None, int | None] | None = None
         self.fired = 0
+        self.folded = 0
+        """Rows of the sources that were combined into others on their way."""
         self.sinks: list[SinkOperator] = []
 
     def restore(self) -> Fault | None:
@@ -293,6 +297,8 @@ class _Task:
 
     def _route(self, rows: EdgeRows) -> None:
         edge = rows.edge
+        if edge.combine is not None:
+            self.folded += pc.sum(rows.columns[edge.schema.index(ROWS)]).as_py() - len(rows)
         reported = self.program.event_times.get(edge.id)
         if reported is not None:
             uid, column = reported
@@ -353,7 +359,7 @@ class _Task:
             host=self.root.host,
             version=version,
             digest=self.inlet.digest(),
-            rows_in=self.inlet.rows,
+            rows_in=self.inlet.rows + self.folded,
             rows_out=0 if self.writer is None else self.writer.rows,
             fault=fault,
             committables=committables,
