@@ -25,7 +25,7 @@ from tidegate.api.windows import SlidingEventTimeWindows, TumblingEventTimeWindo
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.types import schema_of
-from tidegate.graph.combine import RESERVED, Combine
+from tidegate.graph.combine import Combine, in_the_way
 from tidegate.graph.row_types import row_type
 from tidegate.graph.schema import DataType, Field, Schema
 
@@ -165,7 +165,7 @@ class WindowedStream:
         time = rows.event_time
         if time is None or rows.schema.fields[rows.schema.index(time)].type.kind != "timestamp":
             return None
-        if RESERVED.intersection(rows.schema.names):
+        if in_the_way(rows.schema.names):
             return None
         late = rows.schema if self._late_tag is not None else None
         if late is not None and any(_has_map(field.type) for field in late):

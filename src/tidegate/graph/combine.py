@@ -11,6 +11,8 @@ judged one by one, as ever.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import gcd
 
@@ -20,8 +22,7 @@ from tidegate.graph.schema import Schema
 
 PANE, ROWS, TIME, LATE = "_pane", "_rows", "_time", "_late"
 _ALONE = "_alone"
-RESERVED = frozenset({PANE, ROWS, TIME, LATE, _ALONE})
-"""Columns of these names are in the way: rows that have them are not combined."""
+_OWN = re.compile(r"_(pane|rows|time|late|alone|[kp]\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,11 @@ class Combine:
         newest = "cast(null as timestamp)" if source_time is None else f"max({quoted(source_time)})"
         parts = [f"{part.sql} as _p{i}" for i, part in enumerate(self.parts)]
         return [f"count(*) as {ROWS}", f"{newest} as {TIME}", *parts]
+
+
+def in_the_way(names: Iterable[str]) -> bool:
+    """Whether a column has a name that combined rows need. Such rows are not combined."""
+    return any(_OWN.fullmatch(name) for name in names)
 
 
 def quoted(name: str) -> str:

@@ -90,7 +90,10 @@ def _node(graph: Graph, node: Node, labels: Labels) -> Lines:
                 late = (
                     f"rows up to {show_ms(node.out_of_orderness_ms)} late" if node.out_of_orderness_ms else "in order"
                 )
-                yield from _part("event time", f"{node.event_time}, {late}")
+                own = "watermarks by a function" if node.generator is not None else late
+                made = f", watermarks of {node.watermark}" if node.watermark is not None else ""
+                each = f", for each {node.split}" if node.split is not None else ""
+                yield from _part("event time", f"{node.event_time}{made}, {own}{each}")
         case Transform():
             yield _headline(node.kind, labels.node(node.id), node.function)
             yield from _summary(node.function)

@@ -122,7 +122,9 @@ def _combined(graph: Graph, level_of: list[int], edges: list[Edge]) -> list[Edge
     target = graph.node(leaving[0].target) if len(leaving) == 1 else None
     if not isinstance(target, Process) or target.combine is None:
         return edges
-    time = sources[0].event_time
+    time = sources[0].watermark_column
+    if sources[0].split is not None:
+        return edges
     if time is not None and sources[0].schema.fields[sources[0].schema.index(time)].type.kind != "timestamp":
         return edges
     one = leaving[0]

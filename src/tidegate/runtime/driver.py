@@ -272,11 +272,11 @@ class Driver:
         looked = {TaskId(a.level, Slot(a.sender)): a.timers for a in verdict.acks if a.timers is not None}
         self._pending = {**self._pending, **looked}
         if self._time is not _STANDING:
-            seen: dict[Uid, int] = {}
+            seen: dict[str, int] = {}
             for ack in verdict.acks:
-                for uid, greatest in ack.event_times.items():
-                    seen[Uid(uid)] = max(greatest, seen.get(Uid(uid), greatest))
-            self.clocks = self.clocks.after(self._time, seen)
+                for name, greatest in ack.event_times.items():
+                    seen[name] = max(greatest, seen.get(name, greatest))
+            self.clocks = self.clocks.after(self._time, seen, self.graph.sources)
 
     def _prepared(self, epoch: EpochId, verdict: Accepted) -> tuple[CommitRequest, ...]:
         return tuple(

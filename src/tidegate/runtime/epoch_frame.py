@@ -111,7 +111,7 @@ def _combined_rows(
     for step in combine.steps_sql(watermark_ms):
         rows = rows.selectExpr("*", step)
     keys = [F.col(_quoted(name)) for name in edge.key]
-    made = rows.groupBy(*keys, *combine.grouping()).agg(*map(F.expr, combine.aggregates_sql(source.event_time)))
+    made = rows.groupBy(*keys, *combine.grouping()).agg(*map(F.expr, combine.aggregates_sql(source.watermark_column)))
     group = key_group_sql(edge.key, max_parallelism)
     slot = F.expr(slot_sql(edge.key, parallelism, max_parallelism))
     named = [*edge.key, *edge.schema.names[len(edge.key) :]]
