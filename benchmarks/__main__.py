@@ -18,7 +18,9 @@ NAMES = {
     "kafka": "benchmarks.kafka",
     "keyed-count": "benchmarks.keyed_count",
     "state-growth": "benchmarks.state_growth",
+    "timers": "benchmarks.timers",
     "wide": "benchmarks.wide",
+    "windows": "benchmarks.windows",
 }
 
 

@@ -16,21 +16,25 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = "key string, value long"
+TIMED_COLUMNS = "key string, ts timestamp, value long"
+FIRST_US = 1_700_000_040_000_000
+"""When the rows of timed datasets begin: a full minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Parquet files of `key string, value long`, of which a stream takes `files_per_epoch` at a time."""
+    """Parquet files of `key string, value long`, or other columns, of which a stream takes `files_per_epoch` at a time."""
 
     directory: Path
     rows_per_epoch: int
     files_per_epoch: int
     epochs: int
     warm_up: int
+    columns: str = COLUMNS
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """The files as a stream that gives one epoch of `rows_per_epoch` rows after the other."""
-        reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", self.files_per_epoch)
+        reader = spark.readStream.schema(self.columns).option("maxFilesPerTrigger", self.files_per_epoch)
         return reader.parquet(str(self.directory))
 
 
@@ -71,6 +75,33 @@ def prepare(
         columns = {"key": names.take(pa.array(chosen)), "value": random.integers(0, 1 << 40, rows)}
         pq.write_table(pa.table(columns), directory / f"part-{number:05}.parquet")
     return Dataset(directory, rows * files_per_epoch, files_per_epoch, epochs, warm_up)
+
+
+def prepare_timed(
+    directory: Path, *, rows_per_epoch: int, files_per_epoch: int, epochs: int, warm_up: int, keys: int,
+    epoch_seconds: int, disorder_seconds: float = 0.0, seed: int = 7,
+) -> Dataset:  # fmt: skip
+    """Write a dataset with a column `ts` besides: event time goes on by `epoch_seconds` an epoch, rows are up to
+    `disorder_seconds` behind it."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    directory.mkdir(parents=True)
+    names = pa.array([f"user-{i}" for i in range(keys)])
+    random = np.random.default_rng(seed)
+    rows = rows_per_epoch // files_per_epoch
+    file_us = epoch_seconds * 1_000_000 // files_per_epoch
+    for number in range(epochs * files_per_epoch):
+        times = FIRST_US + number * file_us + np.linspace(0, file_us, rows, endpoint=False).astype(np.int64)
+        times = times - random.integers(0, max(1, int(disorder_seconds * 1_000_000)), rows)
+        columns = {
+            "key": names.take(pa.array(random.integers(0, keys, rows))),
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            "value": random.integers(0, 1 << 40, rows),
+        }
+        pq.write_table(pa.table(columns), directory / f"part-{number:05}.parquet")
+    return Dataset(directory, rows * files_per_epoch, files_per_epoch, epochs, warm_up, TIMED_COLUMNS)
 
 
 def session(partitions: int, more: Mapping[str, str] | None = None) -> SparkSession:

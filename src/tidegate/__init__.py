@@ -36,7 +36,7 @@ from tidegate.graph.ttl import StateTtlConfig
 
 if TYPE_CHECKING:
     from tidegate import testing
-    from tidegate.api.aggregates import AggregateFunction, ReduceFunction, count, max, mean, min, sum
+    from tidegate.api.aggregates import AggregateFunction, ReduceFunction, approx_distinct, count, max, mean, min, sum
     from tidegate.api.evictors import CountEvictor, Evictor, TimeEvictor
     from tidegate.api.functions import KeyedCoProcessFunction
     from tidegate.api.joins import ProcessJoinFunction
@@ -136,6 +136,7 @@ __all__ = [
     "ValueState",
     "WindowAssigner",
     "WriteAheadSink",
+    "approx_distinct",
     "count",
     "dead_letter",
     "errors",
@@ -191,6 +192,7 @@ _LAZY = {
     "TumblingProcessingTimeWindows": "tidegate.api.windows",
     "WindowAssigner": "tidegate.api.windows",
     "WriteAheadSink": "tidegate.connectors.write_ahead",
+    "approx_distinct": "tidegate.api.aggregates",
     "count": "tidegate.api.aggregates",
     "kafka_source": "tidegate.runtime.kafka_source",
     "max": "tidegate.api.aggregates",

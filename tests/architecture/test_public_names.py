@@ -63,6 +63,7 @@ PUBLIC = {
     "ValueState",
     "WindowAssigner",
     "WriteAheadSink",
+    "approx_distinct",
     "count",
     "dead_letter",
     "errors",

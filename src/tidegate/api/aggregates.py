@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.api import distinct
 from tidegate.core.errors import GraphError
+from tidegate.graph.combine import Part, quoted
 from tidegate.graph.row_types import python_type, restorer
-from tidegate.graph.schema import DataType, Field, Schema
+from tidegate.graph.schema import KEY_KINDS, DataType, Field, Schema
 
 
 class AggregateFunction(ABC):
@@ -43,7 +45,7 @@ class ReduceFunction(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A built-in aggregate of one column, or of rows. Made by `count`, `sum`, `min`, `max` and `mean`."""
+    """A built-in aggregate of one column, or of rows. Made by `count`, `sum`, `min`, `max`, `mean` and `approx_distinct`."""
 
     name: str
     column: str | None = None
@@ -77,6 +79,12 @@ def mean(column: str) -> Aggregate:
     return Aggregate("mean", column)
 
 
+def approx_distinct(column: str) -> Aggregate:
+    """About how many different values, a bigint. Exact for a few; the standard error is 2.3 % for many. It takes two bytes of
+    state for each value and 2 kB at most."""
+    return Aggregate("approx_distinct", column)
+
+
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
 _UNORDERED = ("array", "map", "struct")
@@ -90,12 +98,21 @@ class ColumnAggregates(AggregateFunction):
         self.fields = tuple(Field(name, type) for name, (type, _, _, _) in zip(aggregates, made))
         self.accumulator_type: Any = tuple[tuple(tp for _, tp, _, _ in made)]  # type: ignore[misc]
         self._steps = [(column, part) for _, _, column, part in made]
+        self.parts = tuple(_in_sql(aggregate, schema) for aggregate in aggregates.values())
+        """How Spark SQL makes a part of the accumulator of several rows."""
+        self._as_they_are = all(aggregate.name != "approx_distinct" for aggregate in aggregates.values())
 
     def create_accumulator(self) -> Any:
         return tuple([part.start for _, part in self._steps])
 
     def add(self, value: Any, accumulator: Any) -> Any:
         return tuple([part.add(old, value[at]) for old, (at, part) in zip(accumulator, self._steps)])
+
+    def of_parts(self, values: tuple[Any, ...]) -> Any:
+        """The accumulator of what Spark SQL made."""
+        if self._as_they_are:
+            return values
+        return tuple([part.of_sql(value) for value, (_, part) in zip(values, self._steps)])
 
     def get_result(self, accumulator: Any) -> Any:
         return tuple([part.result(value) for value, (_, part) in zip(accumulator, self._steps)])
@@ -110,12 +127,13 @@ class _Part:
     add: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any]
     result: Callable[[Any], Any]
+    of_sql: Callable[[Any], Any] = lambda value: value
 
 
 def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int, _Part]:
     """Column type of the result, Python type of the accumulator, place of the column, how it is done."""
     if not isinstance(aggregate, Aggregate):
-        raise GraphError(f"{name}={aggregate!r} is no aggregate. Use tidegate.count(), sum(column), min, max or mean.")
+        raise GraphError(f"{name}={aggregate!r} is no aggregate. Use tidegate.count(), sum(column), min, max, mean …")
     if aggregate.column is None:
         return DataType("bigint"), int, 0, _Part(0, _count_row, _plus, _same)
     if aggregate.column not in schema:
@@ -136,8 +154,37 @@ def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int
             return DataType("double"), tuple[inner, int], at, _Part((None, 0), _add_mean, _merge_mean, _mean)  # type: ignore[valid-type]
         case "min" | "max" if type.kind not in _UNORDERED:
             how = _least if aggregate.name == "min" else _greatest
+            if type.kind in _FLOATS:
+                how = _least_float if aggregate.name == "min" else _greatest_float
             return type, python_type(type) | None, at, _Part(None, how, how, _same)
+        case "approx_distinct" if type.kind in KEY_KINDS:
+            return (
+                DataType("bigint"),
+                bytes,
+                at,
+                _Part(b"", distinct.adding(type), distinct.merge, distinct.estimate, distinct.of),
+            )
     raise GraphError(f"{aggregate} cannot be made of a column of type {type}.")
+
+
+def _in_sql(aggregate: Aggregate, schema: Schema) -> Part:
+    """The same as an aggregate of Spark SQL over the rows of a group. Its value is a part of an accumulator."""
+    if aggregate.column is None:
+        return Part("count(*)", DataType("bigint"))
+    column, type = quoted(aggregate.column), schema.fields[schema.index(aggregate.column)].type
+    match aggregate.name:
+        case "count":
+            return Part(f"count({column})", DataType("bigint"))
+        case "sum":
+            return Part(f"cast(sum({column}) as {_sum_type(type).ddl()})", _sum_type(type))
+        case "mean":
+            whole = _sum_type(type)
+            fields = (Field("total", whole), Field("n", DataType("bigint")))
+            total = f"cast(sum({column}) as {whole.ddl()})"
+            return Part(f"named_struct('total', {total}, 'n', count({column}))", DataType("struct", fields=fields))
+        case "approx_distinct":
+            return Part(distinct.codes_sql(column), DataType("array", element=DataType("int")))
+    return Part(f"{aggregate.name}({column})", type)
 
 
 def _sum_type(type: DataType) -> DataType:
@@ -174,6 +221,15 @@ def _greatest(old: Any, value: Any) -> Any:
     return old if value is None or (old is not None and old >= value) else value
 
 
+def _least_float(old: Any, value: Any) -> Any:
+    """NaN is greater than all else, as in SQL."""
+    return old if value is None or (old is not None and (value != value or old <= value)) else value
+
+
+def _greatest_float(old: Any, value: Any) -> Any:
+    return old if value is None or (old is not None and (old != old or old >= value)) else value
+
+
 def _add_mean(old: tuple[Any, int], value: Any) -> tuple[Any, int]:
     return old if value is None else (_sum(old[0], value), old[1] + 1)
 
@@ -206,6 +262,10 @@ class Fold:
     def result(self, value: Any) -> Any:
         raise NotImplementedError
 
+    def of_parts(self, values: Any) -> Any:
+        """The value of several rows out of what Spark SQL made of them, where it can."""
+        raise NotImplementedError
+
     def open(self) -> None:
         """Called once in the task."""
 
@@ -230,6 +290,10 @@ class AggregateFold(Fold):
 
     def merge(self, a: Any, b: Any) -> Any:
         return self._function.merge(a, b)
+
+    def of_parts(self, values: Any) -> Any:
+        assert isinstance(self._function, ColumnAggregates)
+        return self._function.of_parts(values)
 
     def result(self, value: Any) -> Any:
         return self._function.get_result(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.api.streams import Stream
@@ -15,7 +15,7 @@ from tidegate.graph.mermaid import explain_mermaid
 from tidegate.graph.model import Graph, Node, NodeId, Process, Source, StreamRef
 from tidegate.graph.parallelism import check_parallelism, default_max_parallelism
 from tidegate.graph.schema import Schema
-from tidegate.graph.validate import check, check_event_time, check_name, check_new_uid, check_runnable
+from tidegate.graph.validate import check, check_event_time, check_name, check_new_uid, check_runnable, check_split
 
 if TYPE_CHECKING:
     from tidegate.runtime.run import JobRun
@@ -40,7 +40,8 @@ class Job:
 
     def source(
         self, uid: str, df: Any, *, event_time: str | None = None, out_of_orderness: Duration | None = None,
-        idleness: Duration | None = None, at_most_once: bool = False,
+        idleness: Duration | None = None, at_most_once: bool = False, split: str | None = None,
+        watermark: str | Callable[[int, int], int] | None = None,
     ) -> Stream:  # fmt: skip
         """Read a DataFrame, streaming or not. Its read positions belong to `uid` for ever.
 
@@ -48,6 +49,12 @@ class Job:
         much a row may come late: `"5 s"`, a timedelta, or milliseconds. A source that had no row for as long as
         `idleness` says does not hold the watermark of the job back; without it, it does so for ever. A source that cannot
         give the same rows again is refused by a job with checkpoints, unless `at_most_once` says that rows may be lost.
+
+        `split` names a column that tells the splits of the source apart, such as Kafka's partition or the name of the file:
+        the watermark is then that of the slowest split, and `idleness` is judged for each of them.
+        `watermark` is for watermarks of your own: the name of another timestamp column to make them of, null in rows that say
+        nothing; or a function of the greatest time of a split and the clock, in milliseconds, that answers the watermark.
+        It is called in the driver, before each epoch.
         """
         checked = check_new_uid(uid, f"source {uid!r}", self._nodes)
         try:
@@ -57,11 +64,22 @@ class Job:
             raise GraphError(f"source {uid!r} takes a Spark DataFrame; got {type(df).__name__}.") from error
         if event_time is not None:
             check_event_time(event_time, schema)
-        elif out_of_orderness is not None or idleness is not None:
+        elif any(choice is not None for choice in (out_of_orderness, idleness, split, watermark)):
             raise GraphError(
-                f"source {uid!r} allows for rows out of order, or for silence, but names no event time. "
-                "Add event_time='column'."
+                f"source {uid!r} says how watermarks are made, as for rows out of order or for silence, but names no event "
+                "time. Add event_time='column'."
             )
+        if split is not None:
+            check_split(split, schema)
+        column = watermark if isinstance(watermark, str) else None
+        if column is not None:
+            check_event_time(column, schema)
+        elif watermark is not None and (not callable(watermark) or out_of_orderness is not None):
+            raise GraphError(
+                f"watermark of source {uid!r} is a column, or a function of the greatest event time and the clock. The function "
+                "allows for disorder by itself: leave out out_of_orderness."
+            )
+        generator = None if watermark is None or isinstance(watermark, str) else watermark
         late_ms = 0 if out_of_orderness is None else duration_ms(out_of_orderness)
         if late_ms < 0:
             raise GraphError(f"out_of_orderness of source {uid!r} is negative. Use '0 s' or more.")
@@ -69,7 +87,11 @@ class Job:
         if idle_ms is not None and idle_ms <= 0:
             raise GraphError(f"idleness of source {uid!r} must be longer than nothing. Use '1 min', or leave it out.")
         id = NodeId(len(self._nodes))
-        self.add(Source(id, checked, schema, df, bounded, event_time, late_ms, idle_ms, at_most_once))
+        self.add(
+            Source(
+                id, checked, schema, df, bounded, event_time, late_ms, idle_ms, at_most_once, split, column, generator
+            )
+        )
         return Stream(self, (StreamRef(id),), schema, event_time)
 
     def side_output(self, tag: str) -> Stream:

@@ -17,6 +17,7 @@ from tidegate.api.functions import (
 )
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
+from tidegate.graph.combine import Combine
 from tidegate.graph.model import Input, Node, NodeId, Process, Sink, StreamRef, Transform
 from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.schema import Schema
@@ -206,7 +207,7 @@ class KeyedStream:
     def operate(
         self, uid: str, function: Any, states: tuple[StateSpec, ...], schema: Schema,
         side_outputs: Mapping[str, str | Schema] | None = None, second: KeyedStream | None = None,
-        broadcast: Input | None = None, on_error: OnError = FAIL,
+        broadcast: Input | None = None, on_error: OnError = FAIL, combine: Combine | None = None,
     ) -> Stream:  # fmt: skip
         """Add an operator of any kind; for the methods of keyed, windowed and connected streams."""
         nodes = self._job.draft().nodes
@@ -216,7 +217,8 @@ class KeyedStream:
         other = None if second is None else second._input
         for tag, ddl in on_error.side_outputs:
             sides = (*sides, (check_name(tag, "side output tag"), ddl))
-        self._job.add(Process(id, checked, function, self._input, schema, states, sides, other, broadcast, on_error))
+        made = Process(id, checked, function, self._input, schema, states, sides, other, broadcast, on_error, combine)
+        self._job.add(made)
         return Stream(self._job, (StreamRef(id),), schema, kept_event_time(self._input.event_time, schema))
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:

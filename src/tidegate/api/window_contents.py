@@ -27,6 +27,10 @@ class Contents:
     def add(self, row: Any, timestamp: int, side: int) -> None:
         raise NotImplementedError
 
+    def add_combined(self, combined: Any, timestamp: int, side: int) -> None:
+        """Add what Spark SQL made of several rows: (how many, a late row, parts)."""
+        raise NotImplementedError
+
     def elements(self, window: Any) -> Sequence[Any]:
         """What the function of the window sees; nothing where the window is empty."""
         raise NotImplementedError
@@ -56,6 +60,11 @@ class FoldedContents(Contents):
         state = self._state
         value = state.value()
         state.update(self._fold.first(row) if value is None else self._fold.add(value, row))
+
+    def add_combined(self, combined: Any, timestamp: int, side: int) -> None:
+        state, fold = self._state, self._fold
+        value, more = state.value(), fold.of_parts(combined[2])
+        state.update(more if value is None else fold.merge(value, more))
 
     def elements(self, window: Any) -> Sequence[Any]:
         value = self._state.value()

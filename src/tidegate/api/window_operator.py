@@ -70,13 +70,15 @@ class WindowOperator:
             and self._assigner.has_fixed_windows
             and self._assigner.is_event_time
         ):
+            add = self._contents.add
             for name, side in (("process_element", 0), ("process_element1", 0), ("process_element2", 1)):
-                setattr(self, name, self._quick(getattr(self, name), side))
+                setattr(self, name, self._quick(getattr(self, name), add, side))
+            self.process_combined = self._quick(self.process_combined, self._contents.add_combined, 0)  # type: ignore[method-assign]
 
-    def _quick(self, own_way: Any, side: int) -> Any:
+    def _quick(self, own_way: Any, add: Any, side: int) -> Any:
         return quick_path(
-            own_way, self._assigner.assign_windows, self._contents.add, self._scope, self._window_scope,
-            self._timers.register, self._armed, side, self._lateness,
+            own_way, self._assigner.assign_windows, add, self._scope, self._window_scope, self._timers.register,
+            self._armed, side, self._lateness,
         )  # fmt: skip
 
     def open(self, ctx: Any) -> None:
@@ -98,7 +100,12 @@ class WindowOperator:
     def process_element2(self, row: Any, ctx: Any) -> Iterable[Any] | None:
         return self._process(row, ctx, 1)
 
-    def _process(self, row: Any, ctx: Any, side: int) -> Iterable[Any] | None:
+    def process_combined(self, combined: Any, ctx: Any) -> Iterable[Any] | None:
+        """What Spark SQL made of several rows, of which none is late for any window; or of one row that may be."""
+        rows, late, _ = combined
+        return self._process(late, ctx, 0, combined, rows)
+
+    def _process(self, row: Any, ctx: Any, side: int, combined: Any = None, rows: int = 1) -> Iterable[Any] | None:
         service = ctx.timer_service()
         event = self._assigner.is_event_time
         timestamp = ctx.row_time if event else service.clock_ms
@@ -119,7 +126,10 @@ class WindowOperator:
                 continue
             skipped = False
             context.enter(window, stored)
-            self._contents.add(row, timestamp, side)
+            if combined is None:
+                self._contents.add(row, timestamp, side)
+            else:
+                self._contents.add_combined(combined, timestamp, side)
             context.enter(window)
             result = self._trigger.on_element(row, timestamp, window, context)
             if result is not CONTINUE:
@@ -129,7 +139,7 @@ class WindowOperator:
             if self._late_tag is not None:
                 ctx.output(self._late_tag, row)
             else:
-                self.late_rows_dropped += 1
+                self.late_rows_dropped += rows
         return out
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
@@ -228,8 +238,9 @@ class WindowOperator:
         if isinstance(self._assigner.assign_windows(row, 0)[0], type(GLOBAL)):
             clock: int = service.clock_ms
             return clock
+        which = "A row" if row is None else f"The row {row!r}"
         raise WrongValue(
-            f"The row {row!r} has no event time, which a window needs. Name the column where the source is declared, "
+            f"{which} has no event time, which a window needs. Name the column where the source is declared, "
             "job.source(…, event_time='ts'), or with stream.assign_timestamps('ts'), and leave out rows where it is null."
         )
 

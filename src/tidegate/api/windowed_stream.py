@@ -17,16 +17,20 @@ from tidegate.api.aggregates import (
 )
 from tidegate.api.evictors import Evictor
 from tidegate.api.streams import KeyedStream, Stream, as_schema
-from tidegate.api.triggers import Trigger
+from tidegate.api.triggers import EventTimeTrigger, Trigger
 from tidegate.api.window_contents import Contents, FoldedContents, ListedContents
 from tidegate.api.window_function import Emitter, ProcessWindowFunction, emit_columns, emit_result
 from tidegate.api.window_operator import WindowOperator
-from tidegate.api.windows import WindowAssigner
+from tidegate.api.windows import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.types import schema_of
+from tidegate.graph.combine import Combine, in_the_way
 from tidegate.graph.row_types import row_type
 from tidegate.graph.schema import DataType, Field, Schema
+
+_PANED = (TumblingEventTimeWindows, SlidingEventTimeWindows)
+"""A class derived from one of them may assign windows in its own way."""
 
 
 class WindowedStream:
@@ -108,7 +112,8 @@ class WindowedStream:
                 raise GraphError("Built-in aggregates have a schema of their own. Leave out all but their columns.")
             made = ColumnAggregates(columns, rows)
             fold: Fold = AggregateFold(made, made.accumulator_type, rows)
-            return self._operate(uid, fold, emit_columns, None, self._result_schema(made), side_outputs)
+            result = self._result_schema(made)
+            return self._operate(uid, fold, emit_columns, None, result, side_outputs, self._combine(made))
         if accumulator is None or schema is None:
             raise GraphError(
                 "aggregate needs the type of the accumulator and the schema of the result: "
@@ -132,7 +137,7 @@ class WindowedStream:
 
     def _operate(
         self, uid: str, fold: Fold | None, emit: Emitter, function: ProcessWindowFunction | None, schema: Schema,
-        side_outputs: Mapping[str, str | Schema] | None,
+        side_outputs: Mapping[str, str | Schema] | None, combine: Combine | None = None,
     ) -> Stream:  # fmt: skip
         rows = self._keyed.input
         self._check_event_time()
@@ -147,7 +152,25 @@ class WindowedStream:
         sides = dict(side_outputs or {})
         if self._late_tag is not None:
             sides[self._late_tag] = rows.schema
-        return self._keyed.operate(uid, operator, operator.states(), schema, sides)
+        return self._keyed.operate(uid, operator, operator.states(), schema, sides, combine=combine)
+
+    def _combine(self, made: ColumnAggregates) -> Combine | None:
+        """How Spark SQL can combine rows for these windows before they are shuffled; None where it cannot.
+
+        Windows that merge depend on every row's time, triggers and evictors may on every row, and maps cannot be grouped by.
+        """
+        rows, panes = self._keyed.input, self._assigner.panes() if type(self._assigner) in _PANED else None
+        if panes is None or type(self._trigger) is not EventTimeTrigger or self._evictor is not None:
+            return None
+        time = rows.event_time
+        if time is None or rows.schema.fields[rows.schema.index(time)].type.kind != "timestamp":
+            return None
+        if in_the_way(rows.schema.names):
+            return None
+        late = rows.schema if self._late_tag is not None else None
+        if late is not None and any(_has_map(field.type) for field in late):
+            return None
+        return Combine(rows.schema.select(rows.key).fields, time, *panes, made.parts, late)
 
     def _check_event_time(self) -> None:
         from tidegate.api.windows import GlobalWindows
@@ -174,6 +197,11 @@ def check_has_event_time(keyed: KeyedStream, what: str) -> None:
             f"{what} needs rows with an event time. Name the column where the source is declared, "
             "job.source(…, event_time='ts'), or here: stream.assign_timestamps('ts').key_by(…)."
         )
+
+
+def _has_map(type: DataType) -> bool:
+    inside = (type.element, type.key, type.value, *(field.type for field in type.fields or ()))
+    return type.kind == "map" or any(_has_map(part) for part in inside if part is not None)
 
 
 def _emitter(function: ProcessWindowFunction | None) -> Emitter:

@@ -54,6 +54,10 @@ class WindowAssigner(ABC):
     def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
         """The windows of a row. `timestamp` is its event time or, for windows of processing time, the clock, in ms."""
 
+    def panes(self) -> tuple[int, int, int] | None:
+        """Size, slide and offset in milliseconds, where all there is to know of windows of event time is these three."""
+        return None
+
     @abstractmethod
     def get_default_trigger(self) -> Trigger:
         """When windows fire unless the job says otherwise."""
@@ -95,6 +99,9 @@ class _Tumbling(WindowAssigner):
 class TumblingEventTimeWindows(_Tumbling, _EventTime):
     """Event time cut into pieces of one size."""
 
+    def panes(self) -> tuple[int, int, int]:
+        return self._size, self._size, self._offset
+
 
 class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
     """Processing time cut into pieces of one size."""
@@ -125,6 +132,10 @@ class _Sliding(WindowAssigner):
 
 class SlidingEventTimeWindows(_Sliding, _EventTime):
     """Windows of event time that may overlap."""
+
+    def panes(self) -> tuple[int, int, int] | None:
+        # With gaps between windows a pane may be in none of them, which rows of it have to be asked for.
+        return (self._size, self._slide, self._offset) if self._slide <= self._size else None
 
 
 class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):

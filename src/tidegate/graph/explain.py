@@ -86,7 +86,8 @@ def _blocks(graph: Graph, level: Level, labels: Labels, forgetful: Mapping[Uid, 
 
 
 def _arrow(edge: Edge, labels: Labels) -> str:
-    how = f"shuffle by {', '.join(edge.key)}" if edge.key else "broadcast" if edge.broadcast else "forward"
+    combined = ", combined in Spark SQL first" if edge.combine is not None else ""
+    how = f"shuffle by {', '.join(edge.key)}{combined}" if edge.key else "broadcast" if edge.broadcast else "forward"
     beyond = f" on level {edge.to_level}" if edge.to_level > edge.from_level + 1 else ""
     return f"{labels.stream(edge.source)} ── {how} ──▶ {labels.node(edge.target)}{beyond}"
 
@@ -108,7 +109,10 @@ def _node(node: Node, labels: Labels, forgetful: Mapping[Uid, str]) -> Lines:
                 late = (
                     f"rows up to {show_ms(node.out_of_orderness_ms)} late" if node.out_of_orderness_ms else "in order"
                 )
-                yield from _part("event time", f"{node.event_time}, {late}")
+                own = "watermarks by a function" if node.generator is not None else late
+                made = f", watermarks of {node.watermark}" if node.watermark is not None else ""
+                each = f", for each {node.split}" if node.split is not None else ""
+                yield from _part("event time", f"{node.event_time}{made}, {own}{each}")
         case Transform():
             yield _headline(node.kind, labels.node(node.id), node.function)
             yield from _summary(node.function)

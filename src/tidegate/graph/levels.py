@@ -14,8 +14,9 @@ carried through the tasks of those in between, which hand its rows on as they ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tidegate.graph.combine import Combine
 from tidegate.graph.model import Graph, Node, NodeId, Process, Sink, Source, StreamRef, Transform
 from tidegate.graph.schema import Schema
 
@@ -37,6 +38,8 @@ class Edge:
     to_level: int
     broadcast: bool = False
     """Every row goes to every slot; it is multiplied where it leaves `from_level`."""
+    combine: Combine | None = None
+    """The rows are combined by Spark SQL before the shuffle; `schema` is that of combined rows, `key` names columns before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ def plan(graph: Graph) -> Plan:
                     )
                 else:
                     chains.append(Chain(stream, node.id, number))
+    edges = _combined(graph, level_of, edges)
     levels = tuple(
         Level(
             index=index,
@@ -104,6 +108,28 @@ def plan(graph: Graph) -> Plan:
         for index in range(max(level_of, default=0) + 1)
     )
     return Plan(levels, tuple(edges))
+
+
+def _combined(graph: Graph, level_of: list[int], edges: list[Edge]) -> list[Edge]:
+    """Combine rows where that saves a shuffle of all of them: one source, read by one operator, with nothing in between.
+
+    A row that several operators read, or Python before the shuffle, would have the source read twice.
+    """
+    sources = graph.sources
+    if len(sources) != 1 or level_of.count(0) != 1 or len(edges) == 0:
+        return edges
+    leaving = [edge for edge in edges if edge.from_level == 0]
+    target = graph.node(leaving[0].target) if len(leaving) == 1 else None
+    if not isinstance(target, Process) or target.combine is None:
+        return edges
+    time = sources[0].watermark_column
+    if sources[0].split is not None:
+        return edges
+    if time is not None and sources[0].schema.fields[sources[0].schema.index(time)].type.kind != "timestamp":
+        return edges
+    one = leaving[0]
+    edges[one.id] = replace(one, combine=target.combine, schema=target.combine.schema)
+    return edges
 
 
 def _assign(graph: Graph) -> list[int]:

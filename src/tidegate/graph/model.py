@@ -12,6 +12,7 @@ from typing import Any, NewType
 
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
+from tidegate.graph.combine import Combine
 from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateSpec
@@ -58,6 +59,17 @@ class Source:
     """After how long without a row it no longer holds the watermark back. None: never."""
     at_most_once: bool = False
     """The user knows that it does not give the same rows again, and accepts that a failure loses some."""
+    split: str | None = None
+    """The column that tells the splits of the source apart, each with a watermark of its own."""
+    watermark: str | None = None
+    """The column that the watermark is made of, where it is not the event time."""
+    generator: Callable[[int, int], int] | None = field(default=None, compare=False)
+    """Makes the watermark of (greatest time, clock), in place of the greatest less the disorder."""
+
+    @property
+    def watermark_column(self) -> str | None:
+        """What tasks look at: whose greatest value is reported."""
+        return self.watermark or self.event_time
 
     def __str__(self) -> str:
         return f"source {self.uid!r}"
@@ -104,6 +116,8 @@ class Process:
     broadcast: Input | None = None
     """The other input of a function that has `process_broadcast_element`."""
     on_error: OnError = FAIL
+    combine: Combine | None = None
+    """How rows may be combined on the way: the function then has `process_combined` besides."""
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from tidegate.graph.states import Distribution
 
 MAX_NAME_CHARS = 200
 EVENT_TIME_KINDS = ("timestamp", "timestamp_ntz")
+SPLIT_KINDS = ("string", "tinyint", "smallint", "int", "bigint")
 TRANSFORM_KINDS = ("map", "filter", "flat_map")
 
 
@@ -72,6 +73,19 @@ def check_event_time(column: str, schema: Schema) -> None:
         raise GraphError(
             f"The event time column {column!r} is a {type}. It must be a timestamp; "
             f"for example, select timestamp_millis({column}) or cast({column} as timestamp)."
+        )
+
+
+def check_split(column: str, schema: Schema) -> None:
+    if column not in schema:
+        raise GraphError(
+            f"There is no column {column!r} to tell splits apart. The columns are {', '.join(schema.names)}."
+        )
+    type = schema.fields[schema.index(column)].type
+    if type.kind not in SPLIT_KINDS:
+        raise GraphError(
+            f"The column {column!r} that tells splits apart is a {type}. It must be a string or an integer, such as the number "
+            "of a partition or the name of a file."
         )
 
 

@@ -1,8 +1,9 @@
 """What the driver knows of time, and what it makes of it. Pure.
 
-Event time: every task reports the greatest event time it read from each source. The watermark of an epoch is fixed before
-the epoch begins, from what the epochs before it saw: the least over the sources that are not idle of (greatest event time
-less the allowed disorder less one millisecond). It never goes back.
+Event time: every task reports the greatest event time it read from each source, or from each split of a source that tells them
+apart. The watermark of an epoch is fixed before the epoch begins, from what the epochs before it saw: the least over the splits
+that are not idle, of sources that are not, of (greatest event time less the allowed disorder less one millisecond), or of what
+the source's own generator makes of it. It never goes back.
 
 Processing time: the wall clock, read once for each epoch. It never goes back either, also not when a job moves to a machine
 whose clock is behind.
@@ -13,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tidegate.core.errors import WrongValue
 from tidegate.core.ids import Uid
 from tidegate.core.times import MAX_WATERMARK, MIN_WATERMARK, EpochTime
+from tidegate.graph.event_times import of_split_name
 from tidegate.graph.model import Source
 
 
@@ -25,10 +28,10 @@ class Clocks:
     clock_ms: int = 0
     watermark_ms: int = MIN_WATERMARK
     """Applied by the last epoch."""
-    greatest: Mapping[Uid, int] = field(default_factory=dict)
-    """The greatest event time seen in each source."""
-    active_ms: Mapping[Uid, int] = field(default_factory=dict)
-    """The clock of the epoch in which each source last had a row."""
+    greatest: Mapping[str, int] = field(default_factory=dict)
+    """The greatest event time seen in each source, and in each split that is not idle (see `event_times.split_name`)."""
+    active_ms: Mapping[str, int] = field(default_factory=dict)
+    """The clock of the epoch in which each of them last had a row."""
 
     def next(self, sources: Iterable[Source], wall_ms: int, *, final: bool = False) -> EpochTime:
         """The clocks of an epoch that begins now. `final`: no row will come after it, so all event time has passed."""
@@ -36,27 +39,64 @@ class Clocks:
         watermark = MAX_WATERMARK if final else max(self.watermark_ms, self._watermark(sources, clock))
         return EpochTime(clock, self.watermark_ms, watermark)
 
-    def after(self, time: EpochTime, seen: Mapping[Uid, int]) -> Clocks:
-        """An epoch with these clocks was accepted; `seen` are the greatest event times of the sources that had rows."""
-        greatest = {**self.greatest, **{uid: max(ms, self.greatest.get(uid, ms)) for uid, ms in seen.items()}}
-        active = {**self.active_ms, **dict.fromkeys(seen, time.clock_ms)}
+    def after(self, time: EpochTime, seen: Mapping[str, int], sources: Iterable[Source] = ()) -> Clocks:
+        """An epoch with these clocks was accepted; `seen` are the greatest event times of the sources that had rows, or of
+        their splits. Splits that have become idle are forgotten: files, say, that will never have another row."""
+        told = dict(seen)
+        for name, ms in seen.items():
+            uid, _ = of_split_name(name)
+            told[uid] = max(ms, told.get(uid, ms))
+        greatest = {**self.greatest, **{name: max(ms, self.greatest.get(name, ms)) for name, ms in told.items()}}
+        active = {**self.active_ms, **dict.fromkeys(told, time.clock_ms)}
+        limits = {source.uid: source.idleness_ms for source in sources}
+        for name in list(greatest):
+            uid, split = of_split_name(name)
+            if split and _past(limits.get(Uid(uid)), active.get(name), time.clock_ms):
+                del greatest[name]
+                active.pop(name, None)
         return Clocks(time.clock_ms, time.watermark_ms, greatest, active)
 
     def began(self, sources: Iterable[Source], wall_ms: int) -> Clocks:
         """A run begins, or goes on from a checkpoint: no source has been idle for any time yet."""
         clock = max(self.clock_ms, wall_ms)
-        return Clocks(clock, self.watermark_ms, self.greatest, {source.uid: clock for source in sources})
+        active = dict.fromkeys([*(source.uid for source in sources), *self.greatest], clock)
+        return Clocks(clock, self.watermark_ms, self.greatest, active)
 
     def _watermark(self, sources: Iterable[Source], clock: int) -> int:
         marks = [
-            self.greatest[source.uid] - source.out_of_orderness_ms - 1 if source.uid in self.greatest else MIN_WATERMARK
+            min(
+                (_mark(source, self.greatest[name], clock) for name in self._splits(source, clock)),
+                default=MIN_WATERMARK,
+            )
             for source in sources
-            if source.event_time is not None and not self._idle(source, clock)
+            if source.event_time is not None and not self._idle(source.uid, source, clock)
         ]
         return min(marks, default=MIN_WATERMARK)
 
-    def _idle(self, source: Source, clock: int) -> bool:
-        return source.idleness_ms is not None and clock - self.active_ms.get(source.uid, clock) >= source.idleness_ms
+    def _splits(self, source: Source, clock: int) -> list[str]:
+        """What of a source is not idle: its splits, or where it has none to tell apart, itself."""
+        own = [name for name in self.greatest if of_split_name(name)[0] == source.uid]
+        splits = [name for name in own if name != source.uid] if source.split is not None else []
+        return [name for name in splits if not self._idle(name, source, clock)] or [n for n in own if n == source.uid]
+
+    def _idle(self, name: str, source: Source, clock: int) -> bool:
+        return _past(source.idleness_ms, self.active_ms.get(name), clock)
+
+
+def _past(limit_ms: int | None, active_ms: int | None, clock: int) -> bool:
+    return limit_ms is not None and active_ms is not None and clock - active_ms >= limit_ms
+
+
+def _mark(source: Source, greatest: int, clock: int) -> int:
+    if source.generator is None:
+        return greatest - source.out_of_orderness_ms - 1
+    made = source.generator(greatest, clock)
+    if isinstance(made, bool) or not isinstance(made, int):
+        raise WrongValue(
+            f"The watermark function of source {str(source.uid)!r} answered {made!r}. "
+            "It must answer milliseconds since 1970 as an int."
+        )
+    return min(max(made, MIN_WATERMARK), MAX_WATERMARK)
 
 
 Pending = tuple[int | None, int | None]

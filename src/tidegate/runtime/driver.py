@@ -272,11 +272,11 @@ class Driver:
         looked = {TaskId(a.level, Slot(a.sender)): a.timers for a in verdict.acks if a.timers is not None}
         self._pending = {**self._pending, **looked}
         if self._time is not _STANDING:
-            seen: dict[Uid, int] = {}
+            seen: dict[str, int] = {}
             for ack in verdict.acks:
-                for uid, greatest in ack.event_times.items():
-                    seen[Uid(uid)] = max(greatest, seen.get(Uid(uid), greatest))
-            self.clocks = self.clocks.after(self._time, seen)
+                for name, greatest in ack.event_times.items():
+                    seen[name] = max(greatest, seen.get(name, greatest))
+            self.clocks = self.clocks.after(self._time, seen, self.graph.sources)
 
     def _prepared(self, epoch: EpochId, verdict: Accepted) -> tuple[CommitRequest, ...]:
         return tuple(
@@ -298,7 +298,8 @@ class Driver:
         elif self._source_tasks:
             frame = epoch_frame.source_tasks(batch, self._orders(epoch, 0), edges)
         else:
-            frame = epoch_frame.source_rows(batch, self.graph.sources, edges, salts, p, max_p)
+            applied = self._time.applied_ms
+            frame = epoch_frame.source_rows(batch, self.graph.sources, edges, salts, p, max_p, applied)
         for level in range(1, self.levels + 1):
             frame = epoch_frame.level(frame, anchor, self._orders(epoch, level), exchange(self.plan, level + 1))
         return frame

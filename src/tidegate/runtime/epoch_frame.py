@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Source
 from tidegate.graph.schema import DataType
@@ -44,8 +45,14 @@ def source_rows(
     salts: Sequence[int],
     parallelism: int,
     max_parallelism: int,
+    watermark_ms: int = MIN_WATERMARK,
 ) -> DataFrame:
-    """The source stage in plain SQL: rows of each source, once for each edge that leaves it, with their slot's salt."""
+    """The source stage in plain SQL: rows of each source, once for each edge that leaves it, with their slot's salt.
+
+    `watermark_ms` is the one that holds while these rows are processed.
+    """
+    if len(edges) == 1 and edges[0].combine is not None:
+        return _combined_rows(batch, sources[0], edges[0], salts, parallelism, max_parallelism, watermark_ms)
     places = {source.id: place for place, source in enumerate(sources)}
     table = F.array(*[F.lit(salt) for salt in salts])
     outputs: list[tuple[Column, Edge, Column, Column]] = []
@@ -91,6 +98,31 @@ def source_rows(
         )
     every = copies[0] if len(copies) == 1 else F.concat(*copies)
     return batch.select(F.explode(every).alias("x")).select("x.*")
+
+
+def _combined_rows(
+    batch: DataFrame, source: Source, edge: Edge, salts: Sequence[int], parallelism: int, max_parallelism: int,
+    watermark_ms: int,
+) -> DataFrame:  # fmt: skip
+    """The rows of the only source, for the only operator that reads it, combined where they may be."""
+    combine = edge.combine
+    assert combine is not None
+    rows = batch.select(f"{source_column(0)}.*")
+    for step in combine.steps_sql(watermark_ms):
+        rows = rows.selectExpr("*", step)
+    keys = [F.col(_quoted(name)) for name in edge.key]
+    made = rows.groupBy(*keys, *combine.grouping()).agg(*map(F.expr, combine.aggregates_sql(source.watermark_column)))
+    group = key_group_sql(edge.key, max_parallelism)
+    slot = F.expr(slot_sql(edge.key, parallelism, max_parallelism))
+    named = [*edge.key, *edge.schema.names[len(edge.key) :]]
+    whole = F.struct(*[F.col(_quoted(name)).alias(field.name) for name, field in zip(named, edge.schema.fields)])
+    return made.select(
+        F.element_at(F.array(*[F.lit(salt) for salt in salts]), slot + F.lit(1)).alias("part"),
+        F.lit(edge.id).alias("edge"),
+        F.expr(group).cast("int").alias("kg"),
+        F.lit(None).cast("binary").alias("ctl"),
+        whole.cast(_struct_ddl(edge)).alias(column_name(edge)),
+    )
 
 
 def _copied(condition: Column, salts: Column, columns: Callable[[Column, Column], list[Column]]) -> Column:

@@ -70,6 +70,7 @@ from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 from tidegate.core.times import MIN_WATERMARK
+from tidegate.graph.event_times import of_split_name
 from tidegate.runtime.cut import Cut, Uploading
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.job_shape import JobShape
@@ -636,7 +637,7 @@ class History:
             parallelism=shape.parallelism,
             clock_ms=cut.clocks.clock_ms,
             watermark_ms=None if cut.clocks.watermark_ms == MIN_WATERMARK else cut.clocks.watermark_ms,
-            splits=tuple(SplitTime(uid, "", ms) for uid, ms in cut.clocks.greatest.items()),
+            splits=tuple(_split_time(name, ms) for name, ms in cut.clocks.greatest.items()),
             operators=operators.with_sleeping(shape.operators, self.snapshot),
             state_numbers=tuple(StateNumber(uid, name, id) for (uid, name), id in shape.state_ids.items()),
             tasks=tuple(pending.states.values()),
@@ -735,3 +736,8 @@ def _sign() -> Signature:
 
 def _now_ms() -> int:
     return round(time.time() * 1000)
+
+
+def _split_time(name: str, ms: int) -> SplitTime:
+    uid, split = of_split_name(name)
+    return SplitTime(Uid(uid), split, ms)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.checkpoint.staging import JobStaging
@@ -16,6 +17,7 @@ from tidegate.core.ids import EpochId, KeyGroup
 from tidegate.core.times import NO_TIME, EpochTime, TimeDomain
 from tidegate.graph.canonical import canonical_of
 from tidegate.graph.columns import struct_class, to_python
+from tidegate.graph.combine import LATE, PANE, ROWS, Combine
 from tidegate.graph.event_times import millis
 from tidegate.graph.model import Input, Process, Sink, Transform
 from tidegate.graph.on_error import ErrorAction
@@ -158,6 +160,27 @@ class _Side:
         self.call = call
 
 
+class _CombinedSide:
+    """Rows that Spark SQL has combined (see `graph.combine`): each is (rows it is made of, late row or None, parts)."""
+
+    def __init__(self, combine: Combine, call: Call) -> None:
+        self.schema = schema = combine.schema
+        self._key_types = [field.type for field in combine.key]
+        self._pane, self._rows = schema.index(PANE), schema.index(ROWS)
+        self._late = None if combine.rows is None else schema.index(LATE)
+        self._parts = len(schema) - len(combine.parts)
+        self.call = call
+
+    def read(self, columns: Sequence[pa.Array]) -> tuple[Iterable[Any], list[Any], list[int | None], int]:
+        """Rows, their keys, their times, and how many rows of the source they are made of."""
+        fields = self.schema.fields
+        values = [to_python(c, f.type) for c, f in zip(columns, fields)]
+        late: Iterable[Any] = repeat(None) if self._late is None else values[self._late]
+        rows = zip(values[self._rows], late, zip(*values[self._parts :]))
+        keys = canonical_keys(values[: len(self._key_types)], self._key_types)
+        return rows, keys, values[self._pane], sum(values[self._rows])
+
+
 class ProcessOperator:
     """A keyed function, row by row, with its state bound to the row's key."""
 
@@ -198,6 +221,7 @@ class ProcessOperator:
             if self.broadcast is not None:
                 self.broadcast.call = guard.around(self.broadcast.call)
         self._inputs = [_Side(input, call) for input, call in zip(node.keyed_inputs, calls)]
+        self._combined = None if node.combine is None else _CombinedSide(node.combine, function.process_combined)
 
     def open(self) -> None:
         self._hooks.initialize()
@@ -216,20 +240,37 @@ class ProcessOperator:
         if self.broadcast is not None and rows.edge.broadcast:
             self.process_broadcast(self.broadcast.rows(rows), self.broadcast.times(rows))
             return
+        if rows.edge.combine is not None:
+            self.accept_combined(rows.columns, rows.groups.tolist())
+            return
         side = self._inputs[rows.edge.input]
         columns = [to_python(c, f.type) for c, f in zip(rows.columns, side.schema.fields)]
         keys = canonical_keys([columns[i] for i in side.key_columns], side.key_types)
         times = None if side.time_column is None else millis(rows.columns[side.time_column])
         self.process(map(side.row, zip(*columns)), keys, rows.groups.tolist(), times, rows.edge.input)
 
+    def accept_combined(self, columns: Sequence[pa.Array], groups: Sequence[int]) -> None:
+        """Combined rows, as columns of their schema."""
+        assert self._combined is not None
+        rows, keys, times, made_of = self._combined.read(columns)
+        self._process(rows, keys, groups, times, self._combined.call)
+        self.rows_in += made_of - len(keys)
+
     def process(
         self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int],
         times: Sequence[int | None] | None = None, input: int = 0,
     ) -> None:  # fmt: skip
+        """Rows of an input, with their keys, key groups and event times."""
+        self._process(rows, keys, groups, times, self._inputs[input].call)
+
+    def _process(
+        self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int],
+        times: Sequence[int | None] | None, function: Call,
+    ) -> None:  # fmt: skip
         """The loop. Everything in it is paid for each row."""
         out: list[Any] = []
         extend = out.extend
-        scope, context, function = self._states.scope, self._process_context, self._inputs[input].call
+        scope, context = self._states.scope, self._process_context
         try:
             if times is None:
                 context.row_time = None

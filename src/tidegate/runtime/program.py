@@ -15,6 +15,7 @@ from tidegate.checkpoint.version_upload import UploadOrder
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.core.times import NO_TIME, EpochTime
+from tidegate.graph.combine import TIME
 from tidegate.graph.levels import Edge, Level, Plan
 from tidegate.graph.model import Graph, Node, NodeId, Source, StreamRef
 from tidegate.runtime.user_code import FunctionFailed
@@ -35,8 +36,9 @@ class LevelProgram:
     incoming: tuple[Edge, ...]
     outgoing: tuple[Edge, ...]
     state_ids: Mapping[tuple[Uid, str], int]
-    event_times: Mapping[int, tuple[Uid, str]] = field(default_factory=dict)
-    """Edges whose rows come from a source as they are: the source and its column of event times. One edge for each source."""
+    event_times: Mapping[int, tuple[Uid, str, str | None]] = field(default_factory=dict)
+    """Edges whose rows come from a source as they are: the source, its column of event times, and its column of splits. One edge
+    for each source."""
 
 
 def programs(graph: Graph, plan: Plan, state_ids: Mapping[tuple[Uid, str], int]) -> tuple[LevelProgram, ...]:
@@ -85,8 +87,10 @@ def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Ui
         consumers[chain.source] = (*consumers.get(chain.source, ()), chain.target)
     return LevelProgram(
         level.index,
-        # A DataFrame stays in the driver.
-        tuple(replace(n, frame=None) if isinstance(n, Source) else n for n in map(graph.node, level.nodes)),
+        # A DataFrame stays in the driver, and so does what makes watermarks.
+        tuple(
+            replace(n, frame=None, generator=None) if isinstance(n, Source) else n for n in map(graph.node, level.nodes)
+        ),
         consumers,
         exchange(plan, level.index),
         exchange(plan, level.index + 1),
@@ -95,15 +99,16 @@ def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Ui
     )
 
 
-def _event_times(graph: Graph, plan: Plan) -> dict[int, tuple[Uid, str]]:
+def _event_times(graph: Graph, plan: Plan) -> dict[int, tuple[Uid, str, str | None]]:
     """Where level 1 sees the rows of sources. Where the source stage runs Python, it has seen them before."""
     if len(plan.levels[0].nodes) > len(graph.sources):
         return {}
-    found: dict[NodeId, tuple[int, tuple[Uid, str]]] = {}
+    found: dict[NodeId, tuple[int, tuple[Uid, str, str | None]]] = {}
     for edge in exchange(plan, 1):
         node = graph.node(edge.source.node)
-        if isinstance(node, Source) and node.event_time is not None and node.id not in found:
-            found[node.id] = edge.id, (node.uid, node.event_time)
+        if isinstance(node, Source) and node.watermark_column is not None and node.id not in found:
+            column = node.watermark_column if edge.combine is None else TIME
+            found[node.id] = edge.id, (node.uid, column, node.split)
     return dict(found.values())
 
 

@@ -9,8 +9,9 @@ from tidegate.checkpoint.assignment import RestoreTarget, TaskRestore, plan_rest
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, SnapshotKind
 from tidegate.checkpoint.storage import Storage
 from tidegate.checkpoint.version_restore import RestoreOrder
-from tidegate.core.ids import Lineage, TaskId, Term, Uid
+from tidegate.core.ids import Lineage, TaskId, Term
 from tidegate.core.times import MIN_WATERMARK
+from tidegate.graph.event_times import split_name
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.query_directory import SourceNotes
@@ -58,13 +59,11 @@ class Recovered:
         return load_notes(self.storage, self.root, self.snapshot, shape.sources, allow_unclaimed)
 
     def clocks(self) -> Clocks:
-        """What of time the snapshot remembers. The least of a source's splits would be its mark, were there more."""
+        """What of time the snapshot remembers."""
         snapshot = self.snapshot
         if snapshot is None:
             return Clocks()
-        greatest: dict[Uid, int] = {}
-        for split in snapshot.splits:
-            greatest[split.source] = min(split.event_time_ms, greatest.get(split.source, split.event_time_ms))
+        greatest = {split_name(split.source, split.split): split.event_time_ms for split in snapshot.splits}
         mark = MIN_WATERMARK if snapshot.watermark_ms is None else snapshot.watermark_ms
         return Clocks(snapshot.clock_ms, mark, greatest)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.staging import JobStaging
@@ -22,7 +23,8 @@ from tidegate.connectors.sink import WriterContext
 from tidegate.core.errors import CorruptState, SchemaError, WrongValue
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
-from tidegate.graph.event_times import greatest_ms
+from tidegate.graph.combine import ROWS
+from tidegate.graph.event_times import greatest_by_split, greatest_ms, split_name
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction
@@ -143,6 +145,8 @@ class _Task:
         self.event_times: dict[str, int] = {}
         self.timers: tuple[int | None, int | None] | None = None
         self.fired = 0
+        self.folded = 0
+        """Rows of the sources that were combined into others on their way."""
         self.sinks: list[SinkOperator] = []
 
     def restore(self) -> Fault | None:
@@ -293,20 +297,25 @@ class _Task:
 
     def _route(self, rows: EdgeRows) -> None:
         edge = rows.edge
+        if edge.combine is not None:
+            self.folded += pc.sum(rows.columns[edge.schema.index(ROWS)]).as_py() - len(rows)
         reported = self.program.event_times.get(edge.id)
         if reported is not None:
-            uid, column = reported
-            self.note_event_times(uid, rows.columns[edge.schema.index(column)])
+            uid, column, split = reported
+            splits = None if split is None else rows.columns[edge.schema.index(split)]
+            self.note_event_times(uid, rows.columns[edge.schema.index(column)], splits)
         if edge.to_level == self.program.level:
             self.operators[edge.target].accept_edge(rows)
         else:
             assert self.writer is not None
             self.writer.pass_on(edge, rows.struct, rows.groups, self.slot)
 
-    def note_event_times(self, uid: Uid, column: pa.Array) -> None:
-        greatest = greatest_ms(column)
-        if greatest is not None:
-            self.event_times[uid] = max(greatest, self.event_times.get(uid, greatest))
+    def note_event_times(self, uid: Uid, column: pa.Array, splits: pa.Array | None = None) -> None:
+        found = {"": greatest_ms(column)} if splits is None else greatest_by_split(column, splits)
+        for split, greatest in found.items():
+            if greatest is not None:
+                name = split_name(uid, split)
+                self.event_times[name] = max(greatest, self.event_times.get(name, greatest))
 
     def advance(self) -> Iterator[pa.RecordBatch]:
         """All rows are in: apply the clocks of the epoch, fire what is due, see what is next. Yields what is to be sent."""
@@ -353,7 +362,7 @@ class _Task:
             host=self.root.host,
             version=version,
             digest=self.inlet.digest(),
-            rows_in=self.inlet.rows,
+            rows_in=self.inlet.rows + self.folded,
             rows_out=0 if self.writer is None else self.writer.rows,
             fault=fault,
             committables=committables,
@@ -482,8 +491,10 @@ def run_source_stage(
                 if len(struct) == 0:
                     continue
                 task.inlet.rows += len(struct)
-                if source.event_time is not None:
-                    task.note_event_times(source.uid, struct.field(source.schema.index(source.event_time)))
+                if source.watermark_column is not None:
+                    times = struct.field(source.schema.index(source.watermark_column))
+                    splits = None if source.split is None else struct.field(source.schema.index(source.split))
+                    task.note_event_times(source.uid, times, splits)
                 stream = StreamRef(source.id)
                 rows = EdgeRows(Edge(-1, stream, source.id, 0, (), source.schema, 0, 0), struct, pa.nulls(0))
                 for id in task.program.consumers.get(stream, ()):

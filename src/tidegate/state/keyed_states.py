@@ -11,6 +11,7 @@ from tidegate.graph.states import StateKind, StateSpec
 from tidegate.state.access import ListAccessor, MapAccessor, Scope, ValueAccessor
 from tidegate.state.folding import AggregatingAccessor, ReducingAccessor
 from tidegate.state.guarded import GuardedList, GuardedMap, GuardedTimers, GuardedValue
+from tidegate.state.heap_timers import HeapTimers
 from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
 from tidegate.state.port import StateStore
 from tidegate.state.timers import Timers
@@ -56,7 +57,9 @@ class KeyedStates:
             common = (self.window_scope if spec.windowed else self.scope, store, id, keys, spec, expiry)
             match spec.kind:
                 case StateKind.TIMERS:
-                    self.timers = (GuardedTimers if guarded else Timers)(store, id, keys, groups)
+                    in_memory = bool(getattr(store, "timers_on_heap", False))
+                    kind = GuardedTimers if guarded else HeapTimers if in_memory else Timers
+                    self.timers = kind(store, id, keys, groups)
                 case StateKind.VALUE if spec.windowed:
                     self.accessors[spec.name] = WindowedValue(*common)
                 case StateKind.LIST if spec.windowed:

@@ -151,3 +151,21 @@ def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> 
         "force": False,
         "options": {"a": 1},
     }
+
+
+def test_watermarks_of_ones_own_are_checked_where_they_are_declared():
+    def source(**choices):
+        return tg.Job("marks").source("rows", tg.testing.frame("k string, n map<string, int>, ts timestamp"), **choices)
+
+    with pytest.raises(GraphError, match="names no event time"):
+        source(split="k")
+    with pytest.raises(GraphError, match="no column 'partition'"):
+        source(event_time="ts", split="partition")
+    with pytest.raises(GraphError, match="must be a string or an integer"):
+        source(event_time="ts", split="n")
+    with pytest.raises(GraphError, match="It must be a timestamp"):
+        source(event_time="ts", watermark="k")
+    with pytest.raises(GraphError, match="leave out out_of_orderness"):
+        source(event_time="ts", out_of_orderness="1 s", watermark=lambda greatest, clock: greatest)
+    declared = source(event_time="ts", split="k", watermark=lambda greatest, clock: greatest)
+    assert "watermarks by a function, for each k" in declared._job.explain()

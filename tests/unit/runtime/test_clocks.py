@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.core.errors import WrongValue
 from tidegate.core.ids import Uid
 from tidegate.core.times import MAX_WATERMARK, MIN_WATERMARK, EpochTime
+from tidegate.graph.event_times import split_name
 from tidegate.graph.model import NodeId, Source
 from tidegate.graph.schema import Schema
 from tidegate.runtime.clocks import Clocks, is_due
@@ -13,8 +15,10 @@ from tidegate.runtime.clocks import Clocks, is_due
 SCHEMA = Schema.parse("ts timestamp")
 
 
-def source(uid: str, late: int = 0, idle: int | None = None, event_time: str | None = "ts") -> Source:
-    return Source(NodeId(0), Uid(uid), SCHEMA, None, False, event_time, late, idle)
+def source(
+    uid: str, late: int = 0, idle: int | None = None, event_time: str | None = "ts", split=None, generator=None
+) -> Source:
+    return Source(NodeId(0), Uid(uid), SCHEMA, None, False, event_time, late, idle, split, None, generator)
 
 
 def after(clocks: Clocks, sources: list[Source], wall: int, **seen: int) -> Clocks:
@@ -56,6 +60,35 @@ def test_an_idle_source_does_not_hold_the_watermark_until_it_speaks_again():
     assert clocks.next(sources, 1500).watermark_ms == 4999
     all_idle = [source("a", idle=10), source("b", idle=10)]
     assert clocks.next(all_idle, 90_000).watermark_ms == 4999
+
+
+def test_the_slowest_split_holds_the_watermark_of_its_source_until_it_is_idle():
+    sources = [source("a", late=100, idle=1000, split="ts")]
+    fast, slow = split_name("a", "0"), split_name("a", "1")
+    clocks = Clocks().began(sources, 0).after(EpochTime(10), {fast: 9000, slow: 2000}, sources)
+    assert clocks.next(sources, 20).watermark_ms == 1899
+    clocks = clocks.after(EpochTime(900, 0, 1899), {fast: 9500}, sources)
+    assert clocks.next(sources, 1009).watermark_ms == 1899
+    assert clocks.next(sources, 1010).watermark_ms == 9399
+    clocks = clocks.after(EpochTime(1100, 0, 9399), {fast: 9600}, sources)
+    assert slow not in clocks.greatest
+    clocks = clocks.after(EpochTime(1200, 0, 9499), {slow: 3000}, sources)
+    assert clocks.next(sources, 1300).watermark_ms == 9499
+
+
+def test_a_split_that_was_never_heard_of_does_not_hold_anything():
+    sources = [source("a", split="ts"), source("b")]
+    clocks = Clocks().after(EpochTime(10), {split_name("a", "7"): 500, "b": 400}, sources)
+    assert clocks.next(sources, 20).watermark_ms == 399
+
+
+def test_a_watermark_of_ones_own_is_made_of_the_greatest_time_and_the_clock():
+    sources = [source("a", generator=lambda greatest, clock: min(greatest, clock - 50))]
+    clocks = Clocks().after(EpochTime(10), {"a": 500}, sources)
+    assert clocks.next(sources, 400).watermark_ms == 350
+    assert clocks.next(sources, 4000).watermark_ms == 500
+    with pytest.raises(WrongValue, match="source 'a' answered None"):
+        clocks.next([source("a", generator=lambda greatest, clock: None)], 5)
 
 
 def test_the_end_of_bounded_input_is_the_end_of_time():

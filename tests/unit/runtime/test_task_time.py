@@ -11,6 +11,7 @@ import tidegate as tg
 from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.core.times import EpochTime
 from tidegate.graph import state_ids
+from tidegate.graph.event_times import split_name
 from tidegate.graph.levels import plan
 from tidegate.runtime import task
 from tidegate.runtime.channel import arrow_schema
@@ -34,9 +35,9 @@ class Remind(tg.KeyedProcessFunction):
 class Level1:
     """The one level of a small job, one epoch after the other."""
 
-    def __init__(self, directory, backend) -> None:
+    def __init__(self, directory, backend, split=None) -> None:
         job = tg.Job("by-hand", parallelism=1)
-        rows = job.source("rows", tg.testing.frame("k string, ts timestamp"), event_time="ts")
+        rows = job.source("rows", tg.testing.frame("k string, ts timestamp"), event_time="ts", split=split)
         rows.key_by("k").process("remind", Remind(), schema="k string, at bigint").sink("out", tg.CollectSink())
         graph = job.graph()
         layout = plan(graph)
@@ -77,6 +78,12 @@ def test_a_task_tells_the_greatest_event_time_and_its_earliest_timer(tmp_path, b
     ack = level.accept(level.run([("a", 700), ("b", 300), ("c", 500)]))
     assert (ack.event_times, ack.timers) == ({"rows": 700}, (400, None))
     assert level.run([], time=450).timers is None
+
+
+def test_a_task_tells_the_greatest_time_of_each_split(tmp_path):
+    level = Level1(tmp_path, "hashmap", split="k")
+    ack = level.run([("a", 700), ("b", 300), ("a", 500)])
+    assert ack.event_times == {split_name("rows", "a"): 700, split_name("rows", "b"): 300}
 
 
 @BACKENDS

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import tracemalloc
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,13 +15,17 @@ from hypothesis import strategies as st
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.core.times import TimeDomain
 from tidegate.graph.schema import DataType
+from tidegate.graph.states import TIMERS
 from tidegate.state.backends import backend_named
+from tidegate.state.heap_timers import HeapTimers
+from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec, TimeWindow
 from tidegate.state.timers import Timers
 from tidegate.state.version import VersionId
 
 EVENT, PROCESSING = TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME
-BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb", "rocksdb, heap timers"])
+FACTORY = "state.backend.rocksdb.timer-service.factory"
 CODEC = KeyCodec([DataType("bigint")])
 
 
@@ -28,7 +34,8 @@ class Versions:
 
     def __init__(self, backend: str) -> None:
         self.directory = Path(tempfile.mkdtemp())
-        self.backend = backend_named(backend)
+        name, _, heap = backend.partition(", ")
+        self.backend = backend_named(name, {FACTORY: "heap"} if heap else {})
         self.version: VersionId | None = None
         self.number = 0
 
@@ -43,7 +50,8 @@ class Versions:
         self.number += 1
         target = VersionId(EpochId(Term(1), self.number), AttemptId(self.number))
         self.store = self.backend.begin(self.directory, self.version, target, (0, 7))
-        self.timers = Timers(self.store, 3, CODEC, (0, 7))
+        kind = HeapTimers if getattr(self.store, "timers_on_heap", False) else Timers
+        self.timers = kind(self.store, 3, CODEC, (0, 7))
         return self.timers
 
     def seal(self) -> Timers:
@@ -128,7 +136,9 @@ def test_timers_are_a_set_ordered_by_time(backend, steps):
                     timers = task.seal()
                 case "due":
                     expected = sorted(entry for entry in model if entry[0] <= time)
-                    assert fired(timers, time) == expected
+                    found = fired(timers, time)
+                    assert sorted(found) == expected
+                    assert [at for at, _ in found] == [at for at, _ in expected]
                     model.difference_update(expected)
         assert timers.earliest(EVENT) == min((time for time, _ in model), default=None)
 
@@ -138,7 +148,12 @@ class Counting:
 
     def __init__(self, store) -> None:
         self._store = store
-        self.read = 0
+        self.read = self.put = self.deleted = 0
+
+    def write(self, puts, deletes=()):
+        puts, deletes = list(puts), list(deletes)
+        self.put, self.deleted = self.put + len(puts), self.deleted + len(deletes)
+        self._store.write(puts, deletes)
 
     def scan(self, start, end):
         for entry in self._store.scan(start, end):
@@ -147,6 +162,70 @@ class Counting:
 
     def __getattr__(self, name):
         return getattr(self._store, name)
+
+
+@pytest.mark.feature("B4")
+def test_heap_timers_are_read_once_and_those_of_one_epoch_are_never_written():
+    with Versions("rocksdb, heap timers") as task:
+        timers = task.begin()
+        timers.register(EVENT, 500, 1, 1)
+        task.seal()
+        counting = Counting(task.store)
+        timers = HeapTimers(counting, 3, CODEC, (0, 7))
+        for n in range(1000):
+            timers.register(EVENT, n, 2, 2)
+        assert len(fired(timers, 400)) == 401
+        assert timers.earliest(EVENT) == 401
+        assert len(fired(timers, 2000)) == 600
+        timers.flush()
+        assert (counting.read, counting.put, counting.deleted) == (1, 0, 1)
+
+
+@pytest.mark.feature("B4")
+def test_the_place_of_timers_may_change_at_any_start_since_what_is_stored_is_the_same():
+    with Versions("rocksdb, heap timers") as task:
+        timers = task.begin()
+        for n in range(20):
+            timers.register(EVENT, n, n, n % 8)
+        task.backend = backend_named("rocksdb")
+        timers = task.seal()
+        assert type(timers) is Timers
+        assert fired(timers, 9) == [(n, n) for n in range(10)]
+        task.backend = backend_named("rocksdb", {FACTORY: "HEAP"})
+        timers = task.seal()
+        assert type(timers) is HeapTimers
+        assert fired(timers, 100) == [(n, n) for n in range(10, 20)]
+
+
+def test_an_operator_takes_the_timers_that_its_backend_names(tmp_path):
+    target = VersionId(EpochId(Term(1), 1), AttemptId(1))
+    for factory, kind in (("heap", HeapTimers), ("rocksdb", Timers)):
+        store = backend_named("rocksdb", {FACTORY: factory}).begin(tmp_path, None, target, (0, 7))
+        states = KeyedStates(store, (TIMERS,), lambda _: 3, CODEC, target.epoch, (0, 7))
+        assert type(states.timers) is kind
+        store.abandon()
+    with pytest.raises(ValueError, match="choose rocksdb or heap"):
+        backend_named("rocksdb", {FACTORY: "disk"})
+
+
+@pytest.mark.feature("B3", "B7")
+def test_a_million_timers_in_rocksdb_come_back_in_order_and_in_little_memory():
+    with Versions("rocksdb") as task:
+        timers, many = task.begin(), 1_000_000
+        for n in range(many):
+            timers.register(EVENT, n * 7919 % many, n % 5000, n % 8)
+            if timers.cached() == 100_000:
+                timers.flush()
+        timers = task.seal()
+        due = timers.due(EVENT, many)
+        tracemalloc.start()
+        first = [timer.time_ms for timer in islice(due, 1000)]
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert first == list(range(1000))
+        assert peak < 10e6
+        assert [timer.time_ms for timer in due] == list(range(1000, many))
+        assert timers.earliest(EVENT) is None
 
 
 @pytest.mark.feature("B3", "B7")

@@ -11,6 +11,8 @@ from tidegate.core.durations import size_bytes
 PREFIX = "state.backend.rocksdb."
 COMPRESSIONS = ("NO_COMPRESSION", "SNAPPY_COMPRESSION", "LZ4_COMPRESSION", "ZSTD_COMPRESSION")
 
+TIMER_SERVICES = ("ROCKSDB", "HEAP")
+
 
 def _option(key: str, default: Any) -> Any:
     return field(default=default, metadata={"key": PREFIX + key})
@@ -31,6 +33,7 @@ class RocksDBOptions:
     compression: str = _option("compression.per.level", "LZ4_COMPRESSION")
     max_size_level_base: int = _option("compaction.level.max-size-level-base", 32 << 20)
     target_file_size_base: int = _option("compaction.level.target-file-size-base", 16 << 20)
+    timer_service: str = _option("timer-service.factory", "ROCKSDB")
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -40,6 +43,8 @@ class RocksDBOptions:
         if self.compression not in COMPRESSIONS:
             known = ", ".join(COMPRESSIONS)
             raise ValueError(f"{PREFIX}compression.per.level is {self.compression!r}; choose one of {known}.")
+        if self.timer_service not in TIMER_SERVICES:
+            raise ValueError(f"{PREFIX}timer-service.factory is {self.timer_service!r}; choose rocksdb or heap.")
 
     @staticmethod
     def from_configuration(configuration: Mapping[str, Any]) -> RocksDBOptions:

@@ -51,6 +51,11 @@ class RocksDBStore:
         self._scans: dict[int, list[Any]] = {}
         self._elements: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def timers_on_heap(self) -> bool:
+        """Whether timers of this store are to be held in memory (see `state.heap_timers`)."""
+        return self._options.timer_service == "HEAP"
+
     def get(self, key: bytes) -> bytes | None:
         try:
             return (self._database or self._open()).get(key)

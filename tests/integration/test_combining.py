@@ -1,0 +1,90 @@
+"""Built-in aggregates of windows, combined by Spark SQL before the shuffle."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+import tidegate as tg
+from tests.integration.inputs import stream
+
+SCHEMA = "k string, n int, big bigint, x double, price decimal(12,2), word string, ts timestamp"
+START = datetime(2023, 11, 14, 22, 0, tzinfo=UTC)
+
+
+def events(seed: int, epochs: int, rows: int):
+    """Epochs of rows out of order by up to 40 s, with nulls and a NaN; an epoch covers a minute."""
+    rng = random.Random(seed)
+    made = []
+    for epoch in range(epochs):
+        batch = []
+        for _ in range(rows):
+            ts = START + timedelta(milliseconds=60_000 * epoch + rng.randrange(60_000) - rng.randrange(40_000))
+            n = rng.choice([None, *range(50)])
+            x = math.nan if rng.random() < 0.01 else rng.randrange(1000) / 8
+            price = Decimal(rng.randrange(10_000)) / 100
+            batch.append((rng.choice("abcdef"), n, rng.randrange(1 << 50), x, price, f"w{rng.randrange(30)}", ts))
+        made.append(batch)
+    return made
+
+
+@pytest.mark.feature("A5", "B12")
+def test_windows_of_combined_rows_are_those_of_the_rows(spark, tmp_path):
+    """Every row is judged by the watermark that held in its epoch: that of all epochs before the last one."""
+    epochs = events(seed=3, epochs=4, rows=400)
+    out, late = tg.CollectSink(), tg.CollectSink()
+    job = tg.Job("combined", parallelism=2)
+    rows = job.source("rows", stream(spark, tmp_path / "in", SCHEMA, epochs), event_time="ts", out_of_orderness="5 s")
+    windows = rows.key_by("k").window(tg.SlidingEventTimeWindows.of("40 s", "20 s")).side_output_late_data("late")
+    sums = windows.aggregate(
+        "sums", rows=tg.count(), some=tg.count("n"), total=tg.sum("n"), big=tg.sum("big"), mean=tg.mean("x"),
+        cost=tg.sum("price"), least=tg.min("x"), most=tg.max("word"), words=tg.approx_distinct("word"),
+    )  # fmt: skip
+    assert "combined in Spark SQL first" in job.explain()
+    sums.sink("out", out)
+    sums.side_output("late").sink("late", late)
+    job.run(spark, trigger="available-now")
+
+    expected, dropped = closed_form(epochs)
+    found = {(row.k, row.window_start): row for row in out.rows}
+    assert len(found) == len(out.rows)
+    assert sorted(found) == sorted(expected)
+    for name, members in expected.items():
+        check(found[name], members)
+    assert sorted(repr(tuple(row)) for row in late.rows) == sorted(map(repr, dropped))
+    assert dropped
+
+
+def closed_form(epochs):
+    windows, dropped = defaultdict(list), []
+    applied, seen = None, None
+    for batch in epochs:
+        upcoming = seen
+        for row in batch:
+            ts = row[-1]
+            last = ts - timedelta(milliseconds=round((ts - START).total_seconds() * 1000) % 20_000)
+            bounds = [last, last - timedelta(seconds=20)]
+            kept = [s for s in bounds if applied is None or s + timedelta(seconds=40, milliseconds=-1) > applied]
+            for start in kept:
+                windows[row[0], start].append(row)
+            if not kept:
+                dropped.append(row)
+        greatest = max(row[-1] for row in batch) - timedelta(seconds=5, milliseconds=1)
+        applied, seen = upcoming, greatest if seen is None else max(seen, greatest)
+    return windows, [tuple(row) for row in dropped]
+
+
+def check(row, members):
+    ns = [m[1] for m in members if m[1] is not None]
+    xs = [m[3] for m in members]
+    real = [x for x in xs if not math.isnan(x)]
+    assert (row.rows, row.some, row.total) == (len(members), len(ns), sum(ns) if ns else None)
+    assert (row.big, row.cost) == (sum(m[2] for m in members), sum(m[4] for m in members))
+    assert row.mean == pytest.approx(sum(xs) / len(xs), nan_ok=True)
+    assert row.least == min(real) if real else math.isnan(row.least)
+    assert (row.most, row.words) == (max(m[5] for m in members), len({m[5] for m in members}))

@@ -1,0 +1,42 @@
+"""Spark SQL's part in Python: rows of an epoch combined as `graph.combine` describes, for tests without a JVM."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tidegate.api import distinct
+from tidegate.core.times import time_ms
+from tidegate.graph.output_columns import batch_from_rows
+
+
+def combined(node, rows, watermark_ms):
+    """Combined rows by key. `rows` are tuples in the columns of the operator's input."""
+    combine, schema = node.combine, node.input.schema
+    function = node.function._contents._fold._function
+    time_at = schema.index(combine.event_time)
+    keys = [schema.index(name) for name in node.input.key]
+    groups = defaultdict(list)
+    for number, row in enumerate(rows):
+        ms = time_ms(row[time_at])
+        pane = ms - (ms - combine.offset_ms) % combine.pane_ms
+        first_end = pane - (pane - combine.offset_ms - combine.size_ms) % combine.slide_ms + combine.slide_ms
+        alone = number if first_end - 1 <= watermark_ms else None
+        groups[tuple(row[i] for i in keys), pane, alone].append(row)
+    made = defaultdict(list)
+    for (key, pane, alone), members in groups.items():
+        parts = function.create_accumulator()
+        for row in members:
+            parts = function.add(row, parts)
+        late = () if combine.rows is None else (None if alone is None else members[0],)
+        newest = max(row[time_at] for row in members)
+        told = [list(distinct._codes(part)) if isinstance(part, bytes) else part for part in parts]
+        made[key].append((*key, pane, len(members), newest, *late, *told))
+    return made
+
+
+def feed(h, rows, watermark_ms):
+    """One epoch of rows, combined, into a harness of an operator that takes such."""
+    for key, found in combined(h.node, rows, watermark_ms).items():
+        group, subtask = h._owner(key[0] if len(key) == 1 else key)
+        columns = batch_from_rows(found, h.node.combine.schema).columns
+        subtask.operator.accept_combined(columns, [group] * len(found))

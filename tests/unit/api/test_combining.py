@@ -1,0 +1,129 @@
+"""Rows combined before the shuffle give what the rows themselves give, in the harness."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tests.unit.api import combining
+from tidegate.api import distinct
+from tidegate.core.times import moment
+from tidegate.graph.datatype import DataType
+from tidegate.graph.levels import plan
+
+SCHEMA = "user string, amount int, price double, ts timestamp"
+EPOCHS = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9) | st.none(), st.integers(-50, 150)), max_size=20),
+        st.integers(-60, 200),
+    ),
+    max_size=4,
+)
+"""Rows, and the watermark applied after them."""
+ASSIGNERS = {
+    "tumbling": tg.TumblingEventTimeWindows.of(20, 5),
+    "sliding": tg.SlidingEventTimeWindows.of(30, 20),
+    "every slide": tg.SlidingEventTimeWindows.of(30, 10, 3),
+}
+
+
+def aggregated(assigner, lateness=0, tag="late"):
+    job = tg.Job("combining")
+    rows = job.source("rows", tg.testing.frame(SCHEMA), event_time="ts")
+    stream = rows.key_by("user").window(assigner).allowed_lateness(lateness)
+    stream = stream.side_output_late_data(tag) if tag else stream
+    return stream.aggregate(
+        "of", n=tg.count(), some=tg.count("amount"), total=tg.sum("amount"), least=tg.min("amount"),
+        most=tg.max("amount"), mean=tg.mean("price"), different=tg.approx_distinct("amount"),
+    )  # fmt: skip
+
+
+def outcome(stream, epochs, feed, backend="hashmap"):
+    """What comes of all epochs, with a snapshot restored into another parallelism after each."""
+    out, late, snapshot = [], [], None
+    for number, (events, watermark) in enumerate([*epochs, ([], 10_000)]):
+        rows = [(user, amount, float(amount or 0), moment(ms)) for user, amount, ms in events]
+        with tg.testing.harness(stream, parallelism=1 + number % 3, restore=snapshot, state_backend=backend) as h:
+            feed(h, rows)
+            h.advance_watermark(watermark)
+            out += h.output()
+            late += h.side_output("late") if "late" in h.sides else []
+            snapshot = h.snapshot()
+    assert snapshot.entries == ()
+    return sorted(out), sorted(late, key=repr)
+
+
+def one_by_one(h, rows):
+    h.process(*rows)
+
+
+def combined(h, rows):
+    combining.feed(h, rows, h.time.watermark_ms)
+
+
+@pytest.mark.parametrize("kind", ASSIGNERS)
+@pytest.mark.feature("A5", "B12")
+@given(epochs=EPOCHS, lateness=st.sampled_from([0, 15]))
+@settings(max_examples=25)
+def test_combined_rows_give_what_single_rows_give_and_late_ones_are_judged_alone(kind, epochs, lateness):
+    stream = aggregated(ASSIGNERS[kind], lateness)
+    assert outcome(stream, epochs, combined) == outcome(stream, epochs, one_by_one)
+
+
+@given(epochs=EPOCHS)
+@settings(max_examples=5)
+def test_the_same_in_rocksdb(epochs):
+    stream = aggregated(ASSIGNERS["sliding"])
+    assert outcome(stream, epochs, combined, "rocksdb") == outcome(stream, epochs, one_by_one)
+
+
+def test_what_is_dropped_is_counted_by_rows():
+    stream = aggregated(ASSIGNERS["tumbling"], tag=None)
+    with tg.testing.harness(stream) as h:
+        h.advance_watermark(100)
+        combining.feed(h, [("a", 1, 1.0, moment(7)), ("a", 2, 1.0, moment(7)), ("a", 3, 1.0, moment(110))], 100)
+        assert h._subtasks[0].operator.late_dropped == 2
+        h.advance_watermark(1000)
+        assert [row[3] for row in h.output()] == [1]
+
+
+def test_a_job_combines_only_where_nothing_else_reads_the_rows():
+    def edges(*, filtered=False, also=False, trigger=None):
+        job = tg.Job("plan")
+        rows = job.source("rows", tg.testing.frame(SCHEMA), event_time="ts")
+        read = rows.filter(lambda row: True) if filtered else rows
+        stream = read.key_by("user").window(tg.TumblingEventTimeWindows.of("1 min"))
+        stream = stream if trigger is None else stream.trigger(trigger)
+        stream.aggregate("sums", n=tg.count()).sink("out", tg.DiscardSink())
+        if also:
+            rows.sink("raw", tg.DiscardSink())
+        graph = job.graph()
+        return [edge.combine is not None for edge in plan(graph).edges if edge.from_level == 0], job.explain()
+
+    assert edges()[0] == [True]
+    assert "combined in Spark SQL first" in edges()[1]
+    assert edges(filtered=True)[0] == [False]
+    assert edges(also=True)[0] == [False, False]
+    assert edges(trigger=tg.CountTrigger.of(2))[0] == [False]
+
+
+@given(st.lists(st.integers(), max_size=3000, unique=True).map(lambda found: [n % (1 << 40) for n in found]))
+@settings(max_examples=20)
+def test_distinct_values_are_counted_about_right_however_they_are_split(values):
+    add = distinct.adding(DataType("bigint"))
+    whole, parts = b"", [b"", b"", b""]
+    for number, value in enumerate(values):
+        whole = add(whole, value)
+        parts[number % 3] = add(parts[number % 3], value)
+    assert distinct.merge(distinct.merge(parts[0], parts[2]), parts[1]) == whole
+    assert abs(distinct.estimate(whole) - len(set(values))) <= max(2, 0.12 * len(set(values)))
+
+
+def test_many_distinct_values_take_no_more_than_two_kilobytes():
+    add, held = distinct.adding(DataType("int")), b""
+    for value in range(20_000):
+        held = add(held, value)
+    assert len(held) == 2048
+    assert 18_000 < distinct.estimate(held) < 22_000
