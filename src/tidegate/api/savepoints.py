@@ -131,8 +131,9 @@ class SavedState:
 
         from tidegate.savepoint.canonical_table import StateTable
 
-        schema = StateTable(self._snapshot.layout(self.uid, self.name)).schema
-        return pa.Table.from_batches(self.to_batches(), schema)
+        table = StateTable(self._snapshot.layout(self.uid, self.name))
+        # An empty table has a batch, too: Spark takes none without.
+        return pa.Table.from_batches(list(self.to_batches()) or [table.batch([])], table.schema)
 
     def to_df(self, spark: Any) -> Any:
         """All of it as a Spark DataFrame, through the driver. For more than fits there, read the tables of a canonical
