@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from tidegate.api.evictors import CountEvictor, Evictor, TimeEvictor
     from tidegate.api.functions import KeyedCoProcessFunction
     from tidegate.api.joins import ProcessJoinFunction
-    from tidegate.api.savepoints import Savepoint, SavepointWriter
+    from tidegate.api.savepoint_writer import SavepointWriter
+    from tidegate.api.savepoints import Savepoint
     from tidegate.api.triggers import (
         ContinuousEventTimeTrigger,
         ContinuousProcessingTimeTrigger,
@@ -180,7 +181,7 @@ _LAZY = {
     "PurgingTrigger": "tidegate.api.triggers",
     "ReduceFunction": "tidegate.api.aggregates",
     "Savepoint": "tidegate.api.savepoints",
-    "SavepointWriter": "tidegate.api.savepoints",
+    "SavepointWriter": "tidegate.api.savepoint_writer",
     "SlidingEventTimeWindows": "tidegate.api.windows",
     "SlidingProcessingTimeWindows": "tidegate.api.windows",
     "TimeDomain": "tidegate.core.times",

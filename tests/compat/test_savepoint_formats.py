@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
+from tests.unit.savepoint.test_kinds import NOW_MS, RENEWED, USERS, WINDOW
+from tests.unit.savepoint.test_kinds import OPERATOR as EVERY_KIND
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
 from tidegate.checkpoint.storage import open_storage
 from tidegate.core.ids import Uid
@@ -71,11 +74,61 @@ EXPECTED: dict[tuple[str, str], dict[Any, Any]] = {
 }  # fmt: skip
 
 
-def goldens() -> list[str]:
-    return sorted(path.name for path in GOLDEN.iterdir())
+KINDS: dict[str, set[Any]] = {
+    "largest": {(user, None, None, n, None) for n, user in enumerate(USERS)},
+    "ordered": {(user, None, n, user, None) for n, user in enumerate(USERS)},
+    "seen": {(user, None, "a", n, RENEWED) for n, user in enumerate(USERS)},
+    "last": {(user, None, None, what, RENEWED) for user in USERS for what in (user, "x")},
+    "in_window": {(user, WINDOW, None, n / 2, None) for n, user in enumerate(USERS)},
+    "on_timer": {(user, None, "EVENT_TIME", 5 - n, None) for n, user in enumerate(USERS)}
+    | {(user, WINDOW, "PROCESSING_TIME", NOW_MS, None) for user in USERS},
+    "offsets": {(None, None, None, n, None) for n in (0, 1, 2, 10, 11, 12)},
+    "all": {(None, None, None, f"slot {n}", None) for n in (0, 1)},
+    "rules": {(None, None, "low", 0.5, None), (None, None, "high", 2.0, None)},
+}
+"""Every kind of state, as `tests.unit.savepoint.test_kinds` fills it: key, namespace, map key, value, stamp."""
+
+
+def goldens(kinds: bool = False) -> list[str]:
+    return sorted(path.name for path in GOLDEN.iterdir() if path.name.startswith("kinds-") == kinds)
+
+
+@pytest.mark.parametrize("name", goldens(kinds=True))
+@pytest.mark.feature("I35")
+def test_every_kind_of_state_of_then_is_read_now(name: str) -> None:
+    snapshot = Snapshot.open(GOLDEN / name)
+    assert list(verify(snapshot)) == []
+    with SnapshotReader(snapshot) as reader:
+        for state, held in KINDS.items():
+            found = [(e.key, e.namespace, e.map_key, e.value, e.stamp) for e in reader.entries("op", state)]
+            assert len(found) == len(held)
+            assert set(found) == held
+
+
+def test_tables_of_then_need_no_tidegate() -> None:
+    """Parquet is all: pyarrow and DuckDB, in a process that has never heard of tidegate."""
+    script = f"""
+import sys, duckdb, json, pyarrow.dataset as ds
+folder = {str(GOLDEN / "kinds-1-canonical")!r}
+metadata = json.load(open(folder + "/_metadata"))
+timers = ds.dataset(folder + "/op/on_timer").to_table().to_pylist()
+assert {{t["value"] for t in timers if t["map_key"] == "EVENT_TIME"}} == set(range(-14, 6))
+windows = ds.dataset(folder + "/op/in_window").to_table()
+assert windows["namespace"][0].as_py()["end"].minute == 1
+def ask(query, state):
+    return duckdb.sql(query.format(f"'{{folder}}/op/{{state}}/*.parquet'")).fetchall()
+assert ask("select sum(value), count(distinct key) from {{}}", "largest") == [(190, 20)]
+assert ask("select list(value order by position) from {{}} where key = 'u7'", "last") == [(["u7", "x"],)]
+assert ask("select value from {{}} where map_key = 'high' limit 1", "rules") == [(2.0,)]
+assert ask("select epoch_ms(max(renewed['at'])) from {{}}", "seen") == [({NOW_MS},)]
+assert ask("select count(*) from {{}}", "offsets") == [(6,)]
+assert not any(name.partition(".")[0] == "tidegate" for name in sys.modules)
+"""
+    subprocess.run([sys.executable, "-I", "-c", script], check=True)
 
 
 @pytest.mark.parametrize("name", goldens())
+@pytest.mark.feature("I35")
 def test_a_savepoint_of_then_is_read_now(name: str) -> None:
     snapshot = Snapshot.open(GOLDEN / name)
     assert list(verify(snapshot)) == []
@@ -107,6 +160,11 @@ def write(directory: Path) -> None:
             copy_snapshot(snapshot, open_storage(directory / f"format-1-native-{backend}"), NATIVE)
             if backend == "hashmap":
                 copy_snapshot(snapshot, open_storage(directory / "format-1-canonical"), CANONICAL)
+        with tempfile.TemporaryDirectory() as scratch:
+            snapshot = Snapshot.open(History(Path(scratch), backend=backend).checkpoint(1, EVERY_KIND))
+            copy_snapshot(snapshot, open_storage(directory / f"kinds-1-native-{backend}"), NATIVE)
+            if backend == "hashmap":
+                copy_snapshot(snapshot, open_storage(directory / "kinds-1-canonical"), CANONICAL)
 
 
 if __name__ == "__main__":

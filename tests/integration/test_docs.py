@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.terminal import play
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = sorted(
@@ -105,3 +107,11 @@ def test_the_job_that_is_killed_counts_exactly(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert "0 lost, 0 doubled" in done.stdout
     assert "goes up by one at a time: yes" in done.stdout
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.feature("I10", "I12", "I15", "I37", "I38", "I39", "N23", "N24", "N25", "N26")
+def test_the_upgrade_of_a_running_job_goes_as_the_page_says(tmp_path):
+    page = (ROOT / "docs" / "operations" / "upgrade.md").read_text()
+    for step, printed in play(page, tmp_path, timeout_s=400):
+        assert step.holds(printed) or not step.wanted, f"$ {step.command}\n{printed}\nwanted: {step.wanted}"

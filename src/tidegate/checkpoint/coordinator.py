@@ -308,7 +308,7 @@ class Coordinator:
         self._next_id += 1
         if not run.request.kind.is_savepoint:
             self._moved = False
-        self.statistics.triggered()
+        self.statistics.triggered(pending)
         return StartUpload(pending.id, pending.epoch, run.request, base)
 
     def _fail(

@@ -56,8 +56,8 @@ class PendingCheckpoint:
         """Take one in. Answer: whether it was new; the first of a task counts, and its files are those referenced."""
         if ack.task in self.acks or ack.task not in self.tasks:
             return False
+        self.acked_at[ack.task] = now_ms  # first: whoever sees the acknowledgement finds its time
         self.acks[ack.task] = ack
-        self.acked_at[ack.task] = now_ms
         self.last_ack_ms = now_ms
         return True
 

@@ -65,6 +65,8 @@ class CheckpointStats:
     checkpointed_size_bytes: int
     end_to_end_ms: int
     tasks: tuple[TaskStats, ...] = ()
+    waiting: tuple[TaskId, ...] = ()
+    """Subtasks that have not acknowledged."""
     external_path: str | None = None
     discarded: bool = False
     failure_timestamp: int = -1
@@ -72,12 +74,13 @@ class CheckpointStats:
     failure_message: str | None = None
 
     def levels(self) -> tuple[LevelStats, ...]:
-        by_level: dict[int, list[TaskStats]] = {}
+        by_level: dict[int, list[TaskStats]] = {task.level: [] for task in self.waiting}
         for task in self.tasks:
             by_level.setdefault(task.task.level, []).append(task)
         return tuple(
             LevelStats(
-                level, len(group), len(group), max(t.acked_ms for t in group), max(t.end_to_end_ms for t in group),
+                level, len(group) + sum(task.level == level for task in self.waiting), len(group),
+                max((t.acked_ms for t in group), default=-1), max((t.end_to_end_ms for t in group), default=-1),
                 sum(t.state_size_bytes for t in group), sum(t.checkpointed_size_bytes for t in group),
             )
             for level, group in sorted(by_level.items())
@@ -145,18 +148,21 @@ class CheckpointStatistics:
     commits: Counter[str] = field(default_factory=Counter)
     """What became of output, by the names of `CommitOutcome`. A request that is offered again counts again."""
     _history: deque[CheckpointStats] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    _under_way: dict[int, PendingCheckpoint] = field(default_factory=dict)
     _finished: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_SUMMARISED))
 
     def restored(self, restored: Restored) -> None:
         self.counts.restored += 1
         self.latest_restored = restored
 
-    def triggered(self) -> None:
+    def triggered(self, pending: PendingCheckpoint) -> None:
         self.counts.total += 1
         self.counts.in_progress += 1
+        self._under_way[pending.id] = pending
 
     def completed(self, pending: PendingCheckpoint, now_ms: int, external_path: str) -> CheckpointStats:
         stats = replace(describe(pending, CheckpointStatus.COMPLETED, now_ms), external_path=external_path)
+        self._under_way.pop(pending.id, None)
         self.counts.in_progress -= 1
         self.counts.completed += 1
         if stats.is_savepoint:
@@ -174,6 +180,7 @@ class CheckpointStatistics:
             describe(pending, CheckpointStatus.FAILED, now_ms),
             failure=reason, failure_message=message or reason.message, failure_timestamp=now_ms,
         )  # fmt: skip
+        self._under_way.pop(pending.id, None)
         self.counts.in_progress -= 1
         self.counts.failed += 1
         self.latest_failed = stats
@@ -187,8 +194,13 @@ class CheckpointStatistics:
         self._history = deque(kept, maxlen=HISTORY)
 
     def history(self) -> tuple[CheckpointStats, ...]:
-        """Newest first."""
+        """Those that have ended, newest first."""
         return tuple(reversed(self._history))
+
+    def under_way(self, now_ms: int) -> tuple[CheckpointStats, ...]:
+        """Those that have not, newest first. May be called from any thread."""
+        pending = sorted(self._under_way.copy().values(), key=lambda one: -one.id)
+        return tuple(describe(one, CheckpointStatus.IN_PROGRESS, now_ms) for one in pending)
 
     def summary(self) -> dict[str, Spread | None]:
         """Under Flink's names."""
@@ -199,7 +211,7 @@ class CheckpointStatistics:
 
 def describe(pending: PendingCheckpoint, status: CheckpointStatus, now_ms: int) -> CheckpointStats:
     """A checkpoint under way, or just ended, as people see it."""
-    acks = pending.acks.values()
+    acks = list(pending.acks.values())
     return CheckpointStats(
         id=pending.id,
         epoch=pending.epoch,
@@ -208,11 +220,12 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now_ms: int) 
         trigger_timestamp=pending.triggered_ms,
         latest_ack_timestamp=-1 if pending.last_ack_ms is None else pending.last_ack_ms,
         num_subtasks=len(pending.tasks),
-        num_acknowledged_subtasks=len(pending.acks),
+        num_acknowledged_subtasks=len(acks),
         state_size_bytes=sum(a.state_size_bytes for a in acks),
         checkpointed_size_bytes=sum(a.checkpointed_size_bytes for a in acks),
         end_to_end_ms=now_ms - pending.triggered_ms,
         tasks=tuple(_task(ack, pending) for ack in acks),
+        waiting=tuple(sorted(pending.tasks - {ack.task for ack in acks})),
     )
 
 

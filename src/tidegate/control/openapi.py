@@ -34,8 +34,9 @@ def document() -> dict[str, Any]:
 
 
 def _operation(
-    summary: str, *parameters: dict[str, Any], status: str = "200", body: dict[str, Any] | None = None
-) -> dict[str, Any]:
+    summary: str, *parameters: dict[str, Any], status: str = "200", body: dict[str, Any] | None = None,
+    needs: tuple[str, ...] = (),
+) -> dict[str, Any]:  # fmt: skip
     made: dict[str, Any] = {
         "summary": summary,
         "parameters": list(parameters),
@@ -45,8 +46,8 @@ def _operation(
         },
     }  # fmt: skip
     if body is not None:
-        schema = {"type": "object", "properties": body}
-        made["requestBody"] = {"required": False, "content": {"application/json": {"schema": schema}}}
+        schema = {"type": "object", "properties": body, "required": list(needs)}
+        made["requestBody"] = {"required": bool(needs), "content": {"application/json": {"schema": schema}}}
     return made
 
 
@@ -96,4 +97,11 @@ _PATHS: dict[str, dict[str, dict[str, Any]]] = {
             body={"targetDirectory": _TEXT, "drain": _FLAG, "formatType": _FORMAT, "triggerId": _TEXT},
         )
     },
+    "/savepoint-disposal": {
+        "post": _operation(
+            "delete a savepoint", status="202", needs=("savepoint-path",),
+            body={"savepoint-path": {"type": "string", "minLength": 1}, "triggerId": _TEXT},
+        )
+    },
+    "/savepoint-disposal/{triggerid}": {"get": _operation("what became of a deletion", _TRIGGER)},
 }  # fmt: skip

@@ -114,6 +114,13 @@ def application(service: JobService, token: str | None = None) -> Starlette:
         },
         202,
     )
+    answer(
+        "/savepoint-disposal",
+        "POST",
+        lambda r, b: {"request-id": service.trigger_disposal(_needed(b, "savepoint-path"), trigger(b))},
+        202,
+    )
+    answer("/savepoint-disposal/{triggerid}", "GET", lambda r, b: service.disposal_status(r.path_params["triggerid"]))
     routes: list[BaseRoute] = [route(path, by_method) for path, by_method in acts.items()]
     return Starlette(routes=[*routes, Mount("/v1", routes=routes)])
 
@@ -194,6 +201,13 @@ def _text(body: dict[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise BadRequest(f"{name} must be text.")
     return value or None
+
+
+def _needed(body: dict[str, Any], name: str) -> str:
+    value = _text(body, name)
+    if value is None:
+        raise BadRequest(f"{name} is missing.")
+    return value
 
 
 def _flag(body: dict[str, Any], name: str) -> bool:

@@ -20,6 +20,8 @@ from tidegate.core.errors import TidegateError
 if TYPE_CHECKING:
     from tidegate.runtime.run import JobRun
 
+_NO_ALIGNMENT = {"buffered": 0, "processed": 0, "persisted": 0, "duration": 0}
+"""Nothing waits in a buffer for a barrier here."""
 _REMEMBERED = 1000
 """Triggers whose outcome can still be asked for."""
 
@@ -71,7 +73,7 @@ class JobService:
         self._run = run
         self._started_ms = _now_ms()
         self._ended_ms = -1
-        self._checkpoints, self._savepoints, self.disposals = Triggers(), Triggers(), Triggers()
+        self._checkpoints, self._savepoints, self._disposals = Triggers(), Triggers(), Triggers()
 
     @property
     def id(self) -> str:
@@ -101,6 +103,9 @@ class JobService:
             "duration": (self._ended_ms if self._ended_ms >= 0 else now) - self._started_ms,
             "last-modification": now if self._ended_ms < 0 else self._ended_ms,
             "tasks": {"total": len(self._run.tasks), "running": 0 if self._run.has_ended else len(self._run.tasks)},
+            "pending-operators": 0,
+            "jobType": "STREAMING",
+            "schedulerType": None,
         }
 
     def details(self) -> dict[str, Any]:
@@ -131,13 +136,15 @@ class JobService:
             "status-counts": {shown["state"]: len(self._run.tasks)},
             "plan": {"jid": self.id, "name": self._run.name, "type": "STREAMING", "nodes": []},
             "job-type": "STREAMING",
+            "schedulerType": None,
+            "application-id": None,
         }
 
     def exceptions(self, most: int = 20) -> dict[str, Any]:
         failures = list(self._run.failures)
         entries: list[dict[str, Any]] = [
             {"exceptionName": f.kind, "stacktrace": f.message, "timestamp": f.at_ms, "taskName": None, "endpoint": None,
-             "taskManagerId": None, "failureLabels": {}, "concurrentExceptions": []}
+             "taskManagerId": None, "failureLabels": {"restarted": str(f.restarted).lower()}, "concurrentExceptions": []}
             for f in reversed(failures)
         ]  # fmt: skip
         return {"exceptionHistory": {"entries": entries[:most], "truncated": len(entries) > most}}
@@ -166,7 +173,7 @@ class JobService:
                     "is_savepoint": restored.is_savepoint, "external_path": restored.external_path,
                 },
             },
-            "history": [_stats(stats) for stats in found.history()],
+            "history": [_stats(stats) for stats in (*found.under_way(_now_ms()), *found.history())],
         }  # fmt: skip
 
     def checkpoint(self, checkpoint_id: int) -> dict[str, Any]:
@@ -188,7 +195,8 @@ class JobService:
     def subtasks(self, checkpoint_id: int, vertex: str) -> dict[str, Any]:
         stats = self._find(checkpoint_id)
         mine = [task for task in stats.tasks if f"level-{task.task.level}" == vertex]
-        if not mine:
+        waiting = [task for task in stats.waiting if f"level-{task.level}" == vertex]
+        if not mine and not waiting:
             raise NotFound(f"Checkpoint {checkpoint_id} has no part {vertex!r}.")
         tasks = self.checkpoint(checkpoint_id)["tasks"][vertex]
         summary = {
@@ -202,13 +210,15 @@ class JobService:
             "alignment": {name: _spread(None) for name in ("buffered", "processed", "persisted", "duration")},
             "start_delay": _spread(Spread.of(t.start_delay_ms for t in mine)),
         }
-        return {**tasks, "summary": summary, "subtasks": [
-            {"index": int(t.task.slot), "status": "completed", "ack_timestamp": t.acked_ms,
+        done = [
+            {"className": "completed", "index": int(t.task.slot), "status": "completed", "ack_timestamp": t.acked_ms,
              "end_to_end_duration": t.end_to_end_ms, "state_size": t.state_size_bytes,
              "checkpointed_size": t.checkpointed_size_bytes, "checkpoint": {"sync": t.sync_ms, "async": t.async_ms},
-             "start_delay": t.start_delay_ms}
+             "alignment": _NO_ALIGNMENT, "start_delay": t.start_delay_ms, "unaligned_checkpoint": False, "aborted": False}
             for t in mine
-        ]}  # fmt: skip
+        ]  # fmt: skip
+        pending = [{"className": "pending", "index": int(task.slot), "status": "pending_or_failed"} for task in waiting]
+        return {**tasks, "summary": summary, "subtasks": sorted([*done, *pending], key=lambda one: one["index"])}
 
     def config(self) -> dict[str, Any]:
         config = self._run.checkpoint_config
@@ -260,17 +270,22 @@ class JobService:
             raise NotPossible(f"Job {self.id} is {self._run.status} already.")
         threading.Thread(target=quietly(self._run.cancel), name="tidegate-cancel", daemon=True).start()
 
+    def trigger_disposal(self, path: str, trigger_id: str | None) -> str:
+        """Delete a savepoint, of this job or of any other: the file's owner asks, not the job."""
+
+        def work() -> int:
+            from tidegate.savepoint.dispose import dispose
+            from tidegate.savepoint.snapshot import Snapshot
+
+            return dispose(Snapshot.open(path))
+
+        return self._disposals.begin(trigger_id, lambda: _in_thread(work, "tidegate-dispose"))
+
+    def disposal_status(self, trigger_id: str) -> dict[str, Any]:
+        return self._disposals.status(trigger_id, lambda count: {}, "failure-cause")
+
     def _stopping(self, target: str | None) -> Future[str]:
-        answer: Future[str] = Future()
-
-        def work() -> None:
-            try:
-                answer.set_result(self._run.stop_with_savepoint(target))
-            except BaseException as error:
-                answer.set_exception(error)
-
-        threading.Thread(target=work, name="tidegate-stop", daemon=True).start()
-        return answer
+        return _in_thread(lambda: self._run.stop_with_savepoint(target), "tidegate-stop")
 
     def _statistics(self) -> CheckpointStatistics:
         found = self._run.checkpoints
@@ -279,7 +294,8 @@ class JobService:
         return found
 
     def _find(self, checkpoint_id: int) -> CheckpointStats:
-        for stats in self._statistics().history():
+        found = self._statistics()
+        for stats in (*found.under_way(_now_ms()), *found.history()):
             if stats.id == checkpoint_id:
                 return stats
         raise NotFound(f"Could not find checkpoint {checkpoint_id} among the last ones.")
@@ -322,6 +338,20 @@ def _spread(spread: Spread | None) -> dict[str, Any]:
 def _cause(error: BaseException) -> dict[str, str]:
     code = error.code if isinstance(error, TidegateError) else type(error).__name__
     return {"class": code, "stack-trace": str(error)}
+
+
+def _in_thread(act: Callable[[], Any], name: str) -> Future[Any]:
+    """Does it beside whoever asked."""
+    answer: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(act())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return answer
 
 
 def quietly(act: Callable[[], object]) -> Callable[[], None]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
 
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
+    Distribution,
     FileList,
     OperatorInfo,
     StateInfo,
@@ -15,33 +16,41 @@ from tidegate.checkpoint.metadata import (
     TaskState,
 )
 from tidegate.checkpoint.storage import Storage
+from tidegate.core.errors import WrongValue
 from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
+from tidegate.core.times import TimeDomain
 from tidegate.core.type_schema import TypeSchema
 from tidegate.graph import state_ids
 from tidegate.savepoint.changes import ChangeRefused
 from tidegate.savepoint.entries import SHAPES, Shape, StateEntry, StateLayout
+from tidegate.savepoint.plain import plain_codec
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot, slot_of
+from tidegate.state.keys import namespace_bytes
 from tidegate.state.version import VersionId
 
 FIRST_LEVEL = 1
+_TIME_LIMIT = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """One state and all that it is to hold: key → value, sequence of elements, or mapping.
+    """One state and all that it is to hold.
 
-    Values are plain: structs are dicts by field name (see `plain`). A key that comes twice counts as it came last.
+    Values are plain: structs are dicts by field name (see `plain`). Key groups of entries are found here, whatever they
+    say. Elements of a list are put in the order of their positions.
     """
 
     uid: str
     state: str
     kind: str
     key: tuple[str, ...]
-    """DDL types of the key columns."""
+    """DDL types of the key columns. None of operator state where the operator has no key, or is known already."""
     value: TypeSchema
     map_key: TypeSchema | None
-    contents: Iterable[tuple[Any, Any]]
+    contents: Callable[[StateLayout], Iterable[StateEntry]] = field(compare=False)
+    distribution: Distribution = Distribution.KEYED
+    windowed: bool = False
 
 
 def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -> CheckpointMetadata:
@@ -50,18 +59,23 @@ def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -
     numbers = state_ids.assign(known, [(Uid(one.uid), one.state) for one in additions])
     operators = {operator.uid: operator for operator in metadata.operators}
     for one in additions:
-        if SHAPES.get(one.kind) in (None, Shape.TIMERS):
-            raise ChangeRefused(f"State of kind {one.kind!r} cannot be written into a savepoint from outside.")
-        uid, key = Uid(one.uid), {"columns": list(one.key)}
+        if one.kind not in SHAPES:
+            raise ChangeRefused(f"There is no kind of state {one.kind!r}. There are: {', '.join(SHAPES)}.")
+        uid, key = Uid(one.uid), {"columns": list(one.key)} if one.key else None
         known_as = operators.get(uid) or OperatorInfo(uid, FIRST_LEVEL, metadata.parallelism, CANONICAL_BACKEND, key)
-        if known_as.key != key:
+        if key is not None and not known_as.key:
+            known_as = replace(known_as, key=key)
+        if key is not None and known_as.key != key:
             raise ChangeRefused(
                 f"The state {one.state!r} of {one.uid!r} was given keys ({', '.join(one.key)}), but the operator has keys "
                 f"({', '.join((known_as.key or {}).get('columns', ()))}). All states of an operator have the same key."
             )
         if any(state.name == one.state for state in known_as.states):
             raise ChangeRefused(f"The state {one.state!r} of {one.uid!r} was given twice.")
-        info = StateInfo(one.state, numbers[uid, one.state], one.kind, one.value, one.map_key)
+        info = StateInfo(
+            one.state, numbers[uid, one.state], one.kind, one.value, one.map_key,
+            {"type": "window"} if one.windowed else None, one.distribution,
+        )  # fmt: skip
         operators[uid] = replace(known_as, states=(*known_as.states, info))
     listed = tuple(StateNumber(uid, name, id) for (uid, name), id in numbers.items())
     return replace(metadata, operators=tuple(operators.values()), state_numbers=listed)
@@ -72,7 +86,8 @@ def write_additions(
 ) -> tuple[tuple[TaskState, ...], int]:
     """Write the contents as tables; all tasks, with the new files added to those they had, and how many entries.
 
-    `metadata` is what `declared_with` gave. Raises InvalidKey or WrongValue for what does not fit the types.
+    `metadata` is what `declared_with` gave. Raises InvalidKey or WrongValue for what does not fit the types, and
+    ChangeRefused for an entry that comes twice.
     """
     from tidegate.savepoint.canonical_write import CanonicalWriter
 
@@ -90,11 +105,18 @@ def write_additions(
             for task in mine
         ]
         layout = StateLayout(operator, next(state for state in operator.states if state.name == one.state))
-        for entry in _entries(layout, one.contents, limit):
-            writers[slot_of(entry.key_group, slots, limit)].add(layout, (entry,))
+        entries = _checked(layout, one.contents(layout))
+        if layout.keyed:
+            for entry in _keyed(layout, entries, limit):
+                writers[slot_of(entry.key_group, slots, limit)].add(layout, (entry,))
+        else:
+            for slot, share in enumerate(_shares(layout, list(entries), slots)):
+                writers[slot].add(layout, share)
         for task, writer in zip(mine, writers):
-            files = FileList([*task.files, *writer.finish().files])
-            merged[task.task] = replace(task, files=files)
+            made = writer.finish()
+            merged[task.task] = replace(
+                task, files=FileList([*task.files, *made.files]), elements=(*task.elements, *made.elements)
+            )
             written += writer.rows
     return tuple(merged.values()), written
 
@@ -105,23 +127,75 @@ def _empty(level: int, slot: int, slots: int, metadata: CheckpointMetadata) -> T
     return TaskState(TaskId(level, Slot(slot)), groups, CANONICAL_BACKEND, version)
 
 
-def _entries(layout: StateLayout, contents: Iterable[tuple[Any, Any]], limit: int) -> Iterator[StateEntry]:
+def _checked(layout: StateLayout, entries: Iterable[StateEntry]) -> Iterator[StateEntry]:
+    """Every entry is encoded once here, so that what does not fit is refused before anything is published."""
+    encode, map_keys, timers = plain_codec(layout.value).encode, layout.map_keys, layout.shape is Shape.TIMERS
+    for entry in entries:
+        if map_keys is not None:
+            map_keys.encode(entry.map_key)
+        encode(entry.value)
+        if timers and (entry.map_key not in TimeDomain.__members__ or not -_TIME_LIMIT <= entry.value < _TIME_LIMIT):
+            raise WrongValue(
+                f"({entry.map_key!r}, {entry.value!r}) is no timer: its map key is one of {', '.join(TimeDomain.__members__)}, "
+                "its value a time in ms."
+            )
+        yield entry
+
+
+def _keyed(layout: StateLayout, entries: Iterable[StateEntry], limit: int) -> Iterator[StateEntry]:
     uid, name = layout.uid, layout.info.name
-    for given, what in contents:
-        key = layout.keys.canonical(given)
-        group = layout.key_group(key, limit)
+    placed = (_placed(layout, entry, limit) for entry in entries)
+    if layout.is_list:
+        # Stable: without positions, elements stay as they came.
+        ordered = sorted(placed, key=lambda p: (p[0], p[1].position or 0))
+        for _, elements in groupby(ordered, key=lambda p: p[0]):
+            told = [entry for _, entry in elements]
+            _refuse_repeats(layout, [e.position for e in told if e.position is not None], told[0].key)
+            for position, entry in enumerate(told):
+                yield entry._replace(uid=uid, state=name, position=position)
+        return
+    seen: set[bytes] = set()
+    for place, entry in placed:
         if layout.map_keys is not None:
-            pairs = what.items() if isinstance(what, Mapping) else what
-            for map_key, value in pairs:
-                # Encoded once here, so that what does not fit is refused before anything is published.
-                layout.map_keys.encode(map_key)
-                layout.values.encode(value)
-                yield StateEntry(uid, name, group, key, None, map_key, None, value)
-        elif layout.is_list:
-            elements = list(what)
-            layout.values.encode(elements)
-            for position, value in enumerate(elements):
-                yield StateEntry(uid, name, group, key, None, None, position, value)
-        else:
-            layout.values.encode(what)
-            yield StateEntry(uid, name, group, key, None, None, None, what)
+            place += layout.map_keys.encode(entry.map_key)
+        if layout.shape is Shape.TIMERS:
+            place += entry.value.to_bytes(8, "big", signed=True)
+        if place in seen:
+            raise _repeated(layout, entry.key)
+        seen.add(place)
+        yield entry._replace(uid=uid, state=name, position=None)
+
+
+def _placed(layout: StateLayout, entry: StateEntry, limit: int) -> tuple[bytes, StateEntry]:
+    key = layout.keys.canonical(entry.key)
+    group = layout.key_group(key, limit)
+    return layout.keys.encode(key) + namespace_bytes(entry.namespace), entry._replace(key=key, key_group=group)
+
+
+def _shares(layout: StateLayout, entries: list[StateEntry], slots: int) -> list[list[StateEntry]]:
+    """What each task gets of operator state: a run of the list, or all of a broadcast map."""
+    if all(entry.position is not None for entry in entries):
+        entries = sorted(entries, key=lambda entry: entry.position or 0)
+    if layout.map_keys is not None:
+        encode = layout.map_keys.encode
+        _refuse_repeats(layout, [encode(entry.map_key) for entry in entries], "a broadcast map")
+        return [_numbered(entries)] * slots
+    base, more = divmod(len(entries), slots)
+    ends = [slot * base + min(slot, more) for slot in range(slots + 1)]
+    return [_numbered(entries[first:last]) for first, last in pairwise(ends)]
+
+
+def _numbered(entries: list[StateEntry]) -> list[StateEntry]:
+    return [entry._replace(position=position) for position, entry in enumerate(entries)]
+
+
+def _refuse_repeats(layout: StateLayout, places: list[object], key: object) -> None:
+    if len(set(places)) != len(places):
+        raise _repeated(layout, key)
+
+
+def _repeated(layout: StateLayout, key: object) -> ChangeRefused:
+    return ChangeRefused(
+        f"State {layout.info.name!r} of {layout.uid!r} was given two entries in the same place (key {key!r}). Give each key, "
+        "map key or position once."
+    )

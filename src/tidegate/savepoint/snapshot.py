@@ -108,6 +108,14 @@ class Snapshot:
         names = ", ".join(repr(info.name) for info in operator.states)
         raise StateNotFound(f"Operator {uid!r} has no state {state!r} in {self.url}. It has: {names}.")
 
+    def table_bytes(self, state_id: int) -> int | None:
+        """The size of a state's tables; None where states share files."""
+        if self.format != CANONICAL:
+            return None
+        prefix = f"{state_id:05d}-"
+        files = (file for task in self.metadata.tasks for file in task.files)
+        return sum(file.size_bytes for file in files if file.name.startswith(prefix))
+
     def tasks_of(self, uid: str) -> tuple[TaskState, ...]:
         """The tasks that hold the state of an operator, in the order of key groups."""
         level = self.operator(uid).level

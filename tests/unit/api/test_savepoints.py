@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 import tidegate as tg
@@ -14,7 +16,8 @@ from tests.unit.savepoint.checkpoint_kit import History, Operator, mapping, valu
 from tidegate.core.errors import GraphError, WrongValue
 from tidegate.graph.canonical import InvalidKey
 from tidegate.savepoint.changes import ChangeRefused
-from tidegate.savepoint.snapshot import StateNotFound
+from tidegate.savepoint.snapshot import Snapshot, StateNotFound
+from tidegate.savepoint.verify import verify
 
 
 @dataclass
@@ -113,6 +116,52 @@ def test_a_frame_is_taken_row_by_row(checkpoint: tg.Savepoint, tmp_path: Path) -
     written = writer.write(tmp_path / "sp")
     assert written.state("a", "by_day").get("ann") == {1: 5, 2: 6}
     assert written.state("b", "one").get(("bob", 1)) == 7
+
+
+def test_arrow_tables_are_taken_too(tmp_path: Path) -> None:
+    table = pa.table({"user": ["ann", "ann", "bob"], "day": [1, 2, 1], "n": [5, 6, 7]})
+    writer = tg.SavepointWriter.new("orders")
+    writer = writer.with_state("a", "by_day", table, key="user string", value=int, map_key=int)
+    writer = writer.with_state("b", "one", table.to_reader(), key="user string, day int", value=int)
+    written = writer.write(tmp_path / "sp")
+    assert written.state("a", "by_day").get("ann") == {1: 5, 2: 6}
+    assert written.state("b", "one").get(("bob", 1)) == 7
+    with pytest.raises(WrongValue, match="3 columns"):
+        tg.SavepointWriter.new("x").with_state("b", "one", table, key="user string", value=int).write(tmp_path / "no")
+
+
+@pytest.mark.feature("I28")
+def test_windows_timers_and_operator_state_are_bootstrapped(tmp_path: Path) -> None:
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    rows = pa.table({"key": ["ann"], "value": [2.5], "namespace": [{"start": noon, "end": noon, "name": None}]})
+    written = (
+        tg.SavepointWriter.new("orders", parallelism=2)
+        .with_entries("w", "sums", rows, key="user string", value=float, windowed=True)
+        .with_timers("w", event_time={"ann": noon, "bob": [1, 2]}, processing_time=[("ann", 3)])
+        .with_state("w", "ranked", {"ann": {2: "b", 1: "a"}}, value=str, map_key=int, kind="sorted_map")
+        .with_operator_state("offsets", "kept", [(0, 5), (1, 6), (2, 7)], value=tuple[int, int])
+        .with_operator_state("offsets", "all", ["x"], value=str, union=True)
+        .with_operator_state("w", "rules", {"r": Rule("r", 4)}, value=Rule, map_key=str)
+        .write(tmp_path / "sp")
+    )
+    assert list(verify(Snapshot.open(tmp_path / "sp"))) == []
+    milliseconds = round(noon.timestamp() * 1000)
+    assert written.state("w", "sums").get("ann", window=(milliseconds, milliseconds)) == 2.5
+    assert written.timers("w").get("bob") == [("EVENT_TIME", 1), ("EVENT_TIME", 2)]
+    assert sorted(written.timers("w").get("ann")) == [("EVENT_TIME", milliseconds), ("PROCESSING_TIME", 3)]
+    assert written.state("w", "ranked").get("ann") == {1: "a", 2: "b"}
+    assert [e.value for e in written.state("offsets", "kept").entries()] == [(0, 5), (1, 6), (2, 7)]
+    assert [e.map_key for e in written.state("w", "rules").entries()] == ["r"]
+    counts = {(t.task.slot, n.count) for t in written.metadata.tasks for n in t.elements}
+    assert counts == {(0, 2), (1, 1), (0, 1)}
+
+
+@pytest.mark.parametrize("contents", [[("u", 1.0), ("u", 2.0)], pa.table({"k": ["u", "u"], "v": [1.0, 1.0]})])
+def test_a_key_that_comes_twice_is_refused(tmp_path: Path, contents: Any) -> None:
+    writer = tg.SavepointWriter.new("orders").with_state("t", "n", contents, key="user string", value=float)
+    with pytest.raises(ChangeRefused, match="'u'"):
+        writer.write(tmp_path / "sp")
+    assert not (tmp_path / "sp" / "_metadata").exists()
 
 
 def test_a_writer_can_write_twice_and_changes_nothing_it_was_made_from(tmp_path: Path) -> None:

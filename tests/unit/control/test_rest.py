@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,14 +11,20 @@ import schemathesis
 from hypothesis import settings
 from starlette.testclient import TestClient
 
+import tidegate as tg
 from tests.unit.runtime.test_progress import REPORT, TASK, complete, coordinator
+from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.options import CheckpointConfig, Checkpointing, read_options
+from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.control.openapi import document
 from tidegate.control.rest import application
 from tidegate.control.service import JobService
 from tidegate.core.ids import EpochId, Lineage, Term
 from tidegate.runtime.run import Failure
+
+TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.0}})
 
 
 class Pretended:
@@ -28,7 +35,7 @@ class Pretended:
     status, has_ended = "RUNNING", False
 
     def __init__(self) -> None:
-        made = coordinator()
+        made = self.made = coordinator()
         complete(made, 1_000)
         self.checkpoints = made.statistics
         self.checkpoint_config = CheckpointConfig.of(
@@ -60,6 +67,30 @@ def _done(value: Any) -> Future[Any]:
     return answer
 
 
+FIELDS = {
+    "/jobs/overview": "jobs",
+    f"/jobs/{Pretended.lineage}": "jid name isStoppable state start-time end-time duration maxParallelism now timestamps "
+    "vertices status-counts plan job-type schedulerType application-id",
+    f"/jobs/{Pretended.lineage}/exceptions": "exceptionHistory",
+    f"/jobs/{Pretended.lineage}/checkpoints": "counts summary latest history",
+    f"/jobs/{Pretended.lineage}/checkpoints/config": "mode interval timeout min_pause max_concurrent externalization "
+    "state_backend checkpoint_storage unaligned_checkpoints tolerable_failed_checkpoints aligned_checkpoint_timeout "
+    "checkpoints_after_tasks_finish state_changelog_enabled changelog_periodic_materialization_interval changelog_storage",
+    f"/jobs/{Pretended.lineage}/checkpoints/details/1": "className id status is_savepoint savepointFormat checkpoint_type "
+    "trigger_timestamp latest_ack_timestamp checkpointed_size state_size end_to_end_duration alignment_buffered "
+    "processed_data persisted_data num_subtasks num_acknowledged_subtasks tasks external_path discarded",
+    f"/jobs/{Pretended.lineage}/checkpoints/details/1/subtasks/level-1": "id status latest_ack_timestamp checkpointed_size "
+    "state_size end_to_end_duration num_subtasks num_acknowledged_subtasks alignment_buffered processed_data "
+    "persisted_data summary subtasks",
+}
+"""Flink's fields of its answers, spelled as there."""
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_answers_have_flinks_fields(client: TestClient, path: str) -> None:
+    assert set(client.get(path).json()) == set(FIELDS[path].split())
+
+
 @pytest.fixture
 def run() -> Pretended:
     return Pretended()
@@ -80,6 +111,7 @@ def test_jobs_under_both_prefixes(client: TestClient) -> None:
     assert client.get("/jobs/overview").json()["jobs"][0]["jid"] == ID
 
 
+@pytest.mark.feature("K4")
 def test_checkpoints_as_flink_shows_them(client: TestClient) -> None:
     found = client.get(f"/jobs/{ID}/checkpoints").json()
     assert found["counts"] == {"restored": 0, "total": 1, "in_progress": 0, "completed": 1, "failed": 0}
@@ -112,6 +144,39 @@ def test_stop_checkpoint_and_cancel(client: TestClient, run: Pretended) -> None:
     assert client.get(f"/jobs/{ID}/checkpoints/{taken}").json()["operation"] == {"checkpointId": 2}
     assert client.patch(f"/jobs/{ID}?mode=cancel").status_code == 202
     assert set(run.asked) >= {("stop", "/s"), "checkpoint"}
+
+
+@pytest.mark.feature("I21")
+def test_a_savepoint_is_disposed_of_and_a_checkpoint_is_not(client: TestClient, tmp_path: Path) -> None:
+    tg.SavepointWriter.new("orders").write(tmp_path / "sp")
+    checkpoint = History(tmp_path).checkpoint(1, TOTALS)
+
+    def dispose(path: object) -> dict[str, Any]:
+        trigger = client.post("/savepoint-disposal", json={"savepoint-path": str(path)}).json()["request-id"]
+        while (status := client.get(f"/savepoint-disposal/{trigger}").json())["status"]["id"] == "IN_PROGRESS":
+            pass
+        found: dict[str, Any] = status["operation"]
+        return found
+
+    assert dispose(tmp_path / "sp") == {}
+    assert not (tmp_path / "sp" / "_metadata").exists()
+    assert dispose(checkpoint)["failure-cause"]["class"] == "NOT_A_SAVEPOINT"
+    assert dispose(tmp_path / "sp")["failure-cause"]["class"] == "SNAPSHOT_NOT_FOUND"
+    assert client.post("/savepoint-disposal", json={}).status_code == 400
+
+
+def test_a_checkpoint_under_way_is_in_the_history(run: Pretended, client: TestClient) -> None:
+    run.made.request(Request(RequestKind.MANUAL, 5_000), 5_000)
+    history = client.get(f"/jobs/{ID}/checkpoints").json()["history"]
+    assert [(c["id"], c["status"], c["num_acknowledged_subtasks"]) for c in history] == [
+        (2, "IN_PROGRESS", 0),
+        (1, "COMPLETED", 1),
+    ]
+    parts = client.get(f"/jobs/{ID}/checkpoints/details/2/subtasks/level-1").json()
+    assert parts["subtasks"] == [{"className": "pending", "index": 0, "status": "pending_or_failed"}]
+    run.made.decline(2, CheckpointFailureReason.CHECKPOINT_DECLINED, 5_500, "disk full")
+    failed = client.get(f"/jobs/{ID}/checkpoints").json()["latest"]["failed"]
+    assert (failed["failure_timestamp"], failed["failure_message"]) == (5_500, "disk full")
 
 
 def test_what_failed_is_told(client: TestClient) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import tidegate as tg
 from tests.unit.savepoint.checkpoint_kit import NOW_MS, Held, History, Operator
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
 from tidegate.checkpoint.operator_shares import OperatorShares
@@ -170,3 +171,20 @@ def test_a_restore_from_tables_gives_every_task_its_share(origin: Snapshot, tmp_
     assert sorted(offsets) == [0, 1, 2, 10, 11, 12]
     assert unions == [["slot 0", "slot 1"]] * parallelism
     assert rules == [{"low": 0.5, "high": 2.0}] * parallelism
+
+
+@pytest.mark.feature("I28")
+def test_every_kind_is_taken_out_as_a_table_and_put_back(origin: Snapshot, tmp_path: Path) -> None:
+    """What `to_arrow` gives is what `with_entries` takes: windows, timers, stamps, lists, operator state."""
+    opened = tg.Savepoint.open(origin.url)
+    writer = tg.SavepointWriter.from_existing(opened).with_max_parallelism(77)
+    for spec in SPECS:
+        table = opened.state("op", spec.name).to_arrow()
+        shuffled = table.take(list(reversed(range(len(table))))) if spec.keyed else table
+        writer = writer.with_entries("op", spec.name, shuffled.drop_columns(["operator", "state"]))
+    written = writer.write(tmp_path / "sp")
+    copied = Snapshot.open(tmp_path / "sp")
+    assert list(verify(copied)) == []
+    assert contents(copied) == contents(origin)
+    assert written.state("op", "in_window").get("u7", window=(0, 60_000)) == 3.5
+    assert {(s.state, s.distribution) for s in written.states()} == {(s.name, str(s.distribution)) for s in SPECS}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
-from typing import Any
+import sys
 
 import click
 
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
-from tidegate.control.service import quietly
+from tidegate.core.durations import duration_ms
 from tidegate.core.errors import TidegateError
 
-FAILED_JOB = 1
+SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
 
 class BadOption(TidegateError):
@@ -34,16 +32,24 @@ class BadOption(TidegateError):
 @click.option("--trigger", help="How often an epoch begins: '5 s', 'available-now'; without it, as often as possible.")
 @click.option("--fresh", is_flag=True, help="Give up the job's history and begin anew.")
 @click.option("--force", is_flag=True, help="Take the job over from a driver that seems to live and hangs.")
+@click.option(
+    "--stop-within", default="25 s", show_default=True, help="How long SIGTERM and SIGINT wait for an orderly end."
+)
+@click.option("--savepoint-on-stop", is_flag=True, help="SIGTERM and SIGINT end the job with a savepoint.")
 @speaks
 def command(
     out: Output, job_file: str, path: str | None, allow: bool, claim_mode: str | None, parallelism: int | None,
-    settings: tuple[str, ...], trigger: str | None, fresh: bool, force: bool,
+    settings: tuple[str, ...], trigger: str | None, fresh: bool, force: bool, stop_within: str, savepoint_on_stop: bool,
 ) -> int:  # fmt: skip
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
-    JOB.PY has a function build(spark) that returns the Job. Exit code 0: finished, stopped or cancelled; 1: it failed;
-    3: it could not be started.
+    JOB.PY has a function build(spark) that returns the Job. SIGTERM and SIGINT let the epoch finish and take a last
+    checkpoint, or a savepoint.
+
+    Exit code 0: finished, or stopped in order; 1: it failed; 3: it could not be started; 4: cancelled; 5: told to stop, and
+    not done in time; 6: another driver took the job over.
     """
+    from tidegate.control.ending import Ending
     from tidegate.control.job_file import load_job, module_of
     from tidegate.control.rest import serve
     from tidegate.runtime.program import ship_by_value
@@ -64,30 +70,24 @@ def command(
     ship_by_value(module_of(job_file))
     if parallelism is not None:
         job.parallelism = parallelism
+    within_s = duration_ms(stop_within) / 1000
     run = job.start(trigger=trigger, options=options, fresh=fresh, force=force)
+    if savepoint_on_stop and (run.checkpoint_config is None or run.checkpoint_config.savepoint_dir is None):
+        run.cancel()
+        raise BadOption(f"--savepoint-on-stop needs a place for savepoints: -D{SAVEPOINT_DIR}=PATH.")
+    ending = Ending(run, within_s, savepoint_on_stop)
+    ending.listen()
     server = serve(run, host=host, port=port, token=token)
-    stop_on_signals(run)
     out.show({"jobid": str(run.lineage), "rest": server.url}, Line(f"Job has been submitted with JobID {run.lineage}"))
-    try:
-        run.await_termination()
-    except TidegateError as error:
-        click.secho(f"{error.code}: {error}", fg="red", err=True)
-        return FAILED_JOB
-    finally:
-        server.close()
+    sys.stdout.flush()
+    code = ending.wait()
+    server.close()
+    if ending.path:
+        click.echo(f"Savepoint completed. Path: {ending.path}", err=True)
+    if ending.problem:
+        click.secho(ending.problem, fg="red", err=True)
     click.echo(f"Job {run.lineage} is {run.status}.", err=True)
-    return 0
-
-
-def stop_on_signals(run: Any) -> None:
-    """SIGTERM and SIGINT finish the epoch, take a last checkpoint, and end the job. A second one does not wait."""
-
-    def end(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        threading.Thread(target=quietly(run.stop), name="tidegate-stop", daemon=True).start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    return code
 
 
 def _setting(text: str) -> tuple[str, str]:

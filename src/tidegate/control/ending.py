@@ -1,0 +1,121 @@
+"""How a job that `tidegate run` started comes to its end, and the exit code that tells it.
+
+| code | the job |
+|---|---|
+| 0 | finished; or was stopped in order, by a command or a signal: everything it did is in a checkpoint or savepoint |
+| 1 | failed, and its restart strategy gave up |
+| 3 | could not be started |
+| 4 | was cancelled: the next start goes on from the last completed checkpoint |
+| 5 | was told to stop by a signal and did not manage in time: like 4 |
+| 6 | lost its name to another driver, which goes on with it |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Protocol
+
+from tidegate.checkpoint.log import ClaimLost
+from tidegate.core.errors import TidegateError
+
+log = logging.getLogger("tidegate")
+
+
+class ExitCode(IntEnum):
+    ENDED = 0
+    FAILED = 1
+    NOT_STARTED = 3
+    CANCELLED = 4
+    TOO_LATE = 5
+    TAKEN_OVER = 6
+
+
+class Endable(Protocol):
+    """As much of a `JobRun` as its ending asks for."""
+
+    @property
+    def status(self) -> str: ...
+    def stop(self) -> None: ...
+    def stop_with_savepoint(self) -> str: ...
+    def await_termination(self) -> bool: ...
+
+
+@dataclass
+class Ending:
+    """Waits for the end of a run, and brings it about when a signal asks for it.
+
+    1. The first signal lets the epoch that runs finish, and takes a last checkpoint or a savepoint. A crash meanwhile leaves
+       the job as any crash does: the next start recovers it.
+    2. If that takes longer than `within_s`, the process ends at once with TOO_LATE.
+    3. A second signal ends the process as signals do.
+    """
+
+    run: Endable
+    within_s: float
+    savepoint: bool = False
+    give_up: Callable[[int], Any] = os._exit
+    """Ends the process without waiting for its threads."""
+    path: str | None = None
+    """Of the savepoint that ended the job."""
+    problem: str | None = None
+    """Why the job failed, with the code of the error."""
+    _asked: threading.Event = field(default_factory=threading.Event)
+    _stopper: threading.Thread | None = None
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def listen(self) -> None:
+        """From here on SIGTERM and SIGINT end the job in order. Only the main thread may call it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: self.on_signal(number))
+
+    def on_signal(self, number: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for one in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(one, signal.SIG_DFL)
+        log.info("%s: the job stops, within %g s", signal.Signals(number).name, self.within_s)
+        self._asked.set()
+        self._stopper = threading.Thread(target=self._stop, name="tidegate-stop", daemon=True)
+        self._stopper.start()
+        threading.Thread(target=self._watch, name="tidegate-deadline", daemon=True).start()
+
+    def wait(self) -> ExitCode:
+        """Until the job has ended. What ended it is told by `problem`."""
+        try:
+            self.run.await_termination()
+        except ClaimLost as error:
+            self.problem = f"{error.code}: {error}"
+            return ExitCode.TAKEN_OVER
+        except TidegateError as error:
+            self.problem = f"{error.code}: {error}"
+            return ExitCode.FAILED
+        except Exception as error:
+            self.problem = f"{type(error).__name__}: {error}"
+            return ExitCode.FAILED
+        finally:
+            self._ended.set()
+        if self._stopper is not None:
+            self._stopper.join()  # It has only its answer left to note.
+        cancelled = self.run.status == "CANCELED" and not self._asked.is_set()
+        return ExitCode.CANCELLED if cancelled else ExitCode.ENDED
+
+    def _stop(self) -> None:
+        try:
+            if self.savepoint:
+                self.path = self.run.stop_with_savepoint()
+            else:
+                self.run.stop()
+        except Exception:
+            pass  # `wait` is told the same
+
+    def _watch(self) -> None:
+        if not self._ended.wait(self.within_s):
+            log.error(
+                "the job did not stop within %g s; its next start goes on from the last completed checkpoint", self.within_s
+            )  # fmt: skip
+            self.give_up(ExitCode.TOO_LATE)

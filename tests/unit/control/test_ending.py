@@ -1,0 +1,100 @@
+"""What a supervisor is told about the end of a job: signals, the deadline, exit codes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from tidegate.checkpoint.log import ClaimLost
+from tidegate.control.ending import Ending, ExitCode
+from tidegate.core.errors import EpochFailed, TidegateError
+
+
+class Pretended:
+    """A run that ends when it is told to, unless it hangs."""
+
+    def __init__(self, error: BaseException | None = None, hangs: bool = False) -> None:
+        self.status, self._error, self._hangs = "RUNNING", error, hangs
+        self.end, self.told = threading.Event(), threading.Event()
+
+    def stop(self) -> None:
+        self.told.set()
+        if not self._hangs:
+            self.finish("CANCELED")
+
+    def stop_with_savepoint(self) -> str:
+        self.told.set()
+        self.finish("FINISHED")
+        return "/savepoints/sp-1"
+
+    def finish(self, status: str) -> None:
+        self.status = status
+        self.end.set()
+
+    def await_termination(self) -> bool:
+        self.end.wait(60)
+        if self._error is not None:
+            raise self._error
+        return True
+
+
+def tell(ending: Ending) -> None:
+    """A signal, by another thread: the handlers of the test's own process stay as they are."""
+    teller = threading.Thread(target=ending.on_signal, args=(signal.SIGTERM,))
+    teller.start()
+    teller.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "code"),
+    [
+        ("FINISHED", None, ExitCode.ENDED),
+        ("CANCELED", None, ExitCode.CANCELLED),
+        ("FAILED", EpochFailed("no"), ExitCode.FAILED),
+        ("FAILED", RuntimeError("no"), ExitCode.FAILED),
+        ("FAILED", ClaimLost.__new__(ClaimLost), ExitCode.TAKEN_OVER),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(status: str, error: BaseException | None, code: ExitCode) -> None:
+    run = Pretended(error)
+    run.finish(status)
+    ending = Ending(run, 60)
+    assert ending.wait() is code
+    assert (ending.problem is None) == (error is None)
+
+
+def test_a_signal_stops_it_in_order() -> None:
+    run = Pretended()
+    ending = Ending(run, 60)
+    tell(ending)
+    assert ending.wait() is ExitCode.ENDED
+    assert run.status == "CANCELED"
+
+
+def test_a_signal_may_take_a_savepoint() -> None:
+    ending = Ending(Pretended(), 60, savepoint=True)
+    tell(ending)
+    assert ending.wait() is ExitCode.ENDED
+    assert ending.path == "/savepoints/sp-1"
+
+
+def test_past_the_deadline_the_process_ends() -> None:
+    codes: list[int] = []
+    given_up = threading.Event()
+    run = Pretended(hangs=True)
+    ending = Ending(run, 0.01, give_up=lambda code: (codes.append(code), given_up.set()))
+    tell(ending)
+    assert given_up.wait(60)
+    assert codes == [ExitCode.TOO_LATE]
+    run.finish("CANCELED")
+
+
+def test_every_failure_of_ours_has_a_code_in_its_message() -> None:
+    run = Pretended(EpochFailed("the deadline passed"))
+    run.finish("FAILED")
+    ending = Ending(run, 60)
+    ending.wait()
+    assert ending.problem == f"{EpochFailed.code}: the deadline passed"
+    assert issubclass(EpochFailed, TidegateError)
