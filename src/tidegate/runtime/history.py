@@ -77,6 +77,7 @@ from tidegate.runtime.query_directory import read_sources
 from tidegate.runtime.recovered import Recovered, root_of
 from tidegate.runtime.ride_plan import plan_rides
 from tidegate.runtime.source_notes import store_notes
+from tidegate.savepoint.fitting import translated
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.version import VersionId
 
@@ -113,9 +114,9 @@ class CheckpointsFailed(EpochFailed):
 class History:
     def __init__(
         self, storage: Storage, layout: JobLayout, config: CheckpointConfig,
-        committers: Mapping[Uid, Committer],
+        committers: Mapping[Uid, Committer], uids: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self._storage, self._layout, self._config = storage, layout, config
+        self._storage, self._layout, self._config, self._uids = storage, layout, config, uids or {}
         self._committers = committers
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
@@ -157,18 +158,17 @@ class History:
             raise
         for ref in self._tenure.unreadable:
             log.warning("checkpoint %d at %s cannot be read; it is left out", ref.id, ref.metadata)
-        snapshot = None if data is None else decode(data)
-        self.snapshot = snapshot
+        self.snapshot = None if data is None else translated(decode(data), self._uids)
         return self.standing()
 
     def peek(self, source: CheckpointRef | None) -> CheckpointMetadata | None:
-        """The snapshot that a start would begin from, as far as it can be read without owning the job."""
+        """The snapshot that a start would begin from, in the job's uids, as far as it can be read without owning the job."""
         found = self._perform(newest(self._layout))
         ref = source if source is not None else None if found is None else found.base
         if ref is None:
             return None
         try:
-            return decode(self._storage.get(ref.metadata))
+            return translated(decode(self._storage.get(ref.metadata)), self._uids)
         except (StorageError, MetadataError):
             return None  # Whoever claims the job says more about it.
 
