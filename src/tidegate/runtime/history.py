@@ -63,6 +63,7 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
 from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, new_nonce
 from tidegate.checkpoint.storage.routed import is_absolute
+from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
 from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
@@ -171,6 +172,20 @@ class History:
             return translated(decode(self._storage.get(ref.metadata)), self._uids)
         except (StorageError, MetadataError):
             return None  # Whoever claims the job says more about it.
+
+    def take(self, source: CheckpointRef, snapshot: CheckpointMetadata, claim: bool) -> CheckpointRef:
+        """See to it that the snapshot to start from stays as long as it is needed. Raises `CannotClaim`.
+
+        With `claim` the job takes it over. Otherwise it stays its owner's: a savepoint is the user's, and another job's
+        checkpoint is held until this job has one of its own.
+        """
+        job, directory = self._layout.job, self._storage.url
+        if claim:
+            return self._perform(take_over(source, snapshot, job, directory, new_nonce()))
+        self._perform(check_unclaimed(source, job, directory))
+        if not source.owned and snapshot.kind is SnapshotKind.CHECKPOINT and not is_absolute(source.metadata):
+            self.hold(source)
+        return source
 
     def hold(self, source: CheckpointRef) -> None:
         """Keep another job's checkpoint from being cleaned up until this job has one of its own."""
@@ -635,6 +650,8 @@ class History:
             if self._leavings:
                 self._perform(self._tenure.sweep(self._coordinator.in_flight()))
                 self._leavings = False
+            if self._perform(self._tenure.dispose()):
+                log.info("a savepoint that the job had claimed is deleted: newer checkpoints stand in its place")
         except (StorageError, CleaningSkipped) as error:
             log.warning("files of dropped checkpoints are left for the next time: %s", error)
             self._leavings = True

@@ -31,13 +31,12 @@ from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.operators import declared, describe
-from tidegate.checkpoint.options.choices import CheckpointingMode, JobEnd
+from tidegate.checkpoint.options.choices import CheckpointingMode, ClaimMode, JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
-from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
     EpochFailed,
@@ -224,13 +223,14 @@ class JobRun:
         assert storage is not None
         layout = JobLayout(self._graph.job)
         probe(storage, f"{layout.root}/probe")
-        source = None if chosen.recovery.path is None else resolve(storage, layout, chosen.recovery.path)
+        path = chosen.recovery.path
+        source, given = (None, None) if path is None else resolve(storage, layout, path)
         uids = chosen.recovery.uids
         history = self._history = History(storage, layout, chosen.checkpoints, self._outlets.committers, uids)
         if not (chosen.fresh and source is None):
             self._check_fits(history.peek(source))
-        if source is not None and not source.owned and not is_absolute(source.metadata):
-            history.hold(source)
+        if source is not None and given is not None:
+            source = history.take(source, given, chosen.recovery.claim_mode is ClaimMode.CLAIM)
         found = history.open(Start(source, chosen.fresh), chosen.force)
         try:
             history.check_output(self._allow)
