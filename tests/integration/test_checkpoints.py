@@ -16,7 +16,6 @@ import pytest
 import tidegate as tg
 from tests.integration.inputs import write_batches
 from tidegate.checkpoint.assignment import UnclaimedState
-from tidegate.checkpoint.operators import StateChanged
 from tidegate.checkpoint.options import OptionError
 from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.start import StartRefused
@@ -26,6 +25,7 @@ from tidegate.runtime.history import UnclaimedOutput
 from tidegate.runtime.run import JobRun
 from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
+from tidegate.savepoint.fitting import StateChanged
 from tidegate.savepoint.snapshot import Snapshot
 
 BACKENDS = pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
@@ -42,6 +42,10 @@ class Count(tg.KeyedProcessFunction):
 
 class CountAsFloat(Count):
     n = tg.ValueState(float, default=0.0)
+
+
+class CountAsText(Count):
+    n = tg.ValueState(str, default="0")
 
 
 class Fails(Count):
@@ -206,11 +210,29 @@ def test_state_that_no_operator_claims_is_refused_unless_it_may_be_dropped(shop)
     assert max(n for _, n in shop.out()) == max(Counter(i % KEYS for i in range(30)).values())
 
 
-def test_state_of_another_type_is_refused(shop):
+@BACKENDS
+@pytest.mark.feature("I31")
+def test_a_wider_type_goes_on_and_another_one_is_refused_before_anything_is_written(shop, backend, caplog):
+    caplog.set_level("INFO", "tidegate")
+    log = shop.folder / "checkpoints" / "shop" / "log"
+    shop.run(backend=backend)
+    before = sorted(log.iterdir())
+    with pytest.raises(StateChanged, match="State 'n' of 'count' is incompatible: it was int and is str"):
+        shop.feed(1).run(CountAsText(), backend=backend)
+    assert sorted(log.iterdir()) == before
+    assert shop.run(CountAsFloat(), backend=backend).exact()
+    assert "count/n: migrated (values: int becomes float)" in caplog.text
+    with pytest.raises(StateChanged, match="it was float and is int"):
+        shop.feed(1).run(backend=backend)
+    assert shop.run(CountAsFloat(), backend=backend).exact()
+
+
+@pytest.mark.feature("I37")
+def test_an_operator_with_another_uid_takes_its_state_along_if_the_map_says_so(shop):
     shop.run()
-    with pytest.raises(StateChanged, match="state 'n' of 'count' was keyed value"):
-        shop.feed(1).run(CountAsFloat())
-    assert shop.run().exact()
+    for _ in range(2):  # the map may stay where it is
+        shop.feed(1).run(uid="renamed", map_uids={"count": "renamed"})
+        assert shop.exact()
 
 
 @pytest.mark.parametrize("damage", ["gone", "changed"])
@@ -292,8 +314,8 @@ class Other(tg.KeyedProcessFunction):
 def test_a_state_that_comes_back_finds_its_values_and_not_under_another_type(shop):
     shop.run()
     shop.feed(1).run(Other())
-    with pytest.raises(StateChanged, match="state 'n'"):
-        shop.feed(1).run(CountAsFloat())
+    with pytest.raises(StateChanged, match="State 'n'"):
+        shop.feed(1).run(CountAsText())
     shop.run()
     # Thirty rows were counted before, ten by the other state, ten now.
     assert max(n for _, n in shop.out()) == max(Counter([i % KEYS for i in (*range(30), *range(40, 50))]).values())

@@ -131,6 +131,8 @@ class RestoreTarget:
     parallelism: int
     levels: Mapping[Uid, int]
     allow_non_restored_state: bool = False
+    rewritten: frozenset[int] = frozenset()
+    """Ids of states whose values must be converted: the files that hold them cannot be taken as they are."""
 
 
 @dataclass(slots=True)
@@ -274,7 +276,7 @@ def _as_is(source: _Level | None, level: int, slot: int, target: RestoreTarget) 
         return None
     if any(target.levels.get(uid) != level for uid, _ in source.states):
         return None
-    if any(state.distribution is Distribution.UNION for _, state in source.states):
+    if any(state.distribution is Distribution.UNION or state.id in target.rewritten for _, state in source.states):
         return None
     task = source.tasks[slot]
     return task.task if task.key_groups == range_of_slot(slot, target.parallelism, target.max_parallelism) else None

@@ -67,6 +67,12 @@ class CheckpointRef:
     checksum: str
     owned: bool = True
     """Ours to reuse files of, and to delete. False for savepoints and for another job's checkpoints."""
+    claimed: bool = False
+    """A savepoint that was given to us: ours to delete, but not to reuse files of."""
+
+    @property
+    def is_ours(self) -> bool:
+        return self.owned or self.claimed
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class Entry:
     None: from the beginning. One of ours that is not in `retained` was given up on purpose.
     """
     retained: tuple[CheckpointRef, ...]
-    """Every checkpoint of the job's own that still exists, oldest first."""
+    """Every checkpoint of the job's own that still exists, and savepoints it was given, oldest first."""
     last_id: int
     """Greatest checkpoint id ever published; 0 when there is none."""
     owed: tuple[CheckpointRef, ...] = ()
@@ -100,6 +106,8 @@ class Entry:
     outcome: Outcome | None = None
     """Set by the last entry of a run that ended in order."""
     format: int = FORMAT
+    disposing: tuple[CheckpointRef, ...] = ()
+    """Claimed savepoints that were dropped and may not be deleted yet. No sweep finds them: they are outside the job's folder."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -138,8 +146,15 @@ def claim(before: Entry | None, by: Signature, lineage: Lineage, base: Checkpoin
     slot = 1 if before is None else before.slot + 1
     return Entry(
         slot, Kind.CLAIM, _term_after(before, base), by.nonce, by.owner, by.at_ms, lineage, base,
-        () if before is None else before.retained, 0 if before is None else before.last_id, _owed_after(before, base),
+        _retained_after(before, base), 0 if before is None else before.last_id, _owed_after(before, base),
+        disposing=() if before is None else before.disposing,
     )  # fmt: skip
+
+
+def _retained_after(before: Entry | None, base: CheckpointRef | None) -> tuple[CheckpointRef, ...]:
+    """A claim retains what was retained, and the savepoint that it takes over."""
+    kept = () if before is None else before.retained
+    return kept if base is None or not base.claimed or base in kept else (*kept, base)
 
 
 def _owed_after(before: Entry | None, base: CheckpointRef | None) -> tuple[CheckpointRef, ...]:
@@ -148,7 +163,7 @@ def _owed_after(before: Entry | None, base: CheckpointRef | None) -> tuple[Check
     left = before.base
     if left is None or left == base or left in before.owed:
         return before.owed
-    given_up = left.owned and left not in before.retained
+    given_up = left.is_ours and left not in before.retained
     origins = left.lineage != before.lineage  # a fork's base: that output is its origin's to commit
     return before.owed if given_up or origins else (*before.owed, left)
 
@@ -162,7 +177,8 @@ def checkpoint(before: Entry, by: Signature, ref: CheckpointRef, num_retained: i
     """Publishes `ref`, and drops the oldest ones beyond `num_retained` in the same stroke."""
     kept = (*before.retained, ref)[-num_retained:]
     last_id = max(before.last_id, ref.id)
-    return replace(_next(before, by, Kind.CHECKPOINT, ref, kept, last_id, None), owed=())
+    entry = _next(before, by, Kind.CHECKPOINT, ref, kept, last_id, None)
+    return replace(entry, owed=(), disposing=_disposing_after(before, kept))
 
 
 def terminal_savepoint(before: Entry, by: Signature, ref: CheckpointRef) -> Entry:
@@ -173,7 +189,13 @@ def terminal_savepoint(before: Entry, by: Signature, ref: CheckpointRef) -> Entr
 
 def end(before: Entry, by: Signature, outcome: Outcome, keep: bool) -> Entry:
     """The run is over. Without `keep` its checkpoints are given up here, before any of their files is deleted."""
-    return _next(before, by, Kind.END, before.base, before.retained if keep else (), before.last_id, outcome)
+    kept = before.retained if keep else ()
+    entry = _next(before, by, Kind.END, before.base, kept, before.last_id, outcome)
+    return replace(entry, disposing=_disposing_after(before, kept))
+
+
+def _disposing_after(before: Entry, kept: tuple[CheckpointRef, ...]) -> tuple[CheckpointRef, ...]:
+    return (*before.disposing, *(ref for ref in before.retained if ref.claimed and ref not in kept))
 
 
 def _next(
@@ -209,8 +231,10 @@ def _objection(before: Entry | None, entry: Entry) -> str | None:
     if entry.kind is Kind.CLAIM:
         if entry.term != _term_after(before, entry.base):
             return "is a claim with a term out of order"
-        if entry.retained != kept:
+        if entry.retained != _retained_after(before, entry.base):
             return "is a claim that changes what is retained"
+        if entry.disposing != (() if before is None else before.disposing):
+            return "is a claim that changes what is to be disposed of"
         if entry.owed != _owed_after(before, entry.base):
             return "is a claim that forgets output which is still to come"
         if entry.base is not None and entry.base.owned and entry.base not in kept:
@@ -229,6 +253,10 @@ def _objection(before: Entry | None, entry: Entry) -> str | None:
         return "is a savepoint of an older epoch than the newest checkpoint"
     if entry.kind is not Kind.CHECKPOINT and new:
         return "retains a checkpoint that was never published"
+    if not set(entry.disposing) <= set(_disposing_after(before, entry.retained)):
+        return "disposes of a savepoint that it was not given, or that it retains"
+    if not set(_disposing_after(before, entry.retained)) - set(before.disposing) <= set(entry.disposing):
+        return "forgets to dispose of a savepoint that it was given"
     return None
 
 

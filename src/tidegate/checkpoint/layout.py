@@ -93,3 +93,8 @@ class JobLayout:
 def committed_record(metadata_path: str) -> str:
     """Where it is recorded that everything a checkpoint carried is committed: beside its metadata, and gone with it."""
     return metadata_path.removesuffix("_metadata") + "_committed"
+
+
+def claimed_record(metadata_path: str) -> str:
+    """Where it is noted which job has taken a savepoint over."""
+    return metadata_path.removesuffix("_metadata") + "_claimed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from tidegate.checkpoint.assignment import Run, TaskRestore
 from tidegate.core.errors import CorruptState
@@ -13,8 +13,8 @@ from tidegate.state.operator_states import GIVEN, OWN, Lookup, element_entries, 
 class OperatorShares:
     """What one new task gets of lists and broadcast maps. Sources are to be taken in the order of their slots."""
 
-    def __init__(self, plan: TaskRestore) -> None:
-        self._plan = plan
+    def __init__(self, plan: TaskRestore, converts: Mapping[int, Callable[[bytes], bytes]] | None = None) -> None:
+        self._plan, self._converts = plan, converts or {}
         self._own: dict[int, list[bytes]] = {run.state: [] for run in (*plan.split, *plan.own_union)}
         self._given: dict[int, list[bytes]] = {run.state: [] for run in plan.union}
         self._copies: dict[int, list[bytes]] = {}
@@ -27,13 +27,17 @@ class OperatorShares:
             for run in runs:
                 if run.source == source:
                     if run.state not in cache:
-                        cache[run.state] = read_elements(reader, run.state) or []
+                        cache[run.state] = self._read(reader, run.state) or []
                     into[run.state] += _cut(cache[run.state], run)
         for copy in plan.broadcast:
             if copy.source == source:
-                elements = read_elements(reader, copy.state)
+                elements = self._read(reader, copy.state)
                 if elements is not None:
                     self._copies[copy.state] = elements
+
+    def _read(self, reader: Lookup, state: int) -> list[bytes] | None:
+        elements, convert = read_elements(reader, state), self._converts.get(state)
+        return elements if elements is None or convert is None else [convert(element) for element in elements]
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
         """What to write into the new store."""

@@ -1,28 +1,15 @@
-"""What a snapshot says about the operators of a job, and whether a job can go on from what a snapshot says."""
+"""What a snapshot says about the operators of a job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
 from tidegate.core.ids import Uid
 from tidegate.graph.levels import Plan
 from tidegate.graph.model import Graph, Input, Process
-from tidegate.graph.states import StateKind, StateSpec
-
-
-class StateChanged(RestoreError):
-    """A state, or the key it belongs to, is declared otherwise than when the snapshot was taken."""
-
-    code = "STATE_CHANGED"
-
-    def __init__(self, changes: Iterable[str]) -> None:
-        super().__init__(
-            f"The snapshot does not fit the job: {'; '.join(changes)}. Declare the state as it was, or give the operator a new "
-            "uid and drop the old state with execution.state-recovery.ignore-unclaimed-state (-n)."
-        )
+from tidegate.graph.states import StateSpec
 
 
 def declared(graph: Graph) -> list[tuple[Uid, str]]:
@@ -87,40 +74,3 @@ def with_sleeping(now: Iterable[OperatorInfo], before: CheckpointMetadata | None
         )
         merged.append(replace(operator, states=(*operator.states, *sleeping)))
     return tuple(merged)
-
-
-def check_compatible(snapshot: CheckpointMetadata, now: Iterable[OperatorInfo]) -> None:
-    """Raise `StateChanged` unless every state that both know is declared alike."""
-    before = {operator.uid: operator for operator in snapshot.operators}
-    changes: list[str] = []
-    for operator in now:
-        old = before.get(operator.uid)
-        if old is None:
-            continue
-        if old.key != operator.key:
-            changes.append(f"the key of {operator.uid!r} was {_shown(old.key)} and is {_shown(operator.key)}")
-        known = {state.name: state for state in old.states}
-        for state in operator.states:
-            was = known.get(state.name)
-            if was is not None and _layout(was) != _layout(state):
-                changes.append(
-                    f"state {state.name!r} of {operator.uid!r} was {was.distribution} {was.kind} {_shown(was.value)} and "
-                    f"is {state.distribution} {state.kind} {_shown(state.value)}"
-                )
-    if changes:
-        raise StateChanged(changes)
-
-
-_SAME_LAYOUT = {StateKind.SORTED_MAP: "map", StateKind.REDUCING: "value", StateKind.AGGREGATING: "value"}
-
-
-def _layout(state: StateInfo) -> tuple[object, ...]:
-    """What must be equal for the entries of a state to be readable. Its time to live need not: entries say their own."""
-    kind = _SAME_LAYOUT.get(state.kind, state.kind)  # type: ignore[call-overload]
-    return kind, state.distribution, state.value, state.map_key
-
-
-def _shown(schema: object) -> str:
-    import json
-
-    return json.dumps(schema, separators=(",", ":"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import SnapshotKind, checksum_in, decode
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, checksum_in, decode
 from tidegate.checkpoint.storage import ObjectMissing, Storage
 from tidegate.core.errors import TidegateError
 
@@ -13,10 +13,10 @@ class SnapshotNotFound(TidegateError):
     code = "SNAPSHOT_NOT_FOUND"
 
 
-def resolve(storage: Storage, layout: JobLayout, path: str) -> CheckpointRef:
-    """The checkpoint or savepoint at `path`, read and verified. A path may be absolute, or relative to the checkpoint
-    directory; `storage` must find absolute names too.
+def resolve(storage: Storage, layout: JobLayout, path: str) -> tuple[CheckpointRef, CheckpointMetadata]:
+    """The checkpoint or savepoint at `path`, read and verified, and what it says.
 
+    A path may be absolute, or relative to the checkpoint directory; `storage` must find absolute names too.
     One of the job's own is checked against its log when the job is claimed; another job's becomes the origin of a fork.
     """
     name = _within(storage, path)
@@ -29,9 +29,10 @@ def resolve(storage: Storage, layout: JobLayout, path: str) -> CheckpointRef:
         ) from None
     metadata = decode(data)
     owned = metadata.kind is SnapshotKind.CHECKPOINT and name.startswith(f"{layout.root}/")
-    return CheckpointRef(
+    ref = CheckpointRef(
         metadata.checkpoint_id, metadata.term, metadata.epoch, metadata.lineage, name, checksum_in(data), owned
     )
+    return ref, metadata
 
 
 def _within(storage: Storage, path: str) -> str:

@@ -125,6 +125,8 @@ def how(newest: Entry | None, start: Start) -> How:
         return How.FRESH if start.fresh else How.PLAIN
     if source.owned and (newest is None or source not in newest.retained):
         return How.GONE
+    if newest is not None and any(source.metadata == ref.metadata for ref in newest.disposing):
+        return How.GONE  # It was claimed, and is being deleted.
     if start.fresh:
         return How.FRESH_FROM
     own = newest is not None and (source.owned or source.lineage == newest.lineage)
@@ -150,6 +152,6 @@ def decide(newest: Entry | None, start: Start, alive: bool = False) -> Resume | 
         return Resume(start.source, start.source.lineage)
     if last is LastRun.FINISHED:
         return _FINISHED
-    if newest.base is not None and newest.base.owned and newest.base not in newest.retained:
+    if newest.base is not None and newest.base.is_ours and newest.base not in newest.retained:
         return _GIVEN_UP
     return Resume(newest.base, newest.lineage)

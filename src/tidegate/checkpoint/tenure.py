@@ -7,7 +7,7 @@ thread, except `clean` and `sweep`, which may run beside the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.checkpoint import committables
 from tidegate.checkpoint import entry as entries
@@ -15,7 +15,7 @@ from tidegate.checkpoint.committables import Ledger
 from tidegate.checkpoint.contents import Contents, Reader
 from tidegate.checkpoint.effects import Create, Delete, Get, ListFolders, ListNames, Put, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
-from tidegate.checkpoint.layout import JobLayout, committed_record
+from tidegate.checkpoint.layout import JobLayout, claimed_record, committed_record
 from tidegate.checkpoint.log import ClaimLost, append
 from tidegate.checkpoint.metadata import Committable, CommittedMark
 from tidegate.checkpoint.metadata.errors import MetadataError, MetadataTooNew
@@ -110,6 +110,8 @@ class Tenure:
         self._owing: list[Contents] = []
         """Contents whose output the ledger may still carry although no retained checkpoint of ours names its rows."""
         self._published_epoch: EpochId | None = None
+        self._disposed: set[str] = set()
+        """Claimed savepoints that are deleted, and that our next entry takes off the list."""
 
     @property
     def term(self) -> Term:
@@ -326,6 +328,35 @@ class Tenure:
         self._dropped.difference_update(lost)
         return len(lost)
 
+    def dispose(self) -> Steps[int]:
+        """Delete claimed savepoints that the log has dropped. Answer: how many files. May be repeated, by any owner.
+
+        1. Read its metadata. Gone: it was deleted before. Another than was claimed: somebody put it there, and it is not ours.
+        2. Delete the files that it names in its own folder. A crash leaves a savepoint that cannot be started from, and that is
+           still on the list.
+        3. Delete `_metadata` and `_claimed`. A crash leaves nothing but the entry on the list.
+        4. Our next entry takes it off the list.
+        """
+        deleted = 0
+        for ref in self.entry.disposing:
+            if ref.metadata in self._disposed:
+                continue
+            body: bytes | None = yield Get(ref.metadata)
+            contents = self._readable(ref, body)
+            if contents is not None:
+                folder = ref.metadata.removesuffix("_metadata")
+                own = tuple(sorted(path for path in contents.files if path.startswith(folder)))
+                reach("dispose.1-read", term=self.term)
+                if own:
+                    yield Delete(own)
+                reach("dispose.2-files", term=self.term)
+                deleted += len(own) + 1
+            if contents is not None or body is None:
+                yield Delete((ref.metadata, claimed_record(ref.metadata)))
+            reach("dispose.3-metadata", term=self.term)
+            self._disposed.add(ref.metadata)
+        return deleted
+
     def finish(self, outcome: Outcome, keep: bool) -> Steps[None]:
         """End the run in order.
 
@@ -346,6 +377,8 @@ class Tenure:
     def _append(self, entry: Entry) -> Steps[None]:
         if self.entry.outcome is not None:
             raise RunEnded(self.entry)
+        left = tuple(ref for ref in entry.disposing if ref.metadata not in self._disposed)
+        entry = replace(entry, disposing=left)
         result = yield from append(self.layout, entry)
         if not isinstance(result, Won):
             raise ClaimLost(self.term, result)

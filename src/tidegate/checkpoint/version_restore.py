@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
-from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.assignment import KeyedShare, RestoreError, TaskRestore
+from tidegate.checkpoint.metadata import StateInfo, TaskState
 from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.storage import Storage, checksum_of_file, download
 from tidegate.checkpoint.storage.handle import FileHandle
@@ -50,6 +50,20 @@ OpenTables: TypeAlias = Callable[[Storage, str, TaskState], Tables]
 
 
 @dataclass(frozen=True, slots=True)
+class Migration:
+    """A state that was written as `old` and is declared as `new` now. `renames`: old names of fields to new ones."""
+
+    old: StateInfo
+    new: StateInfo
+    renames: Mapping[str, str] = field(default_factory=dict)
+
+
+Convert: TypeAlias = Callable[[bytes], bytes]
+"""From the stored bytes of an entry, or of an element of operator state, to those of the type that is declared now."""
+Converter: TypeAlias = Callable[[Migration], Convert]
+
+
+@dataclass(frozen=True, slots=True)
 class RestoreOrder:
     """All that one task needs to know."""
 
@@ -62,17 +76,20 @@ class RestoreOrder:
     """Term and id of the checkpoint, if the next one may reuse its files. Not for a savepoint or another job's."""
     from_local: bool = True
     """Whether a version that is still on local disk may be used, if its checksums hold."""
+    migrations: tuple[Migration, ...] = ()
+    """States whose values are converted on the way. A task that takes any of them is never restored as it was."""
 
 
 def restore(
     storage: Storage, directory: Path, order: RestoreOrder, backend: StateBackend, options: Mapping[str, Any],
-    target: VersionId, open_tables: OpenTables | None = None,
+    target: VersionId, open_tables: OpenTables | None = None, converter: Converter | None = None,
 ) -> VersionId | None:  # fmt: skip
     """Make the task's version. Answer: which it is; None for a task without state. May be repeated, also at once.
 
     1. Where nothing is added, left out or moved, the version keeps its name and files. One that is on local disk and has
        the right checksums is taken as it is.
-    2. Otherwise the files are fetched into a private directory. A crash leaves it, unlocked, and `tidy` removes it.
+    2. Otherwise the files are fetched into a private directory, and entries are read from there; those of migrated states
+       go through what `converter` makes. A crash leaves the directory, unlocked, and `tidy` removes it.
     3. The version gets its name, in one step.
     4. What of it is stored is noted, so that the next checkpoint uploads only what changes.
     """
@@ -81,7 +98,10 @@ def restore(
         return _as_it_was(storage, directory, order, old[order.plan.as_is], backend)
     if not order.plan.sources:
         return None
-    return _put_together(storage, directory, order, old, backend, options, target, open_tables)
+    converts = {} if converter is None else {each.old.id: converter(each) for each in order.migrations}
+    if len(converts) != len(order.migrations):
+        raise RestoreError("State must be migrated, and nothing that converts it was handed in. Restore it in its job.")
+    return _put_together(storage, directory, order, old, backend, options, target, open_tables, converts)
 
 
 def _as_it_was(
@@ -152,7 +172,7 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
 
 def _put_together(
     storage: Storage, directory: Path, order: RestoreOrder, old: Mapping[TaskId, TaskState], backend: StateBackend,
-    options: Mapping[str, Any], target: VersionId, open_tables: OpenTables | None,
+    options: Mapping[str, Any], target: VersionId, open_tables: OpenTables | None, converts: Mapping[int, Convert],
 ) -> VersionId:  # fmt: skip
     """Read the shares of old tasks, each in its own backend or out of tables, and write them into a new version, without a
     base."""
@@ -161,7 +181,7 @@ def _put_together(
     plan = order.plan
     scratch = PrivateDirectory.make(directory, _SCRATCH)
     store = backend.begin(directory, None, target, plan.key_groups)
-    lists = OperatorShares(plan)
+    lists = OperatorShares(plan, converts)
     try:
         # In the order of old slots, which is the order of a list's elements.
         for source in plan.sources:
@@ -172,7 +192,8 @@ def _put_together(
                 tables = open_tables(storage, order.root, state)
                 for share in plan.keyed:
                     if share.source == source:
-                        store.write(tables.byte_entries(share.key_groups, share.states, state.version.epoch))
+                        entries = tables.byte_entries(share.key_groups, share.states, state.version.epoch)
+                        store.write(_converted(entries, converts))
                 lists.take(tables, source)
                 continue
             place = scratch.path / str(state.task)
@@ -181,7 +202,7 @@ def _put_together(
             try:
                 for share in plan.keyed:
                     if share.source == source:
-                        store.write(_entries(reader, share))
+                        store.write(_converted(_entries(reader, share), converts))
                 lists.take(reader, source)
             finally:
                 reader.abandon()
@@ -204,6 +225,15 @@ def _entries(reader: StateStore, share: KeyedShare) -> Iterator[tuple[bytes, byt
     for key, value in reader.scan(*key_group_range(first, last)):
         if key[2:4] in states:
             yield key, value
+
+
+def _converted(
+    entries: Iterator[tuple[bytes, bytes]], converts: Mapping[int, Convert]
+) -> Iterator[tuple[bytes, bytes]]:
+    if not converts:
+        return entries
+    by_bytes = {id.to_bytes(2, "big"): convert for id, convert in converts.items()}
+    return ((key, value if (convert := by_bytes.get(key[2:4])) is None else convert(value)) for key, value in entries)
 
 
 fetch_version = _fetch

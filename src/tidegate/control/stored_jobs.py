@@ -12,6 +12,7 @@ from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage
 from tidegate.checkpoint.storage.port import decode_segment
+from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.snapshot import Snapshot, location, split_location
 
@@ -39,9 +40,12 @@ class StoredJob:
         return f"{location(self.storage.url)}/{self.layout.root}"
 
     def snapshots(self) -> Iterator[tuple[CheckpointRef, Snapshot]]:
-        """The retained checkpoints, oldest first."""
+        """The retained checkpoints, and savepoints that the job has claimed, oldest first."""
         for ref in self.newest.retained:
-            yield ref, Snapshot.within(self.storage, ref.metadata)
+            if is_absolute(ref.metadata):
+                yield ref, Snapshot.open(ref.metadata)
+            else:
+                yield ref, Snapshot.within(self.storage, ref.metadata)
 
 
 def jobs_in(directory: str, **options: Any) -> tuple[StoredJob, ...]:

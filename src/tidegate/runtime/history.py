@@ -63,6 +63,7 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
 from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, new_nonce
 from tidegate.checkpoint.storage.routed import is_absolute
+from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
@@ -79,6 +80,7 @@ from tidegate.runtime.query_directory import read_sources
 from tidegate.runtime.recovered import Recovered, root_of
 from tidegate.runtime.ride_plan import plan_rides
 from tidegate.runtime.source_notes import store_notes
+from tidegate.savepoint.fitting import translated
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.version import VersionId
 
@@ -128,9 +130,9 @@ class CheckpointsFailed(EpochFailed):
 class History:
     def __init__(
         self, storage: Storage, layout: JobLayout, config: CheckpointConfig,
-        committers: Mapping[Uid, Committer],
+        committers: Mapping[Uid, Committer], uids: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        self._storage, self._layout, self._config = storage, layout, config
+        self._storage, self._layout, self._config, self._uids = storage, layout, config, uids or {}
         self._committers = committers
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
@@ -172,20 +174,33 @@ class History:
             raise
         for ref in self._tenure.unreadable:
             log.warning("checkpoint %d at %s cannot be read; it is left out", ref.id, ref.metadata)
-        snapshot = None if data is None else decode(data)
-        self.snapshot = snapshot
+        self.snapshot = None if data is None else translated(decode(data), self._uids)
         return self.standing()
 
     def peek(self, source: CheckpointRef | None) -> CheckpointMetadata | None:
-        """The snapshot that a start would begin from, as far as it can be read without owning the job."""
+        """The snapshot that a start would begin from, in the job's uids, as far as it can be read without owning the job."""
         found = self._perform(newest(self._layout))
         ref = source if source is not None else None if found is None else found.base
         if ref is None:
             return None
         try:
-            return decode(self._storage.get(ref.metadata))
+            return translated(decode(self._storage.get(ref.metadata)), self._uids)
         except (StorageError, MetadataError):
             return None  # Whoever claims the job says more about it.
+
+    def take(self, source: CheckpointRef, snapshot: CheckpointMetadata, claim: bool) -> CheckpointRef:
+        """See to it that the snapshot to start from stays as long as it is needed. Raises `CannotClaim`.
+
+        With `claim` the job takes it over. Otherwise it stays its owner's: a savepoint is the user's, and another job's
+        checkpoint is held until this job has one of its own.
+        """
+        job, directory = self._layout.job, self._storage.url
+        if claim:
+            return self._perform(take_over(source, snapshot, job, directory, new_nonce()))
+        self._perform(check_unclaimed(source, job, directory))
+        if not source.owned and snapshot.kind is SnapshotKind.CHECKPOINT and not is_absolute(source.metadata):
+            self.hold(source)
+        return source
 
     def hold(self, source: CheckpointRef) -> None:
         """Keep another job's checkpoint from being cleaned up until this job has one of its own."""
@@ -656,6 +671,8 @@ class History:
             if self._leavings:
                 self._perform(self._tenure.sweep(self._coordinator.in_flight()))
                 self._leavings = False
+            if self._perform(self._tenure.dispose()):
+                log.info("a savepoint that the job had claimed is deleted: newer checkpoints stand in its place")
         except (StorageError, CleaningSkipped) as error:
             log.warning("files of dropped checkpoints are left for the next time: %s", error)
             self._leavings = True

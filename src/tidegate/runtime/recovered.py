@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.checkpoint import operators
 from tidegate.checkpoint.assignment import RestoreTarget, TaskRestore, plan_restore
-from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, SnapshotKind
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
 from tidegate.checkpoint.storage import Storage
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.core.ids import Lineage, TaskId, Term
@@ -16,6 +16,9 @@ from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.query_directory import SourceNotes
 from tidegate.runtime.source_notes import load_notes
+from tidegate.savepoint.compatibility import JobNow
+from tidegate.savepoint.evolution import Renames
+from tidegate.savepoint.fitting import Fitted, fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +38,25 @@ class Recovered:
     def checkpoint_id(self) -> int:
         return 0 if self.snapshot is None else self.snapshot.checkpoint_id
 
-    def orders(self, shape: JobShape, allow_non_restored_state: bool) -> dict[TaskId, RestoreOrder]:
+    def orders(
+        self, shape: JobShape, allow_non_restored_state: bool, renames: Mapping[tuple[str, str], Renames]
+    ) -> dict[TaskId, RestoreOrder]:
         """Which task fetches what. Empty: there is no state. Raises `RestoreError` when it does not fit the job."""
         snapshot = self.snapshot
         if snapshot is None:
             return {}
-        plans = plan_return(
-            snapshot, shape.operators, shape.parallelism, shape.max_parallelism, allow_non_restored_state
-        )
+        now = JobNow(shape.operators, shape.sources, renames=renames)
+        plans, fitted = plan_return(snapshot, now, shape.parallelism, shape.max_parallelism, allow_non_restored_state)
         old = {state.task: state for state in snapshot.tasks}
         orders: dict[TaskId, RestoreOrder] = {}
         for plan in plans:
             names = {*plan.sources, *(() if plan.as_is is None else (plan.as_is,))}
             sources = tuple(old[name] for name in sorted(names))
             if any(len(state.files) or state.inline for state in sources):
-                orders[plan.task] = RestoreOrder(plan, sources, self.root, self.stored)
+                taken = {id for share in plan.keyed for id in share.states}
+                taken |= {item.state for part in (plan.split, plan.union, plan.broadcast) for item in part}
+                migrations = tuple(each for each in fitted.migrations if each.old.id in taken)
+                orders[plan.task] = RestoreOrder(plan, sources, self.root, self.stored, migrations=migrations)
         return orders
 
     def sources(self, shape: JobShape, allow_unclaimed: bool) -> tuple[tuple[SourceNotes, ...], str]:
@@ -69,12 +76,14 @@ class Recovered:
 
 
 def plan_return(
-    snapshot: CheckpointMetadata, now: tuple[OperatorInfo, ...], parallelism: int, max_parallelism: int, allow: bool
-) -> tuple[TaskRestore, ...]:
-    """What each task of a job takes of a snapshot. Raises `RestoreError` when the snapshot does not fit the job."""
-    operators.check_compatible(snapshot, now)
-    levels = {operator.uid: operator.level for operator in now}
-    return plan_restore(snapshot, RestoreTarget(max_parallelism, parallelism, levels, allow))
+    snapshot: CheckpointMetadata, now: JobNow, parallelism: int, max_parallelism: int, allow: bool
+) -> tuple[tuple[TaskRestore, ...], Fitted]:
+    """What each task of a job takes of a snapshot, and the verdict for every state. Raises `RestoreError` when the snapshot does
+    not fit the job."""
+    fitted = fit(snapshot, now, allow)
+    levels = {operator.uid: operator.level for operator in now.operators}
+    target = RestoreTarget(max_parallelism, parallelism, levels, allow, fitted.rewritten)
+    return plan_restore(snapshot, target), fitted
 
 
 def root_of(path: str, snapshot: CheckpointMetadata | None) -> str:

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,13 +31,12 @@ from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.operators import declared, describe
-from tidegate.checkpoint.options.choices import CheckpointingMode, JobEnd
+from tidegate.checkpoint.options.choices import CheckpointingMode, ClaimMode, JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
-from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
     EpochFailed,
@@ -65,7 +64,11 @@ from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decid
 from tidegate.runtime.recovered import plan_return
 from tidegate.runtime.session import check_session
 from tidegate.runtime.settings import Durability, Settings, read_settings
+from tidegate.runtime.source_notes import check_claimed
 from tidegate.runtime.sources import begins_anew, check_sources
+from tidegate.savepoint.compatibility import JobNow
+from tidegate.savepoint.compatibility import Outcome as Verdict
+from tidegate.savepoint.fitting import shown
 
 log = logging.getLogger("tidegate")
 
@@ -220,12 +223,14 @@ class JobRun:
         assert storage is not None
         layout = JobLayout(self._graph.job)
         probe(storage, f"{layout.root}/probe")
-        source = None if chosen.recovery.path is None else resolve(storage, layout, chosen.recovery.path)
-        history = self._history = History(storage, layout, chosen.checkpoints, self._outlets.committers)
+        path = chosen.recovery.path
+        source, given = (None, None) if path is None else resolve(storage, layout, path)
+        uids = chosen.recovery.uids
+        history = self._history = History(storage, layout, chosen.checkpoints, self._outlets.committers, uids)
         if not (chosen.fresh and source is None):
             self._check_fits(history.peek(source))
-        if source is not None and not source.owned and not is_absolute(source.metadata):
-            history.hold(source)
+        if source is not None and given is not None:
+            source = history.take(source, given, chosen.recovery.claim_mode is ClaimMode.CLAIM)
         found = history.open(Start(source, chosen.fresh), chosen.force)
         try:
             history.check_output(self._allow)
@@ -242,8 +247,18 @@ class JobRun:
         s, levels = self._settings, plan_levels(self._graph)
         numbers = {(n.uid, n.name): n.id for n in snapshot.state_numbers}
         numbered = state_ids.assign(numbers, declared(self._graph))
-        now = describe(self._graph, levels, s.parallelism, s.state_backend, numbered)
-        plan_return(snapshot, now, s.parallelism, s.max_parallelism, self._allow)
+        operators = describe(self._graph, levels, s.parallelism, s.state_backend, numbered)
+        sources = tuple(source.uid for source in self._graph.sources)
+        now = JobNow(operators, sources, renames=self._renames)
+        _, fitted = plan_return(snapshot, now, s.parallelism, s.max_parallelism, self._allow)
+        check_claimed(snapshot, sources, self._allow)
+        for verdict in fitted.compatibility.verdicts:
+            level = logging.WARNING if verdict.outcome is Verdict.DROPPED else logging.INFO
+            log.log(level, "state of the snapshot, %s", shown(verdict), extra={"job": self._graph.job})
+
+    @property
+    def _renames(self) -> Mapping[tuple[str, str], Mapping[str, str]]:
+        return {} if self._durability is None else self._durability.recovery.renamed_fields
 
     @property
     def _allow(self) -> bool:
@@ -258,7 +273,7 @@ class JobRun:
             return self._new_directory(), None
         found = history.standing()
         self._driver.reset_clocks(found.clocks())
-        orders = found.orders(self._shape, self._allow)
+        orders = found.orders(self._shape, self._allow, self._renames)
         sources, batch = found.sources(self._shape, self._allow)
         sources = tuple(
             SourceNotes(None, {}) if begins_anew(source) else notes

@@ -49,14 +49,19 @@ def store_notes(
     return tuple(positions), tuple(query)
 
 
+def check_claimed(snapshot: CheckpointMetadata, uids: Sequence[Uid], allow: bool) -> None:
+    """Raises `UnclaimedPositions` for positions of sources that the job does not have."""
+    unclaimed = sorted(p.uid for p in snapshot.positions if p.lines and p.uid not in uids)
+    if unclaimed and not allow:
+        raise UnclaimedPositions(unclaimed)
+
+
 def load_notes(
     storage: Storage, root: str, snapshot: CheckpointMetadata, uids: Sequence[Uid], allow_unclaimed: bool
 ) -> tuple[tuple[SourceNotes, ...], str]:
     """For each source of the job what it goes on from, and the line about the batch. New sources begin at their beginning."""
+    check_claimed(snapshot, uids, allow_unclaimed)
     known = {position.uid: position for position in snapshot.positions}
-    unclaimed = sorted(uid for uid, position in known.items() if position.lines and uid not in uids)
-    if unclaimed and not allow_unclaimed:
-        raise UnclaimedPositions(unclaimed)
     inline: dict[Uid, dict[str, bytes]] = {}
     batch = "{}"
     for file in snapshot.query:

@@ -46,6 +46,8 @@ from tidegate.runtime.program import Orders
 from tidegate.runtime.rides import Passenger, board, storage_of
 from tidegate.runtime.user_code import FunctionFailed
 from tidegate.savepoint.canonical_read import CanonicalTask
+from tidegate.savepoint.evolution import MigrationFailed
+from tidegate.savepoint.fitting import converter
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
@@ -158,9 +160,9 @@ class _Task:
         try:
             self.base = restore(
                 storage_of(orders.archive), self.directory, self.brought_back, self.backend, orders.backend_options,
-                self.version, CanonicalTask,
+                self.version, CanonicalTask, converter,
             )  # fmt: skip
-        except (CorruptFile, ObjectMissing, CorruptState) as error:
+        except (CorruptFile, ObjectMissing, CorruptState, MigrationFailed) as error:
             return Fault(FaultKind.RESTORE, str(error))
         self.state = _State(self.backend, self.directory, self.base, self.version, self.groups)
         return None

@@ -72,8 +72,16 @@ def applied(metadata: CheckpointMetadata, changes: Changes) -> CheckpointMetadat
         operators=tuple(operators),
         state_numbers=tuple(replace(n, uid=changes.renamed(n.uid)) for n in metadata.state_numbers),
         positions=tuple(replace(p, uid=changes.renamed(p.uid)) for p in metadata.positions),
+        query=tuple(replace(file, name=_renamed_note(file.name, changes)) for file in metadata.query),
         splits=tuple(replace(s, source=changes.renamed(s.source)) for s in metadata.splits),
     )
+
+
+def _renamed_note(name: str, changes: Changes) -> str:
+    """Notes of a source are called `sources/{uid}/{name}`."""
+    folder, slash, rest = name.partition("/")
+    uid, _, own = rest.partition("/")
+    return f"{folder}/{changes.renamed(uid)}/{own}" if folder == "sources" and slash else name
 
 
 def _retyped(uid: str, state: StateInfo, changes: Changes) -> StateInfo:

@@ -79,7 +79,8 @@ def judge(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: b
     after = {operator.uid: operator for operator in job.operators}
     for uid in sorted(before.keys() | after.keys()):
         verdicts += _operator(uid, before.get(uid), after.get(uid), job)
-    read = {Uid(job.uids.get(position.uid, position.uid)) for position in snapshot.positions}
+    # A source that had not begun when the snapshot was taken has left nothing that could be lost.
+    read = {Uid(job.uids.get(position.uid, position.uid)) for position in snapshot.positions if position.lines}
     for uid in sorted(read | set(job.sources)):
         verdicts.append(_source(uid, uid in read, uid in job.sources))
     return Compatibility(tuple(verdicts), allow_non_restored_state)
@@ -117,7 +118,7 @@ def _operator(uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job:
         if name not in before:
             verdicts.append(StateVerdict(uid, name, Outcome.NEW, "the operator did not have it"))
         elif name not in after:
-            verdicts.append(_dropped(uid, name, "the operator does not declare it any more"))
+            verdicts.append(_undeclared(uid, before[name]))
         else:
             verdicts.append(_state(uid, before[name], after[name], job.renames.get((uid, name), {})))
     return verdicts
@@ -139,9 +140,21 @@ def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateV
         case AsIs(notes):
             return StateVerdict(uid, old.name, Outcome.AS_IS, "; ".join(notes))
         case Migrate(convert, notes):
-            return StateVerdict(uid, old.name, Outcome.MIGRATED, "; ".join(notes), convert=_keeping_stamps(convert))
+            return StateVerdict(uid, old.name, Outcome.MIGRATED, "; ".join(notes), convert=_of_entries(old, convert))
         case Incompatible(reason, advice):
             return refused(reason, advice)
+
+
+def entry_conversion(old: StateInfo, new: StateInfo, renames: Renames) -> Callable[[bytes], bytes]:
+    """From the stored bytes of an entry of a state that is judged as migrated to those that the job expects."""
+    answer = _whole_entry(old, new, renames)
+    assert isinstance(answer, Migrate)
+    return _of_entries(old, answer.convert)
+
+
+def _of_entries(old: StateInfo, convert: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    # Only entries of keyed state have stamps. An element of a list may begin with any byte.
+    return _keeping_stamps(convert) if old.distribution is Distribution.KEYED else convert
 
 
 def _whole_entry(old: StateInfo, new: StateInfo, renames: Renames) -> AsIs | Migrate | Incompatible:
@@ -166,6 +179,16 @@ def _keeping_stamps(convert: Callable[[bytes], bytes]) -> Callable[[bytes], byte
         return convert(raw) if stamp is None else stamp.before(convert(unstamped(raw)))
 
     return converted
+
+
+def _undeclared(uid: Uid, state: StateInfo) -> StateVerdict:
+    """A state that its operator does not declare any more. Keyed entries stay in the operator's files, and are there when it is
+    declared again; elements of lists belong to a function that hands them in with every snapshot."""
+    if state.distribution is Distribution.KEYED:
+        return StateVerdict(
+            uid, state.name, Outcome.AS_IS, "the operator does not declare it any more; what it holds is kept"
+        )
+    return _dropped(uid, state.name, "the operator does not declare it any more")
 
 
 def _source(uid: Uid, had: bool, has: bool) -> StateVerdict:

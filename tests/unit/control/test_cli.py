@@ -184,9 +184,9 @@ LAST = "last = tg.ListState(__import__('decimal').Decimal)"
         ("float", LAST, "totals", [], 0, {"as is"}),
         ("float | None", LAST, "totals", [], 0, {"as is"}),
         ("int", LAST, "totals", [], 1, {"as is", "incompatible"}),
-        ("float", "", "totals", [], 1, {"as is", "dropped"}),
-        ("float", "", "totals", ["-n"], 0, {"as is", "dropped"}),
+        ("float", "", "totals", [], 0, {"as is"}),
         ("float", LAST, "sums", [], 1, {"as is", "new", "dropped"}),
+        ("float", LAST, "sums", ["-n"], 0, {"as is", "new", "dropped"}),
         ("float", LAST, "sums", ["--map-uid", "totals=sums"], 0, {"as is"}),
     ],
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tidegate.checkpoint.options.choices import BackendType, CheckpointingMode, ClaimMode, RestartType, Retention
 from tidegate.checkpoint.options.declared import checkpointing as c
@@ -71,16 +72,23 @@ class RecoveryConfig:
     claim_mode: ClaimMode
     from_local: bool
     without_channel_state_of: int | None
+    uids: Mapping[str, str] = field(default_factory=dict)
+    """Old uid → new uid."""
+    renamed_fields: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    """(uid, state) → old name of a field → new name."""
 
     @staticmethod
     def of(options: Options) -> RecoveryConfig:
         dropped = options[recovery.WITHOUT_CHANNEL_STATE]
+        uids, renamed = options[recovery.MAP_UIDS], options[recovery.RENAMED_FIELDS]
         return RecoveryConfig(
             path=_directory(options[recovery.PATH]),
             allow_non_restored_state=options[recovery.IGNORE_UNCLAIMED],
             claim_mode=options[recovery.CLAIM_MODE],
             from_local=options[recovery.FROM_LOCAL],
             without_channel_state_of=None if dropped < 0 else dropped,
+            uids=uids or {},
+            renamed_fields=dict(renamed or {}),
         )
 
 

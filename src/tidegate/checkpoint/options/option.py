@@ -127,12 +127,47 @@ def _plain(text: str) -> str:
     return text.lower().replace("-", "").replace("_", "")
 
 
+def _pair(text: str) -> tuple[str, str]:
+    old, equals, new = (part.strip() for part in text.partition("="))
+    if not (old and equals and new):
+        raise ValueError(f"must be pairs such as 'old=new, old=new', not {text!r}")
+    return old, new
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(_pair(each) for each in text.split(",") if each.strip())
+
+
+def _fields(text: str) -> dict[tuple[str, str], dict[str, str]]:
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for each in text.split(","):
+        where, colon, names = each.rpartition(":")
+        uid, slash, state = where.strip().rpartition("/")
+        if each.strip():
+            if not (colon and slash and uid and state):
+                raise ValueError(f"must be renames such as 'uid/state:old=new', not {each.strip()!r}")
+            old, new = _pair(names)
+            found.setdefault((uid, state), {})[old] = new
+    return found
+
+
+def _show_pairs(pairs: dict[str, str]) -> str:
+    return ", ".join(f"{old}={new}" for old, new in pairs.items())
+
+
+def _show_fields(fields: dict[tuple[str, str], dict[str, str]]) -> str:
+    shown = [f"{uid}/{state}:{old}={new}" for (uid, state), names in fields.items() for old, new in names.items()]
+    return ", ".join(shown)
+
+
 DURATION: Kind[int] = Kind("duration", _number(duration_ms, "a duration such as '500 ms', '10 s' or '5 min'"), show_ms)
 SIZE: Kind[int] = Kind("memory size", _number(size_bytes, "a size such as '20 kb' or '8 mb'"), _show_size)
 INT: Kind[int] = Kind("int", _number(int, "a whole number"))
 FLOAT: Kind[float] = Kind("float", _number(_finite, "a number"))
 BOOL: Kind[bool] = Kind("bool", _boolean, lambda value: "true" if value else "false")
 TEXT: Kind[str] = Kind("string", str)
+PAIRS: Kind[dict[str, str]] = Kind("map", _pairs, _show_pairs)
+FIELDS: Kind[dict[tuple[str, str], dict[str, str]]] = Kind("map", _fields, _show_fields)
 
 
 def at_least(limit: int, shown: str = "") -> Check:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.checkpoint.options.declared import checkpointing as c
-from tidegate.checkpoint.options.declared import state, unaligned
+from tidegate.checkpoint.options.declared import recovery, state, unaligned
 from tidegate.checkpoint.options.option import Option, as_text
 from tidegate.core.durations import Duration, duration_ms
 
@@ -16,7 +16,8 @@ from tidegate.core.durations import Duration, duration_ms
 class Checkpointing:
     """How a job is checkpointed; what is left out comes from the cluster's configuration or the defaults.
 
-    Each field stands for the option of that name below `execution.checkpointing.`, and overrides the cluster's.
+    Each field stands for the option of that name below `execution.checkpointing.`, the last two for those below
+    `execution.state-recovery.`, and overrides the cluster's.
     `options` takes any other option by its key, also those of recovery, restarts and state.
     """
 
@@ -36,6 +37,10 @@ class Checkpointing:
     unaligned: bool | None = None
     aligned_timeout: Duration | None = None
     backend: str | None = None
+    map_uids: Mapping[str, str] | None = None
+    """Operators and sources that have another uid than in the snapshot that the job starts from: old to new."""
+    renamed_fields: Mapping[tuple[str, str], Mapping[str, str]] | None = None
+    """(uid, state) to fields inside its type that have another name than in that snapshot: old to new."""
     options: Mapping[str, object] = field(default_factory=dict)
 
     def to_options(self) -> dict[str, str]:
@@ -46,8 +51,14 @@ class Checkpointing:
             if value is not None:
                 for old in option.old_keys:
                     given.pop(old, None)
-                given[option.key] = f"{duration_ms(value)} ms" if name in _DURATIONS else as_text(value)
+                given[option.key] = _text(name, option, value)
         return given
+
+
+def _text(name: str, option: Option[Any], value: object) -> str:
+    if name in _DURATIONS:
+        return f"{duration_ms(value)} ms"  # type: ignore[arg-type]
+    return option.kind.show(value) if isinstance(value, Mapping) else as_text(value)
 
 
 FIELDS: dict[str, Option[Any]] = {
@@ -67,6 +78,8 @@ FIELDS: dict[str, Option[Any]] = {
     "unaligned": unaligned.UNALIGNED,
     "aligned_timeout": unaligned.ALIGNED_TIMEOUT,
     "backend": state.BACKEND,
+    "map_uids": recovery.MAP_UIDS,
+    "renamed_fields": recovery.RENAMED_FIELDS,
 }
 """The option behind each field."""
 

@@ -27,6 +27,8 @@ class BadOption(TidegateError):
     "-cm", "--claimMode", "claim_mode", type=click.Choice(["claim", "no_claim"], case_sensitive=False),
     help="Who owns the snapshot afterwards.",
 )  # fmt: skip
+@click.option("--map-uid", "uids", multiple=True, metavar="OLD=NEW", help="The operator OLD is called NEW now.")
+@click.option("--renamed", multiple=True, metavar="UID/STATE:OLD=NEW", help="A field of a state got another name.")
 @click.option("-p", "--parallelism", type=int, help="Slots of every level.")
 @click.option("-D", "settings", multiple=True, metavar="KEY=VALUE", help="Any option by its key.")
 @click.option("--trigger", help="How often an epoch begins: '5 s', 'available-now'; without it, as often as possible.")
@@ -38,8 +40,9 @@ class BadOption(TidegateError):
 @click.option("--savepoint-on-stop", is_flag=True, help="SIGTERM and SIGINT end the job with a savepoint.")
 @speaks
 def command(
-    out: Output, job_file: str, path: str | None, allow: bool, claim_mode: str | None, parallelism: int | None,
-    settings: tuple[str, ...], trigger: str | None, fresh: bool, force: bool, stop_within: str, savepoint_on_stop: bool,
+    out: Output, job_file: str, path: str | None, allow: bool, claim_mode: str | None, uids: tuple[str, ...],
+    renamed: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None, fresh: bool, force: bool,
+    stop_within: str, savepoint_on_stop: bool,
 ) -> int:  # fmt: skip
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
@@ -63,6 +66,10 @@ def command(
         options["execution.state-recovery.ignore-unclaimed-state"] = "true"
     if claim_mode:
         options["execution.state-recovery.claim-mode"] = claim_mode.upper()
+    if uids:
+        options["execution.state-recovery.map-uids"] = ", ".join(uids)
+    if renamed:
+        options["execution.state-recovery.renamed-fields"] = ", ".join(renamed)
     port = int(options.pop("rest.port", "8081"))
     host = options.pop("rest.bind-address", "127.0.0.1")
     token = options.pop("rest.token", None)

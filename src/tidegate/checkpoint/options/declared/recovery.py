@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.checkpoint.options.choices import ClaimMode
-from tidegate.checkpoint.options.option import BOOL, INT, TEXT, Effect, Option, enum
+from tidegate.checkpoint.options.option import BOOL, FIELDS, INT, PAIRS, TEXT, Effect, Option, enum
 
 TITLE = "Recovery"
 _P = "execution.state-recovery."
@@ -34,6 +34,20 @@ CLAIM_MODE: Option[ClaimMode] = Option(
     "NO_CLAIM: the snapshot stays the user's, and the first checkpoint copies what it needs. CLAIM: the job owns it "
     "and deletes it when it is not needed any more.",
     old_keys=("execution.savepoint-restore-mode",),
+)
+MAP_UIDS: Option[dict[str, str] | None] = Option(
+    _P + "map-uids",
+    PAIRS,
+    None,
+    "Operators and sources that have another uid than in the snapshot: `old=new, old=new`. Harmless where the snapshot has the "
+    "new ones already. Not in Flink.",
+)
+RENAMED_FIELDS: Option[dict[tuple[str, str], dict[str, str]] | None] = Option(
+    _P + "renamed-fields",
+    FIELDS,
+    None,
+    "Fields that got another name inside the type of a state: `uid/state:old=new, …`. Without it, a field that is gone and "
+    "one that is new are one removed and one added. Not in Flink.",
 )
 FROM_LOCAL: Option[bool] = Option(
     _P + "from-local",

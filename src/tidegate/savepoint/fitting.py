@@ -1,0 +1,120 @@
+"""Making a snapshot fit the job that is to go on from it, or saying why it cannot. Pure.
+
+State is migrated when it is restored, not when it is read: a task that takes a state of another type reads the entries it
+gets, converts them, and writes them into its first version. From then on there is only the new type, in local versions and in
+the first checkpoint; the snapshot itself is never changed, so the old code can still start from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from tidegate.checkpoint.assignment import RestoreError
+from tidegate.checkpoint.metadata import CheckpointMetadata
+from tidegate.checkpoint.version_restore import Migration
+from tidegate.core.ids import Uid
+from tidegate.savepoint.changes import Changes, applied
+from tidegate.savepoint.compatibility import Compatibility, JobNow, Outcome, StateVerdict, entry_conversion, judge
+
+
+class StateChanged(RestoreError):
+    """A state, or the key it belongs to, is declared so that what the snapshot holds cannot be read. Nothing was written."""
+
+    code = "STATE_CHANGED"
+
+    def __init__(self, compatibility: Compatibility, refused: Iterable[StateVerdict]) -> None:
+        self.verdicts = compatibility.verdicts
+        super().__init__(f"The snapshot does not fit the job. {' '.join(map(_sentence, refused))} {_ALL}")
+
+
+class UidsCannotBeMapped(RestoreError):
+    """A map of uids names operators that the snapshot does not have, or gives two of them one name."""
+
+    code = "UIDS_CANNOT_BE_MAPPED"
+
+
+_ALL = (
+    "Verdicts for every state: `tidegate compat JOB.PY --from PATH`. State that is not wanted any more goes with another uid for "
+    "the operator and execution.state-recovery.ignore-unclaimed-state (-n)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The verdicts, none of which forbids the start, and what has to be converted."""
+
+    compatibility: Compatibility
+    migrations: tuple[Migration, ...] = ()
+
+    @property
+    def rewritten(self) -> frozenset[int]:
+        return frozenset(each.old.id for each in self.migrations)
+
+
+def fit(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: bool) -> Fitted:
+    """Judge every state. Raises `StateChanged` for what can never be restored, with or without leave to drop state.
+
+    Whole operators, and sources, that the job does not have are for the plan of the restore to refuse.
+    """
+    answer = judge(snapshot, job, allow_non_restored_state)
+    kept = {operator.uid for operator in job.operators}
+    refused = [v for v in answer.refusals if v.outcome is Outcome.INCOMPATIBLE or (v.state and v.uid in kept)]
+    if refused:
+        raise StateChanged(answer, refused)
+    before = {(operator.uid, state.name): state for operator in snapshot.operators for state in operator.states}
+    after = {(operator.uid, state.name): state for operator in job.operators for state in operator.states}
+    names = [(v.uid, v.state) for v in answer.verdicts if v.outcome is Outcome.MIGRATED and v.state is not None]
+    return Fitted(
+        answer, tuple(Migration(before[name], after[name], dict(job.renames.get(name, {}))) for name in names)
+    )
+
+
+def converter(migration: Migration) -> Callable[[bytes], bytes]:
+    """What brings one stored entry, or element, of a state to the type it has now. Raises `MigrationFailed` for a value that
+    has no equal there."""
+    return entry_conversion(migration.old, migration.new, migration.renames)
+
+
+def translated(snapshot: CheckpointMetadata, uids: Mapping[str, str]) -> CheckpointMetadata:
+    """The snapshot with operators and sources under their new uids.
+
+    May be applied to a snapshot that has the new ones already, so the map may stay in a configuration through restarts. That is
+    why no uid can be both old and new. Raises `UidsCannotBeMapped`.
+    """
+    if not uids:
+        return snapshot
+    known = {o.uid for o in snapshot.operators} | {p.uid for p in snapshot.positions}
+    known |= {number.uid for number in snapshot.state_numbers}
+    if twice := sorted(set(uids) & set(uids.values())):
+        raise UidsCannotBeMapped(
+            f"{_listed(twice)} is both an old and a new uid, so after a restart nobody could tell whether the map was applied. "
+            "Write a savepoint with other uids instead: `tidegate savepoint copy --rename OLD=NEW`."
+        )
+    missing = sorted(old for old, new in uids.items() if old not in known and new not in known)
+    if missing:
+        raise UidsCannotBeMapped(
+            f"The snapshot has no {_listed(missing)} to map to another uid. It has {_listed(sorted(map(str, known)))}."
+        )
+    wanted = {old: new for old, new in uids.items() if old in known}
+    taken = sorted(new for new in wanted.values() if Uid(new) in known)
+    if taken or len(set(uids.values())) < len(uids):
+        raise UidsCannotBeMapped(
+            f"Two operators would have the uid {_listed(taken or sorted(uids.values()))}. Map each to one of its own."
+        )
+    return applied(snapshot, Changes(renames=wanted))
+
+
+def shown(verdict: StateVerdict) -> str:
+    """One line for a log."""
+    what = str(verdict.uid) if verdict.state is None else f"{verdict.uid}/{verdict.state}"
+    return f"{what}: {verdict.outcome}{f' ({verdict.reason})' if verdict.reason else ''}"
+
+
+def _sentence(verdict: StateVerdict) -> str:
+    what = f"{verdict.uid!r}" if verdict.state is None else f"State {verdict.state!r} of {verdict.uid!r}"
+    return f"{what} is {verdict.outcome}: {verdict.reason}. {verdict.advice}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(str(name)) for name in names) or "none"

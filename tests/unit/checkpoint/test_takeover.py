@@ -1,0 +1,208 @@
+"""A savepoint given to a job, or lent to it: who deletes it, when, and what a crash at any step leaves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from tests.unit.checkpoint.history_kit import LINE, PlainStorage, signatures
+from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.claim import claim
+from tidegate.checkpoint.contents import Contents
+from tidegate.checkpoint.entry import CheckpointRef, Outcome
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
+from tidegate.checkpoint.shared import InFlight
+from tidegate.checkpoint.start import Start, StartRefused
+from tidegate.checkpoint.storage.port import Nonce
+from tidegate.checkpoint.takeover import CannotClaim, check_unclaimed, take_over
+from tidegate.checkpoint.tenure import Draft, Tenure
+from tidegate.core import faults
+from tidegate.core.ids import EpochId, Lineage, Term
+
+FOLDER = "/savepoints/sp-1/"
+CHECKSUM = "sha256:" + "7" * 40
+SAVEPOINT = CheckpointRef(7, Term(3), EpochId(Term(3), 70), LINE, f"{FOLDER}_metadata", CHECKSUM, owned=False)
+OTHERS = {f"{FOLDER}notes of the user", "/elsewhere/file", "other/shared/1/a"}
+NONCES = count(1)
+BODIES: dict[bytes, Contents] = {}
+
+
+def snapshot(kind: SnapshotKind = SnapshotKind.SAVEPOINT) -> CheckpointMetadata:
+    return CheckpointMetadata("origin", LINE, 7, Term(3), SAVEPOINT.epoch, kind, 0, 0, "0.1.0", "4.3.0", 128, 2, 0)
+
+
+@pytest.fixture
+def storage() -> PlainStorage:
+    made = PlainStorage()
+    body = json.dumps({"checksum": CHECKSUM}).encode()
+    files = {f"{FOLDER}L1-S0-a", f"{FOLDER}L1-S1-b"}
+    # Metadata may name what it likes: only what lies in its own folder was given away.
+    BODIES[body] = Contents(frozenset(files | OTHERS - {f"{FOLDER}notes of the user"}), frozenset(), ())
+    made.objects |= {SAVEPOINT.metadata: body} | dict.fromkeys(files | OTHERS, b"state")
+    return made
+
+
+class Job:
+    """One driver after the other of one job."""
+
+    def __init__(self, storage: PlainStorage, name: str = "job", retained: int = 1) -> None:
+        self.storage, self.layout, self.retained = storage, JobLayout(name), retained
+        self.id = 0
+
+    def start(self, source: CheckpointRef | None = None, *, claims: bool = False, fresh: bool = False) -> Tenure:
+        sign = signatures(f"{self.layout.job}-{next(NONCES)}")
+        if source is not None:
+            nonce = Nonce(f"nonce-{next(NONCES):08d}")
+            steps = take_over(source, snapshot(), self.layout.job, "/ckpt", nonce)
+            if claims:
+                source = self.storage.run(steps)  # type: ignore[assignment]
+            else:
+                self.storage.run(check_unclaimed(source, self.layout.job, "/ckpt"))
+        lineage = Lineage(f"line-{next(NONCES)}")
+        entry = self.storage.run(
+            claim(self.layout, Start(source, fresh), lambda: next(sign), lambda: lineage, 1, force=True)
+        )
+        tenure = Tenure(self.layout, entry, lambda path, body: BODIES[body], lambda: next(sign), self.retained)  # type: ignore[arg-type]
+        self.storage.run(tenure.recover())
+        return tenure
+
+    def checkpoint(self, tenure: Tenure) -> None:
+        self.publish(tenure)
+        self.tidy(tenure)
+
+    def publish(self, tenure: Tenure) -> None:
+        id = tenure.entry.last_id + 1
+        checksum = f"sha256:{self.layout.job}-{tenure.term}-{id}".ljust(40, "0")
+        body = json.dumps({"checksum": checksum}).encode()
+        BODIES[body] = Contents(frozenset(), frozenset(), ())
+        epoch = EpochId(tenure.term, id * 10)
+        self.storage.run(tenure.publish(Draft(id, epoch, body, checksum, BODIES[body])))
+
+    def tidy(self, tenure: Tenure) -> None:
+        self.storage.run(tenure.clean(InFlight(tenure.entry.last_id + 1)))
+        self.storage.run(tenure.dispose())
+
+
+def left(storage: PlainStorage) -> set[str]:
+    """Of the savepoint."""
+    return {path for path in storage.objects if path.startswith(FOLDER)} - OTHERS
+
+
+def log_of(storage: PlainStorage, job: str = "job") -> list[entries.Entry]:
+    names = sorted(path for path in storage.objects if path.startswith(f"{job}/log/"))
+    log = [entries.from_bytes(storage.objects[name], name) for name in names]
+    entries.fold(log)
+    return log
+
+
+@pytest.mark.feature("I18", "I19", "I20")
+def test_a_savepoint_that_was_lent_stays(storage: PlainStorage) -> None:
+    before = left(storage)
+    job = Job(storage)
+    tenure = job.start(SAVEPOINT)
+    for _ in range(3):
+        job.checkpoint(tenure)
+    storage.run(tenure.finish(Outcome.CANCELED, keep=False))
+    job.tidy(tenure)
+    assert left(storage) == before
+
+
+@pytest.mark.feature("I18")
+@pytest.mark.parametrize("retained", [1, 2, 3])
+def test_a_claimed_savepoint_goes_with_the_checkpoint_that_subsumes_it_and_nothing_else_does(
+    storage: PlainStorage, retained: int
+) -> None:
+    job = Job(storage, retained=retained)
+    tenure = job.start(SAVEPOINT, claims=True)
+    for published in range(retained):
+        assert left(storage) == {f"{FOLDER}{name}" for name in ("_metadata", "_claimed", "L1-S0-a", "L1-S1-b")}
+        assert len(tenure.entry.retained) == published + 1
+        job.checkpoint(tenure)
+    assert left(storage) == set()
+    assert storage.objects.keys() >= OTHERS
+    job.checkpoint(tenure)
+    assert log_of(storage)[-1].disposing == ()
+
+
+def test_a_claimed_savepoint_goes_when_the_job_gives_all_its_checkpoints_up(storage: PlainStorage) -> None:
+    job = Job(storage, retained=3)
+    tenure = job.start(SAVEPOINT, claims=True)
+    job.checkpoint(tenure)
+    storage.run(tenure.finish(Outcome.CANCELED, keep=False))
+    job.tidy(tenure)
+    assert left(storage) == set()
+    log_of(storage)
+
+
+class Crash(Exception):
+    pass
+
+
+@pytest.mark.feature("I18")
+@pytest.mark.parametrize(
+    "point",
+    ["takeover.1-marked", "claim.1-read", "claim.2-decided", "claim.3-won", "claim.4-shown", "recover.1-read", "recover.3-commit",
+     "publish.1-metadata", "publish.2-entry", "dispose.1-read", "dispose.2-files", "dispose.3-metadata"],
+)  # fmt: skip
+def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(storage: PlainStorage, point: str) -> None:
+    job = Job(storage)
+
+    def die(reached: str, **context: object) -> None:
+        if reached == point:
+            raise Crash
+
+    faults.arm(die)
+    try:
+        with pytest.raises(Crash):
+            job.checkpoint(job.start(SAVEPOINT, claims=True))
+    finally:
+        faults.arm(None)
+    owned = any(path.startswith("job/log/") for path in storage.objects)
+    if not owned or log_of(storage)[-1].base == replace(SAVEPOINT, claimed=True):
+        assert len(left(storage) - {f"{FOLDER}_claimed"}) == 3  # whoever starts next finds it whole
+    tenure = job.start() if owned else job.start(SAVEPOINT, claims=True)
+    assert tenure.entry.base is not None
+    job.tidy(tenure)
+    job.checkpoint(tenure)
+    assert left(storage) == set()
+    assert storage.objects.keys() >= OTHERS
+    job.checkpoint(tenure)
+    assert log_of(storage)[-1].disposing == ()
+
+
+def test_a_savepoint_is_claimed_by_one_job_only(storage: PlainStorage) -> None:
+    Job(storage, "first").start(SAVEPOINT, claims=True)
+    with pytest.raises(CannotClaim, match="claimed by the job 'first'"):
+        Job(storage, "second").start(SAVEPOINT, claims=True)
+    with pytest.raises(CannotClaim, match="savepoint copy"):
+        Job(storage, "second").start(SAVEPOINT)
+    assert Job(storage, "first").start(SAVEPOINT, claims=True, fresh=True).entry.retained[0].claimed
+
+
+def test_of_two_that_claim_at_once_one_wins(storage: PlainStorage) -> None:
+    slow = take_over(SAVEPOINT, snapshot(), "slow", "/ckpt", Nonce("nonce-of-slow"))
+    effect = slow.send(None)  # it has asked whether the savepoint is claimed …
+    answer = storage.do(effect)
+    Job(storage, "quick").start(SAVEPOINT, claims=True)
+    lost = slow.send(answer)
+    marked = storage.do(lost)
+    whose = storage.do(slow.send(marked))
+    with pytest.raises(CannotClaim, match="'quick'"):
+        slow.send(whose)
+
+
+def test_a_checkpoint_of_another_job_is_not_the_users_to_give(storage: PlainStorage) -> None:
+    with pytest.raises(CannotClaim, match="checkpoint of the job 'origin'"):
+        storage.run(take_over(SAVEPOINT, snapshot(SnapshotKind.CHECKPOINT), "job", "/ckpt", Nonce("nonce-1")))
+
+
+def test_nobody_starts_from_a_savepoint_that_is_being_deleted(storage: PlainStorage) -> None:
+    job = Job(storage)
+    tenure = job.start(SAVEPOINT, claims=True)
+    job.publish(tenure)  # the entry is written, and then the driver dies
+    with pytest.raises(StartRefused, match="no longer retained"):
+        job.start(SAVEPOINT)
