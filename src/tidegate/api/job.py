@@ -89,7 +89,7 @@ class Job:
         id = NodeId(len(self._nodes))
         self.add(
             Source(
-                id, checked, schema, df, bounded, event_time, late_ms, idle_ms, at_most_once, split, column, generator
+                id, checked, schema, df, bounded, event_time, late_ms, idle_ms, split, column, generator, at_most_once
             )
         )
         return Stream(self, (StreamRef(id),), schema, event_time)

@@ -57,14 +57,14 @@ class Source:
     out_of_orderness_ms: int = 0
     idleness_ms: int | None = None
     """After how long without a row it no longer holds the watermark back. None: never."""
-    at_most_once: bool = False
-    """The user knows that it does not give the same rows again, and accepts that a failure loses some."""
     split: str | None = None
     """The column that tells the splits of the source apart, each with a watermark of its own."""
     watermark: str | None = None
     """The column that the watermark is made of, where it is not the event time."""
     generator: Callable[[int, int], int] | None = field(default=None, compare=False)
     """Makes the watermark of (greatest time, clock), in place of the greatest less the disorder."""
+    at_most_once: bool = False
+    """The user knows that it does not give the same rows again, and accepts that a failure loses some."""
 
     @property
     def watermark_column(self) -> str | None:
