@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tidegate.api.functions import KeyedCoProcessFunction, states_of
 from tidegate.api.streams import KeyedStream, Stream, as_schema
 from tidegate.core.errors import GraphError
+from tidegate.graph.on_error import OnError
 from tidegate.graph.schema import Schema
 from tidegate.graph.validate import check_same_keys
 
@@ -20,17 +21,19 @@ class ConnectedStreams:
 
     def process(
         self, uid: str, function: KeyedCoProcessFunction, *, schema: str | Schema,
-        side_outputs: Mapping[str, str | Schema] | None = None,
+        side_outputs: Mapping[str, str | Schema] | None = None, on_error: OnError | str = "fail",
     ) -> Stream:  # fmt: skip
-        """Run a function over the rows of both. State and timers belong to the key, whichever stream a row came from."""
+        """Run a function over the rows of both. State and timers belong to the key, whichever stream a row came from.
+        `on_error` as for `KeyedStream.process`."""
         if isinstance(function, type):
             raise GraphError(f"process takes a function object, not a class. Pass {function.__name__}().")
         for name in ("process_element1", "process_element2"):
             if not callable(getattr(function, name, None)):
                 raise GraphError(f"{function!r} has no {name}. Derive a class from KeyedCoProcessFunction.")
         return self._first.operate(
-            uid, function, states_of(function), as_schema(schema), side_outputs, second=self._second
-        )
+            uid, function, states_of(function), as_schema(schema), side_outputs, second=self._second,
+            on_error=OnError.of(on_error),
+        )  # fmt: skip
 
 
 def check_connected(first: KeyedStream, second: KeyedStream) -> None:

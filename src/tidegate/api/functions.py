@@ -156,7 +156,14 @@ def operator_states_of(function: Any) -> tuple[StateSpec, ...]:
     if isinstance(function, ListCheckpointed) and not hasattr(type(function), "_default_"):
         name = type(function).__name__
         raise GraphError(f"{name} does not say what its list is made of. Say it: class {name}(…, element=int).")
-    return declared_states(function)
+    states = declared_states(function)
+    for state in states:
+        if state.windowed:
+            raise GraphError(
+                f"State {state.name!r} of {type(function).__name__} is declared per window, which only a ProcessWindowFunction "
+                "has. Leave out per_window()."
+            )
+    return states
 
 
 def states_of(function: Any) -> tuple[StateSpec, ...]:

@@ -12,6 +12,7 @@ its own copy of the function, which then stands before the declaration; that is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from tidegate.api.state_access import (
@@ -47,6 +48,7 @@ class Declaration:
 
     _kind: StateKind
     _name: str | None = None
+    _windowed = False
 
     def __init__(
         self, value: Any, *, map_key: Any = None, default: Any = None, ttl: Ttl = None, function: Any = None,
@@ -66,6 +68,16 @@ class Declaration:
         self._value, self._map_key, self._default = value, map_key, default
         self._ttl, self._function, self._distribution = StateTtlConfig.of(ttl), function, distribution
 
+    def per_window(self) -> Self:
+        """The same for each window of a key, on a `ProcessWindowFunction`: `fired = ValueState(int, default=0).per_window()`.
+
+        It is cleared with its window."""
+        if self._distribution is not Distribution.KEYED:
+            raise GraphError("Operator state belongs to a task and knows no windows. Leave out per_window().")
+        other = copy(self)
+        other._windowed = True
+        return other
+
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
@@ -77,6 +89,7 @@ class Declaration:
             self._value,
             self._map_key,
             self._default,
+            windowed=self._windowed,
             ttl=self._ttl,
             distribution=self._distribution,
             function=self._function,

@@ -29,7 +29,8 @@ class WindowContext(Protocol):
 class ProcessWindowFunction(Function):
     """Sees all rows of a window at once; behind `aggregate` and `reduce`, their one result.
 
-    State that it declares belongs to the key and is shared by its windows.
+    State that it declares belongs to the key and is shared by its windows; declared with `.per_window()`, each window has its
+    own, until it is gone.
     """
 
     @abstractmethod

@@ -61,6 +61,8 @@ class WindowOperator:
             setattr(trigger, spec.name, accessors[f"trigger.{spec.name}"])
         for spec in () if self._function is None else declared_states(self._function):
             setattr(self._function, spec.name, accessors[spec.name])
+        own = () if self._function is None else declared_states(self._function)
+        self._of_windows = [accessors[spec.name] for spec in own if spec.windowed]
         self._sessions = _Sessions(self, accessors[SESSIONS.name]) if self._assigner.is_merging else None
         self._context: _WindowContext | None = None
         self._armed: set[tuple[Any, Namespace]] = states.timers.armed
@@ -162,6 +164,16 @@ class WindowOperator:
             self._forget(scope.key, context, window, stored)
         return out
 
+    def on_timer_failed(self, timestamp: int, ctx: Any) -> None:
+        """The function raised when the window fired, and all that was done is undone: the window ends nevertheless."""
+        window: Window = GLOBAL if ctx.namespace is None else ctx.namespace
+        self._window_scope.key_group = self._scope.key_group
+        stored = window if self._sessions is None else self._sessions.stored_under(window)
+        ends = (ctx.domain is EVENT) is self._assigner.is_event_time and timestamp == self._cleanup_time(window)
+        if ends and stored is not None:
+            context = self._context or self._begin(ctx)
+            self._forget(self._scope.key, context, window, stored)
+
     def _begin(self, ctx: Any) -> _WindowContext:
         """One context for all rows and timers: the runtime has one for all, too."""
         self._context = _WindowContext(self, ctx)
@@ -190,6 +202,9 @@ class WindowOperator:
         self._trigger.clear(window, context)
         if self._function is not None:
             self._function.clear(context)
+            context.enter(window)
+            for state in self._of_windows:
+                state.clear()
         if self._sessions is not None:
             self._sessions.retire(window)
         self._armed.discard((key, _namespace(window)))

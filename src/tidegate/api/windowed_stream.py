@@ -16,6 +16,7 @@ from tidegate.api.aggregates import (
     ReduceFunction,
 )
 from tidegate.api.evictors import Evictor
+from tidegate.api.states import declared_states
 from tidegate.api.streams import KeyedStream, Stream, as_schema
 from tidegate.api.triggers import EventTimeTrigger, Trigger
 from tidegate.api.window_contents import Contents, FoldedContents, ListedContents
@@ -26,8 +27,10 @@ from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.types import schema_of
 from tidegate.graph.combine import Combine, in_the_way
+from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.row_types import row_type
 from tidegate.graph.schema import DataType, Field, Schema
+from tidegate.graph.states import StateSpec
 
 _PANED = (TumblingEventTimeWindows, SlidingEventTimeWindows)
 """A class derived from one of them may assign windows in its own way."""
@@ -46,6 +49,12 @@ class WindowedStream:
         self._evictor: Evictor | None = None
         self._lateness_ms = 0
         self._late_tag: str | None = None
+        self._on_error = FAIL
+
+    def on_error(self, choice: OnError | str) -> Self:
+        """What becomes of a row, or of a window that fires, on which a function raises: as for `KeyedStream.process`. A window
+        whose function raised is gone with what it held."""
+        return self._with(_on_error=OnError.of(choice))
 
     def trigger(self, trigger: Trigger) -> Self:
         """When windows fire, in place of the assigner's own rule."""
@@ -152,7 +161,13 @@ class WindowedStream:
         sides = dict(side_outputs or {})
         if self._late_tag is not None:
             sides[self._late_tag] = rows.schema
-        return self._keyed.operate(uid, operator, operator.states(), schema, sides, combine=combine)
+        if self._assigner.is_merging and any(spec.windowed for spec in _states_of(function)):
+            raise GraphError(
+                f"{type(function).__name__} declares state per window, but {self._assigner!r} merge. Declare it per key."
+            )
+        return self._keyed.operate(
+            uid, operator, operator.states(), schema, sides, combine=combine, on_error=self._on_error
+        )
 
     def _combine(self, made: ColumnAggregates) -> Combine | None:
         """How Spark SQL can combine rows for these windows before they are shuffled; None where it cannot.
@@ -162,6 +177,8 @@ class WindowedStream:
         rows, panes = self._keyed.input, self._assigner.panes() if type(self._assigner) in _PANED else None
         if panes is None or type(self._trigger) is not EventTimeTrigger or self._evictor is not None:
             return None
+        if self._on_error is not FAIL:
+            return None  # A row that fails must be one row.
         time = rows.event_time
         if time is None or rows.schema.fields[rows.schema.index(time)].type.kind != "timestamp":
             return None
@@ -197,6 +214,10 @@ def check_has_event_time(keyed: KeyedStream, what: str) -> None:
             f"{what} needs rows with an event time. Name the column where the source is declared, "
             "job.source(…, event_time='ts'), or here: stream.assign_timestamps('ts').key_by(…)."
         )
+
+
+def _states_of(function: ProcessWindowFunction | None) -> tuple[StateSpec, ...]:
+    return () if function is None else declared_states(function)
 
 
 def _has_map(type: DataType) -> bool:

@@ -8,8 +8,13 @@ from enum import StrEnum
 from tidegate.core.errors import GraphError
 from tidegate.graph.schema import Schema
 
-DEAD_LETTER_COLUMNS = "operator string, key string, row string, error string, traceback string, epoch string"
-"""Of a dead letter. `row` is JSON, null for a timer; `epoch` is the epoch's id, `term.number`."""
+DEAD_LETTER_COLUMNS = (
+    "operator string, key string, row string, error string, traceback string, epoch string, position string"
+)
+"""Of a dead letter. `row` is JSON, null for a timer; `epoch` is the epoch's id, `term.number`; `position` is JSON of the columns
+that say where the row came from, null where it has none."""
+POSITION_COLUMNS = (("topic", "partition", "offset"), ("partition", "offset"), ("file", "line"), ("file",))
+"""Columns that name a position, the more exact first: those of Kafka's source, and a file's as one may have selected them."""
 
 
 class ErrorAction(StrEnum):

@@ -9,7 +9,7 @@ from typing import Any
 from tidegate.core.errors import TidegateError, WrongValue
 from tidegate.core.ids import EpochId
 from tidegate.graph.canonical import InvalidKey
-from tidegate.graph.on_error import ErrorAction, OnError
+from tidegate.graph.on_error import POSITION_COLUMNS, ErrorAction, OnError
 from tidegate.runtime.user_code import trace_of
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.operator_states import OperatorStates
@@ -33,8 +33,9 @@ class Guard:
         self.failed = 0
         """Rows and timers whose function raised."""
 
-    def around(self, function: Call, *, timer: bool = False) -> Call:
-        """`function`, called with a row (or the time of a timer) and a context, and its output as a list.
+    def around(self, function: Call, *, timer: bool = False, afterwards: Call | None = None) -> Call:
+        """`function`, called with a row (or the time of a timer) and a context, and its output as a list. `afterwards` is
+        called with the same once what a failed call did is undone.
 
         1. Note where state and side outputs stand.
         2. Call, and read all that it yields: an error may come after the first rows. See that what it wrote can be stored.
@@ -60,6 +61,8 @@ class Guard:
                 for rows, length in lengths:
                     del rows[length:]
                 self._note(None if timer else row, error)
+                if afterwards is not None:
+                    afterwards(row, context)
                 return None
 
         return guarded
@@ -72,8 +75,18 @@ class Guard:
         if self._choice.action is ErrorAction.DEAD_LETTER:
             key = _json(self._keyed.scope.key)
             epoch = None if self._epoch is None else str(self._epoch)
-            letter = (self._name, key, None if row is None else _json(row._asdict()), text, trace_of(error), epoch)
+            values = None if row is None else row._asdict()
+            told = None if values is None else _json(values)
+            letter = (self._name, key, told, text, trace_of(error), epoch, _position(values))
             self._sides[self._choice.tag].append(letter)
+
+
+def _position(row: dict[str, Any] | None) -> str | None:
+    """Where a row came from, where its columns tell."""
+    for columns in POSITION_COLUMNS:
+        if row is not None and all(column in row for column in columns):
+            return _json({column: row[column] for column in columns})
+    return None
 
 
 def _json(value: Any) -> str:

@@ -217,7 +217,8 @@ class ProcessOperator:
         if node.on_error.action is not ErrorAction.FAIL:
             guard = Guard(self.name, node.on_error, states, operator_states, self._sides, context.epoch)
             calls = [guard.around(call) for call in calls]
-            self.on_timer = guard.around(self.on_timer, timer=True)
+            afterwards = getattr(function, "on_timer_failed", None)
+            self.on_timer = guard.around(self.on_timer, timer=True, afterwards=afterwards)
             if self.broadcast is not None:
                 self.broadcast.call = guard.around(self.broadcast.call)
         self._inputs = [_Side(input, call) for input, call in zip(node.keyed_inputs, calls)]

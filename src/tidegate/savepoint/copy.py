@@ -153,7 +153,7 @@ def _canonical(
                         continue
                     old = snapshot.layout(operator.uid, state.name)
                     new = layouts[state.id]
-                    entries = reader.task_entries(task, old)
+                    entries = _living(reader.task_entries(task, old), state.ttl_ms, snapshot.metadata)
                     if (retyped := changes.types.get((operator.uid, state.name))) is not None:
                         entries = _converted(entries, retyped.convert)
                     if not new.keyed:
@@ -171,6 +171,15 @@ def _canonical(
             progress(task.size_bytes)
     tasks = done if limit is None else [writer.finish() for writer in writers.values()]
     return tuple(tasks), sum(writer.rows for writer in writers.values())
+
+
+def _living(entries: Iterator[StateEntry], ttl_ms: int | None, at: CheckpointMetadata) -> Iterator[StateEntry]:
+    """Entries without those whose time to live was over at the snapshot, each by the clock that it was stamped with."""
+    clocks = {False: at.clock_ms, True: at.watermark_ms}
+    for entry in entries:
+        now = None if ttl_ms is None or entry.stamp is None else clocks[entry.stamp.event_time]
+        if now is None or entry.stamp is None or ttl_ms is None or entry.stamp.time_ms + ttl_ms > now:
+            yield entry
 
 
 def _converted(entries: Iterator[StateEntry], convert: Callable[[Any], Any]) -> Iterator[StateEntry]:

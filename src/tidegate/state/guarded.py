@@ -253,3 +253,5 @@ class GuardedTimers(Timers):
                     place[name] = group
             (self._cancelled[domain].add if cancelled else self._cancelled[domain].discard)(name)
         self._before.clear()
+        # What an operator has noted may rest on timers that are gone now.
+        self.armed.clear()

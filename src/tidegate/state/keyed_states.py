@@ -16,7 +16,22 @@ from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
 from tidegate.state.port import StateStore
 from tidegate.state.timers import Timers
 from tidegate.state.ttl import Expiry, StateClock, sweep
-from tidegate.state.windowed import WindowedList, WindowedMap, WindowedValue
+from tidegate.state.windowed import (
+    GuardedWindowedList,
+    GuardedWindowedMap,
+    GuardedWindowedValue,
+    WindowedList,
+    WindowedMap,
+    WindowedValue,
+)
+
+_KINDS: dict[tuple[bool, bool], tuple[Any, Any, Any]] = {
+    (False, False): (ValueAccessor, ListAccessor, MapAccessor),
+    (False, True): (WindowedValue, WindowedList, WindowedMap),
+    (True, False): (GuardedValue, GuardedList, GuardedMap),
+    (True, True): (GuardedWindowedValue, GuardedWindowedList, GuardedWindowedMap),
+}
+"""By whether they are guarded, and whether there is one for each window: accessors of values, lists and maps."""
 
 
 class KeyedStates:
@@ -47,25 +62,17 @@ class KeyedStates:
         self.ids: dict[str, int] = {}
         self._specs = {spec.name: spec for spec in specs if spec.keyed}
         self._store, self._keys = store, keys
-        values, lists, maps = (
-            (GuardedValue, GuardedList, GuardedMap) if guarded else (ValueAccessor, ListAccessor, MapAccessor)
-        )
         for spec in self._specs.values():
             assert store is not None, "a store is needed where states are declared"
             id = self.ids[spec.name] = ids(spec.name)
             expiry = None if spec.ttl is None else Expiry(spec.ttl, self.clock)
+            values, lists, maps = _KINDS[guarded, spec.windowed]
             common = (self.window_scope if spec.windowed else self.scope, store, id, keys, spec, expiry)
             match spec.kind:
                 case StateKind.TIMERS:
                     in_memory = bool(getattr(store, "timers_on_heap", False))
                     kind = GuardedTimers if guarded else HeapTimers if in_memory else Timers
                     self.timers = kind(store, id, keys, groups)
-                case StateKind.VALUE if spec.windowed:
-                    self.accessors[spec.name] = WindowedValue(*common)
-                case StateKind.LIST if spec.windowed:
-                    self.accessors[spec.name] = WindowedList(*common, epoch)
-                case StateKind.MAP if spec.windowed:
-                    self.accessors[spec.name] = WindowedMap(*common)
                 case StateKind.VALUE:
                     self.accessors[spec.name] = values(*common)
                 case StateKind.LIST:

@@ -8,31 +8,45 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.state.access import ListAccessor, MapAccessor, ValueAccessor
+from tidegate.state.guarded import GuardedList, GuardedMap, GuardedValue
 from tidegate.state.keys import namespace_bytes, state_prefix
 
 
-class WindowedValue(ValueAccessor):
+class _InWindow:
+    __slots__ = ()
+
+    def _prefix(self: Any, key: Any, key_group: int) -> bytes:
+        head: bytes = state_prefix(key_group, self._id)
+        return head + bytes(self._encode_key(key[0])) + namespace_bytes(key[1])
+
+
+class WindowedValue(_InWindow, ValueAccessor):
     """`ValueState` of each window."""
 
     __slots__ = ()
 
-    def _prefix(self, key: Any, key_group: int) -> bytes:
-        return state_prefix(key_group, self._id) + self._encode_key(key[0]) + namespace_bytes(key[1])
 
-
-class WindowedList(ListAccessor):
+class WindowedList(_InWindow, ListAccessor):
     """`ListState` of each window."""
 
     __slots__ = ()
 
-    def _prefix(self, key: Any, key_group: int) -> bytes:
-        return state_prefix(key_group, self._id) + self._encode_key(key[0]) + namespace_bytes(key[1])
 
-
-class WindowedMap(MapAccessor):
+class WindowedMap(_InWindow, MapAccessor):
     """`MapState` of each window."""
 
     __slots__ = ()
 
-    def _prefix(self, key: Any, key_group: int) -> bytes:
-        return state_prefix(key_group, self._id) + self._encode_key(key[0]) + namespace_bytes(key[1])
+
+class GuardedWindowedValue(_InWindow, GuardedValue):
+    """The same, where what one row did can be undone."""
+
+    __slots__ = ()
+
+
+class GuardedWindowedList(_InWindow, GuardedList):
+    __slots__ = ()
+
+
+class GuardedWindowedMap(_InWindow, GuardedMap):
+    __slots__ = ()

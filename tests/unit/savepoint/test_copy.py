@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
+from tests.unit.savepoint.checkpoint_kit import Held, History, Operator, listing, mapping, value
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
 from tidegate.checkpoint.metadata import Committable, SnapshotKind
 from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.storage import open_storage
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
+from tidegate.graph.states import StateKind, StateSpec
+from tidegate.graph.ttl import StateTtlConfig, TtlTimeCharacteristic
 from tidegate.savepoint import copy
 from tidegate.savepoint import dispose as disposal
 from tidegate.savepoint.canonical_read import canonical_entries
@@ -29,6 +31,8 @@ from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot
 from tidegate.state.murmur3 import hash_key
 
+CLOCK_MS = 1_767_225_599_990
+"""Of the checkpoints that the kit makes."""
 TOTALS = Operator(
     "totals",
     ("string",),
@@ -255,3 +259,37 @@ def test_verify_finds_what_is_missing_short_or_changed(heap_origin: Snapshot, tm
     assert found[1].startswith("has ")
     assert found[2] == "is missing"
     assert len(list(verify(Snapshot.open(tmp_path / "sp"), checksums=False))) == 2
+
+
+def test_a_full_copy_leaves_out_what_has_outlived_its_time(tmp_path: Path) -> None:
+    """Native copies are files as they are: there the job removes the dead when it meets them."""
+
+    def write(held: Held) -> None:
+        for name, age_ms in (("ann", 5_000), ("bob", 500), ("cid", 5_000)):
+            group = held.group_of(name)
+            if group is None:
+                continue
+            held.keyed.set_time(CLOCK_MS - age_ms, 900 - age_ms)
+            held.keyed.scope.key, held.keyed.scope.key_group = name, group
+            for state in ("brief", "in_event_time", "lasting"):
+                held.keyed.accessors[state].update(age_ms)
+            held.keyed.flush()
+
+    brief = StateSpec("brief", StateKind.VALUE, int, ttl=StateTtlConfig.of("1 s"))
+    event = StateTtlConfig(1000, time_characteristic=TtlTimeCharacteristic.EventTime)
+    in_event_time = StateSpec("in_event_time", StateKind.VALUE, int, ttl=event)
+    states = (brief, in_event_time, StateSpec("lasting", StateKind.VALUE, int))
+    operator = Operator("totals", ("string",), states, {}, also=write)
+    for number, (mark, living) in enumerate([(900, {"bob"}), (None, {"ann", "bob", "cid"})]):
+        history = History(tmp_path / str(number))
+        origin = Snapshot.open(history.checkpoint(1, operator, watermark_ms=mark))
+        copy_snapshot(origin, open_storage(tmp_path / f"sp-{number}"))
+        copied = Snapshot.open(tmp_path / f"sp-{number}")
+
+        def names(state: str, copied: Snapshot = copied) -> set[str]:
+            with SnapshotReader(copied) as reader:
+                return {entry.key for entry in reader.entries("totals", state)}
+
+        assert names("brief") == {"bob"}
+        assert names("in_event_time") == living
+        assert names("lasting") == {"ann", "bob", "cid"}

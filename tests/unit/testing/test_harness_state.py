@@ -324,10 +324,18 @@ def test_a_row_that_fails_leaves_no_trace_in_state_and_output(backend, on_error)
 def test_a_dead_letter_says_what_where_and_when():
     with fragile("hashmap", tg.dead_letter("bad")) as h:
         h.process(("a", -5))
-        ((operator, key, row, error, trace, epoch),) = h.side_output("bad")
+        ((operator, key, row, error, trace, epoch, position),) = h.side_output("bad")
         assert (operator, key, row, error) == ("function", '"a"', '{"k":"a","n":-5}', "ValueError: -5 is negative")
         assert "process_element" in trace
-        assert epoch == "1.1"
+        assert (epoch, position) == ("1.1", None)
+
+
+def test_a_dead_letter_says_where_a_row_of_kafka_came_from():
+    schema = "k string, n int, topic string, partition int, offset bigint"
+    with tg.testing.harness(Fragile(), key="k", schema=schema, side_outputs=["all"], on_error="dead-letter") as h:
+        h.process(("a", -5, "orders", 3, 41))
+        (letter,) = h.side_output("dead-letter")
+        assert letter[-1] == '{"topic":"orders","partition":3,"offset":41}'
 
 
 def test_without_being_told_otherwise_an_error_ends_the_job():
