@@ -17,6 +17,7 @@ NAMES = {
     "checkpoint": "benchmarks.checkpoint",
     "kafka": "benchmarks.kafka",
     "keyed-count": "benchmarks.keyed_count",
+    "savepoint": "benchmarks.savepoint",
     "state-growth": "benchmarks.state_growth",
     "timers": "benchmarks.timers",
     "wide": "benchmarks.wide",
@@ -31,9 +32,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small and short: shows that it runs, not how fast")
     parser.add_argument("--repetitions", type=int, help="instead of the benchmark's own number")
     parser.add_argument("--only", help="comma-separated contestants; their ratios to absent ones are left out")
+    parser.add_argument("--megabytes", type=int, help="of state, where a benchmark has a choice")
     arguments = parser.parse_args()
     choices = {
         "repetitions": arguments.repetitions,
+        "megabytes": arguments.megabytes,
         "only": arguments.only.split(",") if arguments.only else None,
     }
     module = importlib.import_module(NAMES[arguments.name])

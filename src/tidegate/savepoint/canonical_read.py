@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.metadata import TaskState
 from tidegate.checkpoint.storage import Storage
@@ -13,6 +13,9 @@ from tidegate.checkpoint.storage.handle import FileHandle
 from tidegate.core.ids import EpochId
 from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout
 from tidegate.state.operator_states import element_entries
+
+if TYPE_CHECKING:
+    from tidegate.savepoint.canonical_table import StateTable
 
 
 class CanonicalTask:
@@ -30,11 +33,18 @@ class CanonicalTask:
     def byte_entries(self, key_groups: tuple[int, int], states: Collection[int], epoch: EpochId) -> Iterator[ByteEntry]:
         """Entries to be written into a store, of these states and key groups. `epoch` names the segments of lists."""
         for state in sorted(states):
-            tables = self._tables(state, key_groups, None)
-            if (first := next(tables, None)) is not None:
-                layout, entries = first
+            files = self._files(state, None)
+            if (first := next(files, None)) is None:
+                continue
+            layout, tables = first[1].layout, chain((first,), files)
+            if layout.is_list:
                 # One run over all files: a list may begin in one and go on in the next.
-                yield from layout.stored(chain(entries, (entry for _, more in tables for entry in more)), epoch)
+                rows = (entry for parquet, table in tables for entry in _rows(parquet, table, key_groups))
+                yield from layout.stored(rows, epoch)
+                continue
+            for parquet, table in tables:
+                for batch in _row_groups(parquet, table, key_groups):
+                    yield from table.bytes_of(batch, epoch)
 
     def get(self, key: bytes) -> bytes | None:
         """An entry of operator state, as a store would give it: all that a restore asks a store of lists for."""
@@ -58,6 +68,11 @@ class CanonicalTask:
     def _tables(
         self, state: int, key_groups: tuple[int, int], called: StateLayout | None
     ) -> Iterator[tuple[StateLayout, Iterator[StateEntry]]]:
+        for parquet, table in self._files(state, called):
+            yield table.layout, _rows(parquet, table, key_groups)
+
+    def _files(self, state: int, called: StateLayout | None) -> Iterator[tuple[Any, StateTable]]:
+        """Every file of a state, opened, and the table that its footer describes."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -70,8 +85,7 @@ class CanonicalTask:
             data = fetch(self._storage, FileHandle(path, file.size_bytes, file.checksum, file.part_bytes))
             parquet = pq.ParquetFile(pa.BufferReader(data))
             names = (None, None) if called is None else (called.uid, called.info.name)
-            table = table_of(parquet.schema_arrow, state, *names)
-            yield table.layout, _rows(parquet, table, key_groups)
+            yield parquet, table_of(parquet.schema_arrow, state, *names)
 
 
 def canonical_entries(
@@ -85,17 +99,27 @@ def canonical_entries(
     return CanonicalTask(storage, root, task).byte_entries(key_groups, states, epoch)
 
 
-def _rows(parquet: Any, table: Any, key_groups: tuple[int, int]) -> Iterator[StateEntry]:
+def _rows(parquet: Any, table: StateTable, key_groups: tuple[int, int]) -> Iterator[StateEntry]:
+    for batch in _row_groups(parquet, table, key_groups):
+        yield from table.entries(batch)
+
+
+def _row_groups(parquet: Any, table: StateTable, key_groups: tuple[int, int]) -> Iterator[Any]:
+    """The rows of a file that belong to some key groups. Operator state belongs to none, and comes whole."""
+    import pyarrow.compute as pc
+
     first, last = key_groups
-    if not table.layout.keyed:
-        for number in range(parquet.num_row_groups):
-            yield from table.entries(parquet.read_row_group(number))
-        return
-    column = parquet.schema_arrow.names.index("key_group")
+    column = parquet.schema_arrow.names.index("key_group") if table.layout.keyed else None
     for number in range(parquet.num_row_groups):
-        told = parquet.metadata.row_group(number).column(column).statistics
-        if told is not None and told.has_min_max and (told.max < first or told.min > last):
+        if column is None:
+            yield parquet.read_row_group(number)
             continue
-        for entry in table.entries(parquet.read_row_group(number)):
-            if first <= entry.key_group <= last:
-                yield entry
+        told = parquet.metadata.row_group(number).column(column).statistics
+        known = told is not None and told.has_min_max
+        if known and (told.max < first or told.min > last):
+            continue
+        rows = parquet.read_row_group(number)
+        if not known or told.min < first or told.max > last:
+            groups = rows.column("key_group")
+            rows = rows.filter(pc.and_(pc.greater_equal(groups, first), pc.less_equal(groups, last)))
+        yield rows

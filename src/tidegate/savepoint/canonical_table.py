@@ -20,17 +20,18 @@ The footer holds, under `tidegate`, the description of the state, so that a tabl
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
 
 from tidegate.checkpoint.metadata import Distribution, MetadataTooNew, OperatorInfo, StateInfo
-from tidegate.core.ids import Uid
+from tidegate.core.ids import EpochId, Uid
 from tidegate.savepoint.arrow_types import ArrowForm, arrow_form, from_column, to_column
-from tidegate.savepoint.entries import NO_GROUP, StateEntry, StateLayout
+from tidegate.savepoint.entries import NO_GROUP, ByteEntry, StateEntry, StateLayout
 from tidegate.savepoint.plain import plain_codec
+from tidegate.savepoint.quick_columns import QuickColumns
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND, UntrustedSnapshot
 from tidegate.state.keys import Namespace, TimeWindow
 from tidegate.state.ttl import Stamp
@@ -55,6 +56,32 @@ class StateTable:
         self._map_key: ArrowForm | None = None if layout.map_key is None else arrow_form(layout.map_key)
         self._element = plain_codec(layout.value)
         self.schema = self._schema()
+        self._quick = QuickColumns(layout, self._key_type() if layout.keyed else None, self._value, self._map_key)
+        self._quick._keys_of = self._keys_of
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether entries may come as a store holds them. Those of lists and timers must be taken apart before."""
+        return self._quick.serves
+
+    def batch_of_bytes(self, entries: Sequence[ByteEntry]) -> Any:
+        """A `pyarrow.RecordBatch` of entries as a store holds them."""
+        quick = self._quick.columns(entries)
+        if quick is None:
+            return self.batch(list(self.layout.typed(entries)))
+        if isinstance(quick["key"], list):
+            quick["key"] = self._key_column(quick["key"])
+        count, layout = len(entries), self.layout
+        quick["operator"], quick["state"] = (
+            pa.repeat(pa.scalar(text), count) for text in (str(layout.uid), layout.info.name)
+        )
+        columns = [quick[f.name] if f.name in quick else pa.nulls(count, f.type) for f in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def bytes_of(self, batch: Any, epoch: EpochId) -> Iterable[ByteEntry]:
+        """The rows of a batch or table as a store holds them. Not of a list, whose rows come in more than one batch."""
+        quick = self._quick.stored(batch) if self._quick.serves else None
+        return self.layout.stored(self.entries(batch), epoch) if quick is None else quick
 
     def batch(self, entries: Sequence[StateEntry]) -> Any:
         """A `pyarrow.RecordBatch` of these entries."""

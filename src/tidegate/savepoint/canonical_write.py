@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from tidegate.checkpoint.storage.handle import PART_BYTES, checksum_of
 from tidegate.checkpoint.storage.port import encode_segment
 from tidegate.core.ids import TaskId
 from tidegate.savepoint.canonical_table import StateTable
-from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout, UnreadableState, by_state
+from tidegate.savepoint.entries import ByteEntry, Elements, Shape, StateEntry, StateLayout, UnreadableState, by_state
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.state.operator_states import read_elements
 from tidegate.state.port import StateStore
@@ -46,9 +47,7 @@ class CanonicalWriter:
 
     def add(self, layout: StateLayout, entries: Iterable[StateEntry]) -> None:
         """Entries of one state. Elements of one list come in order; otherwise order only makes reading quicker."""
-        table = self._open.get(layout.id)
-        if table is None:
-            table = self._open[layout.id] = _Table(StateTable(layout))
+        table = self._table(layout)
         for entry in entries:
             table.rows.append(entry)
             if len(table.rows) == ROW_GROUP:
@@ -57,8 +56,25 @@ class CanonicalWriter:
     def add_bytes(self, operators: Iterable[OperatorInfo], entries: Iterable[ByteEntry]) -> None:
         """Entries of any states of these operators, as a store holds them. Raises UnreadableState for one of no state."""
         find = by_state(StateLayout(operator, state) for operator in operators for state in operator.states)
-        for layout, run in _runs(find, entries):
-            self.add(layout, layout.typed(run))
+        rest = iter(entries)
+        readers: dict[int, Elements] = {}
+        while chunk := list(islice(rest, ROW_GROUP)):
+            for mine in _by_state(chunk):
+                layout = _found(find, mine[0][0])
+                if layout.is_list:
+                    # A list may go on in the next chunk, so its reader must outlive this one.
+                    self.add(layout, readers.setdefault(layout.id, Elements(layout)).of(mine))
+                elif layout.shape is Shape.TIMERS:
+                    self.add(layout, layout.typed(mine))
+                else:
+                    self._add_raw(layout, mine)
+
+    def _add_raw(self, layout: StateLayout, entries: list[ByteEntry]) -> None:
+        table = self._table(layout)
+        table.raw += entries
+        while len(table.raw) >= ROW_GROUP:
+            batch, table.raw = table.raw[:ROW_GROUP], table.raw[ROW_GROUP:]
+            self._write(table, table.table.batch_of_bytes(batch))
 
     def add_operator_state(self, operators: Iterable[OperatorInfo], store: StateStore) -> None:
         """Lists and broadcast maps of these operators, out of the task's store. They are in no scan of key groups."""
@@ -78,17 +94,28 @@ class CanonicalWriter:
             self._task, self._key_groups, CANONICAL_BACKEND, self._version, FileList(self._files), (), counts
         )  # fmt: skip
 
+    def _table(self, layout: StateLayout) -> _Table:
+        table = self._open.get(layout.id)
+        if table is None:
+            table = self._open[layout.id] = _Table(StateTable(layout))
+        return table
+
     def _flush(self, table: _Table) -> None:
-        if not table.rows:
-            return
+        if table.raw:
+            raw, table.raw = table.raw, []
+            self._write(table, table.table.batch_of_bytes(raw))
+        if table.rows:
+            self._write(table, table.table.batch(table.rows))
+            table.rows.clear()
+
+    def _write(self, table: _Table, batch: Any) -> None:
         if table.writer is None:
             table.begin()
-        table.writer.write_batch(table.table.batch(table.rows), row_group_size=ROW_GROUP)
-        self.rows += len(table.rows)
+        table.writer.write_batch(batch, row_group_size=ROW_GROUP)
+        self.rows += batch.num_rows
         layout = table.table.layout
         if layout.info.distribution in (Distribution.SPLIT, Distribution.UNION):
-            self._elements[layout.id] = self._elements.get(layout.id, 0) + len(table.rows)
-        table.rows.clear()
+            self._elements[layout.id] = self._elements.get(layout.id, 0) + batch.num_rows
         if table.sink.tell() >= FILE_BYTES:
             self._close(table)
 
@@ -117,6 +144,7 @@ class _Table:
     def __init__(self, table: StateTable) -> None:
         self.table = table
         self.rows: list[StateEntry] = []
+        self.raw: list[ByteEntry] = []
         self.part = 0
         self.writer: Any = None
         self.sink: Any = None
@@ -126,39 +154,21 @@ class _Table:
         self.writer = pq.ParquetWriter(self.sink, self.table.schema, compression="zstd", compression_level=1)
 
 
-def _runs(find: Any, entries: Iterable[ByteEntry]) -> Iterator[tuple[StateLayout, Iterator[ByteEntry]]]:
-    """Cut a scan where one state ends and another begins: within a key group, entries of a state lie together."""
-    rest = iter(entries)
-    first = next(rest, None)
-    while first is not None:
-        layout = find(first[0])
-        if layout is None:
-            raise UnreadableState(
-                f"A task holds entries of a state number {int.from_bytes(first[0][2:4], 'big')} that the snapshot does not "
-                "describe. Nothing was published; use a native savepoint, and report this."
-            )
-        run = _Run(first, rest)
-        yield layout, iter(run)
-        for _ in run:  # what the reader left
-            pass
-        first = run.after
+def _by_state(entries: list[ByteEntry]) -> Iterable[list[ByteEntry]]:
+    """The entries of each state, in their order."""
+    if len({key[2:4] for key, _ in entries}) == 1:
+        return (entries,)
+    apart: dict[bytes, list[ByteEntry]] = {}
+    for entry in entries:
+        apart.setdefault(entry[0][2:4], []).append(entry)
+    return apart.values()
 
 
-class _Run:
-    """Entries that begin like the first one; the first that does not is kept in `after`."""
-
-    def __init__(self, first: ByteEntry, rest: Iterator[ByteEntry]) -> None:
-        self.after: ByteEntry | None = None
-        self._iterator = self._walk(first, rest)
-
-    def __iter__(self) -> Iterator[ByteEntry]:
-        return self._iterator
-
-    def _walk(self, first: ByteEntry, rest: Iterator[ByteEntry]) -> Iterator[ByteEntry]:
-        head = first[0][:4]
-        yield first
-        for entry in rest:
-            if entry[0][:4] != head:
-                self.after = entry
-                return
-            yield entry
+def _found(find: Callable[[bytes], StateLayout | None], key: bytes) -> StateLayout:
+    layout = find(key)
+    if layout is None:
+        raise UnreadableState(
+            f"A task holds entries of a state number {int.from_bytes(key[2:4], 'big')} that the snapshot does not "
+            "describe. Nothing was published; use a native savepoint, and report this."
+        )
+    return layout

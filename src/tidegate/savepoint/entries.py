@@ -133,7 +133,7 @@ class StateLayout:
     def typed(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
         """Typed entries of keyed state, in order. Those of one list must come together, as they do from a scan."""
         if self.shape is Shape.LIST:
-            return self._elements(entries)
+            return Elements(self).of(entries)
         if self.shape is Shape.TIMERS:
             return self._timers(entries)
         return self._single(entries)
@@ -154,17 +154,6 @@ class StateLayout:
             stamp = stamp_of(raw)
             value = decode(raw if stamp is None else unstamped(raw))
             yield StateEntry(uid, name, group, key, namespace, map_key, None, value, stamp)
-
-    def _elements(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
-        before, position = b"", 0
-        for raw_key, raw in entries:
-            group, _, key, namespace, rest = split_entry_key(raw_key, self.keys)
-            of, stamp = raw_key[: -len(rest)], stamp_of(raw)
-            if of != before:
-                before, position = of, 0
-            for value in self.values.decode(unstamped(raw)):
-                yield StateEntry(self.uid, self.info.name, group, key, namespace, None, position, value, stamp)
-                position += 1
 
     def _timers(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
         for raw_key, _ in entries:
@@ -238,6 +227,27 @@ class StateLayout:
         """Start and end of a scan over this state in one key group."""
         start = state_prefix(key_group, self.id)
         return start, prefix_end(start)
+
+
+class Elements:
+    """Reads the elements of lists, segment by segment, and counts them. Entries may be handed to it in parts."""
+
+    def __init__(self, layout: StateLayout) -> None:
+        self._layout = layout
+        self._before, self._position = b"", 0
+
+    def of(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
+        layout = self._layout
+        for raw_key, raw in entries:
+            group, _, key, namespace, rest = split_entry_key(raw_key, layout.keys)
+            of, stamp = raw_key[: -len(rest)], stamp_of(raw)
+            if of != self._before:
+                self._before, self._position = of, 0
+            for value in layout.values.decode(unstamped(raw)):
+                yield StateEntry(
+                    layout.uid, layout.info.name, group, key, namespace, None, self._position, value, stamp
+                )
+                self._position += 1
 
 
 def key_types(operator: OperatorInfo) -> tuple[DataType, ...]:

@@ -8,7 +8,7 @@ a schema names code: reading a snapshot from a stranger runs nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -46,6 +46,9 @@ class PlainCodec:
 
     decode: Callable[[bytes], Any]
     encode: Callable[[Any], bytes]
+    decode_many: Callable[[Sequence[bytes]], list[Any]]
+    encode_many: Callable[[Sequence[Any]], list[bytes]]
+    """The same for many values at once, which is several times quicker."""
 
 
 SCALARS: dict[str, Any] = {
@@ -72,7 +75,9 @@ def plain_codec(schema: Schema) -> PlainCodec:
 def _codec(text: str) -> PlainCodec:
     schema = json.loads(text)
     try:
-        wire = msgspec.msgpack.Decoder(_wire_type(schema)).decode
+        wire_type = _wire_type(schema)
+        wire = msgspec.msgpack.Decoder(wire_type).decode
+        wire_list = msgspec.msgpack.Decoder(list[wire_type]).decode  # type: ignore[valid-type]
     except RecursionError:
         raise UnknownSchema("a type nested without end") from None
     after, before = _after_decoding(schema), _before_encoding(schema)
@@ -96,7 +101,27 @@ def _codec(text: str) -> PlainCodec:
             raise WrongValue(f"Cannot store {value!r:.200} as {show_schema(schema)}: {error}.") from error
         return data
 
-    return PlainCodec(decode, encode)
+    def decode_many(data: Sequence[bytes]) -> list[Any]:
+        try:
+            values = wire_list(_array_of(data))
+        except (msgspec.MsgspecError, ValueError):
+            return [decode(one) for one in data]  # tells which
+        return values if after is None else [after(value) for value in values]
+
+    def encode_many(values: Sequence[Any]) -> list[bytes]:
+        try:
+            packed = [pack(value if before is None else before(value)) for value in values]
+            wire_list(_array_of(packed))
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError, msgspec.MsgspecError):
+            return [encode(value) for value in values]  # tells which
+        return packed
+
+    return PlainCodec(decode, encode, decode_many, encode_many)
+
+
+def _array_of(values: Sequence[bytes]) -> bytes:
+    """The MessagePack array of values that are MessagePack already."""
+    return b"\xdd" + len(values).to_bytes(4, "big") + b"".join(values)
 
 
 def python_type(schema: Schema) -> Any:

@@ -39,6 +39,10 @@ def test_savepoint_stop_checkpoint_and_cancel_say_what_flink_says(server: RestSe
     assert ("savepoint", "/s") in run.asked
 
 
+def test_a_job_is_called_by_its_name(server: RestServer, run: Pretended) -> None:
+    assert call("cancel", "orders", "-m", server.url).output == f"Cancelled job {ID}.\n"
+
+
 def test_nobody_there_and_nobody_of_that_name(server: RestServer) -> None:
     absent = call("list", "-m", "127.0.0.1:1")
     assert (absent.exit_code, "UNREACHABLE" in absent.output) == (3, True)

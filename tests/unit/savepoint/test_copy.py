@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -104,6 +105,21 @@ def test_tables_are_restored_into_any_backend_at_any_parallelism(
         store.abandon()
     expected = {(*s, *k): v for s in STATES[:3] for k, v in contents(origin, *s).items()}
     assert found == expected
+
+
+@pytest.mark.feature("I7", "I8", "I24")
+def test_a_savepoint_is_a_folder_of_small_metadata_and_the_files_it_names(tmp_path: Path) -> None:
+    """Native: RocksDB's own tables. Canonical: Parquet, and nothing of any backend."""
+    origin = Snapshot.open(History(tmp_path, backend="rocksdb").checkpoint(1, TOTALS, NAMES))
+    for format, suffix in ((NATIVE, ".sst"), (CANONICAL, ".parquet")):
+        name = copy.savepoint_name(origin.metadata.lineage)
+        assert re.fullmatch(r"savepoint-[^/]{1,6}-[0-9a-f]{12}", name)
+        folder = tmp_path / "savepoints" / name
+        copy_snapshot(origin, open_storage(folder), format)
+        there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+        assert there == {"_metadata", *disposal.objects_of(Snapshot.open(folder))}
+        assert any(path.endswith(suffix) for path in there)
+        assert not any(path.endswith((".sst", ".parquet")) and not path.endswith(suffix) for path in there)
 
 
 @pytest.mark.parametrize("limit", [1, 64, 1000])

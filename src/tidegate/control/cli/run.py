@@ -70,7 +70,7 @@ def command(
         options["execution.state-recovery.map-uids"] = ", ".join(uids)
     if renamed:
         options["execution.state-recovery.renamed-fields"] = ", ".join(renamed)
-    port = int(options.pop("rest.port", "8081"))
+    port = _port(options.pop("rest.port", "8081"))
     host = options.pop("rest.bind-address", "127.0.0.1")
     token = options.pop("rest.token", None)
     job = load_job(job_file)
@@ -95,6 +95,12 @@ def command(
         click.secho(ending.problem, fg="red", err=True)
     click.echo(f"Job {run.lineage} is {run.status}.", err=True)
     return code
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 65_536):
+        raise BadOption(f"rest.port is a number up to 65535, 0 for any free port, not {text!r}.")
+    return int(text)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -1,0 +1,264 @@
+"""What a savepoint costs: written and restored, in both formats and at other parallelisms, against a plain copy.
+
+State is a text of 100 characters for each key, in RocksDB, held by four tasks; what a task does, a process does here, as
+many at once as there are cores. All speeds are in MB of RocksDB's own files for a second, whatever is written. The page
+cache is dropped before each.
+
+- *plain copy*: the files of all tasks, copied by `shutil`.
+- *native*, *canonical*: written from the versions of the tasks as an epoch of a running job writes them; restored into as
+  many tasks.
+- *rescale*: a native savepoint of 4 tasks restored into 8, and of 8 into 4.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks import harness
+from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import (
+    CheckpointMetadata,
+    OperatorInfo,
+    SnapshotKind,
+    StateInfo,
+    StateNumber,
+    TaskState,
+    encode,
+)
+from tidegate.checkpoint.storage import open_storage
+from tidegate.checkpoint.task_part import decode_part
+from tidegate.checkpoint.version_restore import RestoreOrder, restore
+from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.savepoint.canonical_read import CanonicalTask
+from tidegate.savepoint.canonical_write import CanonicalWriter
+from tidegate.state.backends import backend_named
+from tidegate.state.key_groups import range_of_slot, slot_of
+from tidegate.state.keys import VOID_NAMESPACE, key_group_range, state_prefix
+from tidegate.state.version import VersionId
+from tidegate.state.version_directory import version_path
+
+GROUPS, TERM, LAYOUT = 128, Term(1), JobLayout("bench")
+STATE = StateInfo("text", 1, "value", {"type": "str"})
+ENTRY_BYTES = 122
+FILLED, SAVED, BACK = (VersionId(EpochId(TERM, n), AttemptId(1)) for n in (1, 2, 3))
+_CHUNK = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    repetitions: int = 3
+    megabytes: int = 1000
+    tasks: int = 4
+
+
+QUICK = Size(repetitions=1, megabytes=12)
+
+
+def run(
+    json_path: Path, quick: bool, *, repetitions: int | None = None, only: list[str] | None = None,
+    megabytes: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    size = QUICK if quick else Size()
+    size = replace(size, megabytes=megabytes or size.megabytes, repetitions=repetitions or size.repetitions)
+    with (
+        tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch,
+        ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn")) as pool,
+    ):
+        bench = _Bench(Path(scratch), size, pool)
+        speeds = harness.interleave(
+            {name: act for name, act in bench.contestants().items() if only is None or name in only},
+            size.repetitions, what="savepoint", unit="MB/s",
+        )  # fmt: skip
+        wanted = {
+            "native write": 0.7, "native restore": 0.7, "canonical write": 0.25, "canonical restore": 0.25,
+            "rescale 4 to 8": 0.5, "rescale 8 to 4": 0.5,
+        }  # fmt: skip
+        ratios = {
+            f"{name} / plain copy": harness.ratio(speeds, name, "plain copy", at_least=least)
+            for name, least in wanted.items()
+        }
+        return {
+            "size": asdict(size) | {"keys": bench.keys, "state_mb": bench.megabytes},
+            "canonical_mb": bench.table_bytes / 1e6,
+            "figures": {name: figure.as_json() for name, figure in speeds.items()},
+            "ratios": {name: ratio for name, ratio in ratios.items() if ratio is not None},
+        }
+
+
+class _Bench:
+    """The versions of four tasks on local disk, and the savepoints that are restored again and again."""
+
+    def __init__(self, work: Path, size: Size, pool: ProcessPoolExecutor) -> None:
+        self._work, self._pool, self._tasks = work, pool, size.tasks
+        self.keys = size.megabytes * 1_000_000 // ENTRY_BYTES
+        self._count = 0
+        harness.say(f"filling {size.tasks} versions with {self.keys:,} keys")
+        self._together((_fill, work / "local", slot, size.tasks, self.keys) for slot in range(size.tasks))
+        self.megabytes = _bytes_below(work / "local") / 1e6
+        self._native, _ = self._write(_write_native, "native-4", size.tasks)
+        self._tables, self.table_bytes = self._write(_write_tables, "tables", size.tasks)
+        self._wide = self._widened(size.tasks * 2)
+
+    def contestants(self) -> dict[str, Callable[[], float]]:
+        t = self._tasks
+        return {
+            "plain copy": self._plain,
+            "native write": lambda: self._written(_write_native),
+            "native restore": lambda: self._restored(self._native, "native-4", t),
+            "canonical write": lambda: self._written(_write_tables),
+            "canonical restore": lambda: self._restored(self._tables, "tables", t),
+            "rescale 4 to 8": lambda: self._restored(self._native, "native-4", t * 2),
+            "rescale 8 to 4": lambda: self._restored(self._wide, "native-8", t),
+        }
+
+    def _plain(self) -> float:
+        target = self._work / "plain"
+        sources = [self._work / "local" / str(slot) for slot in range(self._tasks)]
+        return self._speed(target, [(_copy, source, target / source.name) for source in sources], self._work / "local")
+
+    def _written(self, act: Callable[..., TaskState]) -> float:
+        self._count += 1
+        target = self._work / f"written-{self._count}"
+        calls = [(act, self._work / "local", slot, self._tasks, target) for slot in range(self._tasks)]
+        return self._speed(target, calls, self._work / "local")
+
+    def _restored(self, metadata: CheckpointMetadata, name: str, parallelism: int) -> float:
+        old = {task.task: task for task in metadata.tasks}
+        target, calls = self._work / "back", []
+        for plan in plan_restore(metadata, RestoreTarget(GROUPS, parallelism, {Uid("op"): 1})):
+            names = {*plan.sources, *(() if plan.as_is is None else (plan.as_is,))}
+            order = RestoreOrder(plan, tuple(old[one] for one in sorted(names)), "bench", None, False)
+            calls.append((_restore, self._work / name, order, target / str(plan.task.slot)))
+        return self._speed(target, calls, self._work / name)
+
+    def _write(self, act: Callable[..., TaskState], name: str, tasks: int) -> tuple[CheckpointMetadata, int]:
+        target = self._work / name
+        states = self._together((act, self._work / "local", slot, tasks, target) for slot in range(tasks))
+        return _metadata(states, tasks), sum(state.size_bytes for state in states)
+
+    def _widened(self, tasks: int) -> CheckpointMetadata:
+        """The same state, held by twice as many tasks."""
+        self._restored(self._native, "native-4", tasks)
+        wide = self._work / "local-8"
+        old = {task.task: task for task in self._native.tasks}
+        calls = []
+        for plan in plan_restore(self._native, RestoreTarget(GROUPS, tasks, {Uid("op"): 1})):
+            order = RestoreOrder(plan, tuple(old[one] for one in plan.sources), "bench", None, False)
+            calls.append((_restore, self._work / "native-4", order, wide / str(plan.task.slot)))
+        self._together(calls)
+        target = self._work / "native-8"
+        states = self._together((_write_native, wide, slot, tasks, target, BACK) for slot in range(tasks))
+        shutil.rmtree(wide)
+        return _metadata(states, tasks)
+
+    def _speed(self, target: Path, calls: list[tuple[Any, ...]], source: Path) -> float:
+        """MB/s of all calls together; what they wrote is removed."""
+        _drop_cache(source)
+        begin = time.monotonic()
+        self._together(calls)
+        took = time.monotonic() - begin
+        shutil.rmtree(target)
+        return self.megabytes / took
+
+    def _together(self, calls: Iterable[tuple[Any, ...]]) -> list[Any]:
+        return [done.result() for done in [self._pool.submit(*call) for call in calls]]
+
+
+# -- what one task does, in a process of the pool ------------------------------------------------------------------------
+
+
+def _fill(local: Path, slot: int, tasks: int, keys: int) -> None:
+    chance, engine, base = random.Random(slot), backend_named("rocksdb"), None
+    groups = range_of_slot(slot, tasks, GROUPS)
+    mine = [n for n in range(keys) if slot_of(n % GROUPS, tasks, GROUPS) == slot]
+    layout = _layout()
+    for number, first in enumerate(range(0, len(mine), _CHUNK)):
+        last = first + _CHUNK >= len(mine)
+        version = FILLED if last else VersionId(EpochId(Term(0), number + 1), AttemptId(1))
+        store = engine.begin(local / str(slot), base, version, groups)
+        store.write(
+            (
+                state_prefix(n % GROUPS, 1) + layout.keys.encode(f"user-{n:09d}") + VOID_NAMESPACE,
+                layout.values.encode(chance.randbytes(50).hex()),
+            )
+            for n in mine[first : first + _CHUNK]
+        )
+        store.seal()
+        base = version
+    engine.tidy(local / str(slot), Term(0), [])
+    engine.tidy(local / str(slot), TERM, [FILLED])
+
+
+def _write_native(local: Path, slot: int, tasks: int, target: Path, version: VersionId = FILLED) -> TaskState:
+    order, task = UploadOrder(1, version, None, 0, 0), TaskId(1, Slot(slot))
+    upload = VersionUpload(open_storage(target), LAYOUT, local / str(slot), task, TERM, order)
+    shutil.rmtree(local / str(slot) / "uploads", ignore_errors=True)
+    manifest = backend_named("rocksdb").manifest(local / str(slot), version)
+    part = upload.run(manifest, AttemptId(1), lambda: True, lambda: None)
+    assert part is not None
+    return decode_part(part)[0]
+
+
+def _write_tables(local: Path, slot: int, tasks: int, target: Path) -> TaskState:
+    groups = range_of_slot(slot, tasks, GROUPS)
+    store = backend_named("rocksdb").begin(local / str(slot), FILLED, SAVED, groups)
+    try:
+        writer = CanonicalWriter(open_storage(target), "bench", TaskId(1, Slot(slot)), groups, FILLED, 1)
+        writer.add_bytes([_operator(tasks)], store.scan(*key_group_range(*groups)))
+        return writer.finish()
+    finally:
+        store.abandon()
+
+
+def _restore(storage: Path, order: RestoreOrder, target: Path) -> None:
+    restore(open_storage(storage), target, order, backend_named("rocksdb"), {}, BACK, CanonicalTask)
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(version_path(source, FILLED), target)
+
+
+def _operator(tasks: int) -> OperatorInfo:
+    return OperatorInfo(Uid("op"), 1, tasks, "rocksdb", {"columns": ["string"]}, (STATE,))
+
+
+def _layout() -> Any:
+    from tidegate.savepoint.entries import StateLayout
+
+    return StateLayout(_operator(1), STATE)
+
+
+def _metadata(states: list[TaskState], tasks: int) -> CheckpointMetadata:
+    made = CheckpointMetadata(
+        "bench", Lineage("l"), 1, TERM, FILLED.epoch, SnapshotKind.SAVEPOINT, 0, 0, "", "", GROUPS, tasks, 0,
+        operators=(_operator(tasks),), state_numbers=(StateNumber(Uid("op"), "text", 1),), tasks=tuple(states),
+    )  # fmt: skip
+    encode(made)
+    return made
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _drop_cache(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)

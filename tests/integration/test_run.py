@@ -1,0 +1,86 @@
+"""`tidegate run` as a process of its own: what signals do to it, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import tidegate as tg
+from tidegate.control.ending import ExitCode
+
+JOB = """
+import tidegate as tg
+
+class Count(tg.KeyedProcessFunction):
+    n = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.k, self.n.value()
+
+def build(spark):
+    job = tg.Job("counter", parallelism=2)
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 20).load().selectExpr("value % 3 AS k")
+    job.source("rows", rows).key_by("k").process("count", Count(), schema="k bigint, n int").sink("out", tg.FileSink("out"))
+    return job
+"""
+
+
+@contextmanager
+def running(folder: Path, *more: str):
+    """The job in `job.py`, from when it was submitted until the test is done with it."""
+    (folder / "job.py").write_text(JOB)
+    where = [f"-Dexecution.checkpointing.dir={folder / 'checkpoints'}", "-Dexecution.checkpointing.interval=500 ms"]
+    words = ["run", "job.py", "-o", "json", "-Drest.port=0", *where, *more]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from tidegate.control.cli import main; main()", *words],
+        cwd=folder, stdout=subprocess.PIPE, stderr=(folder / "err.log").open("w"), text=True,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        submitted = "".join(iter(process.stdout.readline, "}\n")) + "}"
+        assert json.loads(submitted)["rest"].startswith("http://127.0.0.1:"), (folder / "err.log").read_text()[-3000:]
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.timeout(300)
+def test_sigterm_ends_a_job_with_a_savepoint_that_holds_all_its_output(tmp_path):
+    saved = tmp_path / "savepoints"
+    with running(
+        tmp_path, "--savepoint-on-stop", f"-Dexecution.checkpointing.savepoint-dir={saved}", "--stop-within", "4 min"
+    ) as run:
+        process_until_output(run, tmp_path)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait() == ExitCode.ENDED, (tmp_path / "err.log").read_text()[-3000:]
+    (path,) = saved.iterdir()
+    counted = {e.key: e.value for e in tg.Savepoint.open(path).state("count", "n").entries()}
+    rows = [json.loads(line) for file in (tmp_path / "out").glob("*.json") for line in file.read_text().splitlines()]
+    assert counted == {k: max(row["n"] for row in rows if row["k"] == k) for k in counted}
+    assert sum(counted.values()) == len(rows) > 0
+
+
+@pytest.mark.timeout(300)
+def test_past_the_deadline_the_process_ends_and_says_so(tmp_path):
+    with running(tmp_path, "--stop-within", "0 ms") as run:
+        run.send_signal(signal.SIGINT)
+        assert run.wait() == ExitCode.TOO_LATE, (tmp_path / "err.log").read_text()[-3000:]
+
+
+def process_until_output(process: subprocess.Popen[str], folder: Path) -> None:
+    while not list((folder / "out").glob("*.json")):
+        assert process.poll() is None, (folder / "err.log").read_text()[-3000:]
+        try:
+            process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
