@@ -243,14 +243,14 @@ class JobService:
     def checkpoint_status(self, trigger_id: str) -> dict[str, Any]:
         return self._checkpoints.status(trigger_id, lambda ref: {"checkpointId": ref.id}, "failureCause")
 
-    def trigger_savepoint(self, target: str | None, cancel: bool, trigger_id: str | None) -> str:
+    def trigger_savepoint(self, target: str | None, cancel: bool, trigger_id: str | None, format: str) -> str:
         def start() -> Future[Any]:
-            return self._stopping(target) if cancel else self._run.savepoint(target)
+            return self._stopping(target, False, format) if cancel else self._run.savepoint(target, format=format)
 
         return self._savepoints.begin(trigger_id, start)
 
-    def trigger_stop(self, target: str | None, trigger_id: str | None) -> str:
-        return self._savepoints.begin(trigger_id, lambda: self._stopping(target))
+    def trigger_stop(self, target: str | None, trigger_id: str | None, drain: bool, format: str) -> str:
+        return self._savepoints.begin(trigger_id, lambda: self._stopping(target, drain, format))
 
     def savepoint_status(self, trigger_id: str) -> dict[str, Any]:
         return self._savepoints.status(trigger_id, lambda path: {"location": path}, "failure-cause")
@@ -260,12 +260,12 @@ class JobService:
             raise NotPossible(f"Job {self.id} is {self._run.status} already.")
         threading.Thread(target=quietly(self._run.cancel), name="tidegate-cancel", daemon=True).start()
 
-    def _stopping(self, target: str | None) -> Future[str]:
+    def _stopping(self, target: str | None, drain: bool, format: str) -> Future[str]:
         answer: Future[str] = Future()
 
         def work() -> None:
             try:
-                answer.set_result(self._run.stop_with_savepoint(target))
+                answer.set_result(self._run.stop_with_savepoint(target, drain=drain, format=format))
             except BaseException as error:
                 answer.set_exception(error)
 
@@ -293,7 +293,7 @@ def _stats(stats: CheckpointStats | None) -> dict[str, Any] | None:
         "id": stats.id,
         "status": str(stats.status),
         "is_savepoint": stats.is_savepoint,
-        "savepointFormat": "NATIVE" if stats.is_savepoint else None,
+        "savepointFormat": stats.savepoint_format,
         "checkpoint_type": "SAVEPOINT" if stats.is_savepoint else "CHECKPOINT",
         "trigger_timestamp": stats.trigger_timestamp,
         "latest_ack_timestamp": stats.latest_ack_timestamp,
