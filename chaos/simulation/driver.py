@@ -411,6 +411,8 @@ class SimDriver:
                 if sweep:
                     yield from self.tenure.sweep(self.coordinator.in_flight())
                     world.tally.events["sweeps"] += 1
+                if (yield from self.tenure.dispose()):
+                    world.tally.events["disposals"] += 1
             except StorageError:
                 yield Sleep(300)
             else:
@@ -448,5 +450,6 @@ class SimDriver:
         elif self.now - self._quiet_since > 1_200:  # uploads for subsumed checkpoints have landed
             yield from tenure.clean(self.coordinator.in_flight())
             yield from tenure.sweep(self.coordinator.in_flight())
+            yield from tenure.dispose()
             self.settled = True
             self.world.note(self.process.name, "settled")

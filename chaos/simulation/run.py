@@ -49,6 +49,7 @@ class Run:
             self.world.crash_at = crash_at
         self.faults_end_ms = rng.uniform(5_000, 14_000)
         self.jobs: list[SimJob] = []
+        self.given_away: list[CheckpointRef] = []
         self._winding = False
         if tasks is None:
             tasks = rng.choice((1, 2, 3, 4, 4, 6, 8))
@@ -82,6 +83,8 @@ class Run:
             if self._scripted:
                 for at, order in ((3_000, "cancel"), (4_500, "stop")):
                     world.clock.after(at, lambda order=order: self._order(self.jobs[0], order))
+                if world.crash_at is not None and world.crash_at[0].startswith("dispose"):
+                    world.clock.after(6_000, self._claim_newest)
             for _ in range(self.rng.choice((0, 1, 1, 2, 4))):
                 world.clock.after(self.rng.uniform(1_000, self.faults_end_ms), self._meddle)
             for _ in range(self.rng.choice((0, 0, 1, 8))):
@@ -160,9 +163,23 @@ class Run:
         older = published[:-1] + [s for s in job.savepoints if s.lineage == newest.lineage]
         if older:
             source = self.rng.choice(older)
+            if not source.owned and self.world.chance(0.5):
+                source = self._give_away(job, source)
             self.world.tally.events["rollbacks"] += 1
             self.world.note("operator", f"rolls {job.plan.layout.job} back to {source.metadata}")
             self._replace(job, Start(source=source), True)
+
+    def _give_away(self, job: SimJob, savepoint: CheckpointRef) -> CheckpointRef:
+        """Claim mode CLAIM: nobody starts from it any more, but for the job itself."""
+        job.savepoints.remove(savepoint)
+        self.given_away.append(replace(savepoint, claimed=True))
+        self.world.tally.events["claims of a savepoint"] += 1
+        return self.given_away[-1]
+
+    def _claim_newest(self) -> None:
+        job = self.jobs[0]
+        if job.savepoints:
+            self._replace(job, Start(source=self._give_away(job, job.savepoints[-1])), True)
 
     def _fork(self, job: SimJob, newest: Entry) -> None:
         """Pin a checkpoint of a job that somebody else is running, and start another job from it."""
@@ -274,6 +291,15 @@ class Run:
         if wanted:
             lost = sorted(f"{lane} at {epoch}" for lane, epoch in wanted)
             raise Violation(f"output was lost: {lost[:5]}")
+        kept = {ref.metadata for ref in (*newest.retained, newest.base)}
+        once = {ref.metadata for entry in watch.log for ref in entry.retained if ref.claimed}
+        kept |= {ref.metadata for ref in watch.pinned.values()}
+        gone = [ref.metadata for ref in self.given_away if ref.metadata in once - kept]
+        for name in gone:
+            if stays := world.storage.below(name.removesuffix("/_metadata")):
+                files = [path for path in stays if "rows" not in path]
+                if files:
+                    raise Violation(f"a claimed savepoint was dropped and not deleted: {files[:5]}")
         if leftovers := watch.leftovers():
             raise Violation(f"{len(leftovers)} files stay although nothing needs them: {leftovers[:5]}")
 

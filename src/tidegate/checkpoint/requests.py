@@ -28,7 +28,7 @@ class RequestKind(Enum):
 class Request:
     """Somebody wants a checkpoint.
 
-    `token` is what the answer is addressed to; `target` the directory of a savepoint.
+    `token` is what the answer is addressed to; `target` the directory of a savepoint, `format` how it is written.
     """
 
     kind: RequestKind
@@ -36,6 +36,7 @@ class Request:
     token: str = ""
     forced: bool = False
     target: str | None = None
+    format: str | None = None
 
     @property
     def is_forced(self) -> bool:

@@ -72,6 +72,7 @@ class CheckpointStats:
     failure_timestamp: int = -1
     failure: CheckpointFailureReason | None = None
     failure_message: str | None = None
+    savepoint_format: str | None = None
 
     def levels(self) -> tuple[LevelStats, ...]:
         by_level: dict[int, list[TaskStats]] = {task.level: [] for task in self.waiting}
@@ -217,6 +218,7 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now_ms: int) 
         epoch=pending.epoch,
         status=status,
         is_savepoint=pending.request.kind.is_savepoint,
+        savepoint_format=pending.request.format,
         trigger_timestamp=pending.triggered_ms,
         latest_ack_timestamp=-1 if pending.last_ack_ms is None else pending.last_ack_ms,
         num_subtasks=len(pending.tasks),

@@ -331,15 +331,18 @@ class Tenure:
     def dispose(self) -> Steps[int]:
         """Delete claimed savepoints that the log has dropped. Answer: how many files. May be repeated, by any owner.
 
-        1. Read its metadata. Gone: it was deleted before. Another than was claimed: somebody put it there, and it is not ours.
+        1. Read the pins, and its metadata. Pinned: not now. Gone: it was deleted before. Another than was claimed: somebody
+           put it there, and it is not ours.
         2. Delete the files that it names in its own folder. A crash leaves a savepoint that cannot be started from, and that is
            still on the list.
         3. Delete `_metadata` and `_claimed`. A crash leaves nothing but the entry on the list.
         4. Our next entry takes it off the list.
         """
         deleted = 0
-        for ref in self.entry.disposing:
-            if ref.metadata in self._disposed:
+        listed = [ref for ref in self.entry.disposing if ref.metadata not in self._disposed]
+        pinned = {pin.metadata for pin in (yield from read_pins(self.layout))} if listed else set()
+        for ref in listed:
+            if ref.metadata in pinned:
                 continue
             body: bytes | None = yield Get(ref.metadata)
             contents = self._readable(ref, body)

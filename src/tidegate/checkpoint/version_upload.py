@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import ElementCount, FileList, InlineFile, StateFile, TaskState
+from tidegate.checkpoint.metadata import ElementCount, FileList, InlineFile, OperatorInfo, StateFile, TaskState
 from tidegate.checkpoint.storage import FileHandle, Storage, Upload, unique_name
 from tidegate.checkpoint.task_part import decode_part, digest_of, encode_part
 from tidegate.core.faults import reach
@@ -54,6 +54,8 @@ class UploadOrder:
     """… until they are so many bytes together."""
     folder: str | None = None
     """Of a savepoint, which holds all its files itself; None: the job's own shared folder."""
+    tables: tuple[OperatorInfo, ...] | None = None
+    """Of a canonical savepoint: the operators whose state is written as tables."""
 
 
 class Stopped(Exception):

@@ -96,7 +96,7 @@ def application(service: JobService, token: str | None = None) -> Starlette:
         "POST",
         lambda r, b: {
             "request-id": job(r).trigger_savepoint(
-                _text(b, "target-directory"), _flag(b, "cancel-job"), trigger(_checked_format(b))
+                _text(b, "target-directory"), _flag(b, "cancel-job"), trigger(b), _format(b)
             )
         },
         202,
@@ -110,7 +110,7 @@ def application(service: JobService, token: str | None = None) -> Starlette:
         "/jobs/{jobid}/stop",
         "POST",
         lambda r, b: {
-            "request-id": job(r).trigger_stop(_text(b, "targetDirectory"), trigger(_checked_format(b, drain=True)))
+            "request-id": job(r).trigger_stop(_text(b, "targetDirectory"), trigger(b), _flag(b, "drain"), _format(b))
         },
         202,
     )
@@ -224,13 +224,12 @@ def _checked_type(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _checked_format(body: dict[str, Any], drain: bool = False) -> dict[str, Any]:
-    kind = _text(body, "formatType")
-    if kind not in (None, "CANONICAL", "NATIVE"):
+def _format(body: dict[str, Any]) -> str:
+    """Flink's default is the canonical one."""
+    kind = _text(body, "formatType") or "CANONICAL"
+    if kind not in ("CANONICAL", "NATIVE"):
         raise BadRequest("formatType is CANONICAL or NATIVE.")
-    if drain:
-        _flag(body, "drain")
-    return body
+    return kind
 
 
 def _number(request: Request, name: str) -> int:

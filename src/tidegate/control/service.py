@@ -253,14 +253,14 @@ class JobService:
     def checkpoint_status(self, trigger_id: str) -> dict[str, Any]:
         return self._checkpoints.status(trigger_id, lambda ref: {"checkpointId": ref.id}, "failureCause")
 
-    def trigger_savepoint(self, target: str | None, cancel: bool, trigger_id: str | None) -> str:
+    def trigger_savepoint(self, target: str | None, cancel: bool, trigger_id: str | None, format: str) -> str:
         def start() -> Future[Any]:
-            return self._stopping(target) if cancel else self._run.savepoint(target)
+            return self._stopping(target, False, format) if cancel else self._run.savepoint(target, format=format)
 
         return self._savepoints.begin(trigger_id, start)
 
-    def trigger_stop(self, target: str | None, trigger_id: str | None) -> str:
-        return self._savepoints.begin(trigger_id, lambda: self._stopping(target))
+    def trigger_stop(self, target: str | None, trigger_id: str | None, drain: bool, format: str) -> str:
+        return self._savepoints.begin(trigger_id, lambda: self._stopping(target, drain, format))
 
     def savepoint_status(self, trigger_id: str) -> dict[str, Any]:
         return self._savepoints.status(trigger_id, lambda path: {"location": path}, "failure-cause")
@@ -284,8 +284,8 @@ class JobService:
     def disposal_status(self, trigger_id: str) -> dict[str, Any]:
         return self._disposals.status(trigger_id, lambda count: {}, "failure-cause")
 
-    def _stopping(self, target: str | None) -> Future[str]:
-        return _in_thread(lambda: self._run.stop_with_savepoint(target), "tidegate-stop")
+    def _stopping(self, target: str | None, drain: bool, format: str) -> Future[str]:
+        return _in_thread(lambda: self._run.stop_with_savepoint(target, drain=drain, format=format), "tidegate-stop")
 
     def _statistics(self) -> CheckpointStatistics:
         found = self._run.checkpoints
@@ -309,7 +309,7 @@ def _stats(stats: CheckpointStats | None) -> dict[str, Any] | None:
         "id": stats.id,
         "status": str(stats.status),
         "is_savepoint": stats.is_savepoint,
-        "savepointFormat": "NATIVE" if stats.is_savepoint else None,
+        "savepointFormat": stats.savepoint_format,
         "checkpoint_type": "SAVEPOINT" if stats.is_savepoint else "CHECKPOINT",
         "trigger_timestamp": stats.trigger_timestamp,
         "latest_ack_timestamp": stats.latest_ack_timestamp,

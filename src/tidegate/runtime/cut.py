@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.metadata import OperatorInfo
 from tidegate.core.ids import EpochId, TaskId
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.query_directory import Positions, SourceNotes
@@ -36,3 +37,5 @@ class Uploading:
     sources: tuple[SourceNotes, ...] = field(repr=False)
     folder: str | None = None
     """Of a savepoint."""
+    tables: tuple[OperatorInfo, ...] | None = None
+    """Of a canonical savepoint: all operators with state."""

@@ -81,6 +81,7 @@ from tidegate.runtime.recovered import Recovered, root_of
 from tidegate.runtime.ride_plan import plan_rides
 from tidegate.runtime.source_notes import store_notes
 from tidegate.savepoint.fitting import translated
+from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.version import VersionId
 
@@ -301,7 +302,7 @@ class History:
         place = below if is_absolute(below) else os.path.abspath(below)
         return f"{place.rstrip('/')}/savepoint-{self._tenure.entry.lineage[:6]}-{uuid.uuid4().hex[:12]}"
 
-    def savepoint(self, target: str | None, terminal: bool) -> Future[str]:
+    def savepoint(self, target: str | None, terminal: bool, format: str = CANONICAL) -> Future[str]:
         """Take a savepoint of the last epoch. The answer is the path of its folder."""
         folder = self.savepoint_folder(target)
         token = uuid.uuid4().hex
@@ -310,7 +311,7 @@ class History:
         done.add_done_callback(lambda found: _pass_on(found, answer, folder))
         self._waiting[token] = done
         kind = RequestKind.TERMINAL_SAVEPOINT if terminal else RequestKind.SAVEPOINT
-        wish = Request(kind, _now_ms(), token, target=folder)
+        wish = Request(kind, _now_ms(), token, target=folder, format=format)
         self._post(lambda: self._act(self._coordinator.request(wish, _now_ms())))
         return answer
 
@@ -510,13 +511,17 @@ class History:
             self._act(self._coordinator.decline(action.id, reason, _now_ms(), f"positions of the sources: {error}"))
             return
         missing = frozenset(task for task in shape.tasks if task in cut.versions)
-        folder = action.request.target
-        self._uploading = {**self._uploading, action.id: Uploading(action.id, cut, base, missing, sources, folder)}
+        tables = None
+        if action.request.format == CANONICAL:
+            tables = operators.with_sleeping(shape.operators, self.snapshot)
+        uploading = Uploading(action.id, cut, base, missing, sources, action.request.target, tables)
+        self._uploading = {**self._uploading, action.id: uploading}
         # Whoever has no state has nothing to upload.
         for task in shape.tasks:
             if task not in missing:
                 groups = range_of_slot(task.slot, shape.parallelism, shape.max_parallelism)
-                empty = TaskState(task, groups, shape.backend, VersionId(cut.epoch, AttemptId(0)), FileList())
+                backend = shape.backend if tables is None else CANONICAL_BACKEND
+                empty = TaskState(task, groups, backend, VersionId(cut.epoch, AttemptId(0)), FileList())
                 self._act(self._coordinator.acknowledge(Ack(action.id, task, empty), _now_ms()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
@@ -634,6 +639,9 @@ class History:
             "{}" if cut.positions is None else cut.positions.batch,
         )  # fmt: skip
         savepoint = uploading.folder is not None
+        described = operators.with_sleeping(shape.operators, self.snapshot)
+        if uploading.tables is not None:
+            described = tuple(replace(operator, backend=CANONICAL_BACKEND) for operator in uploading.tables)
         from importlib.metadata import version
 
         return CheckpointMetadata(
@@ -643,7 +651,7 @@ class History:
             term=self._tenure.term,
             epoch=pending.epoch,
             kind=SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT,
-            savepoint_format="NATIVE" if savepoint else None,
+            savepoint_format=pending.request.format,
             triggered_ms=pending.triggered_ms,
             completed_ms=_now_ms(),
             tidegate_version=version("tidegate"),
@@ -653,7 +661,7 @@ class History:
             clock_ms=cut.clocks.clock_ms,
             watermark_ms=None if cut.clocks.watermark_ms == MIN_WATERMARK else cut.clocks.watermark_ms,
             splits=tuple(_split_time(name, ms) for name, ms in cut.clocks.greatest.items()),
-            operators=operators.with_sleeping(shape.operators, self.snapshot),
+            operators=described,
             state_numbers=tuple(StateNumber(uid, name, id) for (uid, name), id in shape.state_ids.items()),
             tasks=tuple(pending.states.values()),
             positions=positions,

@@ -36,7 +36,8 @@ def plan_rides(
         same = base is not None and newest is not None and base.metadata == newest.metadata
         digest = digests.get(task) if same else None
         known = None if base is None or digest is None else Stored(base.term, base.id, digest)
-        return UploadOrder(each.id, each.cut.versions[task], known, inline_bytes, total, each.folder)
+        tables = None if each.tables is None else tuple(o for o in each.tables if o.level == task.level)
+        return UploadOrder(each.id, each.cut.versions[task], known, inline_bytes, total, each.folder, tables)
 
     rides: dict[int, Rides] = {}
     for level in range(1, shape.levels + 1):

@@ -95,11 +95,23 @@ def board(
         with _guard:
             ride = _rides.get(key)
             if ride is None or (ride.ended and ride.upload.finished() is None):
-                upload = VersionUpload(storage_of(archive), JobLayout(job), directory, task, term, order)
-                ride = _rides[key] = Ride(upload)
+                ride = _rides[key] = Ride(_upload(archive, job, directory, task, term, order, backend))
                 _start(ride, directory, task, attempt, backend, order)
         passengers.append(Passenger(order, ride))
     return passengers
+
+
+def _upload(
+    archive: Archive, job: str, directory: Path, task: TaskId, term: Term, order: UploadOrder, backend: StateBackend
+) -> VersionUpload:
+    storage, layout = storage_of(archive), JobLayout(job)
+    if order.tables is None:
+        return VersionUpload(storage, layout, directory, task, term, order)
+    from tidegate.savepoint.canonical_upload import (
+        CanonicalUpload,
+    )  # Reads and writes Parquet, which is slow to import.
+
+    return CanonicalUpload(storage, layout, directory, task, term, order, backend)
 
 
 def _start(

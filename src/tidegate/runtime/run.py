@@ -33,6 +33,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.operators import declared, describe
 from tidegate.checkpoint.options.choices import CheckpointingMode, ClaimMode, JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
+from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
@@ -48,6 +49,7 @@ from tidegate.core.errors import (
     UserCodeError,
 )
 from tidegate.core.ids import Lineage, TaskId
+from tidegate.core.times import MAX_WATERMARK
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
@@ -70,6 +72,7 @@ from tidegate.runtime.sources import begins_anew, check_sources
 from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.compatibility import Outcome as Verdict
 from tidegate.savepoint.fitting import shown
+from tidegate.savepoint.snapshot import CANONICAL, NATIVE
 
 log = logging.getLogger("tidegate")
 
@@ -120,8 +123,9 @@ class JobRun:
         self._attempt = 0
         self._stopping = threading.Event()
         self._cancelled = False
-        self._last_target: tuple[str | None] | None = None
-        """Where the savepoint goes that ends the job, if one is to."""
+        self._last_target: tuple[str | None, str] | None = None
+        """Where the savepoint goes that ends the job, if one is to, and its format."""
+        self._draining = False
         self._last_savepoint: str | None = None
         self._done: Positions | None = None
         self._pinned = True
@@ -257,6 +261,8 @@ class JobRun:
         now = JobNow(operators, sources, renames=self._renames)
         _, fitted = plan_return(snapshot, now, s.parallelism, s.max_parallelism, self._allow)
         check_claimed(snapshot, sources, self._allow)
+        if snapshot.watermark_ms == MAX_WATERMARK:
+            log.warning("the snapshot was taken after a drain: all event time has passed, and every row comes late")
         for verdict in fitted.compatibility.verdicts:
             level = logging.WARNING if verdict.outcome is Verdict.DROPPED else logging.INFO
             log.log(level, "state of the snapshot, %s", shown(verdict), extra={"job": self._graph.job})
@@ -543,10 +549,11 @@ class JobRun:
             self._run_out()
         if self._history is None or self._cancelled:
             return
+        if self._draining:
+            self._drain()
+        last = self._last_target
         answer: Future[Any] = (
-            self._history.request()
-            if self._last_target is None
-            else self._history.savepoint(self._last_target[0], terminal=True)
+            self._history.request() if last is None else self._history.savepoint(last[0], terminal=True, format=last[1])
         )
         with self._turn:
             found = self._ride_until(answer)
@@ -561,6 +568,20 @@ class JobRun:
                 self._epoch(None, self._done)
             if self._history is None and self._driver.timers_pending():
                 self._epoch(None, self._done, final=True)
+
+    def _drain(self) -> None:
+        """Let all event time pass: event-time timers fire, windows close, and what they emit belongs to the savepoint."""
+        latest = time.monotonic() + self._timeout_s()
+        with self._turn:
+            while True:
+                self._epoch(None, self._done, final=True)
+                if not self._driver.timers_pending():
+                    return
+                if time.monotonic() > latest:
+                    raise EpochFailed(
+                        f"The job still has event-time timers {self._timeout_s():g} s after the end of event time: a function "
+                        "sets a new one whenever one fires. Stop the job without drain."
+                    )
 
     def _timeout_s(self) -> float:
         return 600.0 if self._durability is None else self._durability.checkpoints.timeout_ms / 1000
@@ -588,14 +609,23 @@ class JobRun:
             query.stop()
         self.await_termination()
 
-    def savepoint(self, target: str | None = None) -> Future[str]:
-        """Take a savepoint of the running job, into a new folder below `target`. The answer is its path."""
-        return self._kept().savepoint(target, terminal=False)
+    def savepoint(self, target: str | None = None, *, format: str = CANONICAL) -> Future[str]:
+        """Take a savepoint of the running job, into a new folder below `target`. The answer is its path.
 
-    def stop_with_savepoint(self, target: str | None = None) -> str:
-        """End the job with a savepoint, from which the next start goes on. Answer: its path."""
+        `format` is `"CANONICAL"`, tables that any backend restores from and anything can read, or `"NATIVE"`, the backend's own
+        files: quicker to write and to restore.
+        """
+        return self._kept().savepoint(target, terminal=False, format=_format(format))
+
+    def stop_with_savepoint(self, target: str | None = None, *, drain: bool = False, format: str = CANONICAL) -> str:
+        """End the job with a savepoint, from which the next start goes on. Answer: its path.
+
+        With `drain` all event time passes first: timers fire and windows close, for a job that is not to go on. To one that
+        does, every row comes late.
+        """
         self._kept().savepoint_folder(target)
-        self._last_target = (target,)
+        self._last_target = (target, _format(format))
+        self._draining = drain
         self.stop()
         assert self._last_savepoint is not None
         return self._last_savepoint
@@ -685,6 +715,12 @@ def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochR
     finally:
         driver.close()
         driver.release()
+
+
+def _format(given: str) -> str:
+    if given.upper() not in (CANONICAL, NATIVE):
+        raise OptionError((f"There is no savepoint format {given!r}. Use {CANONICAL} or {NATIVE}.",))
+    return given.upper()
 
 
 def _trigger(trigger: Any) -> dict[str, Any]:

@@ -36,9 +36,12 @@ class CanonicalWriter:
     """
 
     def __init__(
-        self, storage: Storage, root: str, task: TaskId, key_groups: tuple[int, int], version: VersionId, savepoint_id: int
+        self, storage: Storage, root: str, task: TaskId, key_groups: tuple[int, int], version: VersionId, savepoint_id: int,
+        mark: str | None = None,
     ) -> None:  # fmt: skip
-        self._storage, self._root, self._task = storage, root, task
+        """`mark` ends the names of files. Left out, no other writer uses the same ones; given, one that writes the same again
+        replaces them."""
+        self._storage, self._root, self._task, self._mark = storage, root, task, mark or unique_name()[:12]
         self._key_groups, self._version, self._id = key_groups, version, savepoint_id
         self._open: dict[int, _Table] = {}
         self._files: list[StateFile] = []
@@ -127,7 +130,7 @@ class CanonicalWriter:
         table.writer = None
         layout = table.table.layout
         folder = f"{encode_segment(layout.uid)}/{encode_segment(layout.info.name)}"
-        path = f"{folder}/{self._task}-{table.part:03d}-{unique_name()[:12]}.parquet"
+        path = f"{folder}/{self._task}-{table.part:03d}-{self._mark}.parquet"
         self._storage.put(f"{self._root}/{path}" if self._root else path, data)
         self._files.append(
             StateFile(

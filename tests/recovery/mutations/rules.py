@@ -398,4 +398,21 @@ MUTATIONS = (
         "if older.id < checkpoint_id and not older.request.kind.is_savepoint:",
         "if False:",
     ),
+    Mutation(
+        "claimed-kept",
+        "A claimed savepoint goes only when an entry has dropped it",
+        f"{CHECKPOINT}/tenure.py",
+        "listed = [ref for ref in self.entry.disposing if",
+        "listed = [ref for ref in (*self.entry.disposing, *self.entry.retained) if not ref.owned and",
+    ),
+    Mutation(
+        "claimed-pins",
+        "A pin holds a claimed savepoint",
+        f"{CHECKPOINT}/tenure.py",
+        """            if ref.metadata in pinned:
+                continue
+""",
+        "",
+        rare=True,
+    ),
 )

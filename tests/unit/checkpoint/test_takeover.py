@@ -15,6 +15,7 @@ from tidegate.checkpoint.contents import Contents
 from tidegate.checkpoint.entry import CheckpointRef, Outcome
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
+from tidegate.checkpoint.pins import place, remove
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.storage.port import Nonce
@@ -136,6 +137,17 @@ def test_a_claimed_savepoint_goes_when_the_job_gives_all_its_checkpoints_up(stor
     job.tidy(tenure)
     assert left(storage) == set()
     log_of(storage)
+
+
+def test_a_pin_holds_a_claimed_savepoint(storage: PlainStorage) -> None:
+    job = Job(storage)
+    tenure = job.start(SAVEPOINT, claims=True)
+    storage.run(place(job.layout, "reader", tenure.entry.retained[0], "somebody reads it"))
+    job.checkpoint(tenure)
+    assert len(left(storage)) == 4
+    storage.run(remove(job.layout, "reader"))
+    job.checkpoint(tenure)
+    assert left(storage) == set()
 
 
 class Crash(Exception):

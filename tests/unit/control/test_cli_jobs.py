@@ -36,7 +36,15 @@ def test_savepoint_stop_checkpoint_and_cancel_say_what_flink_says(server: RestSe
     assert "Savepoint completed. Path: /s/savepoint-2" in call("stop", ID, "-p", "/s", "-m", server.url).output
     assert f"Checkpoint 2 for job {ID} completed." in call("checkpoint", ID, "-m", server.url).output
     assert f"Cancelled job {ID}." in call("cancel", ID, "-m", server.url).output
-    assert ("savepoint", "/s") in run.asked
+    assert ("savepoint", "/s", "CANONICAL") in run.asked
+    assert ("stop", "/s", False, "CANONICAL") in run.asked
+
+
+@pytest.mark.feature("I11", "I14")
+def test_savepoints_have_flinks_types_and_a_stop_may_drain(server: RestServer, run: Pretended) -> None:
+    assert call("savepoint", ID, "/s", "--type", "native", "-m", server.url).exit_code == 0
+    assert call("stop", ID, "-p", "/s", "--drain", "--type", "native", "-m", server.url).exit_code == 0
+    assert run.asked[-2:] == [("savepoint", "/s", "NATIVE"), ("stop", "/s", True, "NATIVE")]
 
 
 def test_a_job_is_called_by_its_name(server: RestServer, run: Pretended) -> None:

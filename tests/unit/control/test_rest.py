@@ -49,12 +49,12 @@ class Pretended:
         self.asked.append("checkpoint")
         return _done(CheckpointRef(2, Term(1), EpochId(Term(1), 5), self.lineage, "m", "c"))
 
-    def savepoint(self, target: str | None) -> Future[str]:
-        self.asked.append(("savepoint", target))
+    def savepoint(self, target: str | None, *, format: str) -> Future[str]:
+        self.asked.append(("savepoint", target, format))
         return _done(f"{target}/savepoint-1")
 
-    def stop_with_savepoint(self, target: str | None) -> str:
-        self.asked.append(("stop", target))
+    def stop_with_savepoint(self, target: str | None, *, drain: bool, format: str) -> str:
+        self.asked.append(("stop", target, drain, format))
         return f"{target}/savepoint-2"
 
     def cancel(self) -> None:
@@ -130,20 +130,22 @@ def test_a_savepoint_is_triggered_once_for_each_trigger_id(client: TestClient, r
     for _ in range(2):
         answer = client.post(f"/jobs/{ID}/savepoints", json=body)
         assert (answer.status_code, answer.json()) == (202, {"request-id": "mine"})
-    assert run.asked == [("savepoint", "/s")]
+    assert run.asked == [("savepoint", "/s", "CANONICAL")]
     status = client.get(f"/jobs/{ID}/savepoints/mine").json()
     assert status == {"status": {"id": "COMPLETED"}, "operation": {"location": "/s/savepoint-1"}}
 
 
 def test_stop_checkpoint_and_cancel(client: TestClient, run: Pretended) -> None:
-    stop = client.post(f"/jobs/{ID}/stop", json={"targetDirectory": "/s", "drain": False}).json()["request-id"]
+    stop = client.post(
+        f"/jobs/{ID}/stop", json={"targetDirectory": "/s", "drain": True, "formatType": "NATIVE"}
+    ).json()["request-id"]
     while (status := client.get(f"/jobs/{ID}/savepoints/{stop}").json())["status"]["id"] == "IN_PROGRESS":
         pass
     assert status["operation"] == {"location": "/s/savepoint-2"}
     taken = client.post(f"/jobs/{ID}/checkpoints", json={"checkpointType": "CONFIGURED"}).json()["request-id"]
     assert client.get(f"/jobs/{ID}/checkpoints/{taken}").json()["operation"] == {"checkpointId": 2}
     assert client.patch(f"/jobs/{ID}?mode=cancel").status_code == 202
-    assert set(run.asked) >= {("stop", "/s"), "checkpoint"}
+    assert set(run.asked) >= {("stop", "/s", True, "NATIVE"), "checkpoint"}
 
 
 @pytest.mark.feature("I21")

@@ -24,6 +24,14 @@ def at(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)  # fmt: skip
 
 
+def typed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command `--type`: how the savepoint is written."""
+    return click.option(
+        "-type", "--type", "format", type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical",
+        show_default=True, help="Tables that any backend restores from, or the backend's own files.",
+    )(function)  # fmt: skip
+
+
 @click.command("list")
 @click.option("-r", "--running", is_flag=True, help="Only running jobs.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also those that have ended.")
@@ -57,14 +65,17 @@ def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
 @click.command("stop")
 @click.argument("job")
 @click.option("-p", "--savepointPath", "target", help="Where the savepoint goes; without it, the configured place.")
+@click.option("-d", "--drain", is_flag=True, help="Let all event time pass first: timers fire, windows close.")
+@typed
 @click.option("-detached", "--detached", "detached", is_flag=True, help="Do not wait.")
 @at
 @speaks
-def stop(out: Output, address: str, job: str, target: str | None, detached: bool) -> None:
+def stop(out: Output, address: str, job: str, target: str | None, drain: bool, format: str, detached: bool) -> None:
     """Stop JOB with a savepoint."""
     client = Client(address)
     job = client.job(job)
-    trigger = client.ask("POST", f"/jobs/{job}/stop", {"targetDirectory": target, "drain": False})["request-id"]
+    body = {"targetDirectory": target, "drain": drain, "formatType": format.upper()}
+    trigger = client.ask("POST", f"/jobs/{job}/stop", body)["request-id"]
     if detached:
         out.show({"request-id": trigger}, Line(f"Successfully trigger stop-with-savepoint, triggerId: {trigger}"))
         return
@@ -87,14 +98,16 @@ def cancel(out: Output, address: str, job: str) -> None:
 @click.command("take", hidden=True)
 @click.argument("job")
 @click.argument("target", required=False)
+@typed
 @click.option("-detached", "--detached", "detached", is_flag=True, help="Do not wait.")
 @at
 @speaks
-def take_savepoint(out: Output, address: str, job: str, target: str | None, detached: bool) -> None:
+def take_savepoint(out: Output, address: str, job: str, target: str | None, format: str, detached: bool) -> None:
     """Take a savepoint of JOB into a new folder below TARGET, without stopping it."""
     client = Client(address)
     job = client.job(job)
-    trigger = client.ask("POST", f"/jobs/{job}/savepoints", {"target-directory": target})["request-id"]
+    body = {"target-directory": target, "formatType": format.upper()}
+    trigger = client.ask("POST", f"/jobs/{job}/savepoints", body)["request-id"]
     if detached:
         out.show({"request-id": trigger}, Line(f"Successfully trigger manual savepoint, triggerId: {trigger}"))
         return

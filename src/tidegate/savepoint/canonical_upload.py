@@ -1,0 +1,85 @@
+"""Writes one task's version as tables for a canonical savepoint, in the worker where the version is.
+
+Rides with the epochs like the upload of a version's files, and is told, repeated and acknowledged like it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.storage import Storage
+from tidegate.checkpoint.version_upload import Stopped, UploadOrder, VersionUpload
+from tidegate.core.faults import reach
+from tidegate.core.ids import AttemptId, EpochId, TaskId, Term
+from tidegate.savepoint.canonical_write import CanonicalWriter
+from tidegate.savepoint.entries import ByteEntry
+from tidegate.state.keys import key_group_range
+from tidegate.state.port import StateBackend
+from tidegate.state.version import Manifest, VersionId
+from tidegate.state.version_directory import version_path
+
+_LOOK_EVERY = 1024
+"""Entries between two looks at whether the savepoint is still wanted."""
+
+
+class CanonicalUpload(VersionUpload):
+    """One task's tables.
+
+    1. The version is linked to a place beside it, so that reading it does not take from the task what its process has in memory,
+       and opened there.
+    2. Its entries are written as tables. Their names follow from the version: whoever does it again after a crash replaces what
+       is there, so a reader of `*.parquet` never meets a row twice.
+    3. The place is removed. A crash leaves it until the record of the upload goes.
+    """
+
+    def __init__(
+        self, storage: Storage, layout: JobLayout, directory: Path, task: TaskId, term: Term, order: UploadOrder,
+        backend: StateBackend,
+    ) -> None:  # fmt: skip
+        super().__init__(storage, layout, directory, task, term, order)
+        self._backend = backend
+
+    def _store(
+        self, manifest: Manifest, attempt: AttemptId, go_on: Callable[[], bool], progress: Callable[[], None]
+    ) -> tuple[TaskState, tuple[str, ...]]:
+        order, version = self._order, manifest.version
+        assert order.folder is not None
+        assert order.tables is not None
+        place = self._folder / "tables"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(
+            version_path(self._directory, version), version_path(place, version), copy_function=os.link
+        )  # fmt: skip
+        reach("tables.1-linked", of=self._task, checkpoint=order.checkpoint_id)
+        mark = f"{version.epoch.term}-{version.epoch.number}-{version.attempt}"
+        writer = CanonicalWriter(
+            self._storage, order.folder, self._task, manifest.key_groups, version, order.checkpoint_id, mark
+        )
+        target = VersionId(EpochId(version.epoch.term, version.epoch.number + 1), attempt)
+        store = self._backend.begin(place, version, target, manifest.key_groups)
+        try:
+            entries = store.scan(*key_group_range(*manifest.key_groups))
+            writer.add_bytes(order.tables, _watched(entries, go_on, progress))
+            writer.add_operator_state(order.tables, store)
+        finally:
+            store.abandon()
+        state = writer.finish()
+        reach("tables.2-written", of=self._task, checkpoint=order.checkpoint_id)
+        shutil.rmtree(place, ignore_errors=True)
+        return state, tuple(f"{order.folder}/{name}" for name in state.files.objects())
+
+
+def _watched(
+    entries: Iterator[ByteEntry], go_on: Callable[[], bool], progress: Callable[[], None]
+) -> Iterator[ByteEntry]:
+    for number, entry in enumerate(entries):
+        if number % _LOOK_EVERY == 0:
+            if not go_on():
+                raise Stopped
+            progress()
+        yield entry
