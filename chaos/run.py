@@ -60,6 +60,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--at-most", type=float, metavar="SECONDS", help="begin no further round of a pipeline after that"
     )
     parser.add_argument("--only", help="only cells whose name contains this")
+    parser.add_argument(
+        "--after", type=Path, metavar="FILE", help="the result of an earlier walk: its cells are not walked again"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     parser.add_argument(
         "--folder", type=Path, help="keep everything there (default: a temporary folder, removed if all is well)"
@@ -312,7 +315,8 @@ def run(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     orders = FaultOrders(folder / "orders")
     started = time.monotonic()
-    todo = [cell for cell in cells() if options.only is None or options.only in str(cell)]
+    walked = {} if options.after is None else json.loads(options.after.read_text())["hits"]
+    todo = [cell for cell in cells() if str(cell) not in walked and (options.only is None or options.only in str(cell))]
     problem: str | None = None
     with StandaloneCluster(directory=folder / "cluster", environment=fault_environment(orders), cores=2) as cluster:
         torment = Torment(cluster, orders, folder, options)
@@ -335,7 +339,7 @@ def run(options: argparse.Namespace) -> int:
         "wrong": list(verdict.wrong),
         "rows": verdict.expected,
         "problem": problem,
-        "hits": dict(torment.hits),
+        "hits": walked | dict(torment.hits),
         "unhit": unhit,
         "driver_starts": torment.starts,
         "gave_up": torment.gave_up,
