@@ -322,6 +322,9 @@ def run(options: argparse.Namespace) -> int:
         torment = Torment(cluster, orders, folder, options)
         with torment.supervised():
             try:
+                # Also where the shell that started it in the background had it ignore both.
+                for stopping in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(stopping, signal.default_int_handler)
                 try:
                     walk(torment, todo, options)
                 except KeyboardInterrupt:
