@@ -88,8 +88,8 @@ LIMITS = {"memory_mb": 1.15, "open_files": 1.1, "local_files": 1.25, "local_mb":
 def sample(folder: Path, epoch: int) -> dict[str, int]:
     """What this process, its JVM and its Python workers hold, and what lies on disk."""
     pids = [os.getpid(), *descendants(os.getpid())]
-    local = [path for path in (folder / "local").rglob("*") if path.is_file()]
-    stored = [p for p in (folder / "checkpoints").rglob("*") if p.is_file() and p.parent.name != "log"]
+    local = _files(folder / "local")
+    stored = [path for path in _files(folder / "checkpoints") if path.parent.name != "log"]
     return {
         "epoch": epoch,
         "memory_mb": sum(map(_resident_kb, pids)) // 1024,
@@ -98,6 +98,11 @@ def sample(folder: Path, epoch: int) -> dict[str, int]:
         "local_mb": sum(_size(path) for path in local) >> 20,
         "stored_files": len(stored),
     }
+
+
+def _files(folder: Path) -> list[Path]:
+    """All below it, as far as they stay while one looks."""
+    return [Path(place, name) for place, _, names in os.walk(folder) for name in names]
 
 
 def _growth(values: list[int]) -> float:
