@@ -127,7 +127,7 @@ def shop(spark, tmp_path):
 
 @BACKENDS
 @pytest.mark.feature("C4", "H2", "H3", "H13", "H14")
-@pytest.mark.feature("C3", "C16", "F2")
+@pytest.mark.feature("A35", "C3", "C16", "F2")
 def test_a_job_goes_on_where_it_ended_at_another_parallelism_and_on_another_backend(shop, backend):
     assert shop.run(backend=backend).exact()
     assert shop.feed(2).run(backend=backend).exact()

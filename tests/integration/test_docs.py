@@ -78,7 +78,7 @@ def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(tmp_path):
 @pytest.mark.parametrize(
     ("example", "expected"),
     [
-        ("word_count.py", ["('to', 4)", "('be', 2)", "('question', 1)"]),
+        pytest.param("word_count.py", ["('to', 4)", "('be', 2)", "('question', 1)"], marks=pytest.mark.feature("N1")),
         (
             "alerts.py",
             ["alert      ('ann', 'large')", "('bob', 'often')", "('eve', 'large')", "unreadable ('\"bob\"', "],

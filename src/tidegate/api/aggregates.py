@@ -80,8 +80,8 @@ def mean(column: str) -> Aggregate:
 
 
 def approx_distinct(column: str) -> Aggregate:
-    """About how many different values, a bigint. Exact for a few; the standard error is 2.3 % for many. It takes two bytes of
-    state for each value and 2 kB at most."""
+    """About how many different values, a bigint: nearly exact for a few, with a standard error of 2.3 % for many. It takes two
+    bytes of state for each value, and 2 kB at most."""
     return Aggregate("approx_distinct", column)
 
 

@@ -16,8 +16,9 @@ from tidegate.api.functions import (
     states_of,
 )
 from tidegate.core.durations import Duration, duration_ms
-from tidegate.core.errors import GraphError
-from tidegate.graph.combine import Combine
+from tidegate.core.errors import GraphError, UnsupportedType
+from tidegate.core.types import schema_of
+from tidegate.graph.combine import Combine, in_the_way
 from tidegate.graph.model import Input, Node, NodeId, Process, Sink, StreamRef, Transform
 from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.schema import Schema
@@ -32,6 +33,7 @@ from tidegate.graph.validate import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.api.aggregates import Aggregate
     from tidegate.api.connected_streams import ConnectedStreams
     from tidegate.api.job import Job
     from tidegate.api.windowed_stream import WindowedStream
@@ -268,6 +270,43 @@ class KeyedStream:
 
         function = Deduplicate(None if ttl is None else duration_ms(ttl))
         return self.operate(uid, function, states_of(function), self._input.schema)
+
+    def aggregate(self, uid: str, **columns: Aggregate) -> Stream:
+        """Built-in aggregates of all rows of each key so far: `key_by("word").aggregate("count", n=count(), last=max("ts"))`.
+
+        Every epoch gives out one row for each key that it touched: the key's columns and one for each aggregate.
+        """
+        from tidegate.api.aggregates import ColumnAggregates
+        from tidegate.api.running import RunningAggregate
+
+        if not columns:
+            raise GraphError(
+                "aggregate of a key takes built-in aggregates, such as n=tidegate.count(). Give one or more."
+            )
+        rows = self._input
+        made = ColumnAggregates(columns, rows.schema)
+        operator = RunningAggregate(made)
+        key = rows.schema.select(rows.key).fields
+        combine = None if in_the_way(rows.schema.names) else Combine(key, None, 1, 1, 0, made.parts)
+        return self.operate(uid, operator, operator.states(), Schema((*key, *made.fields)), combine=combine)
+
+    def map_with_state(
+        self, uid: str, function: Callable[[Any, Any], tuple[Any, Any]], *, state: Any, schema: str | Schema,
+        on_error: OnError | str = "fail",
+    ) -> Stream:  # fmt: skip
+        """A row for each row, by a function that is given the row and what it answered the last time for the key, None at
+        first: `map_with_state("delta", lambda row, last: (row.v - (last or 0), row.v), state=float, schema="d double")`.
+        It answers what to emit, a value or a row, and what to keep, None for nothing."""
+        from tidegate.api.running import MapWithState
+
+        if not callable(function):
+            raise GraphError(f"map_with_state takes a function of a row and a state; got {function!r}.")
+        try:
+            schema_of(state)
+        except UnsupportedType as error:
+            raise UnsupportedType(f"state={state!r} cannot be stored. {error}") from None
+        operator = MapWithState(function, state)
+        return self.operate(uid, operator, operator.states(), as_schema(schema), on_error=OnError.of(on_error))
 
     @property
     def input(self) -> Input:

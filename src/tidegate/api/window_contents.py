@@ -70,6 +70,11 @@ class FoldedContents(Contents):
         value = self._state.value()
         return () if value is None else (self._fold.result(value),)
 
+    def take_results(self, names: Sequence[Any], groups: Sequence[int]) -> list[Any]:
+        """The results of many windows at once, out of the state. `names` are (key, window); None where one is empty."""
+        result = self._fold.result
+        return [None if v is None else result(v) for v in self._state.take_many(names, groups)]
+
     def take(self) -> Any:
         value = self._state.value()
         self._state.clear()

@@ -13,9 +13,9 @@ from typing import Any
 
 from tidegate.api.states import declared_states
 from tidegate.api.triggers import EventTimeTrigger, Trigger, TriggerResult
-from tidegate.api.window_contents import Contents
-from tidegate.api.window_function import Emitter, ProcessWindowFunction
-from tidegate.api.window_quick_path import quick_path
+from tidegate.api.window_contents import Contents, FoldedContents
+from tidegate.api.window_function import Emitter, ProcessWindowFunction, emit_columns
+from tidegate.api.window_quick_path import fire_many, quick_path
 from tidegate.api.windows import GLOBAL, Window, WindowAssigner
 from tidegate.core.errors import WrongValue
 from tidegate.core.times import MAX_WATERMARK, TimeDomain
@@ -75,6 +75,8 @@ class WindowOperator:
             add = self._contents.add
             for name, side in (("process_element", 0), ("process_element1", 0), ("process_element2", 1)):
                 setattr(self, name, self._quick(getattr(self, name), add, side))
+            if self._lateness == 0 and self._function is None and isinstance(self._contents, FoldedContents):
+                self.on_timers = fire_many(self._contents, self._armed, self._emit is emit_columns)
             self.process_combined = self._quick(self.process_combined, self._contents.add_combined, 0)  # type: ignore[method-assign]
 
     def _quick(self, own_way: Any, add: Any, side: int) -> Any:

@@ -3,14 +3,18 @@
 Per-record code. The operator's own way asks the trigger and keeps a context for it, 5 to 6 µs for each row; here nothing is
 asked that is known: a row is added, and a window that is new to the attempt gets its timers. Rows that are late for any of
 their windows go the operator's own way.
+
+Where windows also end when they fire, and hold one value each, thousands that are due fire together: their values are read at
+once, 45 µs for each window before and 20 µs now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tidegate.core.times import TimeDomain
+from tidegate.api.window_contents import FoldedContents
+from tidegate.core.times import TimeDomain, moment
 
 Process = Callable[[Any, Any], Iterable[Any] | None]
 EVENT = TimeDomain.EVENT_TIME
@@ -45,3 +49,22 @@ def quick_path(
         return None
 
     return process
+
+
+def fire_many(contents: FoldedContents, armed: set[Any], columns: bool) -> Callable[[Sequence[Any]], list[Any]]:
+    """What is called with timers that are due, in place of `on_timer` for each. `columns`: rows have key and window besides."""
+
+    def fire(timers: Sequence[Any]) -> list[Any]:
+        names = [(key, window) for _, key, _, window in timers]
+        results = contents.take_results(names, [group for _, _, group, _ in timers])
+        armed.difference_update(names)
+        if not columns:
+            return [result for result in results if result is not None]
+        bounds = {window: (moment(window[0]), moment(window[1])) for window in {window for _, window in names}}
+        if names and isinstance(names[0][0], tuple):
+            return [
+                (*key, *bounds[window], *values) for (key, window), values in zip(names, results) if values is not None
+            ]
+        return [(key, *bounds[window], *values) for (key, window), values in zip(names, results) if values is not None]
+
+    return fire

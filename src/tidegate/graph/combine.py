@@ -38,7 +38,8 @@ class Combine:
     """What an operator of windows takes in place of rows."""
 
     key: tuple[Field, ...]
-    event_time: str
+    event_time: str | None
+    """None: all rows of a key are combined, whatever their times."""
     size_ms: int
     slide_ms: int
     offset_ms: int
@@ -68,6 +69,8 @@ class Combine:
 
     def steps_sql(self, watermark_ms: int) -> list[str]:
         """Columns to add to each row before rows are grouped, one after the other."""
+        if self.event_time is None:
+            return []
         ms = f"unix_millis({quoted(self.event_time)})"
         pane = f"{ms} - pmod({ms} - {self.offset_ms}L, {self.pane_ms}L)"
         first_end = f"{PANE} - pmod({PANE} - {self.offset_ms + self.size_ms}L, {self.slide_ms}L) + {self.slide_ms}L"
@@ -82,13 +85,14 @@ class Combine:
 
     def grouping(self) -> list[str]:
         """Columns, besides those of the key, whose values the rows of a group share."""
-        return [PANE, _ALONE, *(() if self.rows is None else (LATE,))]
+        return [] if self.event_time is None else [PANE, _ALONE, *(() if self.rows is None else (LATE,))]
 
     def aggregates_sql(self, source_time: str | None) -> list[str]:
         """What becomes of a group, in the order of `schema`. `source_time` is the column that the watermark is made of."""
         newest = "cast(null as timestamp)" if source_time is None else f"max({quoted(source_time)})"
         parts = [f"{part.sql} as _p{i}" for i, part in enumerate(self.parts)]
-        return [f"count(*) as {ROWS}", f"{newest} as {TIME}", *parts]
+        no_pane = [f"cast(null as bigint) as {PANE}"] if self.event_time is None else []
+        return [*no_pane, f"count(*) as {ROWS}", f"{newest} as {TIME}", *parts]
 
 
 def in_the_way(names: Iterable[str]) -> bool:

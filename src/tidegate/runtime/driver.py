@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -49,6 +49,7 @@ _COLD_START_MS = 15_000
 """What new executors and Python workers may need before the first of our tasks runs."""
 _START_MS = 120_000
 """How long a new job waits for executors."""
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _STANDING = EpochTime(MIN_WATERMARK)
 """The clocks of an epoch in which no timer fires."""
 
@@ -170,7 +171,7 @@ class Driver:
         frame = self._frame(epoch, batch)
         ran = time.monotonic()
         try:
-            with self._bounds(epoch, frame, only):
+            with self._bounds(epoch, frame, only), self._as_wide_as_the_job(batch):
                 table = frame.toArrow()
         except AnalysisException:
             raise
@@ -303,6 +304,23 @@ class Driver:
         for level in range(1, self.levels + 1):
             frame = epoch_frame.level(frame, anchor, self._orders(epoch, level), exchange(self.plan, level + 1))
         return frame
+
+    @contextmanager
+    def _as_wide_as_the_job(self, batch: DataFrame | None) -> Iterator[None]:
+        """While rows are combined before their shuffle, Spark's own shuffle for that has as many partitions as the job, and not
+        the 200 of a session that nobody has tuned. The session is the query's; in a bounded run, where it is the user's, it is
+        left as it was."""
+        if batch is None or all(edge.combine is None for edge in exchange(self.plan, 1)):
+            yield
+            return
+        conf = batch.sparkSession.conf
+        before = conf.get(_SHUFFLE_PARTITIONS)
+        conf.set(_SHUFFLE_PARTITIONS, str(self.settings.parallelism))
+        try:
+            yield
+        finally:
+            if before is not None:
+                conf.set(_SHUFFLE_PARTITIONS, before)
 
     def _orders(self, epoch: EpochId, level: int) -> Orders:
         s = self.settings

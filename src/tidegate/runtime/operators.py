@@ -5,9 +5,9 @@ Everything here is made afresh for each attempt of a task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.checkpoint.staging import JobStaging
@@ -209,6 +209,9 @@ class ProcessOperator:
         self._process_context = ProcessContext(states.scope, self._sides, self._service)
         self._hooks = FunctionHooks(self.name, function, operator_states, context.epoch, time.clock_ms)
         self.on_timer: Call = getattr(function, "on_timer", _no_timer)
+        self._fire_many: Callable[[Sequence[Any]], list[Any]] | None = (
+            getattr(function, "on_timers", None) if node.on_error.action is ErrorAction.FAIL else None
+        )
         self.broadcast: BroadcastSide | None = None
         if node.broadcast is not None:
             lists = operator_states or OperatorStates(None, (), lambda _: 0)
@@ -328,6 +331,8 @@ class ProcessOperator:
         scope, context, function = self._states.scope, self._process_context, self.on_timer
         context.domain = domain
         fired = 0
+        if self._fire_many is not None and domain is TimeDomain.EVENT_TIME:
+            return self._fire_together(timers.due(domain, until_ms), self._fire_many)
         try:
             for context.row_time, scope.key, scope.key_group, context.namespace in timers.due(domain, until_ms):
                 result = function(context.row_time, context)
@@ -343,6 +348,20 @@ class ProcessOperator:
         except Exception as error:
             raise FunctionFailed(self.name, error) from error
         self._deliver(out)
+        return fired
+
+    def _fire_together(self, due: Iterator[Any], fire: Callable[[Sequence[Any]], list[Any]]) -> int:
+        """Timers that neither need one another nor a context."""
+        fired = 0
+        try:
+            while some := list(islice(due, self.FIRED_AT_ONCE)):
+                self._deliver(fire(some))
+                fired += len(some)
+                self._states.bound_memory()
+        except FunctionFailed:
+            raise
+        except Exception as error:
+            raise FunctionFailed(self.name, error) from error
         return fired
 
     def _deliver(self, out: list[Any]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, get_args
 
 from tidegate.core.errors import StateError
@@ -163,6 +163,28 @@ class ValueAccessor(_Keyed):
         self._live[key] = value
         return value
 
+    def take_many(self, keys: Sequence[Any], groups: Sequence[int]) -> list[Any]:
+        """What is stored for each of these keys, out of the state; None where nothing is. The keys are all different.
+
+        One read of the backend for all of them, in the order of their bytes, which a single one for each is no match for.
+        Only for states without a time to live.
+        """
+        live, cleared, dirty, prefixes = self._live, self._cleared, self._dirty, self._prefixes
+        missing: list[tuple[bytes, int]] = []
+        found: list[Any] = []
+        for place, (key, group) in enumerate(zip(keys, groups)):
+            held = live.pop(key, ABSENT)
+            found.append(None if held is ABSENT else held)
+            if held is ABSENT and key not in cleared:
+                prefix = prefixes[key] = self._prefix(key, group)
+                missing.append((prefix, place))
+            dirty.pop(key, None)
+            cleared[key] = group
+        missing.sort()
+        for (_, place), raw in zip(missing, self._store.get_many([prefix for prefix, _ in missing])):
+            found[place] = None if raw is None else self._read(raw)
+        return found
+
     def pending(self) -> tuple[Iterable[Any], Mapping[Any, int]]:
         """Keys that the store has and should not have, and keys with key groups that have something unwritten."""
         return self._cleared, self._dirty
@@ -173,7 +195,7 @@ class ValueAccessor(_Keyed):
         self.written += len(self._dirty)
         self._store.write(
             [(known(key) or prefix(key, group), encode(live[key])) for key, group in self._dirty.items()],
-            [prefix(key, group) for key, group in self._cleared.items()],
+            [known(key) or prefix(key, group) for key, group in self._cleared.items()],
         )
         self._dirty.clear()
         self._cleared.clear()

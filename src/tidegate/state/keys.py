@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tidegate.core.ids import EpochId, KeyGroup, Term
@@ -153,7 +154,9 @@ def key_group_range(first: int, last: int) -> tuple[bytes, bytes]:
     return _group.pack(first), _group.pack(last + 1)
 
 
+@lru_cache(maxsize=1024)
 def namespace_bytes(namespace: Namespace) -> bytes:
+    """The bytes of a namespace. Many keys share few windows, so the last ones are kept."""
     match namespace:
         case None:
             return VOID_NAMESPACE

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from heapq import heappop, heappush, merge
 from typing import Any, NamedTuple
 
@@ -177,8 +178,13 @@ class Timers:
 
     def _decoded(self, tail: bytes, group: int) -> Timer:
         key, at = self._keys.decode(tail, _time.size)
-        namespace, _ = read_namespace(tail, at)
-        return Timer(self._time_of(tail), key, group, namespace)
+        return Timer(int(_time.unpack_from(tail)[0]) - _SIGN, key, group, _namespace(tail[at:]))
+
+
+@lru_cache(maxsize=1024)
+def _namespace(raw: bytes) -> Namespace:
+    """Many timers share few windows."""
+    return read_namespace(raw)[0]
 
 
 def timer_key(

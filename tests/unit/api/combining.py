@@ -12,11 +12,15 @@ from tidegate.graph.output_columns import batch_from_rows
 def combined(node, rows, watermark_ms):
     """Combined rows by key. `rows` are tuples in the columns of the operator's input."""
     combine, schema = node.combine, node.input.schema
-    function = node.function._contents._fold._function
-    time_at = schema.index(combine.event_time)
+    of_windows = combine.event_time is not None
+    function = node.function._contents._fold._function if of_windows else node.function._aggregates
+    time_at = schema.index(combine.event_time) if of_windows else None
     keys = [schema.index(name) for name in node.input.key]
     groups = defaultdict(list)
     for number, row in enumerate(rows):
+        if not of_windows:
+            groups[tuple(row[i] for i in keys), None, None].append(row)
+            continue
         ms = time_ms(row[time_at])
         pane = ms - (ms - combine.offset_ms) % combine.pane_ms
         first_end = pane - (pane - combine.offset_ms - combine.size_ms) % combine.slide_ms + combine.slide_ms
@@ -28,7 +32,7 @@ def combined(node, rows, watermark_ms):
         for row in members:
             parts = function.add(row, parts)
         late = () if combine.rows is None else (None if alone is None else members[0],)
-        newest = max(row[time_at] for row in members)
+        newest = max(row[time_at] for row in members) if of_windows else None
         told = [list(distinct._codes(part)) if isinstance(part, bytes) else part for part in parts]
         made[key].append((*key, pane, len(members), newest, *late, *told))
     return made

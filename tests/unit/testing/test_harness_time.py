@@ -123,3 +123,30 @@ def test_a_timer_without_on_timer_is_a_mistake_told_at_once():
         pytest.raises(GraphError, match="on_timer"),
     ):
         h.process(("a",))
+
+
+class Late(tg.KeyedProcessFunction):
+    """Tells rows apart by the latest watermark."""
+
+    def process_element(self, row, ctx):
+        yield row.k, ctx.timestamp() <= ctx.timer_service().current_watermark()
+
+
+@BACKENDS
+@pytest.mark.feature("N34")
+def test_an_operator_that_looks_at_the_latest_watermark_decides_the_same_after_a_restore(backend):
+    """No state of its own is needed for that: the first row already sees the watermark of the snapshot."""
+
+    def late(**more):
+        return tg.testing.harness(
+            Late(), key="k", schema="k string, ts timestamp", event_time="ts", state_backend=backend, **more
+        )
+
+    rows = [("a", T0), ("b", T0 + timedelta(minutes=2))]
+    with late() as h:
+        h.advance_watermark(T0 + timedelta(minutes=1))
+        h.process(*rows)
+        before, snapshot = h.output(), h.snapshot()
+    with late(parallelism=3, restore=snapshot) as h:
+        h.process(*rows)
+        assert h.output() == before == [("a", True), ("b", False)]
