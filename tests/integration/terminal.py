@@ -18,7 +18,10 @@ from pathlib import Path
 
 _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _MARK = "\x01"
-_UP = "until tidegate list 2>/dev/null | grep -q RUNNING; do kill -0 $! 2>/dev/null || { cat run-*.log; exit 1; }; sleep 0.2; done"
+_UP = (
+    "until tidegate list 2>/dev/null | grep -q RUNNING; do "
+    "kill -0 $! 2>/dev/null || { cat run-*.log; exit 1; }; sleep 0.2; done"
+)
 
 
 @dataclass
