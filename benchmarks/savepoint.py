@@ -172,7 +172,7 @@ class _Bench:
 
     def _speed(self, target: Path, calls: list[tuple[Any, ...]], source: Path) -> float:
         """MB/s of all calls together; what they wrote is removed."""
-        _drop_cache(source)
+        harness.drop_cache(source)
         begin = time.monotonic()
         self._together(calls)
         took = time.monotonic() - begin
@@ -262,14 +262,3 @@ def _metadata(states: list[TaskState], tasks: int) -> CheckpointMetadata:
 
 def _bytes_below(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def _drop_cache(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
