@@ -154,12 +154,12 @@ class _Copies:
 
     def upload(self) -> float:
         self._count += 1
-        _drop_cache(self._task.path)
+        harness.drop_cache(self._task.path)
         return self._speed(lambda: self._task.upload(self._storage, self._count))
 
     def restore(self) -> float:
         target = self._work / "elsewhere"
-        _drop_cache(self._work / "storage")
+        harness.drop_cache(self._work / "storage")
         plan = TaskRestore(TASK, (0, GROUPS - 1), as_is=TASK)
         order = RestoreOrder(plan, (self._state,), LAYOUT.root, None)
         version = VersionId(EpochId(Term(2), 1), AttemptId(1))
@@ -169,7 +169,7 @@ class _Copies:
 
     def plain(self) -> float:
         target = self._work / "plain"
-        _drop_cache(self._task.path)
+        harness.drop_cache(self._task.path)
         speed = self._speed(lambda: shutil.copytree(self._task.path, target))
         shutil.rmtree(target)
         return speed
@@ -178,17 +178,6 @@ class _Copies:
         begin = time.monotonic()
         act()
         return self._megabytes / (time.monotonic() - begin)
-
-
-def _drop_cache(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
 
 
 # -- a job ---------------------------------------------------------------------------------------------------------------

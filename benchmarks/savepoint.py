@@ -4,7 +4,8 @@ State is a text of 100 characters for each key, in RocksDB, held by four tasks; 
 many at once as there are cores. All speeds are in MB of RocksDB's own files for a second, whatever is written. The page
 cache is dropped before each.
 
-- *plain copy*: the files of all tasks, copied by `shutil`.
+- *plain copy*: the files of all tasks, copied by `shutil`; *synced copy*: the same, and every file on disk when it ends, as
+  everything that is written here is.
 - *native*, *canonical*: written from the versions of the tasks as an epoch of a running job writes them; restored into as
   many tasks.
 - *rescale*: a native savepoint of 4 tasks restored into 8, and of 8 into 4.
@@ -89,6 +90,10 @@ def run(
             f"{name} / plain copy": harness.ratio(speeds, name, "plain copy", at_least=least)
             for name, least in wanted.items()
         }
+        ratios |= {
+            f"{name} / synced copy": harness.ratio(speeds, name, "synced copy")
+            for name in wanted if name.endswith("write")
+        }  # fmt: skip
         return {
             "size": asdict(size) | {"keys": bench.keys, "state_mb": bench.megabytes},
             "canonical_mb": bench.table_bytes / 1e6,
@@ -114,7 +119,8 @@ class _Bench:
     def contestants(self) -> dict[str, Callable[[], float]]:
         t = self._tasks
         return {
-            "plain copy": self._plain,
+            "plain copy": lambda: self._plain(sync=False),
+            "synced copy": lambda: self._plain(sync=True),
             "native write": lambda: self._written(_write_native),
             "native restore": lambda: self._restored(self._native, "native-4", t),
             "canonical write": lambda: self._written(_write_tables),
@@ -123,10 +129,11 @@ class _Bench:
             "rescale 8 to 4": lambda: self._restored(self._wide, "native-8", t),
         }
 
-    def _plain(self) -> float:
+    def _plain(self, sync: bool) -> float:
         target = self._work / "plain"
         sources = [self._work / "local" / str(slot) for slot in range(self._tasks)]
-        return self._speed(target, [(_copy, source, target / source.name) for source in sources], self._work / "local")
+        calls = [(_copy, source, target / source.name, sync) for source in sources]
+        return self._speed(target, calls, self._work / "local")
 
     def _written(self, act: Callable[..., TaskState]) -> float:
         self._count += 1
@@ -165,7 +172,7 @@ class _Bench:
 
     def _speed(self, target: Path, calls: list[tuple[Any, ...]], source: Path) -> float:
         """MB/s of all calls together; what they wrote is removed."""
-        _drop_cache(source)
+        harness.drop_cache(source)
         begin = time.monotonic()
         self._together(calls)
         took = time.monotonic() - begin
@@ -226,8 +233,12 @@ def _restore(storage: Path, order: RestoreOrder, target: Path) -> None:
     restore(open_storage(storage), target, order, backend_named("rocksdb"), {}, BACK, CanonicalTask)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, sync: bool) -> None:
     shutil.copytree(version_path(source, FILLED), target)
+    for path in target.iterdir() if sync else ():
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def _operator(tasks: int) -> OperatorInfo:
@@ -251,14 +262,3 @@ def _metadata(states: list[TaskState], tasks: int) -> CheckpointMetadata:
 
 def _bytes_below(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def _drop_cache(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)

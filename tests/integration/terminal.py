@@ -18,7 +18,10 @@ from pathlib import Path
 
 _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _MARK = "\x01"
-_UP = "until tidegate list 2>/dev/null | grep -q RUNNING; do kill -0 $! || { cat run-*.log; exit 1; }; sleep 0.2; done"
+_UP = (
+    "until tidegate list 2>/dev/null | grep -q RUNNING; do "
+    "kill -0 $! 2>/dev/null || { cat run-*.log; exit 1; }; sleep 0.2; done"
+)
 
 
 @dataclass
@@ -56,7 +59,7 @@ def play(page: str, folder: Path, timeout_s: float) -> list[tuple[Step, str]]:
         f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "from tidegate.control.cli import main; main()" "$@"\n'
     )
     (tools / "tidegate").chmod(0o755)
-    script = ["set -m"]
+    script: list[str] = []
     for step in session:
         command = step.command.replace("tidegate run ", f"tidegate run -Drest.port={port} ")
         script += [f"printf '{_MARK}\\n'", command]

@@ -19,3 +19,21 @@ def test_keyed_count_writes_its_figures_and_ratios(tmp_path):
     assert report["ratios"]["bare / Spark SQL"]["value"] > 0
     assert report["machine"]["cores"] >= 1
     assert "bare / Spark SQL" in told.stdout
+
+
+def test_savepoint_takes_its_ratios_against_a_plain_copy(tmp_path):
+    """Every contestant runs, on a megabyte: that shows that it works, and nothing about speed."""
+    command = [sys.executable, "-m", "benchmarks", "savepoint", "--quick", "--megabytes", "1"]
+    told = subprocess.run([*command, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True)
+
+    assert told.returncode == 0, told.stderr
+    ratios = json.loads((tmp_path / "out.json").read_text())["ratios"]
+    wanted = {name: ratio["wanted"] for name, ratio in ratios.items() if name.endswith("plain copy")}
+    assert wanted == {
+        "native write / plain copy": ">= 0.7",
+        "native restore / plain copy": ">= 0.7",
+        "canonical write / plain copy": ">= 0.25",
+        "canonical restore / plain copy": ">= 0.25",
+        "rescale 4 to 8 / plain copy": ">= 0.5",
+        "rescale 8 to 4 / plain copy": ">= 0.5",
+    }

@@ -46,8 +46,12 @@ def running(folder: Path, *more: str):
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        submitted = "".join(iter(process.stdout.readline, "}\n")) + "}"
-        assert json.loads(submitted)["rest"].startswith("http://127.0.0.1:"), (folder / "err.log").read_text()[-3000:]
+        told = ""
+        while not told.endswith("}\n"):
+            line = process.stdout.readline()
+            assert line, (folder / "err.log").read_text()[-3000:]
+            told += line
+        assert json.loads(told)["rest"].startswith("http://127.0.0.1:")
         yield process
     finally:
         process.kill()

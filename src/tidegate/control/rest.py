@@ -8,6 +8,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -147,13 +148,21 @@ class RestServer:
         self._socket.listen(128)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{host}:{self.port}"
-        config = uvicorn.Config(application(JobService(run), token), log_level="warning", lifespan="off")
+        self._service = JobService(run)
+        config = uvicorn.Config(application(self._service, token), log_level="warning", lifespan="off")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="tidegate-rest", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._socket]))
+
+    def linger(self, seconds: float) -> None:
+        """Wait until everyone who triggered something has heard of its end: whoever stops a job must learn where its
+        savepoint is, though the job is gone by then. Who does not ask is waited for no longer than `seconds`."""
+        latest = time.monotonic() + seconds
+        while self._service.owing and time.monotonic() < latest:
+            time.sleep(0.05)
 
     def close(self) -> None:
         self._server.should_exit = True

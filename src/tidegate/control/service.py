@@ -43,6 +43,8 @@ class Triggers:
     """Asynchronous operations by their id. An id given twice is one operation."""
 
     _known: OrderedDict[str, Future[Any]] = field(default_factory=OrderedDict)
+    _untold: set[str] = field(default_factory=set)
+    """Those whose outcome nobody has heard yet."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, trigger_id: str | None, start: Callable[[], Future[Any]]) -> str:
@@ -50,9 +52,14 @@ class Triggers:
             name = trigger_id or uuid.uuid4().hex
             if name not in self._known:
                 self._known[name] = start()
+                self._untold.add(name)
                 while len(self._known) > _REMEMBERED:
-                    self._known.popitem(last=False)
+                    self._untold.discard(self._known.popitem(last=False)[0])
             return name
+
+    @property
+    def owing(self) -> bool:
+        return bool(self._untold)
 
     def status(self, trigger_id: str, describe: Callable[[Any], dict[str, Any]], failure: str) -> dict[str, Any]:
         """Flink's form: `{"status": {"id": …}, "operation": {…}}`."""
@@ -61,6 +68,7 @@ class Triggers:
             raise NotFound(f"There is no operation {trigger_id!r}: it was never triggered, or long ago.")
         if not found.done():
             return {"status": {"id": "IN_PROGRESS"}, "operation": None}
+        self._untold.discard(trigger_id)
         error = found.exception()
         operation = describe(found.result()) if error is None else {failure: _cause(error)}
         return {"status": {"id": "COMPLETED"}, "operation": operation}
@@ -283,6 +291,11 @@ class JobService:
 
     def disposal_status(self, trigger_id: str) -> dict[str, Any]:
         return self._disposals.status(trigger_id, lambda count: {}, "failure-cause")
+
+    @property
+    def owing(self) -> bool:
+        """Whether someone has triggered an operation and not heard how it ended."""
+        return any(each.owing for each in (self._checkpoints, self._savepoints, self._disposals))
 
     def _stopping(self, target: str | None, drain: bool, format: str) -> Future[str]:
         return _in_thread(lambda: self._run.stop_with_savepoint(target, drain=drain, format=format), "tidegate-stop")

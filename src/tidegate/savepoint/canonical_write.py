@@ -154,7 +154,10 @@ class _Table:
 
     def begin(self) -> None:
         self.sink = pa.BufferOutputStream()
-        self.writer = pq.ParquetWriter(self.sink, self.table.schema, compression="zstd", compression_level=1)
+        # Dictionaries only where all rows are the same: elsewhere they cost more than they save beside compression.
+        self.writer = pq.ParquetWriter(
+            self.sink, self.table.schema, compression="zstd", compression_level=1, use_dictionary=["operator", "state"]
+        )
 
 
 def _by_state(entries: list[ByteEntry]) -> Iterable[list[ByteEntry]]:

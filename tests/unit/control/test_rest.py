@@ -167,6 +167,17 @@ def test_a_savepoint_is_disposed_of_and_a_checkpoint_is_not(client: TestClient, 
     assert client.post("/savepoint-disposal", json={}).status_code == 400
 
 
+def test_the_server_knows_who_waits_for_an_answer(run: Pretended) -> None:
+    """A job ends before whoever stopped it has heard of its savepoint."""
+    service = JobService(run)  # type: ignore[arg-type]
+    client = TestClient(application(service))
+    assert not service.owing
+    trigger = client.post(f"/jobs/{ID}/savepoints", json={"target-directory": "/s"}).json()["request-id"]
+    assert service.owing
+    client.get(f"/jobs/{ID}/savepoints/{trigger}")
+    assert not service.owing
+
+
 def test_a_checkpoint_under_way_is_in_the_history(run: Pretended, client: TestClient) -> None:
     run.made.request(Request(RequestKind.MANUAL, 5_000), 5_000)
     history = client.get(f"/jobs/{ID}/checkpoints").json()["history"]

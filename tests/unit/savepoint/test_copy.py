@@ -107,7 +107,7 @@ def test_tables_are_restored_into_any_backend_at_any_parallelism(
     assert found == expected
 
 
-@pytest.mark.feature("I7", "I8", "I24")
+@pytest.mark.feature("I8", "I24")
 def test_a_savepoint_is_a_folder_of_small_metadata_and_the_files_it_names(tmp_path: Path) -> None:
     """Native: RocksDB's own tables. Canonical: Parquet, and nothing of any backend."""
     origin = Snapshot.open(History(tmp_path, backend="rocksdb").checkpoint(1, TOTALS, NAMES))

@@ -15,6 +15,10 @@ from tidegate.core.errors import TidegateError
 SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
 
+_LINGER_S = 10.0
+"""How long REST outlives the job for those who wait for an answer. They ask five times a second."""
+
+
 class BadOption(TidegateError):
     code = "BAD_OPTION"
 
@@ -88,6 +92,7 @@ def command(
     out.show({"jobid": str(run.lineage), "rest": server.url}, Line(f"Job has been submitted with JobID {run.lineage}"))
     sys.stdout.flush()
     code = ending.wait()
+    server.linger(_LINGER_S)
     server.close()
     if ending.path:
         click.echo(f"Savepoint completed. Path: {ending.path}", err=True)
