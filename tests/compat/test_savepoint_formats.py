@@ -75,6 +75,7 @@ def goldens() -> list[str]:
     return sorted(path.name for path in GOLDEN.iterdir())
 
 
+@pytest.mark.feature("I34", "I35")
 @pytest.mark.parametrize("name", goldens())
 def test_a_savepoint_of_then_is_read_now(name: str) -> None:
     snapshot = Snapshot.open(GOLDEN / name)
