@@ -156,7 +156,7 @@ def test_a_value_that_has_no_equal_in_the_new_type_stops_the_restore(tmp_path: P
     large = Operator("rules", ("string",), (value("rule", int),), {"rule": {"ann": 2**60 + 1}})
     chk = Snapshot.open(History(tmp_path).checkpoint(1, large))
     now = declared(value("rule", float))
-    with pytest.raises(MigrationFailed, match=str(2**60 + 1)):
+    with pytest.raises(MigrationFailed, match=f"State 'rule' cannot be migrated: {2**60 + 1}"):
         Landing(tmp_path, chk, "hashmap", 2).land(now, fit(chk.metadata, JobNow((now,)), True))
 
 
