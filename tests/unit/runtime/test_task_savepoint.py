@@ -70,9 +70,10 @@ def test_tables_go_out_with_an_epoch_and_come_back_into_another_type_and_backend
     old, new = savepoint.operator.states[0], again.operator.states[0]
     plan = TaskRestore(TASK, (0, 63), (KeyedShare(TASK, (0, 63), (old.id,), True),))
     order = RestoreOrder(plan, (state,), str(tmp_path / "savepoint-2"), None, migrations=(Migration(old, new),))
-    back = feed(later, ["a"], 5, archive=savepoint.archive, rides=Rides(restores=(order, None)))
+    back = feed(later, [], 5, archive=savepoint.archive, rides=Rides(restores=(order, None)))
     assert back.fault is None
-    _, found = again.write(VersionId.parse(back.version), 6)
+    more = feed(later, ["a"], 6, version=VersionId.parse(back.version))
+    _, found = again.write(VersionId.parse(more.version), 7)
     assert found == {"a": 3.0, "b": 1.0}
     assert {type(value) for value in found.values()} == {float}
 
