@@ -44,6 +44,10 @@ class Count(tg.KeyedProcessFunction):
 class CountAsFloat(Count):
     n = tg.ValueState(float, default=0.0)
 
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.k, int(self.n.value())
+
 
 class CountAsText(Count):
     n = tg.ValueState(str, default="0")
