@@ -19,6 +19,7 @@ from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
 from tidegate.checkpoint.takeover import CannotClaim
+from tidegate.core import faults
 from tidegate.core.ids import EpochId, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
@@ -48,7 +49,7 @@ class Place:
         if path is not None:
             source, metadata = resolve(self.storage, layout, path)
             source = history.take(source, metadata, claims)
-        found = history.open(Start(source))
+        found = history.open(Start(source), force=True)
         history.follow(JobShape(job, 2, 128, "hashmap", 1, (), more.get("operators", ()), {}, "4.3.0"))
         history.begin_at(Cut(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
         try:
@@ -107,6 +108,34 @@ def test_a_savepoint_below_the_checkpoint_directory_is_no_job(place: Place) -> N
         inside = history.savepoint(str(place.folder / "ckpt" / "savepoints"), terminal=False).result(WAIT_S)
     with place.run("next", inside) as history:
         assert history.snapshot is not None
+
+
+class Death(Exception):
+    pass
+
+
+@pytest.mark.feature("H5")
+@pytest.mark.parametrize(
+    ("point", "resumes_from"), [("savepoint.1-metadata", "checkpoint"), ("stop.1-entry", "savepoint")]
+)
+def test_a_driver_that_dies_while_it_stops_with_a_savepoint_goes_on_from_what_the_log_says(
+    place: Place, point: str, resumes_from: str
+) -> None:
+    def die(reached: str, **context: object) -> None:
+        if reached == point:
+            raise Death
+
+    with contextlib.suppress(Death), place.run() as history:
+        history.request().result(WAIT_S)
+        faults.arm(die)
+        try:
+            with pytest.raises(Death):
+                history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+        finally:
+            faults.arm(None)
+    with place.run() as history:
+        assert history.snapshot is not None
+        assert history.snapshot.kind == resumes_from
 
 
 @pytest.mark.feature("I37")
