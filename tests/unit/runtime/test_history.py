@@ -114,7 +114,6 @@ class Death(Exception):
     pass
 
 
-@pytest.mark.feature("H5")
 @pytest.mark.parametrize(
     ("point", "resumes_from"), [("savepoint.1-metadata", "checkpoint"), ("stop.1-entry", "savepoint")]
 )
