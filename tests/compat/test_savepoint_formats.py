@@ -128,6 +128,7 @@ assert not any(name.partition(".")[0] == "tidegate" for name in sys.modules)
     subprocess.run([sys.executable, "-I", "-c", script], check=True)
 
 
+@pytest.mark.feature("I34", "I35")
 @pytest.mark.parametrize("name", goldens())
 @pytest.mark.feature("I35")
 def test_a_savepoint_of_then_is_read_now(name: str) -> None:

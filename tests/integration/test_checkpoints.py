@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -42,6 +43,10 @@ class Count(tg.KeyedProcessFunction):
 
 class CountAsFloat(Count):
     n = tg.ValueState(float, default=0.0)
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.k, int(self.n.value())
 
 
 class CountAsText(Count):
@@ -202,6 +207,7 @@ def test_a_path_without_a_checkpoint_is_refused(shop):
         shop.run(options={"execution.state-recovery.path": str(shop.folder / "checkpoints" / "shop" / "chk-77")})
 
 
+@pytest.mark.feature("I16", "I17")
 def test_state_that_no_operator_claims_is_refused_unless_it_may_be_dropped(shop):
     shop.run()
     with pytest.raises(UnclaimedState, match="'count'"):
@@ -388,11 +394,19 @@ def test_stop_within_a_callback_ends_the_job_in_order(shop):
     assert seen
 
 
-@BACKENDS
-def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend):
+@pytest.mark.feature("I1", "I2", "I8", "I9", "I24")
+@pytest.mark.parametrize(
+    ("backend", "form", "then"), [("rocksdb", "NATIVE", "rocksdb"), ("hashmap", "CANONICAL", "rocksdb")]
+)
+def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend, form, then):
     run = shop.start(backend=backend, interval="1 h")
     until(lambda: len(run.reports) >= 3)
-    taken = Path(run.savepoint(str(shop.folder / "savepoints")).result(60))
+    with pytest.raises(OptionError, match="No place for the savepoint"):
+        run.savepoint(format=form)
+    taken = Path(run.savepoint(str(shop.folder / "savepoints"), format=form).result(60))
+    assert re.fullmatch("savepoint-[0-9a-f]{6}-[0-9a-f]{12}", taken.name)
+    assert bool(list(taken.glob("count/n/*.parquet"))) == (form == "CANONICAL")
+    assert (run.checkpoints.latest_savepoint.savepoint_format, run.status) == (form, "RUNNING")
     shop.feed(2)
     until(lambda: sum(r.rows_in for r in run.reports) >= shop.rows)
     run.cancel()
@@ -402,12 +416,12 @@ def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend):
     shutil.rmtree(shop.folder / "checkpoints")
     # Another job begins with that state: only what came after the savepoint is read, and counted on.
     before = len(shop.out())
-    shop.run(name="branch", backend=backend, options={"execution.state-recovery.path": str(moved)})
+    shop.run(name="branch", backend=then, options={"execution.state-recovery.path": str(moved)})
     assert before == 30
     assert shop.exact()
 
 
-@pytest.mark.feature("D28")
+@pytest.mark.feature("D28", "I3", "I14")
 def test_a_job_stopped_with_a_savepoint_goes_on_from_it(shop):
     run = shop.start(interval="1 h", savepoint_dir=str(shop.folder / "savepoints"))
     until(lambda: len(run.reports) >= 3)
@@ -416,6 +430,49 @@ def test_a_job_stopped_with_a_savepoint_goes_on_from_it(shop):
     assert (Path(path) / "_metadata").exists()
     assert shop.exact()
     assert shop.feed(2).run(parallelism=3).exact()
+
+
+def counted(rows: range, before: int) -> Counter:
+    """The output of a job that counts these rows, and had counted those up to `before` in its state."""
+    times, seen = Counter(i % KEYS for i in range(before)), Counter()
+    for i in rows:
+        times[i % KEYS] += 1
+        seen[i % KEYS, times[i % KEYS]] += 1
+    return seen
+
+
+@pytest.mark.feature("I2", "I9", "I15", "I19", "I20")
+def test_a_rollback_to_a_savepoint_shows_what_both_histories_completed(shop):
+    run = shop.start(interval="1 s", savepoint_dir=str(shop.folder / "not here"))
+    until(lambda: sum(r.rows_in for r in run.reports) >= 30)
+    taken = run.savepoint(str(shop.folder / "savepoints")).result(60)
+    assert Path(taken).parent == shop.folder / "savepoints"
+    shop.feed(2)
+    until(lambda: sum(r.rows_in for r in run.reports) >= 50)
+    run.stop()
+    first = Counter(shop.out())
+    assert first == counted(range(50), 0)
+    # Back, under the same name: what came after the savepoint is read and counted again, and the sink has both.
+    shop.feed(1).run(options={"execution.state-recovery.path": taken})
+    assert Counter(shop.out()) - first == counted(range(30, 60), 30)
+    # The first checkpoint after that is full: the savepoint may go, and was not touched before.
+    shutil.rmtree(taken)
+    shutil.rmtree(shop.folder / "local")
+    shop.feed(1).run()
+    assert Counter(shop.out()) - first == counted(range(30, 70), 30)
+
+
+@pytest.mark.feature("I18")
+def test_a_claimed_savepoint_goes_once_the_job_has_a_checkpoint_of_its_own(shop):
+    shop.run()
+    given = shop.folder / "given"
+    copy_snapshot(Snapshot.open(str(shop.newest())), open_storage(str(given)), "NATIVE")
+    claim = {"execution.state-recovery.path": str(given), "execution.state-recovery.claim-mode": "CLAIM"}
+    assert shop.feed(1).run(options=claim).exact()
+    assert not [path for path in given.rglob("*") if path.is_file()]
+    with pytest.raises(SnapshotNotFound):
+        shop.run(options=claim)
+    assert shop.feed(1).run().exact()
 
 
 def test_a_job_is_watched_and_stopped_over_rest(shop):

@@ -63,6 +63,26 @@ def test_windows_of_a_stream_are_exact_and_what_is_late_goes_aside(spark, tmp_pa
     assert sorted((row.k, row.v) for row in late.rows) == [("a", 100), ("b", 100)]
 
 
+@pytest.mark.feature("I14")
+def test_a_stop_with_drain_closes_every_window_before_its_savepoint(spark, tmp_path):
+    out, late = tg.FileSink(str(tmp_path / "out")), tg.FileSink(str(tmp_path / "late"))
+    run = windows(stream(spark, tmp_path / "in", SCHEMA, BATCHES[:4]), out, late).start(
+        spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "ckpt"), interval="1 h")
+    )
+    try:
+        latest = time.monotonic() + 60
+        while sum(report.rows_in for report in run.reports) < 7:
+            assert time.monotonic() < latest, "the rows were not read"
+            time.sleep(0.05)
+        path = run.stop_with_savepoint(str(tmp_path / "savepoints"), drain=True)
+    finally:
+        if not run.has_ended:
+            run.cancel()
+    assert spark.read.json(str(tmp_path / "out")).count() == len(RESULT)
+    timers = tg.Savepoint.open(path).state("sums", "on_timer").to_arrow()
+    assert timers.num_rows == 0
+
+
 @pytest.mark.feature("B2", "B8")
 def test_windows_timers_and_the_watermark_go_on_after_a_restart(spark, tmp_path):
     """The first run stops with windows open. The second, in another parallelism, knows how far event time was: a row from

@@ -161,7 +161,8 @@ def _owed_after(before: Entry | None, base: CheckpointRef | None) -> tuple[Check
     if before is None:
         return ()
     left = before.base
-    if left is None or left == base or left in before.owed:
+    # A savepoint that the log has already may be given away later: the same one all the same.
+    if left is None or (base is not None and left.metadata == base.metadata) or left in before.owed:
         return before.owed
     given_up = left.is_ours and left not in before.retained
     origins = left.lineage != before.lineage  # a fork's base: that output is its origin's to commit

@@ -69,6 +69,7 @@ from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Ten
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
+from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.event_times import of_split_name
@@ -602,7 +603,13 @@ class History:
             log.warning("the pin %s on the checkpoint this job began from could not be removed: %s", pin, error)
 
     def _publish_savepoint(self, pending: PendingCheckpoint, uploading: Uploading, folder: str) -> None:
-        """Write its `_metadata`, which makes it whole. One that ends the job enters the log before anything is committed."""
+        """Make a savepoint with all its files real.
+
+        1. Write `_metadata`, which makes it whole. A crash before leaves files that are no savepoint; one after it, for a
+           savepoint that was to end the job, one that the job does not know: it goes on from its last checkpoint.
+        2. One that ends the job enters the log. From here on the job resumes from it.
+        3. Then its output is committed; a crash before leaves that to the next start.
+        """
         path = f"{folder}/_metadata"
         try:
             metadata = self._metadata(pending, uploading)
@@ -611,6 +618,7 @@ class History:
         except StorageError as error:
             self._not_published(pending.id, error)
             return
+        reach("savepoint.1-metadata", id=pending.id, term=self._tenure.term)
         self._forget(pending.id)
         entry = self._tenure.entry
         ref = CheckpointRef(

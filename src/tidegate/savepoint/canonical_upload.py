@@ -35,6 +35,8 @@ class CanonicalUpload(VersionUpload):
     2. Its entries are written as tables. Their names follow from the version: whoever does it again after a crash replaces what
        is there, so a reader of `*.parquet` never meets a row twice.
     3. The place is removed. A crash leaves it until the record of the upload goes.
+
+    No progress is told on the way: an epoch that has nothing else to do had better wait for the end.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class CanonicalUpload(VersionUpload):
         store = self._backend.begin(place, version, target, manifest.key_groups)
         try:
             entries = store.scan(*key_group_range(*manifest.key_groups))
-            writer.add_bytes(order.tables, _watched(entries, go_on, progress))
+            writer.add_bytes(order.tables, _watched(entries, go_on))
             writer.add_operator_state(order.tables, store)
         finally:
             store.abandon()
@@ -74,12 +76,8 @@ class CanonicalUpload(VersionUpload):
         return state, tuple(f"{order.folder}/{name}" for name in state.files.objects())
 
 
-def _watched(
-    entries: Iterator[ByteEntry], go_on: Callable[[], bool], progress: Callable[[], None]
-) -> Iterator[ByteEntry]:
+def _watched(entries: Iterator[ByteEntry], go_on: Callable[[], bool]) -> Iterator[ByteEntry]:
     for number, entry in enumerate(entries):
-        if number % _LOOK_EVERY == 0:
-            if not go_on():
-                raise Stopped
-            progress()
+        if number % _LOOK_EVERY == 0 and not go_on():
+            raise Stopped
         yield entry

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidegate.checkpoint.layout import claimed_record
 from tidegate.checkpoint.metadata import SnapshotKind
+from tidegate.checkpoint.storage import ObjectMissing
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
 from tidegate.savepoint.file_copy import below
 from tidegate.savepoint.snapshot import METADATA, Snapshot
+
+CLAIMED = claimed_record(METADATA)
 
 
 class NotASavepoint(TidegateError):
@@ -18,6 +22,16 @@ class NotASavepoint(TidegateError):
         super().__init__(
             f"{snapshot.url} is a checkpoint of the job {snapshot.metadata.job!r}, and checkpoints are deleted by their job: "
             "their files are shared. To be rid of all of them, stop the job and delete its directory."
+        )
+
+
+class StillClaimed(TidegateError):
+    code = "STILL_CLAIMED"
+
+    def __init__(self, snapshot: Snapshot, owner: str) -> None:
+        super().__init__(
+            f"{snapshot.url} was given to a job with claim mode CLAIM, and that job may still need it: {owner}. The job "
+            f"deletes it itself. If it never started from it, delete {CLAIMED!r} in that directory first."
         )
 
 
@@ -32,11 +46,18 @@ def objects_of(snapshot: Snapshot) -> Iterator[str]:
 def dispose(snapshot: Snapshot) -> int:
     """Delete a savepoint; how many objects. May be repeated.
 
+    0. See that no job has claimed it. Raises StillClaimed.
     1. Delete the files that the metadata names, and nothing else.
     2. Delete the metadata. A crash before leaves a savepoint that cannot be restored and can be disposed of again.
     """
     if snapshot.metadata.kind is not SnapshotKind.SAVEPOINT:
         raise NotASavepoint(snapshot)
+    try:
+        owner = snapshot.storage.get(below(snapshot.root, CLAIMED))
+    except ObjectMissing:
+        pass
+    else:
+        raise StillClaimed(snapshot, owner.decode(errors="replace"))
     names = list(objects_of(snapshot))
     snapshot.storage.delete(names)
     reach("savepoint.dispose.1-files")

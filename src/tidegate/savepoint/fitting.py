@@ -16,6 +16,7 @@ from tidegate.checkpoint.version_restore import Migration
 from tidegate.core.ids import Uid
 from tidegate.savepoint.changes import Changes, applied
 from tidegate.savepoint.compatibility import Compatibility, JobNow, Outcome, StateVerdict, entry_conversion, judge
+from tidegate.savepoint.evolution import MigrationFailed
 
 
 class StateChanged(RestoreError):
@@ -73,7 +74,15 @@ def fit(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: boo
 def converter(migration: Migration) -> Callable[[bytes], bytes]:
     """What brings one stored entry, or element, of a state to the type it has now. Raises `MigrationFailed` for a value that
     has no equal there."""
-    return entry_conversion(migration.old, migration.new, migration.renames)
+    convert = entry_conversion(migration.old, migration.new, migration.renames)
+
+    def converted(raw: bytes) -> bytes:
+        try:
+            return convert(raw)
+        except MigrationFailed as error:
+            raise MigrationFailed(f"State {migration.old.name!r} cannot be migrated: {error}") from error
+
+    return converted
 
 
 def translated(snapshot: CheckpointMetadata, uids: Mapping[str, str]) -> CheckpointMetadata:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.control.test_rest import ID, Pretended
+from tidegate.checkpoint.options import RecoveryConfig, read_options
+from tidegate.checkpoint.options.choices import ClaimMode
 from tidegate.control.cli import main
+from tidegate.control.client import Client
 from tidegate.control.rest import RestServer
 
 
@@ -31,6 +36,7 @@ def test_list_is_flinks_line(server: RestServer) -> None:
     assert f" : {ID} : orders (RUNNING)" in call("list", "-m", server.url).output
 
 
+@pytest.mark.feature("I10")
 def test_savepoint_stop_checkpoint_and_cancel_say_what_flink_says(server: RestServer, run: Pretended) -> None:
     assert "Savepoint completed. Path: /s/savepoint-1" in call("savepoint", ID, "/s", "-m", server.url).output
     assert "Savepoint completed. Path: /s/savepoint-2" in call("stop", ID, "-p", "/s", "-m", server.url).output
@@ -56,3 +62,53 @@ def test_nobody_there_and_nobody_of_that_name(server: RestServer) -> None:
     assert (absent.exit_code, "UNREACHABLE" in absent.output) == (3, True)
     unknown = call("cancel", "other", "-m", server.url)
     assert (unknown.exit_code, "not found" in unknown.output) == (3, True)
+
+
+@pytest.mark.feature("I12")
+def test_a_detached_savepoint_is_an_id_to_ask_for_later(server: RestServer) -> None:
+    told = call("savepoint", ID, "/s", "-detached", "-m", server.url).output
+    trigger = told.rpartition("triggerId: ")[2].strip()
+    status = Client(server.url).ask("GET", f"/jobs/{ID}/savepoints/{trigger}")
+    assert status["operation"] == {"location": "/s/savepoint-1"}
+
+
+class Started(Pretended):
+    """A job file that was loaded, and the run that it gives."""
+
+    def start(self, **choices: Any) -> Started:
+        self.asked.append(choices["options"])
+        return self
+
+    def await_termination(self) -> bool:
+        return True
+
+
+@pytest.mark.feature("I15", "I16", "I18")
+def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started = Started()
+    monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path: started)
+    monkeypatch.setattr("tidegate.control.job_file.module_of", lambda path: None)
+    monkeypatch.setattr("tidegate.runtime.program.ship_by_value", lambda module: None)
+    monkeypatch.setattr("tidegate.control.cli.run.stop_on_signals", lambda run: None)
+    (tmp_path / "job.py").touch()
+    flags = [
+        "-s",
+        "/sp",
+        "-n",
+        "-cm",
+        "claim",
+        "--map-uid",
+        "a=b",
+        "--map-uid",
+        "c=d",
+        "--renamed",
+        "b/n:x=y",
+        "-p",
+        "3",
+    ]
+    result = call("run", str(tmp_path / "job.py"), *flags, "-D", "rest.port=0")
+    assert result.exit_code == 0, result.output
+    read = RecoveryConfig.of(read_options(started.asked[0]))
+    assert (read.path, read.allow_non_restored_state, read.claim_mode) == ("/sp", True, ClaimMode.CLAIM)
+    assert (read.uids, read.renamed_fields) == ({"a": "b", "c": "d"}, {("b", "n"): {"x": "y"}})
+    assert started.parallelism == 3

@@ -43,20 +43,21 @@ class Count(tg.KeyedProcessFunction):
 class Level:
     """Level 2 of a two-level job with two senders, one slot of it at a time."""
 
-    def __init__(self, directory) -> None:
+    def __init__(self, directory, function=None, backend="hashmap") -> None:
         job = tg.Job("by-hand", parallelism=2)
         one = job.source("rows", Frame()).key_by("k").process("one", Count(), schema="k string, n bigint")
-        one.key_by("k").process("two", Count(), schema="k string, n bigint").sink("out", tg.CollectSink())
-        graph = job.graph()
+        two = one.key_by("k").process("two", function or Count(), schema="k string, n bigint")
+        two.sink("out", tg.CollectSink())
+        self.graph = graph = job.graph()
         self.plan = plan(graph)
         ids = state_ids.assign({}, [(node.uid, spec.name) for node in graph.processes for spec in node.states])
         self.program = pickled(programs(graph, self.plan, ids)[2])
-        self.directory = str(directory)
+        self.directory, self.backend, self.ids = str(directory), backend, ids
 
-    def run(self, rows, barriers, number=1, version=None, attempt=7):
+    def run(self, rows, barriers, number=1, version=None, attempt=7, **more):
         orders = Orders(
             "by-hand", Lineage("line"), EpochId(Term(1), number), 2, 128, self.program, (Slot(0), Slot(1)), (),
-            (version, None), "hashmap", {}, self.directory, 2,
+            (version, None), self.backend, {}, self.directory, 2, **more,
         )  # fmt: skip
         edge = exchange(self.plan, 2)[0]
         schema = arrow_schema([edge])

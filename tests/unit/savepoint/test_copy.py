@@ -23,7 +23,7 @@ from tidegate.savepoint import dispose as disposal
 from tidegate.savepoint.canonical_read import canonical_entries
 from tidegate.savepoint.changes import ChangeRefused, Changes
 from tidegate.savepoint.copy import TargetNotEmpty, copy_snapshot
-from tidegate.savepoint.dispose import NotASavepoint, dispose
+from tidegate.savepoint.dispose import NotASavepoint, StillClaimed, dispose
 from tidegate.savepoint.pinned import NotRetained
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE, Snapshot, StateNotFound
@@ -262,6 +262,14 @@ def test_dispose_deletes_the_savepoint_and_nothing_else(heap_origin: Snapshot, t
     assert contents(heap_origin, "totals", "total")
     with pytest.raises(NotASavepoint):
         dispose(heap_origin)
+
+
+def test_a_savepoint_that_a_job_has_claimed_is_the_jobs_to_delete(heap_origin: Snapshot, tmp_path: Path) -> None:
+    copy_snapshot(heap_origin, open_storage(str(tmp_path / "sp")), NATIVE)
+    (tmp_path / "sp" / "_claimed").write_text('{"job": "orders"}')
+    with pytest.raises(StillClaimed, match="orders"):
+        dispose(Snapshot.open(tmp_path / "sp"))
+    assert list(verify(Snapshot.open(tmp_path / "sp"))) == []
 
 
 def test_verify_finds_what_is_missing_short_or_changed(heap_origin: Snapshot, tmp_path: Path) -> None:

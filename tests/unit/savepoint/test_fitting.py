@@ -77,17 +77,17 @@ class Landing:
     backend: str
     parallelism: int
 
-    def land(self, operator: OperatorInfo, fitted: Fitted) -> dict[tuple[str, Any, Any, Any], Any]:
+    def land(
+        self, operator: OperatorInfo, fitted: Fitted, level: int = 1, allow: bool = False
+    ) -> dict[tuple[str, Any, Any, Any], Any]:
         metadata = self.snapshot.metadata
-        target = RestoreTarget(
-            metadata.max_parallelism, self.parallelism, {operator.uid: 1}, rewritten=fitted.rewritten
-        )
+        levels = {operator.uid: level}
+        target = RestoreTarget(metadata.max_parallelism, self.parallelism, levels, allow, fitted.rewritten)
         return dict(
             found for plan in plan_restore(metadata, target) for found in self._task(operator, fitted, plan).items()
         )
 
     def _task(self, operator: OperatorInfo, fitted: Fitted, plan: Any) -> dict[tuple[str, Any, Any, Any], Any]:
-        assert plan.as_is is None
         backend, directory = backend_named(self.backend), self.folder / str(plan.task)
         old = tuple(t for t in self.snapshot.metadata.tasks if t.task in plan.sources)
         order = RestoreOrder(plan, old, self.snapshot.root, None, migrations=fitted.migrations)
@@ -156,7 +156,7 @@ def test_a_value_that_has_no_equal_in_the_new_type_stops_the_restore(tmp_path: P
     large = Operator("rules", ("string",), (value("rule", int),), {"rule": {"ann": 2**60 + 1}})
     chk = Snapshot.open(History(tmp_path).checkpoint(1, large))
     now = declared(value("rule", float))
-    with pytest.raises(MigrationFailed, match=str(2**60 + 1)):
+    with pytest.raises(MigrationFailed, match=f"State 'rule' cannot be migrated: {2**60 + 1}"):
         Landing(tmp_path, chk, "hashmap", 2).land(now, fit(chk.metadata, JobNow((now,)), True))
 
 

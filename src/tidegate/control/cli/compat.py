@@ -23,11 +23,12 @@ def command(out: Output, job_file: str, path: str, allow: bool, uids: tuple[str,
     """
     from tidegate.control.job_file import declared, load_job
     from tidegate.savepoint.compatibility import judge
+    from tidegate.savepoint.fitting import translated
     from tidegate.savepoint.snapshot import Snapshot
 
     snapshot = Snapshot.open(path)
-    now = declared(load_job(job_file), snapshot.metadata, dict(_pair(text) for text in uids), _fields(renamed))
-    answer = judge(snapshot.metadata, now, allow)
+    metadata = translated(snapshot.metadata, dict(_pair(text) for text in uids))
+    answer = judge(metadata, declared(load_job(job_file), metadata, renames=_fields(renamed)), allow)
     verdicts = [
         {"operator": v.uid, "state": v.state, "verdict": str(v.outcome), "reason": v.reason, "advice": v.advice}
         for v in answer.verdicts

@@ -1,0 +1,152 @@
+"""A job's history written by its own thread, without Spark: the job has no rows and no state, so nothing waits for epochs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import OperatorInfo, StateInfo
+from tidegate.checkpoint.options import Checkpointing, read_options
+from tidegate.checkpoint.options.choices import JobEnd
+from tidegate.checkpoint.options.config import CheckpointConfig
+from tidegate.checkpoint.retained import resolve
+from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
+from tidegate.checkpoint.takeover import CannotClaim
+from tidegate.core import faults
+from tidegate.core.ids import EpochId, Uid
+from tidegate.runtime.clocks import Clocks
+from tidegate.runtime.cut import Cut
+from tidegate.runtime.history import History
+from tidegate.runtime.job_shape import JobShape
+from tidegate.savepoint.snapshot import Snapshot
+
+WAIT_S = 60
+
+
+class Place:
+    """Where jobs keep their history, one run after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.storage = RoutedStorage(LocalStorage(folder / "ckpt"))
+
+    @contextlib.contextmanager
+    def run(
+        self, job: str = "job", path: str | None = None, claims: bool = False, keep: int = 1, **more: Any
+    ) -> Iterator[History]:
+        layout = JobLayout(job)
+        chosen = Checkpointing(dir=str(self.folder / "ckpt"), interval="1 h", num_retained=keep)
+        config = CheckpointConfig.of(read_options(chosen.to_options()))
+        history = History(self.storage, layout, config, {}, more.get("uids"))
+        source = None
+        if path is not None:
+            source, metadata = resolve(self.storage, layout, path)
+            source = history.take(source, metadata, claims)
+        found = history.open(Start(source), force=True)
+        history.follow(JobShape(job, 2, 128, "hashmap", 1, (), more.get("operators", ()), {}, "4.3.0"))
+        history.begin_at(Cut(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
+        try:
+            yield history
+        finally:
+            history.finish(JobEnd.SUSPENDED)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["CANONICAL", "NATIVE"])
+def test_a_savepoint_says_how_it_is_written(place: Place, form: str) -> None:
+    with place.run() as history:
+        path = history.savepoint(str(place.folder / "sp"), terminal=False, format=form).result(WAIT_S)
+        assert history.statistics.latest_savepoint is not None
+        assert history.statistics.latest_savepoint.savepoint_format == form
+    found = Snapshot.open(path)
+    assert found.format == form
+    assert {task.backend for task in found.metadata.tasks} == {"canonical" if form == "CANONICAL" else "hashmap"}
+
+
+@pytest.mark.feature("I18", "I19")
+@pytest.mark.parametrize("claims", [True, False])
+def test_a_savepoint_goes_with_the_checkpoint_that_takes_its_place_if_it_was_given_away(
+    place: Place, claims: bool
+) -> None:
+    with place.run() as history:
+        path = history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+    with place.run("next", path, claims, keep=2) as history:
+        assert (Path(path) / "_claimed").exists() == claims
+        history.request().result(WAIT_S)
+        assert (Path(path) / "_metadata").exists()
+        history.request().result(WAIT_S)
+        history.rewind()  # returns when the thread has done all that came before
+        assert (Path(path) / "_metadata").exists() != claims
+    assert (Path(path) / "_metadata").exists() != claims
+
+
+def test_a_job_goes_on_from_a_claimed_savepoint_before_it_has_a_checkpoint(place: Place) -> None:
+    with place.run() as history:
+        path = history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+    with place.run("next", path, claims=True):
+        pass  # the driver ends before its first checkpoint
+    with place.run("next") as history:
+        assert history.snapshot is not None
+        assert history.snapshot.job == "job"
+    with pytest.raises(CannotClaim, match="'next'"), place.run("third", path):
+        pass
+
+
+def test_a_savepoint_below_the_checkpoint_directory_is_no_job(place: Place) -> None:
+    with place.run() as history:
+        inside = history.savepoint(str(place.folder / "ckpt" / "savepoints"), terminal=False).result(WAIT_S)
+    with place.run("next", inside) as history:
+        assert history.snapshot is not None
+
+
+class Death(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("point", "resumes_from"), [("savepoint.1-metadata", "checkpoint"), ("stop.1-entry", "savepoint")]
+)
+def test_a_driver_that_dies_while_it_stops_with_a_savepoint_goes_on_from_what_the_log_says(
+    place: Place, point: str, resumes_from: str
+) -> None:
+    def die(reached: str, **context: object) -> None:
+        if reached == point:
+            raise Death
+
+    with contextlib.suppress(Death), place.run() as history:
+        history.request().result(WAIT_S)
+        faults.arm(die)
+        try:
+            with pytest.raises(Death):
+                history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+        finally:
+            faults.arm(None)
+    with place.run() as history:
+        assert history.snapshot is not None
+        assert history.snapshot.kind == resumes_from
+
+
+@pytest.mark.feature("I37")
+def test_a_map_of_uids_is_applied_where_the_snapshot_is_read(place: Place) -> None:
+    old = OperatorInfo(
+        Uid("count"), 1, 2, "hashmap", {"columns": ["string"]}, (StateInfo("n", 1, "value", {"type": "int"}),)
+    )
+    with place.run(operators=(old,)) as history:
+        history.request().result(WAIT_S)
+    for _ in range(2):  # the second time the checkpoint has the new one already
+        with place.run(operators=(replace(old, uid=Uid("sum")),), uids={"count": "sum"}) as history:
+            assert history.snapshot is not None
+            assert [operator.uid for operator in history.snapshot.operators] == ["sum"]
+            assert history.peek(None) == history.snapshot
+            history.request().result(WAIT_S)

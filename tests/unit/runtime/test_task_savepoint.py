@@ -1,0 +1,90 @@
+"""A savepoint from the side of a task: its version goes out as tables, and comes back into another type and backend."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+
+import tidegate as tg
+from tests.unit.runtime.test_task import Count, Level, barrier
+from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.operators import describe
+from tidegate.checkpoint.task_part import decode_part
+from tidegate.checkpoint.version_restore import Migration, RestoreOrder
+from tidegate.checkpoint.version_upload import UploadOrder
+from tidegate.core.ids import Slot, TaskId
+from tidegate.runtime.messages import FaultKind
+from tidegate.runtime.program import Archive, Rides
+from tidegate.state.version import VersionId
+
+TASK = TaskId(2, Slot(0))
+
+
+class CountAsFloat(Count):
+    n = tg.ValueState(float, default=0.0)
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.k, int(self.n.value())
+
+
+class Savepoint:
+    """Tables of level 2's first slot, as its task writes them in an epoch without rows."""
+
+    def __init__(self, folder, level) -> None:
+        self.folder, self.level = folder, level
+        self.archive = Archive(str(folder / "ckpt"), {})
+        operators = describe(level.graph, level.plan, 2, level.backend, level.ids)
+        self.operator = next(operator for operator in operators if operator.uid == "two")
+
+    def write(self, version, number):
+        target = self.folder / f"savepoint-{number}"
+        order = UploadOrder(number, version, None, 0, 0, str(target), (self.operator,))
+        rides = Rides(uploads=((order,), ()), wait_ms=20_000)
+        empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
+        ack = self.level.run([], empty, number, version, archive=self.archive, rides=rides)
+        (uploaded,) = ack.uploads
+        assert uploaded.error is None
+        table = pq.ParquetDataset(target / "two" / "n").read()
+        return decode_part(uploaded.part)[0], dict(zip(table["key"].to_pylist(), table["value"].to_pylist()))
+
+
+def feed(level, rows, number, **more):
+    return level.run(rows, [barrier(0, len(rows), number=number), barrier(1, 0, number=number)], number, **more)
+
+
+@pytest.fixture
+def counted(tmp_path):
+    level = Level(tmp_path / "local")
+    version = VersionId.parse(feed(level, ["a", "b", "a"], 1).version)
+    return Savepoint(tmp_path, level), version
+
+
+@pytest.mark.feature("I23", "I31")
+def test_tables_go_out_with_an_epoch_and_come_back_into_another_type_and_backend(tmp_path, counted):
+    savepoint, version = counted
+    state, found = savepoint.write(version, 2)
+    assert (state.backend, found) == ("canonical", {"a": 2, "b": 1})
+    later = Level(tmp_path / "elsewhere", CountAsFloat(), "rocksdb")
+    again = Savepoint(tmp_path, later)
+    old, new = savepoint.operator.states[0], again.operator.states[0]
+    plan = TaskRestore(TASK, (0, 63), (KeyedShare(TASK, (0, 63), (old.id,), True),))
+    order = RestoreOrder(plan, (state,), str(tmp_path / "savepoint-2"), None, migrations=(Migration(old, new),))
+    back = feed(later, [], 5, archive=savepoint.archive, rides=Rides(restores=(order, None)))
+    assert back.fault is None
+    more = feed(later, ["a"], 6, version=VersionId.parse(back.version))
+    _, found = again.write(VersionId.parse(more.version), 7)
+    assert found == {"a": 3.0, "b": 1.0}
+    assert {type(value) for value in found.values()} == {float}
+
+
+def test_a_table_that_is_gone_is_told_by_its_name(tmp_path, counted):
+    savepoint, version = counted
+    state, _ = savepoint.write(version, 2)
+    (table,) = (tmp_path / "savepoint-2").rglob("*.parquet")
+    table.unlink()
+    plan = TaskRestore(TASK, (0, 63), (KeyedShare(TASK, (0, 63), (savepoint.operator.states[0].id,), True),))
+    order = RestoreOrder(plan, (state,), str(tmp_path / "savepoint-2"), None)
+    ack = feed(Level(tmp_path / "new"), ["a"], 5, archive=savepoint.archive, rides=Rides(restores=(order, None)))
+    assert ack.fault.kind is FaultKind.RESTORE
+    assert table.name in ack.fault.text
