@@ -21,13 +21,16 @@ START = datetime(2023, 11, 14, 22, 0, tzinfo=UTC)
 
 
 def events(seed: int, epochs: int, rows: int):
-    """Epochs of rows out of order by up to 40 s, with nulls and a NaN; an epoch covers a minute."""
+    """Epochs of rows out of order by up to 40 s, with nulls and a NaN; an epoch covers a minute. In the last one every fourth row
+    is up to six minutes behind: late for some of its windows, or for all, whichever watermark holds by then."""
     rng = random.Random(seed)
     made = []
     for epoch in range(epochs):
         batch = []
         for _ in range(rows):
             ts = START + timedelta(milliseconds=60_000 * epoch + rng.randrange(60_000) - rng.randrange(40_000))
+            if epoch == epochs - 1 and rng.random() < 0.25:
+                ts -= timedelta(milliseconds=rng.randrange(360_000))
             n = rng.choice([None, *range(50)])
             x = math.nan if rng.random() < 0.01 else rng.randrange(1000) / 8
             price = Decimal(rng.randrange(10_000)).scaleb(-2)
