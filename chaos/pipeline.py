@@ -336,6 +336,7 @@ def run_pipeline(options: argparse.Namespace) -> int:
         "problem": problem,
         "hits": dict(torment.hits),
         "driver_starts": torment.starts,
+        "gave_up": torment.gave_up,
         "recovery_s": {kind: summary(times) for kind, times in torment.recovery_s.items()},
         "seed": options.seed,
         "seconds": round(time.monotonic() - started, 1),
@@ -344,7 +345,7 @@ def run_pipeline(options: argparse.Namespace) -> int:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     say(
         f"{options.pipeline}: {result['rounds']} faults, {count.expected} rows: {count.lost} lost, "
-        f"{count.duplicated} doubled, {len(count.wrong)} keys wrong{'; ' + problem if problem else ''}"
+        f"{count.duplicated} doubled, {len(count.wrong)} keys wrong, {torment.gave_up} times the job gave up{'; ' + problem if problem else ''}"
     )
     fine = problem is None and not (count.lost or count.duplicated or count.wrong)
     if (fine or options.plain_spark) and not given:

@@ -84,7 +84,7 @@ class Torment:
         self.kills: Counter[str] = Counter()
         self.recovery_s: dict[str, list[float]] = defaultdict(list)
         self.driver: subprocess.Popen[bytes] | None = None
-        self.starts = 0
+        self.starts = self.gave_up = 0
         self._drivers: list[subprocess.Popen[bytes]] = []
         self._stop = threading.Event()
         self._hold = threading.Event()
@@ -135,6 +135,8 @@ class Torment:
     def _supervise(self) -> None:
         while not self._stop.wait(0.2):
             if self.driver is not None and self.driver.poll() is not None and not self._hold.is_set():
+                # Whoever is killed has a negative code. A job that gives up needs somebody to start it.
+                self.gave_up += self.driver.returncode > 0
                 self.driver = self.launch()
 
     def _keep_feeding(self) -> None:
@@ -333,6 +335,7 @@ def run(options: argparse.Namespace) -> int:
         "hits": dict(torment.hits),
         "unhit": unhit,
         "driver_starts": torment.starts,
+        "gave_up": torment.gave_up,
         "recovery_s": {kind: summary(times) for kind, times in torment.recovery_s.items()},
         "seed": options.seed,
         "backend": options.backend,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import psycopg
@@ -13,6 +14,7 @@ import pytest
 import tidegate as tg
 from tests.integration.inputs import write_batches
 from tests.servers.fixtures import postgres_server
+from tidegate.runtime.kept_files import FilesVanish
 from tidegate.runtime.sources import check_sources
 
 __all__ = ["postgres_server"]
@@ -129,23 +131,28 @@ def test_a_bounded_job_with_two_phases_commits_everything_before_it_ends(spark, 
 
 @pytest.mark.feature("J3", "J11", "J14")
 def test_a_source_that_forgets_is_refused_unless_the_loss_is_accepted(spark, tmp_path):
-    (tmp_path / "in").mkdir()
-    reading = spark.readStream.schema(SCHEMA)
-    forgetful = {
-        "a socket": spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9).load(),
-        "cleanSource": reading.option("cleanSource", "delete").json(str(tmp_path / "in")),
-    }
-    for words, frame in forgetful.items():
-        job = tg.Job("forgets")
-        job.source("in", frame).sink("out", tg.FileSink(str(tmp_path / "out")))
-        with pytest.raises(tg.errors.PreconditionFailed, match=rf"source 'in' reads .*{words}.*at_most_once=True"):
-            job.start(spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 s"))
-        check_sources(job.graph().sources, durable=False)
-        assert "at most once with checkpoints, for source 'in'" in job.explain()
-        accepting = tg.Job("accepts")
-        accepting.source("in", frame, at_most_once=True)
-        check_sources(accepting.draft().sources)
-    fine = tg.Job("fine")
-    fine.source("rate", spark.readStream.format("rate").load())
-    fine.source("files", reading.option("cleanSource", "off").json(str(tmp_path / "in")))
-    check_sources(fine.draft().sources)
+    frame = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9).load()
+    job = tg.Job("forgets")
+    job.source("in", frame).sink("out", tg.FileSink(str(tmp_path / "out")))
+    with pytest.raises(tg.errors.PreconditionFailed, match=r"source 'in' reads a socket.*at_most_once=True"):
+        job.start(spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 s"))
+    check_sources(job.graph().sources, durable=False)
+    assert "at most once with checkpoints, for source 'in'" in job.explain()
+    accepting = tg.Job("accepts")
+    accepting.source("in", frame, at_most_once=True)
+    accepting.source("rate", spark.readStream.format("rate").load())
+    check_sources(accepting.draft().sources)
+
+
+@pytest.mark.feature("J11")
+@pytest.mark.parametrize("accepted", [False, True])
+def test_files_that_are_deleted_once_they_were_read_end_the_job_unless_that_is_accepted(spark, tmp_path, accepted):
+    write_batches(tmp_path / "in", SCHEMA, [ROWS[at : at + 10] for at in range(0, 50, 10)])
+    reading = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).option("cleanSource", "delete")
+    job = tg.Job("vanishing", parallelism=2)
+    rows = job.source("in", reading.parquet(str(tmp_path / "in")), at_most_once=accepted)
+    rows.sink("out", tg.FileSink(str(tmp_path / "out")))
+    checkpoint = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 h")
+    refused = nullcontext() if accepted else pytest.raises(FilesVanish, match=r"source 'in'.*at_most_once=True")
+    with refused:
+        job.run(spark, trigger="available-now", checkpoint=checkpoint)

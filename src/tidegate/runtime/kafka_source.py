@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from tidegate.connectors.kafka.epoch_size import EpochSize
 from tidegate.connectors.kafka.errors import RowsGone
 from tidegate.connectors.kafka.positions import Offsets, Range, advance, from_json, gaps, ranges, to_json
 from tidegate.connectors.kafka.reader import COLUMNS, HEADERS, Cluster, Isolation, Watch, read_range
@@ -32,6 +33,8 @@ _OURS = ("bootstrap.servers", "group.id", "isolation.level", "auto.offset.reset"
 _RAISED = re.compile(r"\b(tidegate(?:\.[a-z_]+)*\.errors)\.(\w+): (.*)")
 """How Python's traceback names an error of ours."""
 _EARLIEST_EVERY_S = 10.0
+_BELIEF_S = 5.0
+"""How long a topic must be missing, or a position be gone, before that is believed."""
 
 
 def kafka_source(
@@ -41,6 +44,7 @@ def kafka_source(
     *,
     starting_offsets: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] = "earliest",
     max_offsets_per_trigger: int | None = None,
+    target_epoch_duration: Duration | None = None,
     include_headers: bool = False,
     isolation_level: Isolation = "read_committed",
     fail_on_data_loss: bool = True,
@@ -50,8 +54,9 @@ def kafka_source(
     """Topics as a streaming DataFrame with the columns of Spark's own Kafka source.
 
     `starting_offsets` counts for the first start of a job and for topics that are new to it; partitions that a topic gets
-    later are read from their beginning. `max_offsets_per_trigger` bounds an epoch. A position that Kafka has deleted already
-    stops the job, unless `fail_on_data_loss` is off. `config` has settings of librdkafka, such as `security.protocol`.
+    later are read from their beginning. `max_offsets_per_trigger` bounds an epoch; with `target_epoch_duration` its size
+    follows how long the last ones took. A position that Kafka has deleted already stops the job, unless
+    `fail_on_data_loss` is off. `config` has settings of librdkafka, such as `security.protocol`.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     config = config or {}
@@ -66,6 +71,9 @@ def kafka_source(
         raise GraphError(f"isolation_level is 'read_committed' or 'read_uncommitted', not {isolation_level!r}.")
     if max_offsets_per_trigger is not None and max_offsets_per_trigger < 1:
         raise GraphError("max_offsets_per_trigger must be at least 1; leave it out to take whatever is there.")
+    target_ms = None if target_epoch_duration is None else duration_ms(target_epoch_duration)
+    if target_ms is not None and target_ms < 1:
+        raise GraphError("target_epoch_duration is how long an epoch should last, such as '5 s'.")
     if taken := sorted(key for key in config if key in _OURS):
         raise GraphError(f"{', '.join(taken)} in the config of a Kafka source is set by tidegate; leave it out.")
     options = {
@@ -74,6 +82,7 @@ def kafka_source(
         "starting": json.dumps(starting_offsets),
         "isolation": isolation_level,
         "most_rows": str(max_offsets_per_trigger or ""),
+        "target_ms": str(target_ms or ""),
         "headers": json.dumps(include_headers),
         "fail_on_data_loss": json.dumps(fail_on_data_loss),
         "discovery_ms": str(duration_ms(partition_discovery_interval)),
@@ -104,6 +113,7 @@ class KafkaDataSource(DataSource):
             json.loads(options["headers"]),
             json.loads(options["fail_on_data_loss"]),
             int(options["discovery_ms"]) / 1000,
+            int(options["target_ms"]) / 1000 if options.get("target_ms") else None,
         )
 
 
@@ -117,7 +127,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(
         self, cluster: Cluster, topics: Sequence[str], starting: Any, most_rows: int | None, headers: bool,
-        fails: bool, discovery_s: float,
+        fails: bool, discovery_s: float, target_s: float | None = None,
     ) -> None:  # fmt: skip
         self._cluster, self._topics, self._starting = cluster, topics, starting
         self._most_rows, self._headers, self._fails, self._discovery_s = most_rows, headers, fails, discovery_s
@@ -125,6 +135,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions: list[tuple[str, int]] = []
         self._discovered = self._looked_back = float("-inf")
         self._earliest: Offsets = {}
+        self._size = None if target_s is None else EpochSize(target_s, most_rows=most_rows)
+        self._planned: tuple[float, Offsets] | None = None
+        """When the epoch that runs now was planned, and where it began."""
         self._last: Offsets | None = None
         """With `available-now`: where everything ended when the query began."""
 
@@ -135,31 +148,67 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in the driver -----------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        places = self._discover()
-        missing = set(self._topics) - {topic for topic, _ in places}
-        if missing:
-            raise PreconditionFailed(
-                f"Kafka has no topic {', '.join(map(repr, sorted(missing)))}. Create it before the job starts."
-            )
+        believed = time.monotonic() + _BELIEF_S
+        while True:
+            places = self._discover()
+            missing = set(self._topics) - {topic for topic, _ in places}
+            if not missing:
+                break
+            if time.monotonic() > believed:
+                raise PreconditionFailed(
+                    f"Kafka has no topic {', '.join(map(repr, sorted(missing)))}. Create it before the job starts."
+                )
+            self._look_again()
         return to_json(self._begin(places))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         at = from_json(start)
-        places = self._discover()
-        latest = self._see().latest(places)
-        if self._last is not None:
-            # A partition made since then has no rows for this run.
-            latest = {place: min(end, self._last.get(place, 0)) for place, end in latest.items()}
-        earliest = self._look_back(places)
-        self._check(at, earliest, latest)
+        places, earliest, latest = self._look(at)
         topics = {topic for topic, _ in at}
         new = [place for place in places if place not in at]
         begin = {place: 0 for place in new if place[0] in topics}
         begin |= self._begin([place for place in new if place[0] not in topics])
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_json(advance(at, earliest, latest, begin, most))
+        if self._size is not None and isinstance(limit, ReadMaxRows):
+            most = self._follow(at)
+        end = advance(at, earliest, latest, begin, most)
+        self._planned = (time.monotonic(), at) if end != at else None
+        return to_json(end)
+
+    def _look(self, at: Offsets) -> tuple[list[tuple[str, int]], Offsets, Offsets]:
+        """What Kafka has: partitions, where they begin, where they end. Raises `RowsGone` if `at` is not in it.
+
+        A broker that was just started answers before it knows all it has, so a gap is believed when it stays.
+        """
+        believed = time.monotonic() + _BELIEF_S
+        while True:
+            places = self._discover()
+            latest = self._see().latest(places)
+            if self._last is not None:
+                # A partition made since then has no rows for this run.
+                latest = {place: min(end, self._last.get(place, 0)) for place, end in latest.items()}
+            earliest = self._look_back(places)
+            if not gaps(at, earliest, latest) or time.monotonic() > believed:
+                self._check(at, earliest, latest)
+                return places, earliest, latest
+            self._look_again()
+
+    def _look_again(self) -> None:
+        self._discovered = self._looked_back = float("-inf")
+        time.sleep(0.2)
+
+    def _follow(self, at: Offsets) -> int:
+        """How many rows come next. The epoch before lasted from its planning until now, if something waits."""
+        assert self._size is not None
+        if self._planned is not None:
+            then, start = self._planned
+            rows = sum(offset - start.get(place, offset) for place, offset in at.items())
+            self._size = self._size.after(rows, time.monotonic() - then)
+        return self._size.limit
 
     def getDefaultReadLimit(self) -> ReadLimit:
+        if self._size is not None:
+            return ReadMaxRows(self._size.limit)
         return ReadAllAvailable() if self._most_rows is None else ReadMaxRows(self._most_rows)
 
     def reportLatestOffset(self) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def read_sources(directory: Path, positions: Positions | None, count: int) -> tu
 def _read_source(directory: Path, line: str | None) -> SourceNotes:
     line = None if line == NOWHERE else line
     names = {int(found[1]): path for path in _files(directory) if (found := _NOTE.fullmatch(path.name))}
-    last = _log_offset(line)
+    last = log_offset(line)
     if last is not None:
         # Spark's log of files seen: every tenth entry holds all before it.
         first = max((n for n, path in names.items() if n <= last and path.name.endswith(".compact")), default=0)
@@ -96,7 +96,7 @@ def _files(directory: Path) -> list[Path]:
     return [path for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
 
 
-def _log_offset(line: str | None) -> int | None:
+def log_offset(line: str | None) -> int | None:
     """The last entry of the log of files that an offset of a file source points to."""
     try:
         found = json.loads(line) if line is not None else None

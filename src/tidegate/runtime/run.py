@@ -59,6 +59,7 @@ from tidegate.runtime.failover import Counters
 from tidegate.runtime.history import History
 from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.kafka_source import recognise
+from tidegate.runtime.kept_files import check_kept
 from tidegate.runtime.outlets import Outlets
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
@@ -72,6 +73,8 @@ log = logging.getLogger("tidegate")
 _IDLE_S = 0.5
 """How long no batch must have come before uploads get an epoch of their own."""
 _PACE_S = 0.05
+_LOOK_BACK = 2
+"""Spark tells a source that a batch is done when it plans the next one; so two batches later it has acted on it."""
 _HOPELESS = (RestoreError, RestoreFailed, PreconditionFailed, GraphError)
 """What would go wrong in the same way again."""
 
@@ -124,6 +127,8 @@ class JobRun:
         self._ended = threading.Event()
         self._query: StreamingQuery | None = None
         self._directory: Path | None = None
+        self._ends: deque[Positions] = deque(maxlen=_LOOK_BACK)
+        """Where the last batches of this attempt ended."""
         self._last_epoch = time.monotonic()
         self.reports: deque[EpochReport] = deque(maxlen=self.HISTORY)
         self.failures: deque[Failure] = deque(maxlen=self.HISTORY)
@@ -287,6 +292,7 @@ class JobRun:
         attempt = self._attempt
         self._error = None
         self._directory, self._done = directory, done
+        self._ends.clear()
         if self._history is not None:
             self._history.begin_at(self._cut())
         writer = combine(self._graph.sources).writeStream.queryName(self._graph.job)
@@ -316,7 +322,11 @@ class JobRun:
                 return
             if not self._pinned:
                 self._pin()
+            if self._history is not None and len(self._ends) == _LOOK_BACK:
+                check_kept(self._directory, self._ends[0], self._graph.sources)
             self._epoch(batch, end)
+            if end is not None:
+                self._ends.append(end)
 
     @contextmanager
     def _take_turn(self, attempt: int) -> Iterator[None]:

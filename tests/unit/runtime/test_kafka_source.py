@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+import tidegate.runtime.kafka_source as kafka_source_module
 from tidegate.connectors.kafka.errors import RowsGone
 from tidegate.connectors.kafka.reader import Cluster
 from tidegate.core.errors import GraphError, PreconditionFailed
@@ -54,6 +56,50 @@ def test_settings_of_the_client_arrive_and_headers_are_columns_where_wanted():
     reader = source.streamReader(None)
     assert reader._cluster.config == {"sasl.username": "ann"}
     assert reader.getDefaultReadLimit().max_rows == 5
+
+
+class Broker:
+    """Answers as a broker does that was just started: first it knows nothing."""
+
+    def __init__(self, offsets, unknown):
+        self.offsets, self.unknown = offsets, unknown
+
+    def partitions(self, topics):
+        self.unknown -= 1
+        return [] if self.unknown >= 0 else sorted(self.offsets)
+
+    def earliest(self, places):
+        return dict.fromkeys(places, 0)
+
+    def latest(self, places):
+        return {place: self.offsets[place] for place in places}
+
+
+def test_a_topic_that_is_missing_for_a_moment_is_not_gone():
+    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, True, 0.0)
+    reader._watch = Broker({("t", 0): 9}, unknown=2)
+    assert reader.initialOffset() == {"t": {"0": 0}}
+    reader._watch.unknown = 2
+    assert reader.latestOffset({"t": {"0": 4}}, ReadAllAvailable()) == {"t": {"0": 9}}
+
+
+def test_a_position_that_stays_beyond_the_end_is_gone(monkeypatch):
+    monkeypatch.setattr(kafka_source_module, "_BELIEF_S", 0.0)
+    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, True, 0.0)
+    reader._watch = Broker({("t", 0): 3}, unknown=0)
+    with pytest.raises(RowsGone, match="ends at 3"):
+        reader.latestOffset({"t": {"0": 4}}, ReadAllAvailable())
+
+
+def test_with_a_target_duration_slow_epochs_become_smaller():
+    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, True, 0.0, target_s=1e-9)
+    reader._watch = Broker({("t", 0): 100_000}, unknown=0)
+    at, sizes = {"t": {"0": 0}}, []
+    for _ in range(3):
+        end = reader.latestOffset(at, reader.getDefaultReadLimit())
+        sizes.append(end["t"]["0"] - at["t"]["0"])
+        at = end
+    assert sizes == [10_000, 5_000, 2_500]
 
 
 def test_a_reader_travels_to_tasks_without_its_connection():
