@@ -345,7 +345,8 @@ def run_pipeline(options: argparse.Namespace) -> int:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     say(
         f"{options.pipeline}: {result['rounds']} faults, {count.expected} rows: {count.lost} lost, "
-        f"{count.duplicated} doubled, {len(count.wrong)} keys wrong, {torment.gave_up} times the job gave up{'; ' + problem if problem else ''}"
+        f"{count.duplicated} doubled, {len(count.wrong)} keys wrong, {torment.gave_up} times the job gave up"
+        + (f"; {problem}" if problem else "")
     )
     fine = problem is None and not (count.lost or count.duplicated or count.wrong)
     if (fine or options.plain_spark) and not given:

@@ -23,7 +23,7 @@ class FilesVanish(PreconditionFailed):
         self.uid, self.path = uid, path
         super().__init__(
             f"{path} was read by source {str(uid)!r} a moment ago and is gone: after a failure its rows would be missing. "
-            "Leave out the option cleanSource, and remove files only when no retained checkpoint needs them; or accept the loss with "
+            "Leave out the option cleanSource, and remove files only when no retained checkpoint needs them; or accept the loss: "
             f"job.source({str(uid)!r}, …, at_most_once=True)."
         )
 
