@@ -111,7 +111,6 @@ MISTAKES = [
     (keyed_by(lambda r: (r.lineage, r.sink)), "test_a_rescale_with_commits_pending_keeps_the_old_slots"),
     (ForgetsTheTerm, "test_a_rollback_does_not_mix_with_what_was_there"),
     (ForgetsTheTerm, "test_after_a_rollback_to_an_older_savepoint_output_is_made_anew"),
-    (LooksWhetherRowsAreThere, "test_after_a_rollback_to_an_older_savepoint_output_is_made_anew"),
     (SaysAlwaysNew, "test_a_first_commit_is_told_from_a_repeat"),
     (GivesUp, "test_a_target_that_is_down_is_tried_again"),
     (SweepsTooMuch, "test_output_of_a_checkpoint_that_timed_out_comes_with_the_next"),

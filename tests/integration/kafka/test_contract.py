@@ -1,0 +1,73 @@
+"""The Kafka sink keeps the contract of every sink, on a real broker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import confluent_kafka as ck
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.integration.kafka.topics import read
+from tidegate.connectors.kafka import KafkaSink
+from tidegate.graph.schema import Schema
+from tidegate.testing.sink_contract import SinkContract
+from tidegate.testing.sink_trial import failing
+
+RECORDS = Schema.parse("value string")
+
+
+@dataclass(frozen=True)
+class AsRecords:
+    """A sink for the rows of a trial, which are no records by themselves."""
+
+    sink: KafkaSink
+
+    def create_writer(self, context):
+        return RecordWriter(self.sink.create_writer(replace(context, schema=RECORDS)))
+
+    def create_committer(self, context):
+        return self.sink.create_committer(replace(context, schema=RECORDS))
+
+
+class RecordWriter:
+    def __init__(self, writer):
+        self.writer = writer
+        self.prepare_commit, self.abort = writer.prepare_commit, writer.abort
+
+    def write(self, batch):
+        lines = [json.dumps([row["n"], row["name"]]) for row in batch.to_pylist()]
+        self.writer.write(pa.RecordBatch.from_arrays([pa.array(lines)], schema=RECORDS.to_arrow()))
+
+
+class TopicTarget:
+    ordered = True
+
+    def __init__(self, kafka):
+        self.kafka, self.topic = kafka, kafka.topic()
+
+    def sink(self):
+        return AsRecords(KafkaSink(self.kafka.bootstrap_servers, self.topic))
+
+    def rows(self):
+        return [tuple(json.loads(message.value())) for message in read(self.kafka, self.topic)]
+
+    def take_away(self):
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+        end = ck.TopicPartition(self.topic, 0, ck.OFFSET_END)
+        next(iter(admin.delete_records([end]).values())).result(30)
+
+    def outage(self):
+        return failing("trial.commit-begins", ConnectionError("down"))
+
+    def leavings(self):
+        return []
+
+
+@pytest.mark.slow
+class TestKafkaSink(SinkContract):
+    @pytest.fixture
+    def target(self, kafka):
+        return TopicTarget(kafka)
