@@ -12,8 +12,16 @@ import pytest
 from tests import sparks
 
 
+WALKS = [
+    # The answer to a Kafka commit is lost; then the driver is killed at some moment.
+    ("kafka-kafka", "14"),
+    # The driver is killed within the database's transaction; then the database is.
+    ("kafka-postgres", "58"),
+]
+
+
 @pytest.mark.feature("J1", "J28", "N27")
-@pytest.mark.parametrize(("pipeline", "seed"), [("kafka-kafka", "2"), ("kafka-postgres", "1")])
+@pytest.mark.parametrize(("pipeline", "seed"), WALKS)
 def test_every_row_is_found_once_and_in_order_whatever_dies(tmp_path: Path, pipeline: str, seed: str) -> None:
     sparks.end()
     report = tmp_path / "chaos.json"

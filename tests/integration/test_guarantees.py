@@ -129,7 +129,26 @@ def test_a_bounded_job_with_two_phases_commits_everything_before_it_ends(spark, 
         assert db.execute("SELECT gid FROM pg_prepared_xacts").fetchall() == []
 
 
-@pytest.mark.feature("J3", "J11", "J14")
+@pytest.mark.feature("J3")
+def test_without_checkpoints_a_failure_ends_the_job_and_the_next_start_begins_anew(spark, tmp_path):
+    def run() -> list[tuple[int, int]]:
+        shown = tg.CollectSink()
+        job = tg.Job("forgets", parallelism=2)
+        rows = rows_of(spark, job, tmp_path / "in").key_by("k")
+        rows.process("count", Count(tmp_path / "raised"), schema="i bigint, n bigint").sink("out", shown)
+        try:
+            job.run(spark, trigger="available-now", options=RESTARTS)
+        except tg.errors.UserCodeError:
+            assert len(shown.rows) == 30
+            raise
+        return sorted(shown.rows)
+
+    with pytest.raises(tg.errors.UserCodeError, match="not today"):
+        run()
+    assert run() == [(i, i // 5 + 1) for _, i in ROWS]
+
+
+@pytest.mark.feature("J11", "J14")
 def test_a_source_that_forgets_is_refused_unless_the_loss_is_accepted(spark, tmp_path):
     frame = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9).load()
     job = tg.Job("forgets")
