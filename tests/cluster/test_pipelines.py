@@ -11,7 +11,6 @@ import pytest
 
 from tests import sparks
 
-
 WALKS = [
     # The answer to a Kafka commit is lost; then the driver is killed at some moment.
     ("kafka-kafka", "14"),
