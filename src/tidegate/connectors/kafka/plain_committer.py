@@ -52,12 +52,16 @@ class Patience:
 
 def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
     """Hand the records of a part to the producer, waiting when its queue is full."""
-    produce = producer.produce
+    produce, plain = producer.produce, records.is_plain(packed)
     for key, value, headers, partition, timestamp in records.unpack(packed):
         patience: Patience | None = None
         while True:
             try:
-                produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+                if plain:
+                    # Half the time of the call below, and the usual case.
+                    produce(topic, value, key)
+                else:
+                    produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
                 break
             except BufferError:
                 patience = patience or Patience(producer, silence_s)

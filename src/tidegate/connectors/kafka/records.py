@@ -74,6 +74,13 @@ def pack(batches: Sequence[pa.RecordBatch]) -> bytes:
     return packed
 
 
+def is_plain(packed: bytes) -> bool:
+    """Whether records of such a stream have a key and a value at most."""
+    import pyarrow as pa
+
+    return set(pa.ipc.open_stream(packed).schema.names) <= {"key", "value"}
+
+
 def unpack(packed: bytes) -> Iterator[Record]:
     """The records of such a stream, in order."""
     import pyarrow as pa

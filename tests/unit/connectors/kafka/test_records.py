@@ -81,3 +81,9 @@ def test_headers_may_be_a_list_of_pairs():
     schema = Schema.parse("value string, headers array<struct<key:string,value:binary>>")
     rows = [("v", [{"key": "h", "value": b"1"}, {"key": "h", "value": None}])]
     assert list(records.unpack(records.pack([batch(schema, rows)]))) == [(None, "v", [("h", b"1"), ("h", None)], -1, 0)]
+
+
+def test_keys_and_values_alone_are_plain():
+    assert records.is_plain(records.pack([batch(Schema.parse("key string, value string"), [("k", "v")])]))
+    assert records.is_plain(records.pack([batch(Schema.parse("value binary"), [(b"v",)])]))
+    assert not records.is_plain(records.pack([batch(Schema.parse("value string, partition int"), [("v", 1)])]))
