@@ -107,7 +107,7 @@ def test_a_prepared_transaction_that_was_rolled_back_by_hand_is_an_error_not_a_g
     trial.complete()
     [gid] = target.leavings()
     target.do(f"ROLLBACK PREPARED '{gid}'")
-    with pytest.raises(StateError, match="is gone and was not committed"):
+    with pytest.raises(StateError, match="is gone, and nothing tells that it was committed"):
         trial.committer.commit(trial.requests())
 
 
