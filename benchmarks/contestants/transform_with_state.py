@@ -27,7 +27,7 @@ def per_key() -> Contestant:
 def missing() -> str | None:
     """Why this cannot run here, or None."""
     try:
-        import google.protobuf  # noqa: F401
+        import google.protobuf.descriptor  # noqa: F401
     except ImportError:
         return "protobuf is not installed; Spark's transformWithState needs it in Python"
     return None
