@@ -40,7 +40,8 @@ def test_savepoint_stop_checkpoint_and_cancel_say_what_flink_says(server: RestSe
 
 
 def test_a_job_is_called_by_its_name(server: RestServer, run: Pretended) -> None:
-    assert call("cancel", "orders", "-m", server.url).output == f"Cancelled job {ID}.\n"
+    assert call("cancel", "orders", "-m", server.url).output == "Cancelled job orders.\n"
+    assert "Path: /s/savepoint-1" in call("savepoint", "orders", "/s", "-m", server.url).output
 
 
 def test_nobody_there_and_nobody_of_that_name(server: RestServer) -> None:

@@ -1,7 +1,4 @@
-"""The verbs on running jobs: `list`, `checkpoint`, `stop`, `cancel`, and `savepoint JOB`. Flags and phrases are Flink's.
-
-JOB is the job's id, or its name.
-"""
+"""The verbs on running jobs: `list`, `checkpoint`, `stop`, `cancel`, and `savepoint JOB`. Flags and phrases are Flink's."""
 
 from __future__ import annotations
 
@@ -46,7 +43,6 @@ def list_jobs(out: Output, address: str, running: bool, everything: bool) -> Non
 def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
     """Take a checkpoint of JOB now."""
     client = Client(address)
-    job = client.job(job)
     body = {"checkpointType": "FULL" if full else "CONFIGURED"}
     trigger = client.ask("POST", f"/jobs/{job}/checkpoints", body)["request-id"]
     done = client.await_operation(f"/jobs/{job}/checkpoints/{trigger}", "failureCause")
@@ -63,7 +59,6 @@ def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
 def stop(out: Output, address: str, job: str, target: str | None, detached: bool) -> None:
     """Stop JOB with a savepoint."""
     client = Client(address)
-    job = client.job(job)
     trigger = client.ask("POST", f"/jobs/{job}/stop", {"targetDirectory": target, "drain": False})["request-id"]
     if detached:
         out.show({"request-id": trigger}, Line(f"Successfully trigger stop-with-savepoint, triggerId: {trigger}"))
@@ -78,9 +73,7 @@ def stop(out: Output, address: str, job: str, target: str | None, detached: bool
 @speaks
 def cancel(out: Output, address: str, job: str) -> None:
     """Cancel JOB. Its next start goes on from its last checkpoint."""
-    client = Client(address)
-    job = client.job(job)
-    client.ask("PATCH", f"/jobs/{job}?mode=cancel", {})
+    Client(address).ask("PATCH", f"/jobs/{job}?mode=cancel", {})
     out.show({"job": job}, Line(f"Cancelled job {job}."))
 
 
@@ -93,7 +86,6 @@ def cancel(out: Output, address: str, job: str) -> None:
 def take_savepoint(out: Output, address: str, job: str, target: str | None, detached: bool) -> None:
     """Take a savepoint of JOB into a new folder below TARGET, without stopping it."""
     client = Client(address)
-    job = client.job(job)
     trigger = client.ask("POST", f"/jobs/{job}/savepoints", {"target-directory": target})["request-id"]
     if detached:
         out.show({"request-id": trigger}, Line(f"Successfully trigger manual savepoint, triggerId: {trigger}"))
