@@ -279,6 +279,18 @@ class JobService:
             raise NotPossible(f"Job {self.id} is {self._run.status} already.")
         threading.Thread(target=quietly(self._run.cancel), name="tidegate-cancel", daemon=True).start()
 
+    def _stopping(self, target: str | None) -> Future[str]:
+        answer: Future[str] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(self._run.stop_with_savepoint(target))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=work, name="tidegate-stop", daemon=True).start()
+        return answer
+
     def trigger_disposal(self, path: str, trigger_id: str | None) -> str:
         """Delete a savepoint, of this job or of any other: the file's owner asks, not the job."""
 
@@ -300,18 +312,6 @@ class JobService:
     def owing(self) -> bool:
         """Whether someone has triggered an operation and not heard how it ended."""
         return any(each.owing for each in (self._checkpoints, self._savepoints, self._disposals))
-
-    def _stopping(self, target: str | None) -> Future[str]:
-        answer: Future[str] = Future()
-
-        def work() -> None:
-            try:
-                answer.set_result(self._run.stop_with_savepoint(target))
-            except BaseException as error:
-                answer.set_exception(error)
-
-        threading.Thread(target=work, name="tidegate-stop", daemon=True).start()
-        return answer
 
     def _statistics(self) -> CheckpointStatistics:
         found = self._run.checkpoints
