@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import TidegateError
+
+if TYPE_CHECKING:
+    from tidegate.control.ending import Ending
 
 SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
@@ -82,7 +86,7 @@ def command(
         run.cancel()
         raise BadOption(f"--savepoint-on-stop needs a place for savepoints: -D{SAVEPOINT_DIR}=PATH.")
     ending = Ending(run, within_s, savepoint_on_stop)
-    ending.listen()
+    stop_on_signals(ending)
     server = serve(run, host=host, port=port, token=token)
     out.show({"jobid": str(run.lineage), "rest": server.url}, Line(f"Job has been submitted with JobID {run.lineage}"))
     sys.stdout.flush()
@@ -95,6 +99,11 @@ def command(
         click.secho(ending.problem, fg="red", err=True)
     click.echo(f"Job {run.lineage} is {run.status}.", err=True)
     return code
+
+
+def stop_on_signals(ending: Ending) -> None:
+    """SIGTERM and SIGINT end the job in order from here on."""
+    ending.listen()
 
 
 def _setting(text: str) -> tuple[str, str]:
