@@ -58,10 +58,6 @@ class Client:
         found: list[dict[str, Any]] = self.ask("GET", "/jobs/overview")["jobs"]
         return found
 
-    def job(self, job: str) -> str:
-        """The id of a job that is told by its id or by its name. An unknown one is left to the server to refuse."""
-        return next((str(found["jid"]) for found in self.jobs() if job in (found["jid"], found["name"])), job)
-
     def await_operation(self, path: str, failure: str, poll_s: float = 0.2) -> dict[str, Any]:
         """Wait until a triggered operation has ended. Answer: its `operation`."""
         while True:

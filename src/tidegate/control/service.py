@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +87,10 @@ class JobService:
     def id(self) -> str:
         return str(self._run.lineage)
 
-    def check(self, job_id: str) -> JobService:
-        if job_id != self.id:
-            raise NotFound(f"Job {job_id} not found. This driver runs {self.id} ({self._run.name!r}).")
+    def check(self, job: str) -> JobService:
+        """Itself, if it is called by its id or its name."""
+        if job not in (self.id, self._run.name):
+            raise NotFound(f"Job {job} not found. This driver runs {self.id} ({self._run.name!r}).")
         return self
 
     # -- what it is ----------------------------------------------------------------------------------------------------
@@ -278,16 +279,31 @@ class JobService:
             raise NotPossible(f"Job {self.id} is {self._run.status} already.")
         threading.Thread(target=quietly(self._run.cancel), name="tidegate-cancel", daemon=True).start()
 
+    def _stopping(self, target: str | None, drain: bool, format: str) -> Future[str]:
+        answer: Future[str] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(self._run.stop_with_savepoint(target, drain=drain, format=format))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=work, name="tidegate-stop", daemon=True).start()
+        return answer
+
     def trigger_disposal(self, path: str, trigger_id: str | None) -> str:
         """Delete a savepoint, of this job or of any other: the file's owner asks, not the job."""
 
-        def work() -> int:
+        def start() -> Future[Any]:
             from tidegate.savepoint.dispose import dispose
             from tidegate.savepoint.snapshot import Snapshot
 
-            return dispose(Snapshot.open(path))
+            pool = ThreadPoolExecutor(1, "tidegate-dispose")
+            answer = pool.submit(lambda: dispose(Snapshot.open(path)))
+            pool.shutdown(wait=False)
+            return answer
 
-        return self._disposals.begin(trigger_id, lambda: _in_thread(work, "tidegate-dispose"))
+        return self._disposals.begin(trigger_id, start)
 
     def disposal_status(self, trigger_id: str) -> dict[str, Any]:
         return self._disposals.status(trigger_id, lambda count: {}, "failure-cause")
@@ -296,9 +312,6 @@ class JobService:
     def owing(self) -> bool:
         """Whether someone has triggered an operation and not heard how it ended."""
         return any(each.owing for each in (self._checkpoints, self._savepoints, self._disposals))
-
-    def _stopping(self, target: str | None, drain: bool, format: str) -> Future[str]:
-        return _in_thread(lambda: self._run.stop_with_savepoint(target, drain=drain, format=format), "tidegate-stop")
 
     def _statistics(self) -> CheckpointStatistics:
         found = self._run.checkpoints
@@ -351,20 +364,6 @@ def _spread(spread: Spread | None) -> dict[str, Any]:
 def _cause(error: BaseException) -> dict[str, str]:
     code = error.code if isinstance(error, TidegateError) else type(error).__name__
     return {"class": code, "stack-trace": str(error)}
-
-
-def _in_thread(act: Callable[[], Any], name: str) -> Future[Any]:
-    """Does it beside whoever asked."""
-    answer: Future[Any] = Future()
-
-    def work() -> None:
-        try:
-            answer.set_result(act())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return answer
 
 
 def quietly(act: Callable[[], object]) -> Callable[[], None]:

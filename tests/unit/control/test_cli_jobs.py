@@ -54,7 +54,8 @@ def test_savepoints_have_flinks_types_and_a_stop_may_drain(server: RestServer, r
 
 
 def test_a_job_is_called_by_its_name(server: RestServer, run: Pretended) -> None:
-    assert call("cancel", "orders", "-m", server.url).output == f"Cancelled job {ID}.\n"
+    assert call("cancel", "orders", "-m", server.url).output == "Cancelled job orders.\n"
+    assert "Path: /s/savepoint-1" in call("savepoint", "orders", "/s", "-m", server.url).output
 
 
 def test_nobody_there_and_nobody_of_that_name(server: RestServer) -> None:
@@ -89,7 +90,7 @@ def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path: started)
     monkeypatch.setattr("tidegate.control.job_file.module_of", lambda path: None)
     monkeypatch.setattr("tidegate.runtime.program.ship_by_value", lambda module: None)
-    monkeypatch.setattr("tidegate.control.cli.run.stop_on_signals", lambda run: None)
+    monkeypatch.setattr("tidegate.control.ending.Ending.listen", lambda ending: None)
     (tmp_path / "job.py").touch()
     flags = [
         "-s",

@@ -1,7 +1,4 @@
-"""The verbs on running jobs: `list`, `checkpoint`, `stop`, `cancel`, and `savepoint JOB`. Flags and phrases are Flink's.
-
-JOB is the job's id, or its name.
-"""
+"""The verbs on running jobs: `list`, `checkpoint`, `stop`, `cancel`, and `savepoint JOB`. Flags and phrases are Flink's."""
 
 from __future__ import annotations
 
@@ -54,7 +51,6 @@ def list_jobs(out: Output, address: str, running: bool, everything: bool) -> Non
 def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
     """Take a checkpoint of JOB now."""
     client = Client(address)
-    job = client.job(job)
     body = {"checkpointType": "FULL" if full else "CONFIGURED"}
     trigger = client.ask("POST", f"/jobs/{job}/checkpoints", body)["request-id"]
     done = client.await_operation(f"/jobs/{job}/checkpoints/{trigger}", "failureCause")
@@ -73,7 +69,6 @@ def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
 def stop(out: Output, address: str, job: str, target: str | None, drain: bool, format: str, detached: bool) -> None:
     """Stop JOB with a savepoint."""
     client = Client(address)
-    job = client.job(job)
     body = {"targetDirectory": target, "drain": drain, "formatType": format.upper()}
     trigger = client.ask("POST", f"/jobs/{job}/stop", body)["request-id"]
     if detached:
@@ -89,9 +84,7 @@ def stop(out: Output, address: str, job: str, target: str | None, drain: bool, f
 @speaks
 def cancel(out: Output, address: str, job: str) -> None:
     """Cancel JOB. Its next start goes on from its last checkpoint."""
-    client = Client(address)
-    job = client.job(job)
-    client.ask("PATCH", f"/jobs/{job}?mode=cancel", {})
+    Client(address).ask("PATCH", f"/jobs/{job}?mode=cancel", {})
     out.show({"job": job}, Line(f"Cancelled job {job}."))
 
 
@@ -105,7 +98,6 @@ def cancel(out: Output, address: str, job: str) -> None:
 def take_savepoint(out: Output, address: str, job: str, target: str | None, format: str, detached: bool) -> None:
     """Take a savepoint of JOB into a new folder below TARGET, without stopping it."""
     client = Client(address)
-    job = client.job(job)
     body = {"target-directory": target, "formatType": format.upper()}
     trigger = client.ask("POST", f"/jobs/{job}/savepoints", body)["request-id"]
     if detached:

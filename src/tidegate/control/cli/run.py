@@ -64,6 +64,8 @@ def command(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.ERROR)
     options = dict(map(_setting, settings))
+    if not options.get("rest.port", "0").isdecimal():
+        raise BadOption(f"rest.port is a number, 0 for any free port, not {options['rest.port']!r}.")
     if path:
         options["execution.state-recovery.path"] = path
     if allow:
@@ -74,7 +76,7 @@ def command(
         options["execution.state-recovery.map-uids"] = ", ".join(uids)
     if renamed:
         options["execution.state-recovery.renamed-fields"] = ", ".join(renamed)
-    port = _port(options.pop("rest.port", "8081"))
+    port = int(options.pop("rest.port", "8081"))
     host = options.pop("rest.bind-address", "127.0.0.1")
     token = options.pop("rest.token", None)
     job = load_job(job_file)
@@ -100,12 +102,6 @@ def command(
         click.secho(ending.problem, fg="red", err=True)
     click.echo(f"Job {run.lineage} is {run.status}.", err=True)
     return code
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) < 65_536):
-        raise BadOption(f"rest.port is a number up to 65535, 0 for any free port, not {text!r}.")
-    return int(text)
 
 
 def _setting(text: str) -> tuple[str, str]:
