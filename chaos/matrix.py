@@ -36,6 +36,8 @@ class Step:
     phase: Phase = Phase.RUNNING
     asks_storage: bool = False
     """Whether it puts something into storage whose answer can be lost."""
+    backend: str | None = None
+    """Of which backend alone it is a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,18 @@ def _steps(in_task: bool, phase: Phase, *points: str) -> tuple[Step, ...]:
 STEPS: tuple[Step, ...] = (
     *_steps(
         True, Phase.RUNNING,
-        "task.1-located", "task.2-first-row", "begin.1-opened", "task.3-verified", "seal.1-flushed", "seal.2-closed",
-        "seal.3-published", "task.4-sealed", "files.1-written", "files.1-staged", "task.5-prepared", "task.6-sent",
-        "upload.1-begun", "storage.upload.2-part-stored", "storage.upload.3-recorded", "storage.upload.4-complete",
+        "task.1-located", "task.2-first-row", "task.3-verified", "seal.3-published", "task.4-sealed",
+        "files.1-written", "files.1-staged", "task.5-prepared", "task.6-sent", "upload.1-begun",
+        "storage.upload.2-part-stored", "storage.upload.3-recorded", "storage.upload.4-complete",
         "upload.2-noted",
+    ),
+    *(
+        Step(point, True, backend=backend)
+        for backend, points in {
+            "rocksdb": ("begin.1-opened", "seal.1-flushed", "seal.2-closed"),
+            "hashmap": ("seal.1-linked", "seal.2-written"),
+        }.items()
+        for point in points
     ),
     *_steps(True, Phase.RECOVERING, "restore.1-begun", "restore.2-fetched", "restore.3-noted"),
     *_steps(
@@ -75,10 +85,15 @@ STEPS: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-def cells() -> Iterator[Cell]:
-    """The driver's steps die with the driver, a task's with its worker, executor or host; a reply is lost where one is
-    awaited; only what is awake can be paused: an executor or host is paused by pausing the task that others wait for."""
+def cells(backend: str) -> Iterator[Cell]:
+    """Those of a job with that backend.
+
+    The driver's steps die with the driver, a task's with its worker, executor or host; a reply is lost where one is
+    awaited; only what is awake can be paused: an executor or host is paused by pausing the task that others wait for.
+    """
     for step in STEPS:
+        if step.backend not in (None, backend):
+            continue
         if step.in_task:
             yield from (Cell(step, victim, How.KILL) for victim in (Victim.PYTHON_WORKER, Victim.EXECUTOR, Victim.HOST))
             yield Cell(step, Victim.PYTHON_WORKER, How.PAUSE)

@@ -150,8 +150,8 @@ class Torment:
 
     # -- one fault ----------------------------------------------------------------------------------------------------
 
-    def strike(self, cell: Cell) -> None:
-        """Bring the fault of a cell about and wait until the job is well again."""
+    def strike(self, cell: Cell) -> bool:
+        """Bring the fault of a cell about and wait until the job is well again. False: its step was not reached."""
         if cell.step.phase is Phase.RECOVERING:
             order = self._order(cell)
             self._kill_driver()
@@ -163,7 +163,7 @@ class Torment:
         except TimeoutError:
             self.orders.clear()
             say(f"  {cell}: not reached")
-            return
+            return False
         started, before = time.monotonic(), self._slots()
         self._carry_out(cell, pid)
         self._await_checkpoint(before, RECOVERY_S)
@@ -173,6 +173,7 @@ class Torment:
         self.kills[f"{cell.victim} {cell.how}"] += 1
         self.recovery_s[f"{cell.victim} {cell.how}"].append(round(took, 2))
         say(f"  {cell}: back after {took:.1f} s")
+        return True
 
     def _order(self, cell: Cell) -> str:
         if cell.how is How.LOST_REPLY:
@@ -316,7 +317,11 @@ def run(options: argparse.Namespace) -> int:
     orders = FaultOrders(folder / "orders")
     started = time.monotonic()
     walked = {} if options.after is None else json.loads(options.after.read_text())["hits"]
-    todo = [cell for cell in cells() if str(cell) not in walked and (options.only is None or options.only in str(cell))]
+    todo = [
+        cell
+        for cell in cells(options.backend)
+        if str(cell) not in walked and (options.only is None or options.only in str(cell))
+    ]
     problem: str | None = None
     with StandaloneCluster(directory=folder / "cluster", environment=fault_environment(orders), cores=2) as cluster:
         torment = Torment(cluster, orders, folder, options)
@@ -385,9 +390,8 @@ def walk(torment: Torment, todo: list[Cell], options: argparse.Namespace) -> Non
         return
     for number in range(options.rounds):
         say(f"round {number + 1} of {options.rounds}")
-        if todo and number % 2 == 0:
-            torment.strike(chance.choice(todo))
-        else:
+        # A step may not come along, as a sweep does not where nothing was left behind.
+        if number % 2 or not any(torment.strike(cell) for cell in chance.sample(todo, min(3, len(todo)))):
             torment.at_random()
 
 
