@@ -58,9 +58,8 @@ class Wire:
             self._call(self._turn(State.OPEN))
 
     def stop(self) -> None:
-        self._server.close()
         self._call(self._turn(State.CUT))
-        self._call(self._cancel())
+        self._call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -75,7 +74,9 @@ class Wire:
             for writer in list(self._writers):
                 writer.transport.abort()
 
-    async def _cancel(self) -> None:
+    async def _close(self) -> None:
+        # In the thread of its loop: a server that is closed while a connection of it ends, closes twice.
+        self._server.close()
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
