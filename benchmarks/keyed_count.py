@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import harness, streams
+from benchmarks.bench import Bench
 from benchmarks.contestants import bare, spark_sql, transform_with_state
 from benchmarks.streams import Contestant, Dataset
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,14 @@ def run(
         large, slower, small = _datasets(work, size)
         spark = streams.session(partitions)
         try:
-            bench = _Bench(spark, work)
+            bench = Bench(spark, work)
             rates = harness.interleave(
                 {c.name: bench.rate(c, large) for c in fast} | {c.name: bench.rate(c, slower) for c in slow},
                 rounds,
                 what="rate",
                 unit="rows/s",
             )
-            every_small = {c.name: bench.small(c, small) for c in fast if c.name != "spark-sql"}
+            every_small = {c.name: _small(bench, c, small) for c in fast if c.name != "spark-sql"}
             epochs = harness.interleave(every_small, rounds, what="small epoch", unit="ms")
         finally:
             spark.stop()
@@ -97,34 +98,13 @@ def run(
         "figures": figures,
         "ratios": _ratios(rates, epochs),
         "skipped": skipped,
-        "epochs": {name: [[asdict(e) for e in run] for run in runs] for name, runs in bench.seen.items()},
+        "epochs": bench.as_json(),
     }
 
 
-class _Bench:
-    """Gives each contestant a private directory for each run, and keeps every epoch that was seen."""
-
-    def __init__(self, spark: SparkSession, work: Path) -> None:
-        self._spark, self._work, self._runs = spark, work, 0
-        self.seen: dict[str, list[list[streams.Epoch]]] = {}
-
-    def rate(self, contestant: Contestant, dataset: Dataset) -> Callable[[], float]:
-        def sample() -> float:
-            epochs = self._epochs("rate", contestant, dataset)
-            return sum(epoch.rows for epoch in epochs) / sum(epoch.seconds for epoch in epochs)
-
-        return sample
-
-    def small(self, contestant: Contestant, dataset: Dataset) -> Callable[[], float]:
-        return lambda: statistics.median(e.seconds * 1000 for e in self._epochs("small", contestant, dataset))
-
-    def _epochs(self, what: str, contestant: Contestant, dataset: Dataset) -> list[streams.Epoch]:
-        self._runs += 1
-        private = self._work / f"run-{self._runs}"
-        private.mkdir()
-        epochs = contestant.run(self._spark, dataset, private)
-        self.seen.setdefault(f"{what} {contestant.name}", []).append(epochs)
-        return streams.measured(dataset, epochs)
+def _small(bench: Bench, contestant: Contestant, dataset: Dataset) -> Callable[[], float]:
+    """The usual time of a small epoch, in milliseconds."""
+    return lambda: statistics.median(e.seconds * 1000 for e in bench.epochs("small", contestant, dataset))
 
 
 def _contestants(partitions: int) -> tuple[list[Contestant], list[Contestant], dict[str, str]]:

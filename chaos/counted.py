@@ -65,19 +65,26 @@ def main(argv: list[str]) -> int:
         dir=f"{options.folder}/checkpoints", interval=options.interval, incremental=True, inline_threshold=0,
         tolerable_failures=100,
     )  # fmt: skip
-    delays = {
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": 1000,
-        "restart-strategy.fixed-delay.delay": "200 ms",
-        "host_timeout_ms": 12_000,
-        "epoch_timeout_ms": 60_000,
-    }
+    return run_to_end(job, spark, checkpoint=checkpoint, state_backend=options.backend, options=DELAYS)
+
+
+def run_to_end(job: tg.Job, spark: Any, **choices: Any) -> int:
+    """The exit code of the process: 3 if the job ended by itself."""
     try:
-        job.run(spark, checkpoint=checkpoint, state_backend=options.backend, options=delays)
+        job.run(spark, **choices)
     except tg.TidegateError as error:
         print(f"ENDED {error.code}: {error}", file=sys.stderr, flush=True)
         return 3
     return 0
+
+
+DELAYS = {
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": 1000,
+    "restart-strategy.fixed-delay.delay": "200 ms",
+    "host_timeout_ms": 12_000,
+    "epoch_timeout_ms": 60_000,
+}
 
 
 SPARK = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from chaos.counted import SPARK
+from chaos.counted import DELAYS, SPARK, run_to_end
 
 
 class Number(tg.KeyedProcessFunction):
@@ -60,19 +60,10 @@ def main(argv: list[str]) -> int:
         tolerable_failures=100,
     )  # fmt: skip
     chosen = {
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": 1000,
-        "restart-strategy.fixed-delay.delay": "200 ms",
-        "host_timeout_ms": 12_000,
-        "epoch_timeout_ms": 60_000,
+        **DELAYS,
         **{f"s3.{name}": plan["store"][key] for name, key in _STORE.items() if key in plan["store"]},
     }
-    try:
-        job.run(spark, checkpoint=checkpoint, options=chosen)
-    except tg.TidegateError as error:
-        print(f"ENDED {error.code}: {error}", file=sys.stderr, flush=True)
-        return 3
-    return 0
+    return run_to_end(job, spark, checkpoint=checkpoint, options=chosen)
 
 
 _STORE = {
