@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from benchmarks import streams
+from benchmarks import harness, streams
 from benchmarks.streams import Contestant, Dataset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+Data = TypeVar("Data")
+
+
+@contextmanager
+def opened(partitions: int, prepare: Callable[[Path], Data]) -> Iterator[tuple[Bench, Data]]:
+    """A bench on a session of its own, and what `prepare` has put into its folder; both gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
+        work = Path(scratch)
+        harness.say("preparing data")
+        data = prepare(work)
+        spark = streams.session(partitions)
+        try:
+            yield Bench(spark, work), data
+        finally:
+            spark.stop()
 
 
 class Bench:

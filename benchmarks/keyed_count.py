@@ -14,14 +14,13 @@ import importlib
 import importlib.util
 import os
 import statistics
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import harness, streams
-from benchmarks.bench import Bench
+from benchmarks.bench import Bench, opened
 from benchmarks.contestants import bare, spark_sql, transform_with_state
 from benchmarks.streams import Contestant, Dataset
 
@@ -68,23 +67,15 @@ def run(
     fast, slow, skipped = _contestants(partitions)
     if only is not None:
         fast, slow = ([c for c in group if c.name in only] for group in (fast, slow))
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
-        work = Path(scratch)
-        harness.say("preparing data")
-        large, slower, small = _datasets(work, size)
-        spark = streams.session(partitions)
-        try:
-            bench = Bench(spark, work)
-            rates = harness.interleave(
-                {c.name: bench.rate(c, large) for c in fast} | {c.name: bench.rate(c, slower) for c in slow},
-                rounds,
-                what="rate",
-                unit="rows/s",
-            )
-            every_small = {c.name: _small(bench, c, small) for c in fast if c.name != "spark-sql"}
-            epochs = harness.interleave(every_small, rounds, what="small epoch", unit="ms")
-        finally:
-            spark.stop()
+    with opened(partitions, lambda work: _datasets(work, size)) as (bench, (large, slower, small)):
+        rates = harness.interleave(
+            {c.name: bench.rate(c, large) for c in fast} | {c.name: bench.rate(c, slower) for c in slow},
+            rounds,
+            what="rate",
+            unit="rows/s",
+        )
+        every_small = {c.name: _small(bench, c, small) for c in fast if c.name != "spark-sql"}
+        epochs = harness.interleave(every_small, rounds, what="small epoch", unit="ms")
     figures = {f"rate {name}": figure.as_json() for name, figure in rates.items()}
     figures |= {f"epoch of {SMALL_ROWS} rows {name}": figure.as_json() for name, figure in epochs.items()}
     return {

@@ -8,7 +8,6 @@ fewer rows an epoch, over the same keys.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import tidegate as tg
 from benchmarks import harness, streams
-from benchmarks.bench import Bench
+from benchmarks.bench import opened
 from benchmarks.contestants import transform_with_state
 from benchmarks.streams import Contestant, Dataset, Epoch, epochs_of, run_to_end
 
@@ -55,19 +54,15 @@ def run(
     slow = [Contestant("transform-with-state", _transform_with_state)]
     if why := transform_with_state.missing():
         skipped, slow = {"transform-with-state": why}, []
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
-        work = Path(scratch)
-        harness.say("preparing data")
+
+    def prepare(work: Path) -> tuple[Dataset, Dataset]:
         large = _dataset(work / "large", size, size.rows_per_epoch, size.epochs, size.warm_up)
-        slower = _dataset(work / "slower", size, size.slow_rows_per_epoch, size.slow_epochs, 1)
-        spark = streams.session(partitions)
-        try:
-            bench = Bench(spark, work)
-            each = [(c, large) for c in fast] + [(c, slower) for c in slow]
-            samples = {c.name: bench.rate(c, data) for c, data in each if only is None or c.name in only}
-            rates = harness.interleave(samples, rounds, unit="timers/s")
-        finally:
-            spark.stop()
+        return large, _dataset(work / "slower", size, size.slow_rows_per_epoch, size.slow_epochs, 1)
+
+    with opened(partitions, prepare) as (bench, (large, slower)):
+        each = [(c, large) for c in fast] + [(c, slower) for c in slow]
+        samples = {c.name: bench.rate(c, data) for c, data in each if only is None or c.name in only}
+        rates = harness.interleave(samples, rounds, unit="timers/s")
     ratios = {
         "rocksdb / transformWithState": harness.ratio(rates, "tidegate-rocksdb", "transform-with-state", at_least=20),
         "hashmap / transformWithState": harness.ratio(rates, "tidegate-hashmap", "transform-with-state"),

@@ -7,7 +7,6 @@ give out a window once, when the watermark has passed its end. Rows are dropped 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import tidegate as tg
 from benchmarks import harness, streams
-from benchmarks.bench import Bench
+from benchmarks.bench import opened
 from benchmarks.contestants.spark_sql import drop
 from benchmarks.streams import Contestant, Dataset, Epoch, epochs_of, run_to_end
 
@@ -55,19 +54,15 @@ def run(
         Contestant("spark-sql", _spark_sql),
     ]
     chosen = [c for c in contestants if only is None or c.name in only]
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
-        work = Path(scratch)
-        harness.say("preparing data")
-        dataset = streams.prepare_timed(
+
+    def prepare(work: Path) -> Dataset:
+        return streams.prepare_timed(
             work / "rows", rows_per_epoch=size.rows_per_epoch, files_per_epoch=FILES_PER_EPOCH, epochs=size.epochs,
             warm_up=size.warm_up, keys=size.keys, epoch_seconds=60, disorder_seconds=DISORDER_SECONDS,
         )  # fmt: skip
-        spark = streams.session(partitions)
-        try:
-            bench = Bench(spark, work)
-            rates = harness.interleave({c.name: bench.rate(c, dataset) for c in chosen}, rounds, unit="rows/s")
-        finally:
-            spark.stop()
+
+    with opened(partitions, prepare) as (bench, dataset):
+        rates = harness.interleave({c.name: bench.rate(c, dataset) for c in chosen}, rounds, unit="rows/s")
     ratios = {
         "rocksdb / Spark SQL": harness.ratio(rates, "tidegate-rocksdb", "spark-sql", at_least=1.5),
         "rocksdb with checkpoints / Spark SQL": harness.ratio(rates, "tidegate-rocksdb-checkpoints", "spark-sql"),

@@ -39,12 +39,17 @@ def sink_of(stream: Any, target: dict[str, Any]) -> None:
             stream.sink("out", tg.DeltaSink(target["path"], create=True, storage_options=target["options"]))
 
 
-def main(argv: list[str]) -> int:
+def told(argv: list[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """What the harness says to the process of a job: its arguments, and the plan in its folder."""
     parser = argparse.ArgumentParser()
     for name in ("master", "folder"):
         parser.add_argument(f"--{name}", required=True)
     options = parser.parse_args(argv)
-    plan = json.loads(Path(options.folder, "plan.json").read_text())
+    return options, json.loads(Path(options.folder, "plan.json").read_text())
+
+
+def main(argv: list[str]) -> int:
+    options, plan = told(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     spark = tg.session("chaos", master=options.master, config=SPARK)

@@ -6,15 +6,13 @@ numbered per key: what a sink repeats does not depend on state.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from chaos.counted import SPARK
+from chaos.piped import told
 from tests.servers.kafka import connector_jars
 
 
@@ -32,11 +30,7 @@ def insert(conninfo: str, table: str) -> Any:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser()
-    for name in ("master", "folder"):
-        parser.add_argument(f"--{name}", required=True)
-    options = parser.parse_args(argv)
-    plan = json.loads(Path(options.folder, "plan.json").read_text())
+    options, plan = told(argv)
     builder = SparkSession.builder.appName("plain").master(options.master)
     settings = SPARK | {
         "spark.jars": ",".join(map(str, connector_jars())),

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from tests.servers.http1 import Disconnected, Head, body_of_answer, body_of_request, read_head
+from tests.servers.loop_server import LoopServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,8 @@ class FaultyProxy:
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
         self.seen: list[Seen] = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="faulty-proxy", daemon=True)
-        self._thread.start()
-        serving = asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
-        self.port: int = self._server.sockets[0].getsockname()[1]
+        self._server = LoopServer("faulty-proxy", self._serve)
+        self.port = self._server.port
 
     def script(self, *rules: Rule) -> None:
         """Replace the rules; the first that claims a request decides. Forgets what was seen."""
@@ -126,17 +123,7 @@ class FaultyProxy:
             self.seen = []
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    async def _close(self) -> None:
-        self._server.close()
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        self._server.stop()
 
     def _see(self, method: str, path: str) -> Seen:
         """Decide about a request and note it, before its client can hear of anything."""

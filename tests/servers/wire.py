@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-import threading
 from collections.abc import Iterator
+
+from tests.servers.loop_server import LoopServer
 
 
 class State(enum.Enum):
@@ -26,12 +27,8 @@ class Wire:
         self._writers: set[asyncio.StreamWriter] = set()
         self.lost_bytes = 0
         """How much of answers was lost."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="wire", daemon=True)
-        self._thread.start()
-        serving = asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(10)
-        self.port: int = self._server.sockets[0].getsockname()[1]
+        self._server = LoopServer("wire", self._serve)
+        self.port = self._server.port
 
     def lead_to(self, host: str, port: int) -> Wire:
         self._upstream = (host, port)
@@ -51,21 +48,15 @@ class Wire:
 
     @contextlib.contextmanager
     def _in(self, state: State) -> Iterator[None]:
-        self._call(self._turn(state))
+        self._server.call(self._turn(state))
         try:
             yield
         finally:
-            self._call(self._turn(State.OPEN))
+            self._server.call(self._turn(State.OPEN))
 
     def stop(self) -> None:
-        self._call(self._turn(State.CUT))
-        self._call(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    def _call(self, work: object) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)  # type: ignore[arg-type]
+        self._server.call(self._turn(State.CUT))
+        self._server.stop()
 
     async def _turn(self, state: State) -> None:
         self._state = state
@@ -73,14 +64,6 @@ class Wire:
             # A connection on which answers were lost cannot be mended.
             for writer in list(self._writers):
                 writer.transport.abort()
-
-    async def _close(self) -> None:
-        # In the thread of its loop: a server that is closed while a connection of it ends, closes twice.
-        self._server.close()
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._state is State.CUT or self._upstream is None:

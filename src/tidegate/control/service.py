@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -280,30 +280,19 @@ class JobService:
         threading.Thread(target=quietly(self._run.cancel), name="tidegate-cancel", daemon=True).start()
 
     def _stopping(self, target: str | None, drain: bool, format: str) -> Future[str]:
-        answer: Future[str] = Future()
-
-        def work() -> None:
-            try:
-                answer.set_result(self._run.stop_with_savepoint(target, drain=drain, format=format))
-            except BaseException as error:
-                answer.set_exception(error)
-
-        threading.Thread(target=work, name="tidegate-stop", daemon=True).start()
-        return answer
+        stop = self._run.stop_with_savepoint
+        return _in_thread(lambda: stop(target, drain=drain, format=format), "tidegate-stop")
 
     def trigger_disposal(self, path: str, trigger_id: str | None) -> str:
         """Delete a savepoint, of this job or of any other: the file's owner asks, not the job."""
 
-        def start() -> Future[Any]:
+        def work() -> int:
             from tidegate.savepoint.dispose import dispose
             from tidegate.savepoint.snapshot import Snapshot
 
-            pool = ThreadPoolExecutor(1, "tidegate-dispose")
-            answer = pool.submit(lambda: dispose(Snapshot.open(path)))
-            pool.shutdown(wait=False)
-            return answer
+            return dispose(Snapshot.open(path))
 
-        return self._disposals.begin(trigger_id, start)
+        return self._disposals.begin(trigger_id, lambda: _in_thread(work, "tidegate-dispose"))
 
     def disposal_status(self, trigger_id: str) -> dict[str, Any]:
         return self._disposals.status(trigger_id, lambda count: {}, "failure-cause")
@@ -364,6 +353,20 @@ def _spread(spread: Spread | None) -> dict[str, Any]:
 def _cause(error: BaseException) -> dict[str, str]:
     code = error.code if isinstance(error, TidegateError) else type(error).__name__
     return {"class": code, "stack-trace": str(error)}
+
+
+def _in_thread(work: Callable[[], Any], name: str) -> Future[Any]:
+    """Do something in a thread of its own. The answer is what it gives, or raises."""
+    answer: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return answer
 
 
 def quietly(act: Callable[[], object]) -> Callable[[], None]:
