@@ -76,8 +76,8 @@ class KeyedShare:
     key_groups: Range
     states: tuple[int, ...]
     """Ids of the states to take."""
-    whole: bool
-    """All keyed state in the source's files is wanted, so they can be linked without clipping."""
+    complete: bool
+    """All keyed state of these key groups is wanted, so the source's files can be taken and cut by range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +264,10 @@ def _share_keyed(
     if not ids:
         return
     complete = ids == source.keyed()
-    held = {task.task: task.key_groups for task in source.tasks}
-    for slot, shares in enumerate(assign_key_groups(held.items(), slots, limit)):
+    held = [(task.task, task.key_groups) for task in source.tasks]
+    for slot, shares in enumerate(assign_key_groups(held, slots, limit)):
         for task, kept in shares:
-            keyed[slot].append(KeyedShare(task, kept, tuple(sorted(ids)), complete and kept == held[task]))
+            keyed[slot].append(KeyedShare(task, kept, tuple(sorted(ids)), complete))
 
 
 def _as_is(source: _Level | None, level: int, slot: int, target: RestoreTarget) -> TaskId | None:

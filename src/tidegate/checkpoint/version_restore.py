@@ -22,15 +22,18 @@ from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, TaskId, Term
 from tidegate.state.backends import backend_named
-from tidegate.state.keys import key_group_range
+from tidegate.state.keys import OF_NO_KEY, key_group_range
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
 from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
-from tidegate.state.version_directory import Building, discard_version, version_path
+from tidegate.state.version_directory import Building, discard_version, move_version, version_path
 
 _DOWNLOADS = 4
 """Files fetched at once for one task. Several tasks of a host restore beside each other."""
 _SCRATCH = ".restore-"
+_WORTH_CUTTING = 0.5
+"""Least part of an old task's key groups for which its files are taken over. What is cut off stays in them, and goes up
+with the next checkpoint, until compaction drops it."""
 CANONICAL = "canonical"
 """In place of a backend: the state lies in tables that any backend restores from."""
 
@@ -174,26 +177,42 @@ def _put_together(
     storage: Storage, directory: Path, order: RestoreOrder, old: Mapping[TaskId, TaskState], backend: StateBackend,
     options: Mapping[str, Any], target: VersionId, open_tables: OpenTables | None, converts: Mapping[int, Convert],
 ) -> VersionId:  # fmt: skip
-    """Read the shares of old tasks, each in its own backend or out of tables, and write them into a new version, without a
-    base."""
+    """Make a new version of the shares of old tasks, read each in its own backend or out of tables.
+
+    Where the backend cuts cheaply, the files of the old task that gives most are taken over and cut to the share; only the
+    entries of others are read. The new version is then made where those files are, and moved when it is complete.
+    """
     reach("restore.1-begun", of=order.plan.task)
     sweep(directory, _SCRATCH)
     plan = order.plan
     scratch = PrivateDirectory.make(directory, _SCRATCH)
-    store = backend.begin(directory, None, target, plan.key_groups)
     lists = OperatorShares(plan, converts)
+    taken = _taken_over(plan, old, backend, target, converts)
+    if taken is None:
+        store = backend.begin(directory, None, target, plan.key_groups)
+    else:
+        _fetch(storage, scratch.path, order.root, old[taken.source], old[taken.source].key_groups)
+        store = backend.begin(scratch.path, old[taken.source].version, target, plan.key_groups)
     try:
+        if taken is not None:
+            begin, end = key_group_range(*taken.key_groups)
+            store.delete_range(b"", begin)
+            store.delete_range(end, OF_NO_KEY[0])
         # In the order of old slots, which is the order of a list's elements.
         for source in plan.sources:
             state = old[source]
             if not len(state.files) and not state.inline:
                 continue
+            if taken is not None and taken.source == source:
+                lists.take(store, source)
+                continue
             if state.backend == CANONICAL and open_tables is not None:
                 tables = open_tables(storage, order.root, state)
                 for share in plan.keyed:
                     if share.source == source:
-                        entries = tables.byte_entries(share.key_groups, share.states, state.version.epoch)
-                        store.write(_converted(entries, converts))
+                        for id in share.states:  # each by itself is in order
+                            entries = tables.byte_entries(share.key_groups, [id], state.version.epoch)
+                            store.load(_converted(entries, converts))
                 lists.take(tables, source)
                 continue
             place = scratch.path / str(state.task)
@@ -202,14 +221,18 @@ def _put_together(
             try:
                 for share in plan.keyed:
                     if share.source == source:
-                        store.write(_converted(_entries(reader, share), converts))
+                        store.load(_converted(_entries(reader, share), converts))
                 lists.take(reader, source)
             finally:
                 reader.abandon()
             discard_version(place, state.version)
+        if taken is not None:
+            store.delete_range(*OF_NO_KEY)
         store.write(lists.entries())
         reach("restore.2-fetched", of=plan.task)
         store.seal(lists.held())
+        if taken is not None:
+            move_version(target, scratch.path, directory)
         reach("restore.3-noted", of=plan.task)
         return target
     except BaseException:
@@ -217,6 +240,33 @@ def _put_together(
         raise
     finally:
         scratch.discard()
+
+
+def _taken_over(
+    plan: TaskRestore,
+    old: Mapping[TaskId, TaskState],
+    backend: StateBackend,
+    target: VersionId,
+    converts: Mapping[int, Convert],
+) -> KeyedShare | None:
+    """The share whose source's files become the new version's: the largest one that is wanted for the most part."""
+
+    def size(share: KeyedShare) -> float:
+        state = old[share.source]
+        (first, last), (low, high) = share.key_groups, state.key_groups
+        part = (last - first + 1) / (high - low + 1)
+        return part * state.size_bytes if part >= _WORTH_CUTTING else 0
+
+    fit = [
+        share
+        for share in plan.keyed
+        if share.complete
+        and converts.keys().isdisjoint(share.states)
+        and old[share.source].backend == backend.name
+        and old[share.source].version != target
+    ]
+    best = max(fit, key=size, default=None) if backend.cuts_cheaply else None
+    return best if best is not None and size(best) > 0 else None
 
 
 def _entries(reader: StateStore, share: KeyedShare) -> Iterator[tuple[bytes, bytes]]:

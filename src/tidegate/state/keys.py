@@ -28,6 +28,7 @@ from tidegate.state.python_keys import python_form
 
 __all__ = [
     "NAN",
+    "OF_NO_KEY",
     "VOID_NAMESPACE",
     "InvalidKey",
     "KeyCodec",
@@ -52,6 +53,8 @@ _segment = struct.Struct(">IQI")
 _window = struct.Struct(">BQQ")
 _SIGN = 1 << 63
 
+OF_NO_KEY = b"\x80\x00", b"\xff\xff"
+"""Start and end of the entries that belong to no key: operator state, and what a task notes for itself."""
 VOID_NAMESPACE = b"\x00"
 """The namespace of state that is not kept per window."""
 

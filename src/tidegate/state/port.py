@@ -53,6 +53,10 @@ class StateStore(Protocol):
         """Apply puts, then deletes. Not visible outside this attempt before `seal`."""
         ...
 
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """As `write` does, for very many entries: quicker as long as they come in byte order."""
+        ...
+
     def delete_range(self, start: bytes, end: bytes) -> None: ...
 
     def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
@@ -72,6 +76,11 @@ class StateBackend(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def cuts_cheaply(self) -> bool:
+        """Whether a version that is a part of another is made quicker by `delete_range` than by writing its entries."""
+        ...
 
     def begin(
         self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]

@@ -127,6 +127,13 @@ def discard_version(directory: Path, version: VersionId) -> None:
         shutil.rmtree(trash, ignore_errors=True)
 
 
+def move_version(version: VersionId, source: Path, directory: Path) -> None:
+    """Bring a version from below one directory to below another of the same file system, in one step."""
+    final = version_path(directory, version)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(version_path(source, version), final)
+
+
 def terms_of(directory: Path) -> list[Term]:
     """Terms that have versions, or leavings, below a task's directory."""
     try:

@@ -72,12 +72,17 @@ class Host:
         return decode_part(part)
 
     def restore(
-        self, *sources: TaskState, groups: tuple[int, int] = GROUPS, target: VersionId | None = None
+        self,
+        *sources: TaskState,
+        groups: tuple[int, int] = GROUPS,
+        target: VersionId | None = None,
+        complete: bool = False,
     ) -> VersionId | None:
-        """As it was when there is one source with just these key groups; put together otherwise."""
+        """As it was when there is one source with just these key groups; put together otherwise. `complete`: the two states
+        are all that the sources have."""
         as_is = len(sources) == 1 and sources[0].key_groups == groups
         shares = tuple(
-            KeyedShare(s.task, (max(s.key_groups[0], groups[0]), min(s.key_groups[1], groups[1])), (1, 2), False)
+            KeyedShare(s.task, (max(s.key_groups[0], groups[0]), min(s.key_groups[1], groups[1])), (1, 2), complete)
             for s in sources
         )
         plan = TaskRestore(TASK, groups, shares, as_is=sources[0].task if as_is else None)

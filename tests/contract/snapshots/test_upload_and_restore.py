@@ -13,6 +13,7 @@ from tidegate.core import faults
 from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.state.backends import backend_named
 from tidegate.state.port import StateBackend
+from tidegate.state.version import VersionId
 from tidegate.state.version_directory import version_path
 
 POINTS = (
@@ -174,12 +175,15 @@ def test_a_local_version_with_other_content_is_not_believed(home: Host) -> None:
 
 
 def two_halves(tmp_path: Path, backend: StateBackend, storage: Storage) -> tuple[dict[bytes, bytes], list[TaskState]]:
-    """The state of two old tasks, key groups 0–3 and 4–7, uploaded."""
+    """The state of two old tasks, key groups 0–3 and 4–7, uploaded. The second is the larger one. Each also has entries that
+    belong to no key, which are not in what is returned."""
     entries = some(0, 400) | some(0, 100, state=2)
+    entries |= {k: v for k, v in some(1000, 400).items() if k[1] >= 4}
+    own = {b"\x80\x00\x00\x07": b"list", b"\x80\x02\x00\x01": b"note"}
     states = []
     for slot, (first, last) in enumerate([(0, 3), (4, 7)]):
         host = Host(tmp_path / f"old-{slot}" / f"L1-S{slot}", backend, storage)
-        host.build(None, version(3), {k: v for k, v in entries.items() if first <= k[1] <= last})
+        host.build(None, version(3), {k: v for k, v in entries.items() if first <= k[1] <= last} | own)
         state, _ = host.upload(host.order(slot + 1, version(3)))
         states.append(
             TaskState(TaskId(1, Slot(slot)), (first, last), state.backend, state.version, state.files, state.inline)
@@ -187,17 +191,23 @@ def two_halves(tmp_path: Path, backend: StateBackend, storage: Storage) -> tuple
     return entries, states
 
 
-@pytest.mark.parametrize(("first", "last"), [(0, 7), (0, 1), (2, 5), (6, 7)])
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("target", [version(50, term=2), version(3)], ids=["new-name", "name-of-the-old"])
+@pytest.mark.parametrize(("first", "last"), [(0, 7), (0, 1), (2, 5), (3, 6), (6, 7), (7, 7)])
 @pytest.mark.feature("H13")
 def test_state_is_put_together_by_key_group(
-    tmp_path: Path, backend: StateBackend, storage: Storage, elsewhere: Host, first: int, last: int
-) -> None:
+    tmp_path: Path, backend: StateBackend, storage: Storage, elsewhere: Host, first: int, last: int, target: VersionId,
+    complete: bool,
+) -> None:  # fmt: skip
     entries, states = two_halves(tmp_path, backend, storage)
     wanted = [s for s in states if s.key_groups[0] <= last and s.key_groups[1] >= first]
-    made = elsewhere.restore(*wanted, groups=(first, last))
-    assert made == version(50, term=2)
+    made = elsewhere.restore(*wanted, groups=(first, last), target=target, complete=complete)
+    assert made == target
     assert elsewhere.read(made) == {k: v for k, v in entries.items() if first <= k[1] <= last}
     assert not list(elsewhere.directory.glob(".restore-*"))
+    origins = {file.origin for file in backend.manifest(elsewhere.directory, made).files}
+    taken_over = backend.name == "rocksdb" and complete and target != version(3) and (first, last) != (7, 7)
+    assert (version(3) in origins - {target}) == taken_over
 
 
 def test_state_can_change_its_backend(tmp_path: Path, backend: StateBackend, storage: Storage) -> None:

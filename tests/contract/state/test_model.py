@@ -63,6 +63,11 @@ class TaskLife(RuleBasedStateMachine):
         for key in deletes:
             self.model.pop(key, None)
 
+    @rule(entries=st.dictionaries(keys, values, max_size=8))
+    def load(self, entries: Entries) -> None:
+        self.store.load(sorted(entries.items()))
+        self.model.update(entries)
+
     @rule(first=keys, second=keys)
     def delete_range(self, first: bytes, second: bytes) -> None:
         self.store.delete_range(first, second)

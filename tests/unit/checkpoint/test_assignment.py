@@ -122,11 +122,12 @@ def test_unchanged_parallelism_takes_every_version_as_it_is(parallelism: int) ->
     assert [p.split for p in planned] == [(Run(SPLIT.id, task(slot), 0, 2 + slot),) for slot in range(parallelism)]
 
 
-def test_files_of_a_task_that_is_wanted_whole_are_not_clipped() -> None:
+def test_files_are_taken_whole_or_cut_by_range_where_all_their_states_are_wanted() -> None:
     (merged,) = restore(2, 1, KEYED)
     assert merged.keyed == (KeyedShare(task(0), (0, 63), (1,), True), KeyedShare(task(1), (64, 127), (1,), True))
     assert merged.as_is is None
-    assert [p.keyed[0].whole for p in restore(1, 2, KEYED)] == [False, False]
+    halves = [KeyedShare(task(0), groups, (1,), True) for groups in ((0, 63), (64, 127))]
+    assert [p.keyed for p in restore(1, 2, KEYED)] == [(half,) for half in halves]
 
 
 @pytest.mark.feature("A26", "N15")

@@ -24,6 +24,7 @@ class HashMapBackend:
     """
 
     name: ClassVar[str] = "hashmap"
+    cuts_cheaply: ClassVar[bool] = False
     cache_size: int = 512 << 20
 
     @staticmethod

@@ -95,6 +95,9 @@ class HeapStore:
                 order.add(key)
             changes[key] = None
 
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        self.write(entries)
+
     def delete_range(self, start: bytes, end: bytes) -> None:
         table = self._table or self._load()
         doomed = [key for chunk in self._changed_chunks(start, end) for key in chunk]

@@ -19,6 +19,7 @@ class RocksDBBackend:
     """State bounded by disk, not by memory; a version shares all unchanged files with its base."""
 
     name: ClassVar[str] = "rocksdb"
+    cuts_cheaply: ClassVar[bool] = True
     options: RocksDBOptions = field(default_factory=RocksDBOptions)
 
     def begin(

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from operator import lt
+from pathlib import Path
 
 from rocksdict import (
     BlockBasedOptions,
     Cache,
     DBCompressionType,
     DBPath,
+    IngestExternalFileOptions,
     Options,
     Rdict,
+    SstFileWriter,
     WriteOptions,
 )
 
@@ -22,6 +28,8 @@ LEVEL0_FILES = 8
 """Compaction of level 0 begins at so many files (one is added by every epoch that writes)."""
 LEVEL0_BOUND = 16
 """A version is not sealed with more; `flush_and_settle` waits."""
+
+_LOAD_ROWS = 1000
 
 _COMPRESSION = {
     "NO_COMPRESSION": DBCompressionType.none,
@@ -96,6 +104,34 @@ def _settings(options: RocksDBOptions) -> Options:
     settings.set_level_zero_slowdown_writes_trigger(1 << 20)
     settings.set_level_zero_stop_writes_trigger(1 << 20)
     return settings
+
+
+def ingest_sorted(
+    database: Rdict, options: RocksDBOptions, folder: Path, entries: Iterable[tuple[bytes, bytes]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Write entries as table files in `folder`, and have the database take those over, as long as they come in byte
+    order. Answer: the rest."""
+    rows, path, last = iter(entries), str(folder / "load.sst"), None
+    moved = IngestExternalFileOptions()
+    moved.set_move_files(True)
+    chunk = list(islice(rows, _LOAD_ROWS))
+    while chunk and _in_order(last, chunk):
+        writer = SstFileWriter(options=_settings(options))
+        writer.open(path)
+        while chunk and _in_order(last, chunk):
+            for key, value in chunk:
+                writer[key] = value
+            last, chunk = chunk[-1][0], list(islice(rows, _LOAD_ROWS))
+            if writer.file_size() >= options.target_file_size_base:
+                break
+        writer.finish()
+        database.ingest_external_file([path], moved)
+    return chain(chunk, rows)
+
+
+def _in_order(last: bytes | None, chunk: list[tuple[bytes, bytes]]) -> bool:
+    keys = [key for key, _ in chunk]
+    return (last is None or last < keys[0]) and all(map(lt, keys, islice(keys, 1, None)))
 
 
 def flush_and_settle(database: Rdict) -> list[str]:
