@@ -130,6 +130,20 @@ def shop(spark, tmp_path):
             run.cancel()
 
 
+@pytest.mark.feature("C4", "H2")
+def test_a_job_goes_on_wherever_its_log_of_files_was_when_it_ended(shop, spark):
+    """Spark tells from two compact entries how often its log has one, and from one alone something else."""
+    setting = "spark.sql.streaming.fileSource.log.compactInterval"
+    spark.conf.set(setting, "3")
+    try:
+        for files in (5, 8, 1):
+            assert shop.feed(files).run().exact()
+        spark.conf.set(setting, "4")
+        assert shop.feed(2).run().exact()
+    finally:
+        spark.conf.unset(setting)
+
+
 @BACKENDS
 @pytest.mark.feature("C4", "H2", "H3", "H13", "H14")
 @pytest.mark.feature("A35", "C3", "C16", "F2")

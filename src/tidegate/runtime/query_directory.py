@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate.core.errors import PreconditionFailed, ProtocolViolation
+from tidegate.runtime.file_log import put_down
 
 NOWHERE = "-"
 """Spark's word for a source that has not begun."""
@@ -110,10 +111,11 @@ def _lists_files(path: Path) -> bool:
     return len(lines) > 1 and lines[1].startswith(b"{") and b'"path"' in lines[1]
 
 
-def rebuild(directory: Path, sources: Sequence[SourceNotes], batch: str) -> Positions | None:
+def rebuild(directory: Path, sources: Sequence[SourceNotes], batch: str, compact_every: int) -> Positions | None:
     """Make the directory of a query that goes on from there. Answer: the positions it begins at.
 
-    Batches are counted from 0 again: nothing outside this directory knows their numbers.
+    Batches are counted from 0 again: nothing outside this directory knows their numbers. `compact_every` is Spark's setting
+    for logs of files seen.
     """
     (directory / "sources").mkdir(parents=True)
     (directory / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
@@ -121,7 +123,9 @@ def rebuild(directory: Path, sources: Sequence[SourceNotes], batch: str) -> Posi
         notes = directory / "sources" / str(place)
         if source.notes:
             notes.mkdir()
-        for name, content in source.notes.items():
+        last = log_offset(source.line)
+        put = source.notes if last is None else put_down(source.notes, last, compact_every)
+        for name, content in put.items():
             (notes / name).write_bytes(content)
     if all(source.line is None for source in sources):
         return None

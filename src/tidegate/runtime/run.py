@@ -57,6 +57,7 @@ from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.failover import Counters
+from tidegate.runtime.file_log import COMPACT_INTERVAL
 from tidegate.runtime.history import History
 from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.kafka_source import recognise
@@ -302,7 +303,7 @@ class JobRun:
         else:
             self._driver.forget_versions()
         directory = self._new_directory()
-        return directory, _rebuilt(directory, sources, batch)
+        return directory, _rebuilt(self._spark, directory, sources, batch)
 
     def _new_directory(self) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"tidegate-{self._graph.job}-")) / "query"
@@ -751,10 +752,10 @@ def _shape(driver: Driver, spark_version: str) -> JobShape:
     )
 
 
-def _rebuilt(directory: Path, sources: tuple[SourceNotes, ...], batch: str) -> Positions | None:
+def _rebuilt(spark: SparkSession, directory: Path, sources: tuple[SourceNotes, ...], batch: str) -> Positions | None:
     if all(source.line is None and not source.notes for source in sources):
         return None
-    return rebuild(directory, sources, batch)
+    return rebuild(directory, sources, batch, int(spark.conf.get(COMPACT_INTERVAL) or 10))
 
 
 def _is_dead(spark: SparkSession) -> bool:

@@ -86,13 +86,13 @@ def test_a_rebuilt_directory_says_what_the_old_one_said(tmp_path):
     (old / "offsets").mkdir()
     (old / "offsets" / "7").write_text('v1\n{"conf":{}}\n{"logOffset":0}\n25')
     kept = read_sources(old, read_positions(old, 7), 2)
-    assert rebuild(new, kept, '{"conf":{}}') == read_positions(old, 7)
+    assert rebuild(new, kept, '{"conf":{}}', 10) == read_positions(old, 7)
     assert read_sources(new, read_positions(new, 0), 2) == kept
     assert (new / "commits" / "0").exists()
 
 
 def test_a_new_source_beside_old_ones_has_no_position(tmp_path):
-    rebuild(tmp_path / "q", [SourceNotes("25", {}), SourceNotes(None, {})], "{}")
+    rebuild(tmp_path / "q", [SourceNotes("25", {}), SourceNotes(None, {})], "{}", 10)
     assert read_positions(tmp_path / "q", 0) == Positions(("25", "-"))
 
 
