@@ -50,22 +50,27 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     spark = tg.session("chaos", master=options.master, config=SPARK)
-    rows = spark.readStream.schema("k int, i bigint, v bigint").option("maxFilesPerTrigger", 5)
-    job = tg.Job("counted", parallelism=4)
-    one = (
-        job.source("rows", rows.json(f"{options.folder}/in"))
-        .key_by("k")
-        .process("number", Number(options.unique), schema="b bigint, i bigint, v bigint, k int, n bigint, mark string")
-    )
-    two = one.key_by("b").process(
-        "add", Add(), schema="b bigint, i bigint, k int, n bigint, m bigint, total bigint, mark string"
-    )
-    two.sink("out", tg.FileSink(f"{options.folder}/out"))
+    job = declare(spark, options.folder, options.unique)
     checkpoint = tg.Checkpointing(
         dir=f"{options.folder}/checkpoints", interval=options.interval, incremental=True, inline_threshold=0,
         tolerable_failures=100,
     )  # fmt: skip
     return run_to_end(job, spark, checkpoint=checkpoint, state_backend=options.backend, options=DELAYS)
+
+
+def declare(spark: Any, folder: str, unique: bool) -> tg.Job:
+    rows = spark.readStream.schema("k int, i bigint, v bigint").option("maxFilesPerTrigger", 5)
+    job = tg.Job("counted", parallelism=4)
+    one = (
+        job.source("rows", rows.json(f"{folder}/in"))
+        .key_by("k")
+        .process("number", Number(unique), schema="b bigint, i bigint, v bigint, k int, n bigint, mark string")
+    )
+    two = one.key_by("b").process(
+        "add", Add(), schema="b bigint, i bigint, k int, n bigint, m bigint, total bigint, mark string"
+    )
+    two.sink("out", tg.FileSink(f"{folder}/out"))
+    return job
 
 
 def run_to_end(job: tg.Job, spark: Any, **choices: Any) -> int:

@@ -54,6 +54,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="between real servers, which are killed too",
     )  # fmt: skip
     parser.add_argument(
+        "--savepoints", action="store_true", help="die in the middle of savepoints, stops, and starts from a savepoint"
+    )
+    parser.add_argument(
         "--plain-spark", action="store_true", help="the pipeline without tidegate: count its duplicates"
     )
     parser.add_argument(
@@ -98,6 +101,10 @@ class Torment:
         """The module that is the job, and what it is told."""
         return ["chaos.counted", "--backend", self._options.backend, *(["--unique"] if self._options.unique else [])]
 
+    def arguments(self) -> list[str]:
+        """Of the Python that is the driver."""
+        return ["-m", *self.command(), "--master", self.cluster.url, "--folder", str(self.folder)]
+
     def visible(self) -> int:
         """How many rows readers see now."""
         return visible(self.folder)
@@ -105,7 +112,7 @@ class Torment:
     def launch(self) -> subprocess.Popen[bytes]:
         self.starts += 1
         log = (self.folder / f"driver-{self.starts:03d}.log").open("wb")
-        command = [sys.executable, "-m", *self.command(), "--master", self.cluster.url, "--folder", str(self.folder)]
+        command = [sys.executable, *self.arguments()]
         environment = {
             **os.environ,
             **fault_environment(self.orders),
@@ -317,14 +324,11 @@ def run(options: argparse.Namespace) -> int:
     orders = FaultOrders(folder / "orders")
     started = time.monotonic()
     walked = {} if options.after is None else json.loads(options.after.read_text())["hits"]
-    todo = [
-        cell
-        for cell in cells(options.backend)
-        if str(cell) not in walked and (options.only is None or options.only in str(cell))
-    ]
+    tormenting, every = _kind(options)
+    todo = [cell for cell in every if str(cell) not in walked and (options.only is None or options.only in str(cell))]
     problem: str | None = None
     with StandaloneCluster(directory=folder / "cluster", environment=fault_environment(orders), cores=2) as cluster:
-        torment = Torment(cluster, orders, folder, options)
+        torment = tormenting(cluster, orders, folder, options)
         with torment.supervised():
             try:
                 # Also where the shell that started it in the background had it ignore both.
@@ -375,7 +379,15 @@ def run(options: argparse.Namespace) -> int:
     return 0 if fine else 1
 
 
-def walk(torment: Torment, todo: list[Cell], options: argparse.Namespace) -> None:
+def _kind(options: argparse.Namespace) -> tuple[type[Torment], list[Any]]:
+    if options.savepoints:
+        from chaos.moves import Moves, move_cells
+
+        return Moves, list(move_cells())
+    return Torment, list(cells(options.backend))
+
+
+def walk(torment: Torment, todo: list[Any], options: argparse.Namespace) -> None:
     chance = random.Random(options.seed)
     if options.matrix:
         order = list(todo)

@@ -72,7 +72,7 @@ def read_settings(
 ) -> tuple[Settings, Durability | None]:  # fmt: skip
     """Raises `OptionError` with every problem. The second is None for a job without checkpoints."""
     given = dict(options or {})
-    tuning = {key: given.pop(key) for key in list(given) if key in _TUNING}
+    tuning = {key: _tuned(key, given.pop(key)) for key in list(given) if key in _TUNING}
     store = {_STORE_KEYS[key]: given.pop(key) for key in list(given) if key in _STORE_KEYS}
     if isinstance(checkpoint, str):
         checkpoint = Checkpointing(dir=checkpoint)
@@ -102,3 +102,13 @@ def read_settings(
     archive = Archive(config.dir, store)
     strategy = RestartConfig.of(read).strategy
     return settings, Durability(archive, config, RecoveryConfig.of(read), strategy or NoRestart(), fresh, force)
+
+
+def _tuned(key: str, value: Any) -> Any:
+    """As it is given in Python, or on a command line, where everything is text."""
+    if key == "local_dir":
+        return value
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise OptionError((f"{key} is {value!r}; it must be a whole number.",)) from None

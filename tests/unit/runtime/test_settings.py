@@ -50,3 +50,12 @@ def test_with_checkpoints_a_failed_job_is_restarted_unless_it_is_told_otherwise(
 def test_a_typing_mistake_is_told_with_what_was_meant() -> None:
     with pytest.raises(OptionError, match=r"execution\.checkpointing\.interval"):
         read_settings(2, **NONE, options={"execution.checkpointing.intervall": "1 s"})
+
+
+def test_tuning_may_come_from_a_command_line_where_everything_is_text():
+    settings, _ = read_settings(
+        2, parallelism=None, max_parallelism=None, options={"host_timeout_ms": "12000", "max_tries": "3"}
+    )
+    assert (settings.host_timeout_ms, settings.max_tries) == (12_000, 3)
+    with pytest.raises(OptionError, match="max_tries is 'many'; it must be a whole number"):
+        read_settings(2, parallelism=None, max_parallelism=None, options={"max_tries": "many"})

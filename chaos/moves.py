@@ -1,0 +1,221 @@
+"""What a user does with the savepoints of a running job, and a death in the middle of each: `chaos run --savepoints`.
+
+A move is made with the commands a user has: `tidegate run -s`, and a job's REST for savepoints and stops. Somebody dies at
+a step of it; the job is brought back as a supervisor would do it, with a plain `tidegate run`; and at the end every row that
+was ever fed must have come out once, however many savepoints its history went through. Formats of savepoints and
+parallelisms change from move to move.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from chaos import moved
+from chaos.counted import DELAYS
+from chaos.matrix import Victim
+from chaos.run import ARRIVAL_S, RECOVERY_S, ROOT, Hang, Torment, say
+from tidegate.control.client import Client, OperationFailed, Refused, Unreachable
+
+WELL_S = 120.0
+"""How long a job may take until it answers."""
+
+
+class Move(StrEnum):
+    SAVEPOINT = "savepoint"
+    STOP = "stop with savepoint"
+    CLAIM = "start from a savepoint, CLAIM"
+    NO_CLAIM = "start from a savepoint, NO_CLAIM"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCell:
+    move: Move
+    point: str
+    victim: Victim
+
+    def __str__(self) -> str:
+        return f"{self.move} / {self.point} / {self.victim}"
+
+
+_WRITING = ("tables.1-linked", "tables.2-written")
+_IN_TASKS = {
+    Move.SAVEPOINT: _WRITING,
+    Move.STOP: _WRITING,
+    Move.CLAIM: ("restore.1-begun", "restore.2-fetched", "upload.1-begun"),
+    Move.NO_CLAIM: ("restore.1-begun", "restore.2-fetched", "upload.1-begun", "upload.2-noted"),
+}
+_IN_DRIVER = {
+    Move.SAVEPOINT: ("savepoint.1-metadata",),
+    Move.STOP: ("savepoint.1-metadata", "stop.1-entry"),
+    Move.CLAIM: (
+        "takeover.1-marked", "claim.3-won", "recover.2-learnt", "publish.1-metadata", "publish.2-entry", "dispose.1-read",
+        "dispose.2-files", "dispose.3-metadata",
+    ),
+    Move.NO_CLAIM: ("claim.3-won", "recover.2-learnt", "publish.1-metadata", "publish.2-entry"),
+}  # fmt: skip
+
+
+def move_cells() -> Iterator[MoveCell]:
+    """The driver's steps die with the driver, a task's with its worker or executor."""
+    for move in Move:
+        for point in _IN_TASKS[move]:
+            yield from (MoveCell(move, point, victim) for victim in (Victim.PYTHON_WORKER, Victim.EXECUTOR))
+        yield from (MoveCell(move, point, Victim.DRIVER) for point in _IN_DRIVER[move])
+
+
+class Moves(Torment):
+    """A job that is started, stopped and moved by a user whose machines die."""
+
+    def __init__(self, cluster: Any, orders: Any, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(cluster, orders, folder, options)
+        self._chance = random.Random(options.seed)
+        self._port = 0
+        self._start: list[str] = []
+        """What the next start says beyond the plain command. A supervisor repeats only the plain one."""
+        os.environ |= {moved.MASTER: cluster.url, moved.FOLDER: str(folder)}
+
+    def arguments(self) -> list[str]:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            self._port = found.getsockname()[1]
+        settings = {
+            "execution.checkpointing.dir": self.folder / "checkpoints",
+            "execution.checkpointing.savepoint-dir": self.folder / "savepoints",
+            "execution.checkpointing.interval": "2 s",
+            "execution.checkpointing.incremental": "true",
+            "execution.checkpointing.data-inline-threshold": "0",
+            "execution.checkpointing.tolerable-failed-checkpoints": "100",
+            "state.backend.type": self._options.backend,
+            "rest.port": self._port,
+            **DELAYS,
+        }
+        start, self._start = self._start, []
+        command = "from tidegate.control.cli import main; main()"
+        return [
+            "-c", command, "run", str(ROOT / "chaos" / "moved.py"), *start,
+            *(f"-D{key}={value}" for key, value in settings.items()),
+        ]  # fmt: skip
+
+    # -- one move and one death ---------------------------------------------------------------------------------------
+
+    def strike(self, cell: MoveCell) -> bool:  # type: ignore[override]
+        self._await_checkpoint(self._slots(), RECOVERY_S)
+        self._hold.set()
+        try:
+            begun = time.monotonic()
+            if cell.move in (Move.SAVEPOINT, Move.STOP):
+                order = self.orders.give(cell.point, _death(cell))
+                reached = self._take(cell, order)
+            else:
+                path = self._stopped_with_savepoint()
+                order = self.orders.give(cell.point, _death(cell))
+                self._launch_from(path, cell.move)
+                reached = self._arrived(order)
+            before = self._slots()
+            if not self._is_up():
+                self.driver = self.launch()
+        finally:
+            self._hold.clear()
+            self.orders.clear()
+        if not reached:
+            say(f"  {cell}: not reached")
+            return False
+        self._await_checkpoint(before, RECOVERY_S)
+        took = time.monotonic() - begun
+        self._check_savepoints()
+        self.hits[str(cell)] += 1
+        self.kills[f"{cell.victim} SIGKILL"] += 1
+        self.recovery_s[str(cell.move)].append(round(took, 2))
+        say(f"  {cell}: move, death and recovery took {took:.1f} s")
+        return True
+
+    def _take(self, cell: MoveCell, order: str) -> bool:
+        """Ask for a savepoint, with or without the end of the job, and wait until somebody died and the question is settled:
+        it was answered, or nobody is left to answer."""
+        client, job = self._client()
+        # The tables of a canonical savepoint are what tasks write step by step.
+        body = {"formatType": "CANONICAL" if cell.point in _WRITING else self._chance.choice(("CANONICAL", "NATIVE"))}
+        asked = client.ask("POST", f"/jobs/{job}/{'stop' if cell.move is Move.STOP else 'savepoints'}", body)[
+            "request-id"
+        ]
+        reached = self._arrived(order)
+        with suppress(OperationFailed, Refused, Unreachable):
+            done = client.await_operation(f"/jobs/{job}/savepoints/{asked}", "failure-cause")
+            if cell.move is Move.STOP:
+                self._gone()
+                self._start = ["-s", done["location"]]
+        if self.driver is not None and cell.victim is Victim.DRIVER and reached:
+            self._gone()
+        return reached
+
+    def _stopped_with_savepoint(self) -> str:
+        client, job = self._client()
+        body = {"formatType": self._chance.choice(("CANONICAL", "NATIVE"))}
+        asked = client.ask("POST", f"/jobs/{job}/stop", body)["request-id"]
+        done = client.await_operation(f"/jobs/{job}/savepoints/{asked}", "failure-cause")
+        self._gone()
+        return str(done["location"])
+
+    def _launch_from(self, path: str, move: Move) -> None:
+        mode = "claim" if move is Move.CLAIM else "no_claim"
+        self._start = ["-s", path, "-cm", mode, "-p", str(self._chance.choice((2, 3, 4)))]
+        self.driver = self.launch()
+
+    def _arrived(self, order: str) -> bool:
+        try:
+            self.orders.wait(order, ARRIVAL_S)
+        except TimeoutError:
+            return False
+        return True
+
+    # -- what can be seen ----------------------------------------------------------------------------------------------
+
+    def _client(self) -> tuple[Client, str]:
+        """Of the job, as soon as it answers."""
+        client, latest = Client(f"127.0.0.1:{self._port}"), time.monotonic() + WELL_S
+        while time.monotonic() < latest:
+            with suppress(Unreachable, Refused):
+                for job in client.jobs():
+                    if job["state"] == "RUNNING":
+                        return client, str(job["jid"])
+            time.sleep(0.2)
+        raise Hang(f"the job does not answer within {WELL_S:g} s")
+
+    def _is_up(self) -> bool:
+        if self.driver is None:
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            self.driver.wait(0.5)
+        return self.driver.poll() is None
+
+    def _gone(self) -> None:
+        """The driver is expected to be gone, or to go."""
+        assert self.driver is not None
+        try:
+            self.driver.wait(60)
+        except subprocess.TimeoutExpired:
+            raise Hang("a driver that was stopped or killed is still there") from None
+
+    def _check_savepoints(self) -> None:
+        """Whatever is complete is sound. Half-written ones have no `_metadata`, and claimed ones may be gone."""
+        for metadata in (self.folder / "savepoints").glob("*/_metadata"):
+            command = [sys.executable, "-c", "from tidegate.control.cli import main; main()", "checkpoints", "verify"]
+            told = subprocess.run([*command, str(metadata.parent)], capture_output=True, text=True, timeout=120)
+            if told.returncode and metadata.exists():
+                raise Hang(f"the savepoint {metadata.parent.name} is not sound: {told.stdout}{told.stderr}")
+
+
+def _death(cell: MoveCell) -> str:
+    return "kill-executor" if cell.victim is Victim.EXECUTOR else "kill"
