@@ -37,3 +37,20 @@ def test_no_row_is_lost_or_doubled_whatever_dies(tmp_path: Path, backend: str, u
     assert (result["lost"], result["duplicated"], result["wrong"], result["problem"]) == (0, 0, [], None)
     assert result["rounds"] >= 3
     assert result["rows"] > 100
+
+
+@pytest.mark.feature("I14", "I15", "I18", "I20")
+def test_a_driver_dies_at_the_first_checkpoint_after_a_start_from_a_savepoint(tmp_path: Path) -> None:
+    """With CLAIM and with NO_CLAIM. All moves and all steps: `python -m chaos run --savepoints --matrix --rounds 0`."""
+    sparks.end()
+    report = tmp_path / "chaos.json"
+    command = [sys.executable, "-m", "chaos", "run", "--savepoints", "--matrix", "--rounds", "0", "--seed", "1"]
+    command += ["--only", "publish.1-metadata", "--json", str(report), "--folder", str(tmp_path / "chaos")]
+    done = subprocess.run(command, cwd=sparks.ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(report.read_text())
+    assert (result["lost"], result["duplicated"], result["wrong"], result["problem"]) == (0, 0, [], None)
+    assert sorted(result["hits"]) == [
+        "start from a savepoint, CLAIM / publish.1-metadata / driver",
+        "start from a savepoint, NO_CLAIM / publish.1-metadata / driver",
+    ]

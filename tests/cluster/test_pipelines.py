@@ -16,6 +16,10 @@ WALKS = [
     ("kafka-kafka", "14"),
     # The driver is killed within the database's transaction; then the database is.
     ("kafka-postgres", "58"),
+    # The S3 server is killed while files are made visible; then a Python worker is.
+    ("kafka-files-s3", "21"),
+    # The wire to the object store is cut while a commit is added to the table; then replies are lost.
+    ("kafka-delta", "22"),
 ]
 
 

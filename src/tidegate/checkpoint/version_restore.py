@@ -270,11 +270,11 @@ def _taken_over(
 
 
 def _entries(reader: StateStore, share: KeyedShare) -> Iterator[tuple[bytes, bytes]]:
-    first, last = share.key_groups
+    entries = reader.scan(*key_group_range(*share.key_groups))
+    if share.complete:
+        return entries
     states = {id.to_bytes(2, "big") for id in share.states}
-    for key, value in reader.scan(*key_group_range(first, last)):
-        if key[2:4] in states:
-            yield key, value
+    return ((key, value) for key, value in entries if key[2:4] in states)
 
 
 def _converted(

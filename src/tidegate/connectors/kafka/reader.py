@@ -119,23 +119,24 @@ def read_range(cluster: Cluster, wanted: Range, headers: bool) -> Iterator[pa.Re
                     raise translate(error, f"read {wanted}")
             if rows:
                 heard = time.monotonic()
-                yield to_arrow(rows, headers)
+                yield to_arrow(rows, wanted, headers)
             elif time.monotonic() - heard > _SILENCE_S:
                 raise KafkaUnavailable(f"{wanted} brought nothing for {_SILENCE_S:g} s, at offset {at}.")
     finally:
         consumer.close()
 
 
-def to_arrow(messages: Sequence[Any], headers: bool) -> pa.RecordBatch:
-    """Messages as rows of `COLUMNS`, with `HEADERS` where wanted."""
+def to_arrow(messages: Sequence[Any], origin: Range, headers: bool) -> pa.RecordBatch:
+    """Messages of one partition as rows of `COLUMNS`, with `HEADERS` where wanted."""
     import pyarrow as pa
 
+    count = len(messages)
     times = [message.timestamp() for message in messages]
     columns: dict[str, pa.Array] = {
         "key": pa.array([message.key() for message in messages], pa.binary()),
         "value": pa.array([message.value() for message in messages], pa.binary()),
-        "topic": pa.array([message.topic() for message in messages], pa.string()),
-        "partition": pa.array([message.partition() for message in messages], pa.int32()),
+        "topic": pa.repeat(pa.scalar(origin.topic, pa.string()), count),
+        "partition": pa.repeat(pa.scalar(origin.partition, pa.int32()), count),
         "offset": pa.array([message.offset() for message in messages], pa.int64()),
         "timestamp": pa.array([time[1] for time in times], pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
         "timestampType": pa.array([time[0] - 1 for time in times], pa.int32()),
