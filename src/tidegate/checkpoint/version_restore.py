@@ -26,11 +26,10 @@ from tidegate.state.keys import OF_NO_KEY, key_group_range
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
 from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
-from tidegate.state.version_directory import Building, discard_version, move_version, version_path
+from tidegate.state.version_directory import RESTORING, Building, discard_version, move_version, version_path
 
 _DOWNLOADS = 4
 """Files fetched at once for one task. Several tasks of a host restore beside each other."""
-_SCRATCH = ".restore-"
 _WORTH_CUTTING = 0.5
 """Least part of an old task's key groups for which its files are taken over. What is cut off stays in them, and goes up
 with the next checkpoint, until compaction drops it."""
@@ -183,18 +182,19 @@ def _put_together(
     entries of others are read. The new version is then made where those files are, and moved when it is complete.
     """
     reach("restore.1-begun", of=order.plan.task)
-    sweep(directory, _SCRATCH)
+    sweep(directory, RESTORING)
     plan = order.plan
-    scratch = PrivateDirectory.make(directory, _SCRATCH)
+    scratch = PrivateDirectory.make(directory, RESTORING)
     lists = OperatorShares(plan, converts)
     taken = _taken_over(plan, old, backend, target, converts)
-    if taken is None:
-        store = backend.begin(directory, None, target, plan.key_groups)
-    else:
-        _fetch(storage, scratch.path, order.root, old[taken.source], old[taken.source].key_groups)
-        store = backend.begin(scratch.path, old[taken.source].version, target, plan.key_groups)
+    store: StateStore | None = None
     try:
-        if taken is not None:
+        if taken is None:
+            store = backend.begin(directory, None, target, plan.key_groups)
+        else:
+            base = old[taken.source]
+            _fetch(storage, scratch.path, order.root, base, base.key_groups)
+            store = backend.begin(scratch.path, base.version, target, plan.key_groups)
             begin, end = key_group_range(*taken.key_groups)
             store.delete_range(b"", begin)
             store.delete_range(end, OF_NO_KEY[0])
@@ -230,13 +230,16 @@ def _put_together(
             store.delete_range(*OF_NO_KEY)
         store.write(lists.entries())
         reach("restore.2-fetched", of=plan.task)
-        store.seal(lists.held())
+        # Of the lists that the files were taken over with, none is left.
+        gone = {} if taken is None else {each.state: 0 for each in old[taken.source].elements}
+        store.seal(gone | lists.held())
         if taken is not None:
             move_version(target, scratch.path, directory)
         reach("restore.3-noted", of=plan.task)
         return target
     except BaseException:
-        store.abandon()
+        if store is not None:
+            store.abandon()
         raise
     finally:
         scratch.discard()

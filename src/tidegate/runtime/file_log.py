@@ -38,9 +38,17 @@ def put_down(notes: Mapping[str, bytes], last: int, every: int) -> dict[str, byt
     fits = all(name.endswith(_COMPACT) == (number_of(name) == newest) for name in notes)
     made = dict(notes) if fits else _rewritten(notes, last, newest)
     if newest >= every:
-        # Spark looks at its name; what it would hold is in the newer one.
-        made[f"{newest - every}{_COMPACT}"] = _version(notes)
+        before = newest - every
+        made[f"{before}{_COMPACT}"] = _cut(made[f"{newest}{_COMPACT}"], before)
     return made
+
+
+def _cut(entry: bytes, last: int) -> bytes:
+    """What a compact entry holds of the batches up to `last`. Its lines are in the order of batches."""
+    end = len(entry)
+    while (begin := entry.rfind(b"\n", 0, end)) >= 0 and _batch_of(entry[begin + 1 : end]).batch > last:
+        end = begin
+    return entry[:end]
 
 
 def _rewritten(notes: Mapping[str, bytes], last: int, newest: int) -> dict[str, bytes]:

@@ -22,6 +22,8 @@ from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
 
 _BUILD = ".build-"
+RESTORING = ".restore-"
+"""Begins the names of private directories beside the terms, where a restore puts a version together."""
 _TRASH = ".trash-"
 
 
@@ -130,8 +132,15 @@ def discard_version(directory: Path, version: VersionId) -> None:
 def move_version(version: VersionId, source: Path, directory: Path) -> None:
     """Bring a version from below one directory to below another of the same file system, in one step."""
     final = version_path(directory, version)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(version_path(source, version), final)
+    while True:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.rename(version_path(source, version), final)
+            return
+        except FileNotFoundError:
+            # Another process may have tidied the empty folder away in between.
+            if final.parent.is_dir() or not version_path(source, version).is_dir():
+                raise
 
 
 def terms_of(directory: Path) -> list[Term]:
@@ -163,5 +172,6 @@ def tidy(directory: Path, term: Term, keep: Iterable[VersionId], *, ended: bool 
             if entry.name.startswith(_TRASH):
                 shutil.rmtree(entry.path, ignore_errors=True)
     sweep(parent, _BUILD)
+    sweep(directory, RESTORING)
     with contextlib.suppress(OSError):
         parent.rmdir()

@@ -217,3 +217,28 @@ def test_state_can_change_its_backend(tmp_path: Path, backend: StateBackend, sto
     made = host.restore(*states)
     assert made is not None
     assert host.read(made) == entries
+
+
+def test_a_download_that_fails_leaves_nothing_behind(
+    tmp_path: Path, backend: StateBackend, storage: Storage, elsewhere: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, states = two_halves(tmp_path, backend, storage)
+
+    def unreachable(*_: object) -> bytes:
+        raise OSError("connection reset")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "get_range", unreachable)
+        with pytest.raises(OSError, match="connection reset"):
+            elsewhere.restore(*states, complete=True)
+    assert not list(elsewhere.directory.glob(".restore-*"))
+    assert elsewhere.restore(*states, complete=True) == version(50, term=2)
+
+
+def test_what_a_dead_restore_left_is_tidied(elsewhere: Host, backend: StateBackend) -> None:
+    left = elsewhere.directory / ".restore-0123456789ab"
+    left.mkdir(parents=True)
+    (left / "000012.sst").write_bytes(b"x")
+    elsewhere.build(None, version(1), some(0, 10))
+    backend.tidy(elsewhere.directory, version(1).epoch.term, [version(1)])
+    assert not left.exists()

@@ -140,6 +140,20 @@ def test_every_kind_of_operator_state_is_spread_anew(tmp_path, backend, before, 
     assert [group for each in found for group in each["groups"]] == list(range(128))
 
 
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("widths", [(2, 3, 2), (1, 2, 1), (3, 8, 1), (2, 3, 8)])
+def test_nobody_writes_between_two_changes_of_parallelism(tmp_path, backend, widths):
+    """Tasks that got no element hold none, also where the files they took over had some."""
+    job = Job(tmp_path, backend)
+    job.begin(widths[0])
+    for slot in range(widths[0]):
+        job.write(slot, [slot], [])
+    for width in widths[1:]:
+        job.restore(job.checkpoint(), width)
+    found = [job.read(slot)["dealt"] for slot in range(widths[-1])]
+    assert sorted(n for share in found for n in share) == list(range(widths[0]))
+
+
 @pytest.mark.parametrize("after", WIDTHS)
 def test_a_union_does_not_grow_where_nobody_writes_it(tmp_path, after):
     job = Job(tmp_path, "hashmap")

@@ -90,6 +90,7 @@ def test_a_log_that_was_written_by_another_rule_is_mended() -> None:
     put = put_down(kept, 53, 10)
     assert sorted(put, key=number_of) == ["39.compact", "49.compact", "50", "51", "52", "53"]
     assert put["49.compact"] == entry(*range(50))
+    assert put["39.compact"] == entry(*range(40))
 
 
 def test_a_batch_without_files_is_refused() -> None:

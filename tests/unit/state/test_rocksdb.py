@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
+from rocksdict import Rdict
 
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.state.failure import StateDiskFull, state_failure
@@ -115,3 +117,30 @@ def test_a_full_disk_is_told_with_a_way_out(tmp_path: Path) -> None:
     assert error.retryable
     assert "TIDEGATE_LOCAL_DIR" in str(error)
     assert "000012.sst" in str(error)
+
+
+def test_a_flush_that_makes_compaction_due_does_not_lose_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of range tombstones over most of the tables does. A compaction that began after the tables were listed would
+    take some away and add others; a slow process gives it the time."""
+    small = RocksDBBackend(RocksDBOptions(target_file_size_base=1 << 19, max_size_level_base=1 << 20))
+    store = small.begin(tmp_path, None, v(1), (0, 127))
+    store.load((n.to_bytes(4, "big"), os.urandom(190)) for n in range(60_000))
+    store.seal()
+    settle = database.flush_and_settle
+
+    def slowly(of: Rdict) -> list[str]:
+        tables = settle(of)
+        time.sleep(0.3)
+        return tables
+
+    monkeypatch.setattr("tidegate.state.rocksdb.store.flush_and_settle", slowly)
+    for number in range(2, 6):
+        store = small.begin(tmp_path, v(1), v(number), (0, 127))
+        store.delete_range(b"", (20_000).to_bytes(4, "big"))
+        store.delete_range((40_000).to_bytes(4, "big"), b"\xff")
+        store.seal()
+        reader = small.begin(tmp_path, v(number), v(99), (0, 127))
+        assert sum(1 for _ in reader.scan(b"", b"\xff")) == 20_000
+        reader.abandon()

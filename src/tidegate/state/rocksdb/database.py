@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from operator import lt
@@ -111,11 +112,13 @@ def ingest_sorted(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Write entries as table files in `folder`, and have the database take those over, as long as they come in byte
     order. Answer: the rest."""
-    rows, path, last = iter(entries), str(folder / "load.sst"), None
+    rows, last = iter(entries), None
     moved = IngestExternalFileOptions()
     moved.set_move_files(True)
     chunk = list(islice(rows, _LOAD_ROWS))
     while chunk and _in_order(last, chunk):
+        # Each has a name of its own: were one left behind, opening it again would empty the table that was made of it.
+        path = str(folder / f"load-{uuid.uuid4().hex}.sst")
         writer = SstFileWriter(options=_settings(options))
         writer.open(path)
         while chunk and _in_order(last, chunk):
@@ -143,10 +146,15 @@ def flush_and_settle(database: Rdict) -> list[str]:
     """
     while _level0(database) >= LEVEL0_BOUND and _compacts(database):
         time.sleep(0.001)
-    if _level0(database) + 1 >= LEVEL0_FILES or _compacts(database):
-        # Only when needed: it costs three syncs of the disk.
+    # Only when needed: it costs three syncs of the disk.
+    stopped = _level0(database) + 1 >= LEVEL0_FILES or _compacts(database)
+    if stopped:
         database.set_options({"disable_auto_compactions": "true"})
     database.flush()
+    if not stopped and _compacts(database):
+        # The flush itself made one due, as that of large range tombstones does. Begun after the tables are listed, it would
+        # take some of them away.
+        database.set_options({"disable_auto_compactions": "true"})
     while _number(database, "rocksdb.num-running-compactions"):
         time.sleep(0.001)
     return [file["name"].lstrip("/") for file in database.live_files()]
