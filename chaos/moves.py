@@ -22,6 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import tidegate as tg
 from chaos import moved
 from chaos.counted import DELAYS
 from chaos.matrix import Victim
@@ -84,6 +85,10 @@ class Moves(Torment):
         self._port = 0
         self._start: list[str] = []
         """What the next start says beyond the plain command. A supervisor repeats only the plain one."""
+        self._ours: set[Path] = set()
+        """Savepoints that are the user's and must stay."""
+        self._given: set[Path] = set()
+        """Savepoints that were given to the job."""
         os.environ |= {moved.MASTER: cluster.url, moved.FOLDER: str(folder)}
 
     def arguments(self) -> list[str]:
@@ -125,6 +130,9 @@ class Moves(Torment):
                 reached = self._arrived(order)
             before = self._slots()
             if not self._is_up():
+                assert self.driver is not None
+                # One that could not start, or ended by itself, would need somebody to look after it.
+                self.gave_up += self.driver.returncode > 0
                 self.driver = self.launch()
         finally:
             self._hold.clear()
@@ -153,6 +161,7 @@ class Moves(Torment):
         reached = self._arrived(order)
         with suppress(OperationFailed, Refused, Unreachable):
             done = client.await_operation(f"/jobs/{job}/savepoints/{asked}", "failure-cause")
+            self._ours.add(_place(done["location"]))
             if cell.move is Move.STOP:
                 self._gone()
                 self._start = ["-s", done["location"]]
@@ -166,10 +175,14 @@ class Moves(Torment):
         asked = client.ask("POST", f"/jobs/{job}/stop", body)["request-id"]
         done = client.await_operation(f"/jobs/{job}/savepoints/{asked}", "failure-cause")
         self._gone()
+        self._ours.add(_place(done["location"]))
         return str(done["location"])
 
     def _launch_from(self, path: str, move: Move) -> None:
         mode = "claim" if move is Move.CLAIM else "no_claim"
+        if move is Move.CLAIM:
+            self._ours.discard(_place(path))
+            self._given.add(_place(path))
         self._start = ["-s", path, "-cm", mode, "-p", str(self._chance.choice((2, 3, 4)))]
         self.driver = self.launch()
 
@@ -209,12 +222,29 @@ class Moves(Torment):
             raise Hang("a driver that was stopped or killed is still there") from None
 
     def _check_savepoints(self) -> None:
-        """Whatever is complete is sound. Half-written ones have no `_metadata`, and claimed ones may be gone."""
-        for metadata in (self.folder / "savepoints").glob("*/_metadata"):
+        """Whatever is complete is whole, and of one moment: every row that the first level numbered, the second added.
+
+        A half-written one has no `_metadata`. The user's stay; those that were given away go by themselves.
+        """
+        for place in self._ours:
+            if not (place / "_metadata").exists():
+                raise Hang(f"the savepoint {place.name} was the user's, and is gone")
+        for place in {found.parent for found in (self.folder / "savepoints").glob("*/_metadata")} - self._given:
             command = [sys.executable, "-c", "from tidegate.control.cli import main; main()", "checkpoints", "verify"]
-            told = subprocess.run([*command, str(metadata.parent)], capture_output=True, text=True, timeout=120)
-            if told.returncode and metadata.exists():
-                raise Hang(f"the savepoint {metadata.parent.name} is not sound: {told.stdout}{told.stderr}")
+            told = subprocess.run([*command, str(place)], capture_output=True, text=True, timeout=120)
+            if told.returncode:
+                raise Hang(f"the savepoint {place.name} is not sound: {told.stdout}{told.stderr}")
+            saved = tg.Savepoint.open(str(place))
+            numbered, added = (
+                sum(saved.state(uid, name).to_arrow()["value"].to_pylist())
+                for uid, name in (("number", "n"), ("add", "m"))
+            )
+            if numbered != added:
+                raise Hang(f"the savepoint {place.name} has {numbered} rows at one level and {added} at the next")
+
+
+def _place(location: str) -> Path:
+    return Path(location.removeprefix("file://"))
 
 
 def _death(cell: MoveCell) -> str:

@@ -363,7 +363,7 @@ def run(options: argparse.Namespace) -> int:
     }
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
-    fine = verdict.exact and problem is None and not unhit
+    fine = verdict.exact and problem is None and not unhit and not torment.gave_up
     say(
         f"{result['rounds']} faults, {verdict.expected} rows: {verdict.lost} lost, {verdict.duplicated} doubled, "
         f"{len(verdict.wrong)} wrong results, {len(unhit)} cells not reached{'; ' + problem if problem else ''}"
