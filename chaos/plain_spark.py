@@ -1,6 +1,6 @@
 """The job of a pipeline written with Spark alone, to count what it repeats.
 
-Into Kafka by Spark's own sink, into PostgreSQL by `foreachBatch` and plain inserts, as its guide shows them. Rows are not
+Into Kafka by Spark's own sink, into PostgreSQL by `foreachBatch` and Spark's JDBC writer, as its guide shows them. Rows are not
 numbered per key: what a sink repeats does not depend on state.
 """
 
@@ -13,18 +13,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from chaos.counted import SPARK
 from chaos.piped import told
-from tests.servers.kafka import connector_jars
+from tests.servers.kafka import connector_jars, jdbc_jars
 
 
-def insert(conninfo: str, table: str) -> Any:
+def append(conninfo: str, table: str) -> Any:
     """A function for `foreachBatch`."""
+    told = dict(part.split("=", 1) for part in conninfo.split())
+    url = f"jdbc:postgresql://{told['host']}:{told['port']}/{told['dbname']}"
+    properties = {"user": told["user"], "driver": "org.postgresql.Driver", "socketTimeout": "10", "connectTimeout": "5"}
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        import psycopg
-
-        with psycopg.connect(conninfo) as connection, connection.cursor() as cursor:
-            rows = [tuple(row) for row in batch.collect()]
-            cursor.executemany(f"INSERT INTO {table} (k, i, n) VALUES (%s, %s, %s)".encode(), rows)
+        batch.write.jdbc(url, table, mode="append", properties=properties)
 
     return write
 
@@ -33,7 +32,7 @@ def main(argv: list[str]) -> int:
     options, plan = told(argv)
     builder = SparkSession.builder.appName("plain").master(options.master)
     settings = SPARK | {
-        "spark.jars": ",".join(map(str, connector_jars())),
+        "spark.jars": ",".join(map(str, [*connector_jars(), *jdbc_jars()])),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -56,7 +55,7 @@ def main(argv: list[str]) -> int:
         writer = records.writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
         writer = writer.option("topic", target["topic"])
     else:
-        writer = numbered.writeStream.foreachBatch(insert(target["conninfo"], target["table"]))
+        writer = numbered.writeStream.foreachBatch(append(target["conninfo"], target["table"]))
     query = writer.option("checkpointLocation", f"{options.folder}/checkpoints/plain").outputMode("append").start()
     query.awaitTermination()
     return 0

@@ -38,6 +38,13 @@ _CONNECTOR = """<ivy-module version="2.0">
   </dependencies>
 </ivy-module>
 """
+_JDBC = """<ivy-module version="2.0">
+  <info organisation="tidegate" module="jdbc-for-tests"/>
+  <dependencies>
+    <dependency org="org.postgresql" name="postgresql" rev="42.7.4" conf="default" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
 _CLUSTER_ID = "dGlkZWdhdGUtdGVzdHMtMQ"
 _ONE_NODE = {
     "process.roles": "broker,controller",
@@ -132,6 +139,11 @@ def jars() -> Path:
 def connector_jars() -> list[Path]:
     """Spark's own Kafka connector, as four jars that go together, for comparison."""
     return sorted(_brought("spark-kafka-4.2.0", _CONNECTOR).iterdir())
+
+
+def jdbc_jars() -> list[Path]:
+    """PostgreSQL's driver for Spark's JDBC writer, for comparison."""
+    return sorted(_brought("postgresql-42.7.4", _JDBC).iterdir())
 
 
 def _brought(name: str, wanted_xml: str) -> Path:
