@@ -156,17 +156,10 @@ class _Bench:
         return _metadata(states, tasks), sum(state.size_bytes for state in states)
 
     def _widened(self, tasks: int) -> CheckpointMetadata:
-        """The same state, held by twice as many tasks."""
-        self._restored(self._native, "native-4", tasks)
-        wide = self._work / "local-8"
-        old = {task.task: task for task in self._native.tasks}
-        calls = []
-        for plan in plan_restore(self._native, RestoreTarget(GROUPS, tasks, {Uid("op"): 1})):
-            order = RestoreOrder(plan, tuple(old[one] for one in plan.sources), "bench", None, False)
-            calls.append((_restore, self._work / "native-4", order, wide / str(plan.task.slot)))
-        self._together(calls)
-        target = self._work / "native-8"
-        states = self._together((_write_native, wide, slot, tasks, target, BACK) for slot in range(tasks))
+        """The same state, filled by twice as many tasks: files that were cut by a rescaling would be twice as many."""
+        wide, target = self._work / "local-8", self._work / "native-8"
+        self._together((_fill, wide, slot, tasks, self.keys) for slot in range(tasks))
+        states = self._together((_write_native, wide, slot, tasks, target) for slot in range(tasks))
         shutil.rmtree(wide)
         return _metadata(states, tasks)
 

@@ -2,12 +2,15 @@
 
 Both read the same files in the same epochs, allow rows to be five seconds out of order, keep their state in RocksDB, and
 give out a window once, when the watermark has passed its end. Rows are dropped where they come out.
+
+*bare* is the engine without a state: rows combined by Spark SQL per key and minute, sent to Python and added up in a dict
+that is dropped with its epoch. Nothing that hands windows to Python can be quicker.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 import tidegate as tg
 from benchmarks import harness, streams
 from benchmarks.bench import opened
+from benchmarks.contestants import bare
 from benchmarks.contestants.spark_sql import drop
 from benchmarks.streams import Contestant, Dataset, Epoch, epochs_of, run_to_end
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 WINDOW, DISORDER_SECONDS = "1 minute", 5
 
@@ -52,6 +57,7 @@ def run(
         _tidegate("tidegate-rocksdb-row-by-row", partitions, "rocksdb", function=CountAndSum()),
         _tidegate("tidegate-hashmap", partitions, "hashmap"),
         Contestant("spark-sql", _spark_sql),
+        Contestant("bare", _bare(partitions)),
     ]
     chosen = [c for c in contestants if only is None or c.name in only]
 
@@ -66,6 +72,8 @@ def run(
     ratios = {
         "rocksdb / Spark SQL": harness.ratio(rates, "tidegate-rocksdb", "spark-sql", at_least=1.5),
         "rocksdb with checkpoints / Spark SQL": harness.ratio(rates, "tidegate-rocksdb-checkpoints", "spark-sql"),
+        "rocksdb / bare": harness.ratio(rates, "tidegate-rocksdb", "bare"),
+        "bare / Spark SQL": harness.ratio(rates, "bare", "spark-sql"),
         "hashmap / Spark SQL": harness.ratio(rates, "tidegate-hashmap", "spark-sql"),
         "combined before the shuffle / row by row": harness.ratio(
             rates, "tidegate-rocksdb", "tidegate-rocksdb-row-by-row"
@@ -94,6 +102,37 @@ def _spark_sql(spark: SparkSession, dataset: Dataset, work: Path) -> list[Epoch]
         .agg(F.count("*").alias("n"), F.sum("value").alias("total"))
     )
     return run_to_end(sums.writeStream.outputMode("append").foreachBatch(drop), work)
+
+
+def _bare(partitions: int) -> Callable[[SparkSession, Dataset, Path], list[Epoch]]:
+    def run(spark: SparkSession, dataset: Dataset, work: Path) -> list[Epoch]:
+        chosen = bare.salts(spark, partitions)
+
+        def epoch(batch: DataFrame, _: int) -> None:
+            from pyspark.sql import functions as F
+
+            panes = batch.groupBy("key", F.expr("unix_millis(ts) div 60000").alias("pane")).agg(
+                F.count("*").alias("n"), F.sum("value").alias("value")
+            )
+            slots = bare.to_slots(panes, chosen, "pane", "n").repartition(partitions, "slot")
+            acks = slots.mapInArrow(_add_up, "rows long").collect()
+            if sum(ack.rows for ack in acks) != dataset.rows_per_epoch:
+                raise AssertionError(f"wanted {dataset.rows_per_epoch} rows, got {acks}")
+
+        return run_to_end(dataset.stream(spark).writeStream.foreachBatch(epoch), work)
+
+    return run
+
+
+def _add_up(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    import pyarrow
+
+    windows: dict[tuple[str, int], tuple[int, int]] = {}
+    for batch in batches:
+        for key, pane, n, value in zip(*(batch.column(name).to_pylist() for name in ("key", "pane", "n", "value"))):
+            count, total = windows.get((key, pane), (0, 0))
+            windows[key, pane] = count + n, total + value
+    yield pyarrow.RecordBatch.from_pydict({"rows": [sum(count for count, _ in windows.values())]})
 
 
 class CountAndSum(tg.AggregateFunction):

@@ -68,11 +68,13 @@ def salts(spark: SparkSession, partitions: int) -> list[int]:
     return [row.id for row in found.groupBy("part").min("id").toDF("part", "id").orderBy("part").collect()]
 
 
-def to_slots(rows: DataFrame, chosen: list[int]) -> DataFrame:
+def to_slots(rows: DataFrame, chosen: list[int], *more: str) -> DataFrame:
     """Rows with the salt of their slot in front: key group by hash, slot by share, as keyed exchanges do it."""
     count = len(chosen)
     slot = f"cast(pmod(hash(key), {MAX_PARALLELISM}) * {count} div {MAX_PARALLELISM} as int)"
-    return rows.selectExpr(f"element_at(array({','.join(map(str, chosen))}), {slot} + 1) as slot", "key", "value")
+    return rows.selectExpr(
+        f"element_at(array({','.join(map(str, chosen))}), {slot} + 1) as slot", "key", "value", *more
+    )
 
 
 def contestant(partitions: int) -> Contestant:
