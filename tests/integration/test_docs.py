@@ -83,11 +83,22 @@ def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(tmp_path):
             "alerts.py",
             ["alert      ('ann', 'large')", "('bob', 'often')", "('eve', 'large')", "unreadable ('\"bob\"', "],
         ),
-        ("offsets.py", ["long  (5, 12, 6)", "short (5, 12, 6)"]),
+        pytest.param("offsets.py", ["long  (5, 12, 6)", "short (5, 12, 6)"], marks=pytest.mark.feature("N4", "N5")),
         pytest.param(
             "windowed_word_count.py",
             ["window ('to', 2)", "window ('be', 1)", "window ('to', 1)", "window ('question', 2)", "late   ('to', "],
             marks=pytest.mark.feature("N2"),
+        ),
+        pytest.param(
+            "join.py",
+            [
+                "match ('tea', 'ann', 4, 'zoe', 3)",
+                "match ('tea', 'eve', 5, 'zoe', 3)",
+                "match ('oil', 'bob', 9, 'max', 8)",
+                "match ('tea', 'ann', 4, 'kim', 6)",
+                "match ('tea', 'eve', 5, 'kim', 6)",
+            ],
+            marks=pytest.mark.feature("N9"),
         ),
         ("orders.py", ["total   ('north', 19.5, 2)", "total   ('south', 5.0, 1)", "unknown ('zoe', 3.0)"]),
     ],
