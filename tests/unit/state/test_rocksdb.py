@@ -124,23 +124,28 @@ def test_a_flush_that_makes_compaction_due_does_not_lose_tables(
 ) -> None:
     """As that of range tombstones over most of the tables does. A compaction that began after the tables were listed would
     take some away and add others; a slow process gives it the time."""
-    small = RocksDBBackend(RocksDBOptions(target_file_size_base=1 << 19, max_size_level_base=1 << 20))
+    small = RocksDBBackend(
+        RocksDBOptions(target_file_size_base=1 << 20, max_size_level_base=2 << 20, writebuffer_size=4 << 20)
+    )
+    count = 160_000
     store = small.begin(tmp_path, None, v(1), (0, 127))
-    store.load((n.to_bytes(4, "big"), os.urandom(190)) for n in range(60_000))
+    store.load((n.to_bytes(4, "big") + b"%08d" % n, os.urandom(190)) for n in range(count))
     store.seal()
     settle = database.flush_and_settle
 
     def slowly(of: Rdict) -> list[str]:
         tables = settle(of)
-        time.sleep(0.3)
+        time.sleep(0.15)
         return tables
 
     monkeypatch.setattr("tidegate.state.rocksdb.store.flush_and_settle", slowly)
-    for number in range(2, 6):
+    for number in range(2, 12):
         store = small.begin(tmp_path, v(1), v(number), (0, 127))
-        store.delete_range(b"", (20_000).to_bytes(4, "big"))
-        store.delete_range((40_000).to_bytes(4, "big"), b"\xff")
+        store.delete_range(b"", (count // 2).to_bytes(4, "big"))
+        store.delete_range(count.to_bytes(4, "big"), b"\x80")
+        store.delete_range(b"\x80", b"\xff")
+        store.write([(b"\x80", b"0")])
         store.seal()
         reader = small.begin(tmp_path, v(number), v(99), (0, 127))
-        assert sum(1 for _ in reader.scan(b"", b"\xff")) == 20_000
+        assert sum(1 for _ in reader.scan(b"", b"\xff")) == count // 2 + 1
         reader.abandon()
