@@ -11,6 +11,9 @@ import pytest
 
 from tests import sparks
 
+pytestmark = pytest.mark.timeout(920)
+"""A walk has a limit of its own."""
+
 
 @pytest.mark.feature("H1", "H4", "H5")
 @pytest.mark.parametrize(("backend", "unique"), [("rocksdb", False), ("hashmap", True)])

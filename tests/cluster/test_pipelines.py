@@ -11,6 +11,9 @@ import pytest
 
 from tests import sparks
 
+pytestmark = pytest.mark.timeout(920)
+"""A walk has a limit of its own."""
+
 WALKS = [
     # The answer to a Kafka commit is lost; then the driver is killed at some moment.
     ("kafka-kafka", "14"),
