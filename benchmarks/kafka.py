@@ -176,15 +176,13 @@ class _Bench:
 
     @staticmethod
     def function(rows: Any) -> Any:
-        counts = rows.key_by("key").process("count", Counter(), schema="key string, n bigint")
-        return counts.map(lambda row: (row.key, str(row.n)), schema="key string, value string")
+        return rows.key_by("key").process("count", Counter(), schema="key string, n bigint")
 
     @staticmethod
     def aggregate(rows: Any) -> Any:
         import tidegate as tg
 
-        counts = rows.key_by("key").aggregate("count", n=tg.count())
-        return counts.map(lambda row: (row.key, str(row.n)), schema="key string, value string")
+        return rows.key_by("key").aggregate("count", n=tg.count())
 
     def tidegate(self, input: Input, counted: Callable[[Any], Any]) -> float:
         import tidegate as tg
@@ -192,7 +190,8 @@ class _Bench:
         work, target = self._private(), self._broker.topic(PARTITIONS)
         job = tg.Job(f"count-{uuid.uuid4().hex[:8]}", parallelism=self._partitions)
         rows = job.source("rows", self.ours(input).selectExpr("cast(key as string) as key"))
-        counted(rows).sink("out", tg.KafkaSink(self._broker.bootstrap_servers, target))
+        records = counted(rows).map(lambda row: (row.key, str(row.n)), schema="key string, value string")
+        records.sink("out", tg.KafkaSink(self._broker.bootstrap_servers, target))
         running = job.start(
             self._spark, trigger="available-now", options={"local_dir": str(work / "local")},
             checkpoint=tg.Checkpointing(dir=str(work / "checkpoints"), interval=self._size.interval),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import socket
 import subprocess
 import sys
 import time
@@ -27,10 +26,13 @@ from chaos import moved
 from chaos.counted import DELAYS
 from chaos.matrix import Victim
 from chaos.run import ARRIVAL_S, RECOVERY_S, ROOT, Hang, Torment, say
+from tests.servers.process import free_ports
 from tidegate.control.client import Client, OperationFailed, Refused, Unreachable
 
 WELL_S = 120.0
 """How long a job may take until it answers."""
+_TIDEGATE = ("-c", "from tidegate.control.cli import main; main()")
+"""The command of that name, for the Python that runs this."""
 
 
 class Move(StrEnum):
@@ -92,9 +94,7 @@ class Moves(Torment):
         os.environ |= {moved.MASTER: cluster.url, moved.FOLDER: str(folder)}
 
     def arguments(self) -> list[str]:
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self._port = found.getsockname()[1]
+        (self._port,) = free_ports(1)
         settings = {
             "execution.checkpointing.dir": self.folder / "checkpoints",
             "execution.checkpointing.savepoint-dir": self.folder / "savepoints",
@@ -107,11 +107,8 @@ class Moves(Torment):
             **DELAYS,
         }
         start, self._start = self._start, []
-        command = "from tidegate.control.cli import main; main()"
-        return [
-            "-c", command, "run", str(ROOT / "chaos" / "moved.py"), *start,
-            *(f"-D{key}={value}" for key, value in settings.items()),
-        ]  # fmt: skip
+        told = (f"-D{key}={value}" for key, value in settings.items())
+        return [*_TIDEGATE, "run", str(ROOT / "chaos" / "moved.py"), *start, *told]
 
     # -- one move and one death ---------------------------------------------------------------------------------------
 
@@ -155,9 +152,8 @@ class Moves(Torment):
         client, job = self._client()
         # The tables of a canonical savepoint are what tasks write step by step.
         body = {"formatType": "CANONICAL" if cell.point in _WRITING else self._chance.choice(("CANONICAL", "NATIVE"))}
-        asked = client.ask("POST", f"/jobs/{job}/{'stop' if cell.move is Move.STOP else 'savepoints'}", body)[
-            "request-id"
-        ]
+        verb = "stop" if cell.move is Move.STOP else "savepoints"
+        asked = client.ask("POST", f"/jobs/{job}/{verb}", body)["request-id"]
         reached = self._arrived(order)
         with suppress(OperationFailed, Refused, Unreachable):
             done = client.await_operation(f"/jobs/{job}/savepoints/{asked}", "failure-cause")
@@ -230,8 +226,8 @@ class Moves(Torment):
             if not (place / "_metadata").exists():
                 raise Hang(f"the savepoint {place.name} was the user's, and is gone")
         for place in {found.parent for found in (self.folder / "savepoints").glob("*/_metadata")} - self._given:
-            command = [sys.executable, "-c", "from tidegate.control.cli import main; main()", "checkpoints", "verify"]
-            told = subprocess.run([*command, str(place)], capture_output=True, text=True, timeout=120)
+            command = [sys.executable, *_TIDEGATE, "checkpoints", "verify", str(place)]
+            told = subprocess.run(command, capture_output=True, text=True, timeout=120)
             if told.returncode:
                 raise Hang(f"the savepoint {place.name} is not sound: {told.stdout}{told.stderr}")
             saved = tg.Savepoint.open(str(place))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests import sparks
+from tests.cluster.walks import LIMIT_S, walked
 
-pytestmark = pytest.mark.timeout(920)
+pytestmark = pytest.mark.timeout(LIMIT_S + 20)
 """A walk has a limit of its own."""
 
 WALKS = [
@@ -29,13 +26,6 @@ WALKS = [
 @pytest.mark.feature("J1", "J28", "N27")
 @pytest.mark.parametrize(("pipeline", "seed"), WALKS)
 def test_every_row_is_found_once_and_in_order_whatever_dies(tmp_path: Path, pipeline: str, seed: str) -> None:
-    sparks.end()
-    report = tmp_path / "chaos.json"
-    command = [sys.executable, "-m", "chaos", "run", "--pipeline", pipeline, "--rounds", "2", "--seed", seed]
-    command += ["--json", str(report), "--folder", str(tmp_path / "chaos")]
-    done = subprocess.run(command, cwd=sparks.ROOT, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result = json.loads(report.read_text())
-    assert (result["lost"], result["duplicated"], result["wrong"], result["problem"]) == (0, 0, [], None)
+    result = walked(tmp_path, "--pipeline", pipeline, "--rounds", "2", "--seed", seed)
     assert result["rounds"] == 2
     assert result["rows"] > 50
