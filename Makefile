@@ -1,15 +1,17 @@
 # Every target is a phase of .ci/run, where its command is written down.
-.PHONY: help ci setup format lint types imports test test-fast features bench
+.PHONY: help ci setup format lint types imports test test-fast nightly features bench
 
 help:
-	@echo "ci         everything, as CI runs it"
+	@echo "test-fast  tests that need no JVM and no server, under a minute"
+	@echo "ci         everything a change can break, as CI runs it: under 30 minutes on two cores"
+	@echo "nightly    all walks, full simulations, slow tests: hours; resumes where it was interrupted."
+	@echo "           PARTS='simulation slow' narrows it, SIZE=0.1 shortens it"
 	@echo "setup      create .venv from the lock file"
 	@echo "format     let ruff rewrite what lint would complain about"
 	@echo "lint       ruff: rules and format"
 	@echo "types      mypy --strict on src"
 	@echo "imports    import directions"
-	@echo "test       all tests but the slow ones; T=path or T='-k name' narrows them"
-	@echo "test-fast  tests without a JVM"
+	@echo "test       one pytest process over all tests but the slow ones; T=path or T='-k name' narrows them"
 	@echo "features   which lines of the specification are proven"
 	@echo "bench      B=keyed-count OUT=file.json [Q=--quick]"
 
@@ -24,6 +26,10 @@ setup lint types imports features:
 
 test test-fast:
 	@.ci/run $@ $(T)
+
+SIZE ?= 1
+nightly:
+	@.ci/run nightly $(PARTS) --size $(SIZE)
 
 B ?= keyed-count
 OUT ?= artifacts/$(B).json

@@ -60,7 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--plain-spark", action="store_true", help="the pipeline without tidegate: count its duplicates"
     )
     parser.add_argument(
-        "--at-most", type=float, metavar="SECONDS", help="begin no further round of a pipeline after that"
+        "--at-most", type=float, metavar="SECONDS", help="begin no further round, or cell of the matrix, after that"
     )
     parser.add_argument("--only", help="only cells whose name contains this")
     parser.add_argument(
@@ -327,6 +327,7 @@ def run(options: argparse.Namespace) -> int:
     tormenting, every = _kind(options)
     todo = [cell for cell in every if str(cell) not in walked and (options.only is None or options.only in str(cell))]
     problem: str | None = None
+    begun: list[Any] = []
     with StandaloneCluster(directory=folder / "cluster", environment=fault_environment(orders), cores=2) as cluster:
         torment = tormenting(cluster, orders, folder, options)
         with torment.supervised():
@@ -335,14 +336,15 @@ def run(options: argparse.Namespace) -> int:
                 for stopping in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(stopping, signal.default_int_handler)
                 try:
-                    walk(torment, todo, options)
+                    walk(torment, todo, options, begun)
                 except KeyboardInterrupt:
                     problem = "stopped by hand before its end"
                 torment.settle()
             except Hang as hang:
                 problem = f"hang: {hang}"
     verdict = verify(torment.feed.rows, read_output(folder))
-    unhit = [str(cell) for cell in todo if not torment.hits[str(cell)]] if options.matrix else []
+    expected = todo if options.at_most is None else begun
+    unhit = [str(cell) for cell in expected if not torment.hits[str(cell)]] if options.matrix else []
     result: dict[str, Any] = {
         "rounds": sum(torment.kills.values()),
         "kills": dict(torment.kills),
@@ -387,15 +389,20 @@ def _kind(options: argparse.Namespace) -> tuple[type[Torment], list[Any]]:
     return Torment, list(cells(options.backend))
 
 
-def walk(torment: Torment, todo: list[Any], options: argparse.Namespace) -> None:
-    chance = random.Random(options.seed)
+def walk(torment: Torment, todo: list[Any], options: argparse.Namespace, begun: list[Any]) -> None:
+    """Go through all cells, or through `--rounds` of them. `begun` receives the cells of the matrix that were tried."""
+    chance, started = random.Random(options.seed), time.monotonic()
     if options.matrix:
         order = list(todo)
         chance.shuffle(order)
         for number, cell in enumerate(order, 1):
+            if options.at_most is not None and time.monotonic() - started > options.at_most:
+                say(f"{options.at_most:g} s have passed; {len(order) - number + 1} cells are left for another walk")
+                break
             say(f"cell {number} of {len(order)}")
+            begun.append(cell)
             torment.strike(cell)
-        for cell in [cell for cell in order if not torment.hits[str(cell)]]:
+        for cell in [cell for cell in begun if not torment.hits[str(cell)]]:
             torment.strike(cell)  # A step may be missed once: a driver that died took the order's chance with it.
         for _ in range(options.rounds):
             torment.at_random()

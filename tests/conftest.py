@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import hypothesis
 import pytest
 
 from tests import sparks
+from tests.tiers import profiles
+from tests.tiers.budgets import pytest_runtest_makereport  # noqa: F401  (a hook of pytest's)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Derandomised in CI so that a red run can be repeated; more examples by hand with HYPOTHESIS_PROFILE=thorough.
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
-hypothesis.settings.register_profile("thorough", max_examples=2_000, deadline=None)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+profiles.load()
 
 
 @pytest.fixture

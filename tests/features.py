@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -181,8 +182,9 @@ def _order(feature: str) -> tuple[str, int]:
     return feature[0], int(feature[1:])
 
 
+@functools.cache
 def report() -> Report:
-    """The report of this checkout."""
+    """The report of this checkout, read once in a process."""
     return Report(sections(SPECIFICATION.read_text()), collect(ROOT / "tests"), answers(ANSWERS.read_text()))
 
 

@@ -105,6 +105,7 @@ def test_every_kind_of_state_of_then_is_read_now(name: str) -> None:
             assert set(found) == held
 
 
+@pytest.mark.large
 @pytest.mark.feature("I40")
 def test_tables_of_then_need_no_tidegate() -> None:
     """Parquet is all: pyarrow and DuckDB, in a process that has never heard of tidegate."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tidegate.checkpoint.storage import (
     CorruptFile,
     InvalidPath,
@@ -147,7 +148,7 @@ def test_names_that_some_store_would_change_are_refused(storage: Storage, name: 
             act()
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(min_size=1, max_size=12))
 def test_any_text_of_a_user_can_be_a_folder(storage: Storage, text: str) -> None:
     name = f"{encode_segment(text)}/x"

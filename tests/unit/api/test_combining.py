@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.tiers.profiles import examples
 from tests.unit.api import combining
 from tidegate.api import distinct
 from tidegate.core.times import moment
@@ -66,14 +67,14 @@ def combined(h, rows):
 @pytest.mark.parametrize("kind", ASSIGNERS)
 @pytest.mark.feature("A5", "B12")
 @given(epochs=EPOCHS, lateness=st.sampled_from([0, 15]))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_combined_rows_give_what_single_rows_give_and_late_ones_are_judged_alone(kind, epochs, lateness):
     stream = aggregated(ASSIGNERS[kind], lateness)
     assert outcome(stream, epochs, combined) == outcome(stream, epochs, one_by_one)
 
 
 @given(epochs=EPOCHS)
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 def test_the_same_in_rocksdb(epochs):
     stream = aggregated(ASSIGNERS["sliding"])
     assert outcome(stream, epochs, combined, "rocksdb") == outcome(stream, epochs, one_by_one)
@@ -110,7 +111,7 @@ def test_a_job_combines_only_where_nothing_else_reads_the_rows():
 
 
 @given(st.lists(st.integers(), max_size=3000, unique=True).map(lambda found: [n % (1 << 40) for n in found]))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_distinct_values_are_counted_about_right_however_they_are_split(values):
     add = distinct.adding(DataType("bigint"))
     whole, parts = b"", [b"", b"", b""]

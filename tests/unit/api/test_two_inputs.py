@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.tiers.profiles import examples
 from tidegate.core.errors import GraphError
 from tidegate.core.times import moment
 
@@ -132,13 +133,13 @@ MOVES = st.dictionaries(st.integers(0, 24), st.integers(0, 60), max_size=3)
 
 @pytest.mark.feature("N9")
 @given(rows=ROWS, lower=BOUND, upper=BOUND, moves=MOVES, cut=st.integers(0, 25))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_an_interval_join_finds_every_pair_and_keeps_nothing_in_the_end(rows, lower, upper, moves, cut):
     check_interval_join("hashmap", rows, lower, upper, moves, cut)
 
 
 @given(rows=ROWS, lower=BOUND, upper=BOUND, moves=MOVES, cut=st.integers(0, 25))
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 def test_an_interval_join_finds_the_same_in_rocksdb(rows, lower, upper, moves, cut):
     check_interval_join("rocksdb", rows, lower, upper, moves, cut)
 

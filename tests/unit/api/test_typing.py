@@ -46,6 +46,7 @@ class F(tg.KeyedProcessFunction):
 """
 
 
+@pytest.mark.large
 def test_types_in_the_editor(tmp_path: Path) -> None:
     api = pytest.importorskip("mypy.api")
     snippet = tmp_path / "snippet.py"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.tiers.profiles import examples
 from tidegate.core.errors import GraphError
 from tidegate.core.times import moment
 
@@ -101,7 +102,7 @@ def test_windows_hold_what_came_in_time_whatever_the_order_and_through_a_restore
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(events=EVENTS, watermarks=WATERMARKS, cut=st.integers(0, 40))
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 def test_windows_hold_the_same_in_rocksdb(kind, events, watermarks, cut):
     check_windows("rocksdb", kind, events, watermarks, cut)
 
@@ -150,14 +151,14 @@ HOW = pytest.mark.parametrize("how", ["process", "reduce", "aggregate"])
 
 @HOW
 @given(events=EVENTS, cut=st.integers(0, 40))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_sessions_merge_whatever_the_order_and_through_a_restore(how, events, cut):
     check_sessions("hashmap", how, events, cut)
 
 
 @HOW
 @given(events=EVENTS, cut=st.integers(0, 40))
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 def test_sessions_merge_the_same_in_rocksdb(how, events, cut):
     check_sessions("rocksdb", how, events, cut)
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tidegate.checkpoint.metadata import (
     MAX_INLINE_BYTES,
     CheckpointMetadata,
@@ -151,7 +152,7 @@ models = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(models)
 def test_what_is_encoded_is_decoded(model: CheckpointMetadata) -> None:
     assert decode(encode(model)) == model
@@ -309,6 +310,7 @@ print(spent, time.process_time() - begin, peak, len(data) / 1e6)
 """
 
 
+@pytest.mark.large
 def test_a_million_files_are_written_and_read_in_five_seconds_and_500_mb() -> None:
     """Five seconds on a machine whose standard library takes four for the same text once there and back: the bound is
     that share, for the machine may be slow and busy (1.4 of 4.0 s were measured)."""

@@ -60,6 +60,7 @@ def test_a_full_queue_gives_up_the_periodic_one_and_then_refuses() -> None:
     assert len(queue) == 2
 
 
+@pytest.mark.large
 def test_the_queue_holds_a_thousand() -> None:
     queue = RequestQueue()
     answers = [queue.add(Request(RequestKind.MANUAL, n)) for n in range(1_001)]

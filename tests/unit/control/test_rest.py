@@ -12,6 +12,7 @@ from hypothesis import settings
 from starlette.testclient import TestClient
 
 import tidegate as tg
+from tests.tiers.profiles import examples
 from tests.unit.runtime.test_progress import REPORT, TASK, complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.checkpoint.entry import CheckpointRef
@@ -234,7 +235,7 @@ schema = schemathesis.openapi.from_asgi("/openapi.json", application(JobService(
 
 
 @schema.parametrize()
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=examples(15), deadline=None, derandomize=True)
 def test_nothing_that_can_be_sent_breaks_it(case: Any) -> None:
     answer = case.call()
     assert answer.status_code < 500

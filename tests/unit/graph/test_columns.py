@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tidegate.core.errors import SchemaError
 from tidegate.graph.canonical import NAN
 from tidegate.graph.columns import batch_from_rows, from_python, keys_of, rows_of, to_python
@@ -62,7 +63,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.mark.parametrize("ddl", VALUES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_values_come_back_as_they_went_in(ddl: str, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.none() | VALUES[ddl], max_size=12))

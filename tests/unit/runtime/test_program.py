@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 from dataclasses import dataclass
 from enum import Enum
@@ -55,6 +57,7 @@ print(codec_of(Rule).decode(b"\\x83\\xa5limit\\xcb\\x40\\x08\\0\\0\\0\\0\\0\\0\\
 """
 
 
+@pytest.mark.large
 def test_types_of_state_of_the_main_script_can_be_sent_and_mean_the_same(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

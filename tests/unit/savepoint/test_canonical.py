@@ -79,6 +79,7 @@ def test_a_share_is_what_was_asked_for(snapshot: Snapshot, tmp_path: Path) -> No
     assert len(some) + len(rest) == 40
 
 
+@pytest.mark.large
 @pytest.mark.feature("I40")
 def test_parquet_is_all_a_reader_needs(snapshot: Snapshot, tmp_path: Path) -> None:
     written(snapshot, tmp_path / "sp")

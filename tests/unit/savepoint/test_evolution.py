@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tidegate.core.types import codec_of, schema_of
 from tidegate.savepoint.evolution import AsIs, Incompatible, Migrate, MigrationFailed, compare, compare_keys
 
@@ -172,13 +173,13 @@ types = st.recursive(
 
 
 @given(tp=types)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_nothing_changed_is_as_is(tp: Any) -> None:
     assert compare(schema_of(tp), schema_of(tp)) == AsIs()
 
 
 @given(old=types, new=types, data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_is_not_refused_can_be_read(old: Any, new: Any, data: st.DataObject) -> None:
     answer = compare(schema_of(old), schema_of(new))
     if not isinstance(answer, Incompatible):

@@ -93,6 +93,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.large
 @pytest.mark.feature("I29")
 def test_hostile_snapshots_are_read_or_refused_and_run_nothing(tmp_path: Path) -> None:
     bomb = tmp_path / "exploded"

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tidegate.core.errors import StateError, WrongValue
 from tidegate.core.types import codec_of, schema_of
 from tidegate.savepoint.arrow_types import arrow_form, from_column, to_column
@@ -92,7 +93,7 @@ everything = pytest.mark.parametrize("tp", VALUES, ids=str)
 
 @everything
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_plain_values_have_the_bytes_of_the_users_types(tp: Any, data: st.DataObject) -> None:
     stored = codec_of(tp).encode(data.draw(VALUES[tp]))
     plain = plain_codec(schema_of(tp))
@@ -101,7 +102,7 @@ def test_plain_values_have_the_bytes_of_the_users_types(tp: Any, data: st.DataOb
 
 @everything
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_a_column_gives_back_what_it_was_given(tp: Any, data: st.DataObject) -> None:
     stored = [codec_of(tp).encode(value) for value in data.draw(st.lists(VALUES[tp], max_size=5))]
     plain, form = plain_codec(schema_of(tp)), arrow_form(schema_of(tp))

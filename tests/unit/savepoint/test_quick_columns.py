@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tidegate.checkpoint.metadata import OperatorInfo, StateInfo
 from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.ids import EpochId, KeyGroup, Term, Uid
@@ -47,7 +48,7 @@ def states(draw: st.DrawFn) -> tuple[StateTable, list[StateEntry]]:
 
 
 @given(states())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_both_ways_give_the_same(case: tuple[StateTable, list[StateEntry]]) -> None:
     made, entries = case
     stored = list(made.layout.stored(entries, EPOCH))

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from tests.tiers.profiles import examples
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.graph.schema import DataType
 from tidegate.graph.states import StateKind, StateSpec
@@ -151,9 +152,9 @@ class RocksModel(Model):
 
 
 TestHashmap = Model.TestCase
-TestHashmap.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHashmap.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestRocksDB = RocksModel.TestCase
-TestRocksDB.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestRocksDB.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])

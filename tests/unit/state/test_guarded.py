@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.core.times import TimeDomain
 from tidegate.graph.schema import DataType
@@ -116,7 +117,7 @@ def on_model(model: dict, step: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(rows=ROWS)
 def test_only_rows_that_succeed_change_anything(backend, rows):
     with tempfile.TemporaryDirectory() as directory:

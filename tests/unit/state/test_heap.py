@@ -113,6 +113,7 @@ def test_a_table_of_a_losing_attempt_is_dropped(tmp_path: Path) -> None:
     store.abandon()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("damage", ["cut", "flip", "tail", "magic"])
 def test_every_damage_to_a_file_is_found(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "file"

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tidegate.core.errors import UnsupportedType
 from tidegate.graph.columns import from_python
 from tidegate.graph.schema import DataType, Schema
@@ -34,7 +35,7 @@ def test_a_key_group_is_one_of_max_parallelism(hash: int, max_parallelism: int) 
 
 
 @pytest.mark.feature("A14")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(layouts())
 def test_the_ranges_of_the_slots_cut_the_key_groups_without_gap_or_overlap(layout: tuple[int, int]) -> None:
     parallelism, max_parallelism = layout
@@ -132,7 +133,7 @@ def test_hashes_are_those_that_spark_gave(value: object, type: str, expected: in
 texts = st.one_of(st.none(), st.text(max_size=12), st.text("aé\U0001f30a", min_size=30, max_size=90))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(texts, max_size=60), st.integers(0, 5))
 def test_strings_of_any_length_hash_alike_in_numpy_and_python(values: list[str | None], start: int) -> None:
     types = [DataType("string")]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tidegate.core.errors import CorruptState, UnsupportedType
 from tidegate.core.ids import EpochId, Term
 from tidegate.graph.schema import DataType
@@ -106,7 +107,7 @@ def _assert_order_and_reading(codec: KeyCodec, a: Any, b: Any) -> None:
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_bytes_of_a_column_keep_its_order_and_read_back(name: str, data: st.DataObject) -> None:
     type, values = COLUMNS[name]
@@ -114,7 +115,7 @@ def test_bytes_of_a_column_keep_its_order_and_read_back(name: str, data: st.Data
     _assert_order_and_reading(KeyCodec([type]), a, b)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_bytes_of_a_composite_key_keep_its_order_and_read_back(data: st.DataObject) -> None:
     columns = data.draw(st.lists(st.sampled_from(sorted(COLUMNS)), min_size=2, max_size=4))
@@ -123,7 +124,7 @@ def test_bytes_of_a_composite_key_keep_its_order_and_read_back(data: st.DataObje
 
 
 @pytest.mark.parametrize("name", PYTHON)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_bytes_of_a_python_type_keep_its_order_and_read_back(name: str, data: st.DataObject) -> None:
     tp, values = PYTHON[name]

@@ -40,6 +40,7 @@ def test_removal_happens_under_the_lock_so_a_maker_between_mkdir_and_lock_waits(
     assert seen == [str(left)]
 
 
+@pytest.mark.large
 def test_makers_and_sweepers_at_once(tmp_path):
     """What `make` gave out exists, whatever others sweep meanwhile."""
     stop = threading.Event()

@@ -119,6 +119,7 @@ def test_a_full_disk_is_told_with_a_way_out(tmp_path: Path) -> None:
     assert "000012.sst" in str(error)
 
 
+@pytest.mark.large
 def test_a_flush_that_makes_compaction_due_does_not_lose_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

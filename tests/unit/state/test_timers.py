@@ -208,6 +208,7 @@ def test_an_operator_takes_the_timers_that_its_backend_names(tmp_path):
         backend_named("rocksdb", {FACTORY: "disk"})
 
 
+@pytest.mark.large
 @pytest.mark.feature("B3", "B7")
 def test_a_million_timers_in_rocksdb_come_back_in_order_and_in_little_memory():
     with Versions("rocksdb") as task:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import tidegate as tg
+from tests.tiers.profiles import examples
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.core.times import MIN_WATERMARK
@@ -152,9 +153,9 @@ class RocksLives(Lives):
 
 
 TestHashmap = Lives.TestCase
-TestHashmap.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHashmap.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestRocksDB = RocksLives.TestCase
-TestRocksDB.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+TestRocksDB.settings = settings(max_examples=examples(20), stateful_step_count=30, deadline=None)
 
 
 @BACKENDS

@@ -52,6 +52,7 @@ def test_waiting_for_a_living_process_says_who_lives(family):
         wait_gone([family.pid], timeout_s=0.02)
 
 
+@pytest.mark.large
 def test_the_leash_ends_what_it_holds_and_spares_what_it_released(family):
     spared = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     leash = Leash()

@@ -1,0 +1,128 @@
+"""Runs the parts of a tier, two at a time, and says how long each took, which tests were slowest, and what failed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.tiers.budgets import VARIABLE
+from tests.tiers.parts import Part, left_out
+from tests.tiers.summary import Summary
+
+ROOT = Path(__file__).resolve().parents[2]
+SIDE_BY_SIDE = 2
+"""As many parts as the machine of CI has cores. Most parts wait about half of their time."""
+PROGRESS_S = 60.0
+_MARKED = {"fast": "not slow and not large", "ci": "not slow"}
+NO_TESTS = 5
+"""pytest's exit code when every test was deselected."""
+
+
+@dataclass(slots=True)
+class Running:
+    """A part whose pytest process runs."""
+
+    part: Part
+    process: subprocess.Popen[bytes]
+    log: Path
+    junit: Path
+    begun: float
+
+    def percent(self) -> str:
+        """How far pytest says it is."""
+        text = self.log.read_text(errors="replace")[-2000:]
+        found = [word for word in text.replace("[", " ").replace("]", " ").split() if word.endswith("%")]
+        return found[-1] if found else "begins"
+
+
+def run_parts(tier: str, parts: Sequence[Part], artifacts: Path, more: Sequence[str] = ()) -> int:
+    """Run all parts. Returns 0 if every test passed. The last line printed is a closing line in pytest's form."""
+    artifacts.mkdir(parents=True, exist_ok=True)
+    waiting = sorted(parts, key=lambda part: -part.seconds)
+    running: list[Running] = []
+    failed: list[Running] = []
+    summary = Summary()
+    begun, busy, told = time.monotonic(), _cpu(), time.monotonic()
+    try:
+        while waiting or running:
+            while waiting and len(running) < SIDE_BY_SIDE:
+                running.append(_start(tier, waiting.pop(0), tuple(parts), artifacts, more))
+            time.sleep(0.2)
+            for each in [each for each in running if each.process.poll() is not None]:
+                running.remove(each)
+                fine = _ended(each, summary)
+                if not fine:
+                    failed.append(each)
+            if time.monotonic() - told > PROGRESS_S:
+                told = time.monotonic()
+                where = ", ".join(f"{each.part.name} {each.percent()}" for each in running)
+                print(f"   {told - begun:5.0f} s: {where}; {len(waiting)} parts to come", flush=True)
+    finally:
+        for each in running:
+            each.process.terminate()
+    for each in failed:
+        print(f"\n-- what failed in {each.part.name} ({each.log.relative_to(ROOT)})", flush=True)
+        print(_failures(each.log))
+    took = time.monotonic() - begun
+    print(f"-- the cores were idle for {100 * _idle_share(busy, _cpu()):.0f} % of {took:.0f} s; the slowest tests:")
+    for name, seconds in summary.slowest(10):
+        print(f"   {seconds:6.1f} s  {name}")
+    for name in summary.failed:
+        print(name)
+    print(summary.closing_line(took), flush=True)
+    return 1 if failed else 0
+
+
+def _start(tier: str, part: Part, parts: tuple[Part, ...], artifacts: Path, more: Sequence[str]) -> Running:
+    stem = part.name.replace(" ", "-")
+    log, junit = artifacts / f"{tier}-{stem}.log", artifacts / f"{tier}-{stem}.xml"
+    junit.unlink(missing_ok=True)
+    ignored = [f"--ignore={path}" for path in left_out(part, parts)]
+    command = [
+        sys.executable, "-u", "-m", "pytest", "-m", _MARKED[tier], *part.paths, *ignored, f"--junitxml={junit}",
+        "-o", "junit_duration_report=total", *more,
+    ]  # fmt: skip
+    environment = {**os.environ, VARIABLE: tier}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+        )
+    return Running(part, process, log, junit, time.monotonic())
+
+
+def _ended(ended: Running, summary: Summary) -> bool:
+    code = ended.process.returncode
+    fine = code in (0, NO_TESTS)
+    if ended.junit.exists():
+        summary.add(ended.junit)
+    elif not fine:
+        summary.outcomes["error"] += 1
+        summary.failed.append(f"ERROR {ended.part.name}: pytest ended with {code}")
+    took = time.monotonic() - ended.begun
+    print(f"-- {ended.part.name:<12} {'ok' if fine else 'FAILED':<6} {took:5.0f} s", flush=True)
+    return fine
+
+
+def _failures(log: Path) -> str:
+    """What pytest says about failures, without its list of dots."""
+    text = log.read_text(errors="replace")
+    begins = max(text.find("= FAILURES ="), 0) or max(text.find("= ERRORS ="), 0)
+    return text[begins:][-20_000:]
+
+
+def _cpu() -> tuple[int, int]:
+    """Idle and all ticks of the machine's cores."""
+    try:
+        ticks = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    except OSError:
+        return 0, 1
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def _idle_share(before: tuple[int, int], after: tuple[int, int]) -> float:
+    return (after[0] - before[0]) / max(1, after[1] - before[1])
