@@ -308,7 +308,7 @@ def spark_home() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _await_line(log: Path, pattern: re.Pattern[str], process: subprocess.Popen[bytes], timeout_s: float = 60.0) -> str:
+def _await_line(log: Path, pattern: re.Pattern[str], process: subprocess.Popen[bytes], timeout_s: float = 240.0) -> str:
     """The first group of the pattern, as soon as the log has it. Raises with the log's end if it never does."""
     deadline = time.monotonic() + timeout_s
     while True:
