@@ -33,7 +33,7 @@ EVENTS = st.lists(
         st.sampled_from(["epoch", "tick", "ack", "decline", "publish", "fail", "manual", "savepoint", "rewind", "clean"]),
         st.one_of(st.just(0), st.sampled_from([-TWO_HOURS_MS, TWO_HOURS_MS]), st.integers(-DAY_MS, DAY_MS)),
     ),
-    max_size=60,
+    max_size=40,
 )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ class Played:
         self.publishing = [id for id in self.publishing if id in ended]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(CADENCES, EVENTS)
 def test_setting_the_wall_clock_changes_nothing_about_when_checkpoints_run(
     cadence: Cadence, events: list[tuple[int, str, int]]
