@@ -338,7 +338,8 @@ class SimDriver:
         self._triggered_ms.update(dict.fromkeys(uploads, self.world.clock.now_ms))
 
     def _check_cadence(self, now_ms: float) -> None:
-        """After a tick: nothing has outlived its timeout, and what is due has begun, whatever the wall clock shows."""
+        """After a tick: nothing has outlived its timeout, and what is due has begun, whatever the wall clock shows and
+        whatever savepoint is under way, unless it ends the job."""
         cadence = self.plan.cadence
         for pending in self.coordinator.pending:
             age_ms = now_ms - self._triggered_ms[pending.id]
@@ -346,7 +347,8 @@ class SimDriver:
                 self.world.fail(f"checkpoint {pending.id} is {age_ms:.0f} ms old and has not expired")
         base = self.tenure.entry.base
         saved = self._head is None or not self._ran or (base is not None and base.epoch == self._head.id)
-        if saved or self._cleaning or self.coordinator.pending:
+        busy = any(p.request.kind is not RequestKind.SAVEPOINT for p in self.coordinator.pending)
+        if saved or self._cleaning or busy:
             self._idle_since_ms = None
         elif self._idle_since_ms is None:
             self._idle_since_ms = now_ms

@@ -79,6 +79,8 @@ class NotifyAborted:
     """None when it was refused before it began."""
     request: Request
     reason: CheckpointFailureReason
+    message: str = ""
+    """What happened, where the reason alone does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +224,12 @@ class Coordinator:
         done = self._pending.pop(checkpoint_id)
         self.statistics.completed(done, now, ref.metadata)
         self._tolerance.succeeded()
-        self._last_completion_ms = now.monotonic_ms
         actions: list[Action] = [NotifyComplete(ref, done.request)]
         if done.request.kind is RequestKind.TERMINAL_SAVEPOINT:
             return actions + self.close(now)
         if not done.request.kind.is_savepoint:
             self._base = ref
+            self._last_completion_ms = now.monotonic_ms
             gone = tuple(dropped)
             self._cleaning += len(gone)
             self.statistics.dropped(gone)
@@ -282,7 +284,7 @@ class Coordinator:
         actions: list[Action] = []
         wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.PUBLISHING]
         while self._finished is not None and not self._stopping:
-            load = Load(len(self._pending), self._cleaning, self._last_completion_ms)
+            load = Load(self._checkpoints_under_way, self._cleaning, self._last_completion_ms)
             choice = self._queue.take(load, self._limits, now.monotonic_ms)
             if isinstance(choice, Wait):
                 wakes += [] if choice.until_ms is None else [choice.until_ms]
@@ -294,6 +296,12 @@ class Coordinator:
         if self._due_ms is not None:
             wakes.append(self._due_ms)
         return [*actions, WakeAt(min(wakes))] if wakes else actions
+
+    @property
+    def _checkpoints_under_way(self) -> int:
+        """What max-concurrent counts. Savepoints are not among them: one that cannot be written would otherwise stop all
+        checkpoints, and with them output, until it expires."""
+        return sum(not pending.request.kind.is_savepoint for pending in self._pending.values())
 
     @property
     def _stopping(self) -> bool:
@@ -320,7 +328,7 @@ class Coordinator:
         del self._pending[pending.id]
         self._moved = True
         self.statistics.failed(pending, now, reason, message)
-        actions: list[Action] = [NotifyAborted(pending.id, pending.request, reason)]
+        actions: list[Action] = [NotifyAborted(pending.id, pending.request, reason, message)]
         files = tuple(path for ack in pending.acks.values() for path in ack.new_files)
         if files:
             actions.append(DiscardFiles(files))

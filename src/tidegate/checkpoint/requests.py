@@ -60,6 +60,7 @@ class Load:
     """What is going on."""
 
     pending: int
+    """Checkpoints under way. Savepoints do not count."""
     cleaning: int
     """Dropped checkpoints whose files are not yet deleted."""
     last_completion_ms: MonotonicMs | None
@@ -115,7 +116,8 @@ def choose(first: Request | None, load: Load, limits: Limits, now_ms: MonotonicM
     """The rules, for the first of the queue: only it is looked at.
 
     - Nothing starts while more than max-concurrent dropped checkpoints are still being cleaned.
-    - Max-concurrent holds back all but forced ones; savepoints are forced.
+    - Max-concurrent holds back all but forced ones. Savepoints are forced, and not counted: unlike Flink's, one that is
+      under way holds back no checkpoint.
     - Min-pause holds back periodic ones only.
     """
     if first is None or load.cleaning > limits.max_concurrent:

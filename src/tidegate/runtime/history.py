@@ -58,6 +58,7 @@ from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint
 from tidegate.checkpoint.requests import Request, RequestKind
+from tidegate.checkpoint.savepoint_target import check_target
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
 from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, new_nonce
@@ -294,14 +295,21 @@ class History:
         self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
-    def savepoint_folder(self, target: str | None) -> str:
-        """A new folder below `target`, or below the job's own place for savepoints. Raises `OptionError` without both."""
+    def check_target(self, target: str | None) -> None:
+        """Raise `BadSavepointTarget` if no savepoint can be written below `target`, `OptionError` if none is known."""
+        check_target(self._storage, self._savepoints_below(target))
+
+    def _savepoints_below(self, target: str | None) -> str:
         below = target or self._config.savepoint_dir
         if below is None:
             raise OptionError(
                 ("No place for the savepoint: give a target, or set execution.checkpointing.savepoint-dir.",)
             )
-        place = below if is_absolute(below) else os.path.abspath(below)
+        return below if is_absolute(below) else os.path.abspath(below)
+
+    def savepoint_folder(self, target: str | None) -> str:
+        """A new folder below `target`, or below the job's own place for savepoints. Raises `OptionError` without both."""
+        place = self._savepoints_below(target)
         return f"{place.rstrip('/')}/savepoint-{self._tenure.entry.lineage[:6]}-{uuid.uuid4().hex[:12]}"
 
     def savepoint(self, target: str | None, terminal: bool, format: str = CANONICAL) -> Future[str]:
@@ -477,12 +485,13 @@ class History:
                         self._deferred.append((request.token, ref))
                     else:
                         self._answer(request.token, ref)
-                case NotifyAborted(id, request, reason):
+                case NotifyAborted(id, request, reason, message):
+                    why = f"{reason.message}: {message}" if message else f"{reason.message}."
                     self._forget(id)
                     self._leavings = True
                     if reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
-                        log.warning("checkpoint %s failed: %s", "" if id is None else id, reason.message)
-                    self._answer(request.token, EpochFailed(f"The checkpoint failed: {reason.message}."))
+                        log.warning("checkpoint %s failed: %s", "" if id is None else id, why)
+                    self._answer(request.token, EpochFailed(f"The checkpoint failed: {why}"))
                 case DiscardFiles(paths):
                     self._discard(paths)
                 case FailJob(message):

@@ -617,7 +617,9 @@ class JobRun:
         `format` is `"CANONICAL"`, tables that any backend restores from and anything can read, or `"NATIVE"`, the backend's own
         files: quicker to write and to restore.
         """
-        return self._kept().savepoint(target, terminal=False, format=_format(format))
+        history, chosen = self._kept(), _format(format)
+        history.check_target(target)
+        return history.savepoint(target, terminal=False, format=chosen)
 
     def stop_with_savepoint(self, target: str | None = None, *, drain: bool = False, format: str = CANONICAL) -> str:
         """End the job with a savepoint, from which the next start goes on. Answer: its path.
@@ -625,7 +627,7 @@ class JobRun:
         With `drain` all event time passes first: timers fire and windows close, for a job that is not to go on. To one that
         does, every row comes late.
         """
-        self._kept().savepoint_folder(target)
+        self._kept().check_target(target)
         self._last_target = (target, _format(format))
         self._draining = drain
         self.stop()

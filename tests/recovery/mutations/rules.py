@@ -399,6 +399,13 @@ MUTATIONS = (
         "return Instant(MonotonicMs(elapsed_ms + self.process.wall_offset_ms), ",
     ),
     Mutation(
+        "savepoint-waits",
+        "A savepoint under way holds back no checkpoint, unless it ends the job",
+        f"{CHECKPOINT}/coordinator.py",
+        "return sum(not pending.request.kind.is_savepoint for pending in self._pending.values())",
+        "return len(self._pending)",
+    ),
+    Mutation(
         "subsumed",
         "A completed checkpoint subsumes older pending ones",
         f"{CHECKPOINT}/coordinator.py",

@@ -183,10 +183,58 @@ def test_a_savepoint_is_not_subsumed_and_reuses_nothing() -> None:
     wish = Request(RequestKind.SAVEPOINT, 200, "token", target="somewhere")
     assert of(StartUpload, coordinator.request(wish, at(200))) == [StartUpload(2, epoch(1), wish, None)]
     coordinator.epoch_finished(epoch(2), True, at(1_300))
-    assert [p.id for p in coordinator.pending] == [2]
-    coordinator.request(Request(RequestKind.MANUAL, 1_400, forced=True), at(1_400))
+    assert [p.id for p in coordinator.pending] == [2, 3]
     completed(coordinator, 3, 1_500)
     assert [p.id for p in coordinator.pending] == [2]
+
+
+@pytest.mark.parametrize("savepoints", [1, 3])
+def test_savepoints_under_way_do_not_hold_back_checkpoints(savepoints: int) -> None:
+    coordinator = started(replace(EVERY_SECOND, timeout_ms=600_000))
+    coordinator.epoch_finished(epoch(1), True, at(50))
+    for number in range(savepoints):
+        coordinator.request(Request(RequestKind.SAVEPOINT, 60 + number, target="unreachable"), at(60 + number))
+    for round in range(5):
+        now = 1_100 * (round + 1)
+        (upload,) = of(StartUpload, coordinator.epoch_finished(epoch(round + 2), True, at(now)))
+        assert isinstance(upload, StartUpload)
+        completed(coordinator, upload.id, now + 100)
+    assert coordinator.statistics.counts.completed == 5
+    assert len(coordinator.pending) == savepoints
+
+
+def test_checkpoints_beside_a_savepoint_keep_to_max_concurrent() -> None:
+    coordinator = started(replace(EVERY_SECOND, timeout_ms=600_000))
+    coordinator.epoch_finished(epoch(1), True, at(50))
+    coordinator.request(Request(RequestKind.SAVEPOINT, 60), at(60))
+    assert len(of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(1_100)))) == 1
+    assert not of(StartUpload, coordinator.epoch_finished(epoch(3), True, at(2_300)))
+
+
+def test_savepoints_that_complete_one_after_the_other_do_not_hold_back_checkpoints_by_min_pause() -> None:
+    coordinator = started(replace(EVERY_SECOND, min_pause_ms=1_000))
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    completed(coordinator, 1, 200)
+    begun: list[Action] = []
+    for number in range(10):
+        now = 300 + number * 400
+        coordinator.request(Request(RequestKind.SAVEPOINT, now), at(now))
+        begun += of(StartUpload, completed(coordinator, coordinator.pending[-1].id, now + 100))
+        begun += of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(now + 200)))
+        if begun:
+            return
+    pytest.fail("no checkpoint began beside the savepoints")
+
+
+def test_whoever_asked_is_told_why_a_task_declined() -> None:
+    coordinator = started(Cadence(interval_ms=None))
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    wish = Request(RequestKind.SAVEPOINT, 100, "token")
+    coordinator.request(wish, at(100))
+    actions = coordinator.decline(1, Reason.CHECKPOINT_ASYNC_EXCEPTION, at(200), "L1-S0: no such bucket")
+    assert of(NotifyAborted, actions) == [
+        NotifyAborted(1, wish, Reason.CHECKPOINT_ASYNC_EXCEPTION, "L1-S0: no such bucket")
+    ]
 
 
 def test_a_savepoint_exists_only_once_the_log_has_a_checkpoint_of_its_epoch() -> None:

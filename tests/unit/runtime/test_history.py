@@ -19,11 +19,13 @@ from tidegate.checkpoint.options import Checkpointing, read_options
 from tidegate.checkpoint.options.choices import JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
+from tidegate.checkpoint.savepoint_target import BadSavepointTarget
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
 from tidegate.checkpoint.takeover import CannotClaim
 from tidegate.core import faults
 from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
@@ -146,6 +148,38 @@ def test_checkpoints_continue_when_the_wall_clock_is_set(place: Place, step_ms: 
         assert all(0 <= stats.end_to_end_ms < WAIT_S * 1_000 for stats in shown)
         assert history.snapshot is not None
         assert 0 <= history.snapshot.completed_ms - history.snapshot.triggered_ms < WAIT_S * 1_000
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("ftp://host/savepoints", "Use a path, file://, s3://, gs:// or az://"),
+        ("s3://", "s3://"),
+        ("{folder}/a-file/savepoints", "a file in the place of a folder|would be a file and a folder at once|Not a directory"),
+    ],
+)  # fmt: skip
+def test_a_savepoint_with_an_impossible_target_is_refused_before_it_begins(
+    place: Place, target: str, told: str
+) -> None:
+    (place.folder / "a-file").write_text("")
+    with place.run() as history:
+        with pytest.raises(BadSavepointTarget, match=told):
+            history.check_target(target.format(folder=place.folder))
+        assert history.statistics.counts.total == 0
+
+
+def test_a_possible_target_is_left_as_it_was(place: Place) -> None:
+    with place.run() as history:
+        history.check_target(str(place.folder / "sp"))
+    assert list((place.folder / "sp").iterdir()) == []
+
+
+def test_whoever_asked_for_a_savepoint_learns_why_it_failed(place: Place) -> None:
+    (place.folder / "a-file").write_text("")
+    with place.run() as history:
+        asked = history.savepoint(str(place.folder / "a-file" / "sp"), terminal=False)
+        with pytest.raises(EpochFailed, match="a-file"):
+            asked.result(WAIT_S)
 
 
 class Death(Exception):
