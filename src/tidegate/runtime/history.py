@@ -12,7 +12,6 @@ import queue
 import random
 import socket
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,6 +58,7 @@ from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint
 from tidegate.checkpoint.requests import Request, RequestKind
+from tidegate.checkpoint.savepoint_target import check_target
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
 from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, new_nonce
@@ -68,6 +68,7 @@ from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
+from tidegate.core.clock import SYSTEM_CLOCK, Clock, MonotonicMs
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
@@ -132,10 +133,10 @@ class CheckpointsFailed(EpochFailed):
 class History:
     def __init__(
         self, storage: Storage, layout: JobLayout, config: CheckpointConfig,
-        committers: Mapping[Uid, Committer], uids: Mapping[str, str] | None = None,
+        committers: Mapping[Uid, Committer], uids: Mapping[str, str] | None = None, clock: Clock = SYSTEM_CLOCK,
     ) -> None:  # fmt: skip
         self._storage, self._layout, self._config, self._uids = storage, layout, config, uids or {}
-        self._committers = committers
+        self._committers, self._now = committers, clock.now
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
         self._uploading: dict[int, Uploading] = {}
@@ -149,7 +150,7 @@ class History:
         self._unreleased: CheckpointRef | None = None
         self._deferred: list[tuple[str, CheckpointRef]] = []
         self._foreign_pin: tuple[JobLayout, str] | None = None
-        self._wake_ms: int | None = None
+        self._wake_ms: MonotonicMs | None = None
         self._failure: BaseException | None = None
         self._failed = threading.Event()
         self._ended = threading.Event()
@@ -164,9 +165,9 @@ class History:
     def open(self, start: Start, force: bool = False) -> Recovered:
         """Claim the job and take over what its log says. Raises `StartRefused`, and nothing was changed."""
         entry = self._perform(
-            claim(self._layout, start, _sign, lambda: Lineage(uuid.uuid4().hex), PATIENCE_MS, force=force)
+            claim(self._layout, start, self._sign, lambda: Lineage(uuid.uuid4().hex), PATIENCE_MS, force=force)
         )
-        self._tenure = Tenure(self._layout, entry, reader(_staged_by), _sign, self._config.num_retained)
+        self._tenure = Tenure(self._layout, entry, reader(_staged_by), self._sign, self._config.num_retained)
         self._beating = threading.Thread(target=self._beat, name="tidegate-heartbeat", daemon=True)
         self._beating.start()
         try:
@@ -233,13 +234,14 @@ class History:
         self._coordinator = Coordinator(cadence, shape.tasks, entry.last_id, entry.base)
         self._coordinator.statistics = self.statistics
         if self.snapshot is not None and entry.base is not None:
+            now = self._now()
             self._note_stored(entry.base, self.snapshot)
             self.statistics.restored(
-                Restored(entry.base.id, _now_ms(), not entry.base.owned, f"{self._storage.url}/{entry.base.metadata}")
+                Restored(entry.base.id, now.wall_ms, not entry.base.owned, f"{self._storage.url}/{entry.base.metadata}")
             )
         interval = config.interval_ms or 0
         first_ms = round(random.uniform(config.min_pause_ms, max(interval, config.min_pause_ms)))
-        self._post(lambda: self._act(self._coordinator.start(_now_ms(), first_ms)))
+        self._post(lambda: self._act(self._coordinator.start(self._now(), first_ms)))
         self._thread = threading.Thread(target=self._loop, name="tidegate-history", daemon=True)
         self._thread.start()
 
@@ -289,18 +291,25 @@ class History:
         """Take a checkpoint of the last epoch now, whatever the interval says."""
         token = uuid.uuid4().hex
         answer = self._waiting[token] = Future()
-        wish = Request(RequestKind.MANUAL, _now_ms(), token, forced=True)
-        self._post(lambda: self._act(self._coordinator.request(wish, _now_ms())))
+        wish = Request(RequestKind.MANUAL, self._now().monotonic_ms, token, forced=True)
+        self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
-    def savepoint_folder(self, target: str | None) -> str:
-        """A new folder below `target`, or below the job's own place for savepoints. Raises `OptionError` without both."""
+    def check_target(self, target: str | None) -> None:
+        """Raise `BadSavepointTarget` if no savepoint can be written below `target`, `OptionError` if none is known."""
+        check_target(self._storage, self._savepoints_below(target))
+
+    def _savepoints_below(self, target: str | None) -> str:
         below = target or self._config.savepoint_dir
         if below is None:
             raise OptionError(
                 ("No place for the savepoint: give a target, or set execution.checkpointing.savepoint-dir.",)
             )
-        place = below if is_absolute(below) else os.path.abspath(below)
+        return below if is_absolute(below) else os.path.abspath(below)
+
+    def savepoint_folder(self, target: str | None) -> str:
+        """A new folder below `target`, or below the job's own place for savepoints. Raises `OptionError` without both."""
+        place = self._savepoints_below(target)
         return f"{place.rstrip('/')}/savepoint-{self._tenure.entry.lineage[:6]}-{uuid.uuid4().hex[:12]}"
 
     def savepoint(self, target: str | None, terminal: bool, format: str = CANONICAL) -> Future[str]:
@@ -312,8 +321,8 @@ class History:
         done.add_done_callback(lambda found: _pass_on(found, answer, folder))
         self._waiting[token] = done
         kind = RequestKind.TERMINAL_SAVEPOINT if terminal else RequestKind.SAVEPOINT
-        wish = Request(kind, _now_ms(), token, target=folder, format=format)
-        self._post(lambda: self._act(self._coordinator.request(wish, _now_ms())))
+        wish = Request(kind, self._now().monotonic_ms, token, target=folder, format=format)
+        self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
     def begin_at(self, cut: Cut) -> None:
@@ -321,7 +330,7 @@ class History:
 
         def note() -> None:
             self._cut = cut
-            self._act(self._coordinator.epoch_finished(cut.epoch, False, _now_ms()))
+            self._act(self._coordinator.epoch_finished(cut.epoch, False, self._now()))
 
         self._post(note)
 
@@ -335,7 +344,7 @@ class History:
         keep = end is JobEnd.SUSPENDED or Retention(self._config.retention).keeps(end)
 
         def last() -> None:
-            self._act(self._coordinator.close(_now_ms()))
+            self._act(self._coordinator.close(self._now()))
             self._perform(self._tenure.finish(Outcome(end), keep))
             self._clean()
 
@@ -397,13 +406,13 @@ class History:
             self._fail(error)
 
     def _turn(self) -> None:
-        timeout = None if self._wake_ms is None else max(0.0, (self._wake_ms - _now_ms()) / 1000)
+        timeout = None if self._wake_ms is None else max(0.0, (self._wake_ms - self._now().monotonic_ms) / 1000)
         try:
             work = self._inbox.get(timeout=timeout)
         except queue.Empty:
             self._wake_ms = None
             self._release()
-            self._act(self._coordinator.tick(_now_ms()))
+            self._act(self._coordinator.tick(self._now()))
             return
         if work is not None:
             work()
@@ -430,7 +439,7 @@ class History:
                 return
 
     def _on_epoch(self, report: EpochReport, cut: Cut, moved: bool, output: bool) -> None:
-        now = _now_ms()
+        now = self._now()
         self._cut = cut
         self._cuts.popleft()
         self._leavings = self._leavings or not output
@@ -455,7 +464,7 @@ class History:
             return
         self._replace(uploading, uploading.missing - {task})
         size, delta = state.size_bytes, state.delta_bytes(checkpoint_id)
-        self._act(self._coordinator.acknowledge(Ack(checkpoint_id, task, state, new, size, delta), _now_ms()))
+        self._act(self._coordinator.acknowledge(Ack(checkpoint_id, task, state, new, size, delta), self._now()))
 
     def _replace(self, each: Uploading, missing: frozenset[TaskId]) -> None:
         changed = replace(each, missing=missing)
@@ -476,12 +485,13 @@ class History:
                         self._deferred.append((request.token, ref))
                     else:
                         self._answer(request.token, ref)
-                case NotifyAborted(id, request, reason):
+                case NotifyAborted(id, request, reason, message):
+                    why = f"{reason.message}: {message}" if message else f"{reason.message}."
                     self._forget(id)
                     self._leavings = True
                     if reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
-                        log.warning("checkpoint %s failed: %s", "" if id is None else id, reason.message)
-                    self._answer(request.token, EpochFailed(f"The checkpoint failed: {reason.message}."))
+                        log.warning("checkpoint %s failed: %s", "" if id is None else id, why)
+                    self._answer(request.token, EpochFailed(f"The checkpoint failed: {why}"))
                 case DiscardFiles(paths):
                     self._discard(paths)
                 case FailJob(message):
@@ -509,7 +519,7 @@ class History:
             sources = read_sources(cut.directory, cut.positions, len(shape.sources))
         except (OSError, ProtocolViolation) as error:
             reason = CheckpointFailureReason.IO_EXCEPTION
-            self._act(self._coordinator.decline(action.id, reason, _now_ms(), f"positions of the sources: {error}"))
+            self._act(self._coordinator.decline(action.id, reason, self._now(), f"positions of the sources: {error}"))
             return
         missing = frozenset(task for task in shape.tasks if task in cut.versions)
         tables = None
@@ -523,7 +533,7 @@ class History:
                 groups = range_of_slot(task.slot, shape.parallelism, shape.max_parallelism)
                 backend = shape.backend if tables is None else CANONICAL_BACKEND
                 empty = TaskState(task, groups, backend, VersionId(cut.epoch, AttemptId(0)), FileList())
-                self._act(self._coordinator.acknowledge(Ack(action.id, task, empty), _now_ms()))
+                self._act(self._coordinator.acknowledge(Ack(action.id, task, empty), self._now()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
         """Publish, tell, release, clean: in this order, each a protocol of its own."""
@@ -557,7 +567,7 @@ class History:
             extra={"job": metadata.job, "checkpoint": ref.id, "epoch": str(ref.epoch)},
         )  # fmt: skip
         # Only now may anything of it be seen.
-        actions = self._coordinator.published(pending.id, ref, dropped, _now_ms())
+        actions = self._coordinator.published(pending.id, ref, dropped, self._now())
         self._unreleased = ref
         self._release()
         self._act(actions)
@@ -567,7 +577,7 @@ class History:
         self._clean()
         if settled is not None:
             self._sweep_targets(settled)
-        self._act(self._coordinator.cleaned(len(dropped), _now_ms()))
+        self._act(self._coordinator.cleaned(len(dropped), self._now()))
 
     def _release(self) -> None:
         """Let the output of the newest checkpoint be seen. What a target does not take now is offered again soon."""
@@ -592,7 +602,7 @@ class History:
                 self._answer(token, found)
             self._deferred = []
         else:
-            again = _now_ms() + _RELEASE_AGAIN_MS
+            again = self._now().plus(_RELEASE_AGAIN_MS)
             self._wake_ms = again if self._wake_ms is None else min(self._wake_ms, again)
 
     def _unpin(self, layout: JobLayout, pin: str) -> None:
@@ -628,7 +638,7 @@ class History:
             self._perform(self._tenure.publish_terminal(ref, contents_of(path, metadata, _staged_by)))
             self.snapshot = metadata
         log.info("savepoint %s complete", folder, extra={"job": metadata.job, "checkpoint": ref.id})
-        actions = self._coordinator.published(pending.id, ref, (), _now_ms())
+        actions = self._coordinator.published(pending.id, ref, (), self._now())
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
             self._perform(self._tenure.release(ref))
         self._act(actions)
@@ -636,7 +646,7 @@ class History:
     def _not_published(self, checkpoint_id: int, error: Exception) -> None:
         log.warning("checkpoint %d could not be published: %s", checkpoint_id, error)
         self._forget(checkpoint_id)
-        self._act(self._coordinator.publish_failed(checkpoint_id, _now_ms(), str(error)))
+        self._act(self._coordinator.publish_failed(checkpoint_id, self._now(), str(error)))
 
     def _metadata(self, pending: PendingCheckpoint, uploading: Uploading) -> CheckpointMetadata:
         shape, cut = self._shape, uploading.cut
@@ -660,8 +670,8 @@ class History:
             epoch=pending.epoch,
             kind=SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT,
             savepoint_format=pending.request.format,
-            triggered_ms=pending.triggered_ms,
-            completed_ms=_now_ms(),
+            triggered_ms=pending.triggered.wall_ms,
+            completed_ms=pending.triggered.wall_ms + self._now().since(pending.triggered),
             tidegate_version=version("tidegate"),
             spark_version=shape.spark_version,
             max_parallelism=shape.max_parallelism,
@@ -714,7 +724,7 @@ class History:
             log.warning("files of a failed checkpoint are left for the next sweep: %s", error)
 
     def _on_rewind(self) -> None:
-        self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, _now_ms()))
+        self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now()))
         self._uploading = {}
         self._leavings = True
         base = self._tenure.entry.base
@@ -728,6 +738,10 @@ class History:
 
     def _perform(self, steps: Steps[T]) -> T:
         return perform(steps, self._storage, self._commit)
+
+    def _sign(self) -> Signature:
+        owner = f"{socket.gethostname()} (process {os.getpid()})"
+        return Signature(new_nonce(), owner, self._now().wall_ms)
 
     def _commit(self, committable: Committable) -> None:
         committer = self._committers.get(committable.sink)
@@ -761,14 +775,6 @@ def _request(committable: Committable) -> CommitRequest:
 
 def _staged_by(committable: Committable) -> tuple[str, ...]:
     return committable.staged
-
-
-def _sign() -> Signature:
-    return Signature(new_nonce(), f"{socket.gethostname()} (process {os.getpid()})", _now_ms())
-
-
-def _now_ms() -> int:
-    return round(time.time() * 1000)
 
 
 def _split_time(name: str, ms: int) -> SplitTime:

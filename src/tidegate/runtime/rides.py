@@ -125,8 +125,11 @@ def _start(
         except Stopped:
             pass
         except StorageError as problem:
-            # The store's own patience is used up. The driver gives the order again, until the checkpoint times out.
-            log.warning("the upload of %s for checkpoint %d goes on later: %s", task, order.checkpoint_id, problem)
+            if problem.retryable:
+                # The store's own patience is used up. The driver gives the order again, until the checkpoint times out.
+                log.warning("the upload of %s for checkpoint %d goes on later: %s", task, order.checkpoint_id, problem)
+            else:
+                error = str(problem)  # No right to write there, no such bucket, no such kind of store: time cures none.
         except TidegateError as problem:
             error = str(problem)
         except Exception as problem:

@@ -38,6 +38,7 @@ from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
+from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
     EpochFailed,
@@ -510,8 +511,8 @@ class JobRun:
                 history.check_owner()
             except BaseException as fatal:
                 self._give_up(fatal, kind)
-            now = round(time.time() * 1000)
-            self._memory, decision = restart.on_failure(self._durability.restart, self._memory, now, random.uniform)
+            now_ms = SYSTEM_CLOCK.now().monotonic_ms
+            self._memory, decision = restart.on_failure(self._durability.restart, self._memory, now_ms, random.uniform)
             if isinstance(decision, restart.GiveUp):
                 log.error("the job fails for good: %s", decision.reason)
                 self._give_up(error, kind)
@@ -542,7 +543,7 @@ class JobRun:
         raise error
 
     def _note(self, error: BaseException, kind: str, restarted: bool) -> None:
-        self.failures.append(Failure(round(time.time() * 1000), kind, str(error), restarted))
+        self.failures.append(Failure(SYSTEM_CLOCK.now().wall_ms, kind, str(error), restarted))
 
     def _conclude(self) -> None:
         """The sources are exhausted, or the job was asked to stop: a last checkpoint shows what is still waiting."""
@@ -616,7 +617,9 @@ class JobRun:
         `format` is `"CANONICAL"`, tables that any backend restores from and anything can read, or `"NATIVE"`, the backend's own
         files: quicker to write and to restore.
         """
-        return self._kept().savepoint(target, terminal=False, format=_format(format))
+        history, chosen = self._kept(), _format(format)
+        history.check_target(target)
+        return history.savepoint(target, terminal=False, format=chosen)
 
     def stop_with_savepoint(self, target: str | None = None, *, drain: bool = False, format: str = CANONICAL) -> str:
         """End the job with a savepoint, from which the next start goes on. Answer: its path.
@@ -624,7 +627,7 @@ class JobRun:
         With `drain` all event time passes first: timers fire and windows close, for a job that is not to go on. To one that
         does, every row comes late.
         """
-        self._kept().savepoint_folder(target)
+        self._kept().check_target(target)
         self._last_target = (target, _format(format))
         self._draining = drain
         self.stop()

@@ -37,13 +37,15 @@ class Savepoint:
         operators = describe(level.graph, level.plan, 2, level.backend, level.ids)
         self.operator = next(operator for operator in operators if operator.uid == "two")
 
-    def write(self, version, number):
-        target = self.folder / f"savepoint-{number}"
-        order = UploadOrder(number, version, None, 0, 0, str(target), (self.operator,))
+    def ask(self, version, number, target, tables=True):
+        order = UploadOrder(number, version, None, 0, 0, str(target), (self.operator,) if tables else None)
         rides = Rides(uploads=((order,), ()), wait_ms=20_000)
         empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
-        ack = self.level.run([], empty, number, version, archive=self.archive, rides=rides)
-        (uploaded,) = ack.uploads
+        return self.level.run([], empty, number, version, archive=self.archive, rides=rides).uploads
+
+    def write(self, version, number):
+        target = self.folder / f"savepoint-{number}"
+        (uploaded,) = self.ask(version, number, target)
         assert uploaded.error is None
         table = pq.ParquetDataset(target / "two" / "n").read()
         return decode_part(uploaded.part)[0], dict(zip(table["key"].to_pylist(), table["value"].to_pylist()))
@@ -58,6 +60,16 @@ def counted(tmp_path):
     level = Level(tmp_path / "local")
     version = VersionId.parse(feed(level, ["a", "b", "a"], 1).version)
     return Savepoint(tmp_path, level), version
+
+
+@pytest.mark.parametrize("tables", [True, False], ids=["canonical", "native"])
+@pytest.mark.parametrize(("target", "told"), [("{}/a-file/sp", "a-file"), ("ftp://host/sp", "cannot be opened")])
+def test_a_task_declines_a_savepoint_that_it_can_never_write(tmp_path, counted, target, told, tables):
+    (tmp_path / "a-file").write_text("")
+    savepoint, version = counted
+    (declined,) = savepoint.ask(version, 2, target.format(tmp_path), tables)
+    assert declined.part is None
+    assert told in declined.error
 
 
 @pytest.mark.feature("I23", "I31")

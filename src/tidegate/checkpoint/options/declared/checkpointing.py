@@ -59,7 +59,11 @@ MIN_PAUSE: Option[int] = Option(
     "time, whatever max-concurrent-checkpoints says.",
 )
 MAX_CONCURRENT: Option[int] = Option(
-    _P + "max-concurrent-checkpoints", INT, 1, "How many checkpoints may be under way at once.", check=at_least(1)
+    _P + "max-concurrent-checkpoints",
+    INT,
+    1,
+    "How many checkpoints may be under way at once. Savepoints do not count and hold back no checkpoint.",
+    check=at_least(1),
 )
 TOLERABLE_FAILURES: Option[int] = Option(
     _P + "tolerable-failed-checkpoints",

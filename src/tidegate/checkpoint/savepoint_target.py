@@ -1,0 +1,36 @@
+"""Whether a savepoint can be written where the user wants it, found out before it is begun."""
+
+from __future__ import annotations
+
+from tidegate.checkpoint.storage import Storage, StorageError
+from tidegate.checkpoint.storage.errors import ObjectMissing
+from tidegate.checkpoint.storage.port import unique_name
+from tidegate.core.errors import TidegateError
+
+
+class BadSavepointTarget(TidegateError):
+    """A savepoint cannot be written below the target."""
+
+    code = "SAVEPOINT_TARGET"
+
+    def __init__(self, target: str, why: str) -> None:
+        self.target = target
+        super().__init__(f"No savepoint can be written below {target}: {why}")
+
+
+def check_target(storage: Storage, target: str) -> None:
+    """Write a few bytes below `target` and delete them. Raises `BadSavepointTarget`.
+
+    Only tasks can tell whether their machines can write there too; they decline the savepoint if not. A crash leaves one
+    object of a few bytes.
+    """
+    path = f"{target.rstrip('/')}/_probe-{unique_name()}"
+    try:
+        storage.put(path, b"probe")
+        storage.delete([path])
+    except ObjectMissing as error:
+        raise BadSavepointTarget(
+            target, "its bucket or container does not exist. Create it, or choose another."
+        ) from error
+    except StorageError as error:
+        raise BadSavepointTarget(target, str(error)) from error
