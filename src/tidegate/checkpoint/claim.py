@@ -6,7 +6,7 @@ force does not take a job whose owner moves. A wrong guess about life costs a re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 import msgspec
@@ -17,7 +17,7 @@ from tidegate.checkpoint.entry import Entry, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost, append, newest
 from tidegate.checkpoint.start import Refuse, Resume, Start, StartRefused, decide, last_run
-from tidegate.checkpoint.storage.port import Won
+from tidegate.checkpoint.storage.port import Nonce, Won
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Term
 
@@ -82,6 +82,36 @@ def claim(
             reach("claim.3-won")
             yield from show_life(layout, mine, 0)
             reach("claim.4-shown")
+            return mine
+
+
+def claim_again(layout: JobLayout, last: Entry, ours: Container[Nonce], sign: Callable[[], Signature]) -> Steps[Entry]:
+    """Own the job under a new term, in the same driver, after a failure that left the outcome of a write unknown.
+
+    `last` is the last entry known to be ours, `ours` the nonces of entries that we tried to write since. Raises `ClaimLost`
+    when another driver has claimed the job meanwhile: it is never taken from that one.
+
+    1. Read the end of the log. An entry of ours after `last` was written although we never learned of it: it counts.
+    2. Put the claim into the slot after it. Taken by a late write of our own: from 1. Nothing that the term before still
+       has under way can enter the log after this.
+    3. Show life.
+    """
+    while True:
+        before = yield from newest(layout, last.slot)
+        if before is None or before.slot < last.slot:
+            raise entries.LogCorrupt(layout.log(last.slot), "was written by this driver and is gone")
+        if before.nonce != last.nonce and before.nonce not in ours:
+            raise ClaimLost(last.term, before)
+        reach("claim-again.1-read")
+        decision = decide(before, Start())
+        if isinstance(decision, Refuse):
+            raise StartRefused(last_run(before, False), decision)
+        assert isinstance(decision, Resume)
+        mine = entries.claim(before, sign(), decision.lineage, decision.base)
+        result = yield from append(layout, mine)
+        if isinstance(result, Won):
+            reach("claim-again.2-won")
+            yield from show_life(layout, mine, 0)
             return mine
 
 

@@ -25,6 +25,19 @@ class PinTooLate(TidegateError):
         super().__init__(f"Checkpoint {ref.id} is no longer retained. Choose a newer one; the newest is always there.")
 
 
+class PinUnreadable(TidegateError):
+    """A pin whose body is not one, so what it holds is unknown."""
+
+    code = "PIN_UNREADABLE"
+
+    def __init__(self, path: str, why: Exception) -> None:
+        self.path = path
+        super().__init__(
+            f"The pin {path} cannot be read ({why}), so the checkpoint it holds is unknown and nothing is deleted. "
+            "Delete that object once nobody reads or forks a checkpoint of this job."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Pin:
     metadata: str
@@ -59,10 +72,14 @@ def remove(layout: JobLayout, pin_id: str) -> Steps[None]:
 
 
 def read_pins(layout: JobLayout) -> Steps[tuple[Pin, ...]]:
+    """Raises `PinUnreadable`: who cannot read a pin must not delete anything."""
     names: list[str] = yield ListNames(layout.pins)
     pins = []
     for name in names:
         data: bytes | None = yield Get(name)
         if data is not None:
-            pins.append(_decode(data))
+            try:
+                pins.append(_decode(data))
+            except msgspec.MsgspecError as error:
+                raise PinUnreadable(name, error) from error
     return tuple(pins)

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from tidegate.checkpoint import operators, pins
 from tidegate.checkpoint.assignment import RestoreError
-from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.claim import claim, claim_again, show_life
 from tidegate.checkpoint.contents import contents_of, reader
 from tidegate.checkpoint.coordinator import (
     Action,
@@ -37,7 +37,7 @@ from tidegate.checkpoint.coordinator import (
     WakeAt,
 )
 from tidegate.checkpoint.effects import CommitFailed, Steps, perform
-from tidegate.checkpoint.entry import CheckpointRef, Outcome, Signature
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import newest
@@ -61,11 +61,11 @@ from tidegate.checkpoint.pending import Ack, PendingCheckpoint
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
-from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, new_nonce
+from tidegate.checkpoint.storage import Nonce, Storage, StorageError, decode_segment, new_nonce
 from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
-from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
+from tidegate.checkpoint.tenure import Draft, NotPublished, Tenure
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
@@ -155,6 +155,8 @@ class History:
         self._ended = threading.Event()
         self._leavings = True
         """Whether failed checkpoints or former owners may have left files."""
+        self._unsettled: set[Nonce] = set()
+        """Of the entries that this driver tried to write last, and may not know the fate of."""
         self._released: EpochId | None = None
         """Up to where this driver knows all output to be committed, and has noted it durably."""
         self.statistics = CheckpointStatistics()
@@ -163,10 +165,28 @@ class History:
 
     def open(self, start: Start, force: bool = False) -> Recovered:
         """Claim the job and take over what its log says. Raises `StartRefused`, and nothing was changed."""
-        entry = self._perform(
-            claim(self._layout, start, _sign, lambda: Lineage(uuid.uuid4().hex), PATIENCE_MS, force=force)
-        )
-        self._tenure = Tenure(self._layout, entry, reader(_staged_by), _sign, self._config.num_retained)
+        lineage = lambda: Lineage(uuid.uuid4().hex)  # noqa: E731
+        return self._take(self._perform(claim(self._layout, start, self._sign, lineage, PATIENCE_MS, force=force)))
+
+    def claim_again(self) -> History:
+        """After `broken`: a history that continues this one under a new term. Raises `ClaimLost` when another driver has the job.
+
+        When it fails it may be called again.
+        """
+        self.leave()
+        if self._thread.is_alive():
+            raise EpochFailed("The thread that writes the history of the job still waits for storage or a sink.")
+        self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, _now_ms())
+        self._answer_all(EpochFailed("The checkpoint failed: the job was claimed again after a failure."))
+        after = History(self._storage, self._layout, self._config, self._committers, self._uids)
+        after.statistics, after._foreign_pin = self.statistics, self._foreign_pin
+        signed = lambda: self._sign(forget=False)  # noqa: E731
+        entry = self._perform(claim_again(self._layout, self._tenure.entry, self._unsettled, signed))
+        after._take(entry)
+        return after
+
+    def _take(self, entry: Entry) -> Recovered:
+        self._tenure = Tenure(self._layout, entry, reader(_staged_by), self._sign, self._config.num_retained)
         self._beating = threading.Thread(target=self._beat, name="tidegate-heartbeat", daemon=True)
         self._beating.start()
         try:
@@ -275,10 +295,10 @@ class History:
         """Whether uploads wait for an epoch."""
         return any(each.missing for each in self._uploading.values())
 
-    def check_owner(self) -> None:
-        """Raise what no restart cures: another driver has the job, or the log cannot be written."""
-        if not isinstance(self._failure, CheckpointsFailed):
-            self.check()
+    @property
+    def broken(self) -> BaseException | None:
+        """What ended the thread that writes the history, if anything did. Then the job must be claimed again."""
+        return None if isinstance(self._failure, CheckpointsFailed) else self._failure
 
     def epoch_finished(self, report: EpochReport, cut: Cut, moved: bool, output: bool = True) -> None:
         """An epoch was accepted. Returns at once. `output`: what its sinks prepared waits for a checkpoint."""
@@ -413,7 +433,10 @@ class History:
             log.error("the history of the job cannot go on: %s", error)
         self._failure = error
         self._failed.set()
-        for answer in self._waiting.values():
+        self._answer_all(error)
+
+    def _answer_all(self, error: BaseException) -> None:
+        for answer in list(self._waiting.values()):
             if not answer.done():
                 answer.set_exception(error)
 
@@ -689,8 +712,10 @@ class History:
                 self._leavings = False
             if self._perform(self._tenure.dispose()):
                 log.info("a savepoint that the job had claimed is deleted: newer checkpoints stand in its place")
-        except (StorageError, CleaningSkipped) as error:
-            log.warning("files of dropped checkpoints are left for the next time: %s", error)
+        except Exception as error:
+            # Whatever it is: the job is right without cleaning, and would fail here again after every restart.
+            known = isinstance(error, TidegateError)
+            log.warning("cleaning is skipped, files are kept until the next time: %s", error, exc_info=not known)
             self._leavings = True
 
     def _sweep_targets(self, settled: EpochId) -> None:
@@ -725,6 +750,12 @@ class History:
             self._failed.clear()
 
     # -- storage and targets -----------------------------------------------------------------------------------------
+
+    def _sign(self, forget: bool = True) -> Signature:
+        """For a new entry. `forget`: those signed before are known to be in the log, or not to be."""
+        nonce = new_nonce()
+        self._unsettled = {nonce} if forget else {*self._unsettled, nonce}
+        return Signature(nonce, f"{socket.gethostname()} (process {os.getpid()})", _now_ms())
 
     def _perform(self, steps: Steps[T]) -> T:
         return perform(steps, self._storage, self._commit)
@@ -761,10 +792,6 @@ def _request(committable: Committable) -> CommitRequest:
 
 def _staged_by(committable: Committable) -> tuple[str, ...]:
     return committable.staged
-
-
-def _sign() -> Signature:
-    return Signature(new_nonce(), f"{socket.gethostname()} (process {os.getpid()})", _now_ms())
 
 
 def _now_ms() -> int:

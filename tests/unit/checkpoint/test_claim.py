@@ -6,11 +6,12 @@ import pytest
 
 from tests.unit.checkpoint.history_kit import LAYOUT, PlainStorage, claimed, ref, signatures
 from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.claim import claim, claim_again, show_life
 from tidegate.checkpoint.effects import Create, Effect, Sleep
-from tidegate.checkpoint.entry import Entry, Outcome
+from tidegate.checkpoint.entry import Entry, Outcome, Signature
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.start import Start, StartRefused
+from tidegate.checkpoint.storage.port import Nonce
 from tidegate.core.ids import Lineage
 
 
@@ -113,3 +114,55 @@ def test_a_run_that_ended_in_order_is_followed_at_once() -> None:
     storage.objects = {LAYOUT.log(1): entries.to_bytes(claimed()), LAYOUT.log(2): entries.to_bytes(end)}
     assert taking(storage).term == 2
     assert storage.slept_ms == 0
+
+
+def again(storage: PlainStorage, last: Entry, *ours: str) -> Entry:
+    sign = signatures("again")
+    entry = storage.run(claim_again(LAYOUT, last, {Nonce(nonce) for nonce in ours}, lambda: next(sign)))
+    assert isinstance(entry, Entry)
+    return entry
+
+
+def published(last: Entry, nonce: str = "nonce-of-a-lost-answer") -> Entry:
+    return entries.checkpoint(last, Signature(Nonce(nonce), "old", 1), ref(1), 1)
+
+
+def test_claiming_again_counts_a_checkpoint_whose_answer_was_lost() -> None:
+    storage = PlainStorage()
+    mine = taking(storage)
+    entry = published(mine)
+    storage.objects[LAYOUT.log(2)] = entries.to_bytes(entry)
+    found = again(storage, mine, entry.nonce)
+    assert (found.slot, found.term, found.base, found.lineage) == (3, 2, ref(1), mine.lineage)
+    assert storage.slept_ms == 0
+
+
+def test_claiming_again_yields_to_a_late_write_of_its_own_and_tries_the_next_slot() -> None:
+    entry: Entry
+    storage = Meanwhile(Create, lambda s: s.objects.update({LAYOUT.log(2): entries.to_bytes(entry)}))
+    mine = taking(storage)
+    entry = published(mine)
+    storage.armed = True
+    found = again(storage, mine, entry.nonce)
+    assert (found.slot, found.term, found.base) == (3, 2, ref(1))
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_claiming_again_takes_the_job_from_nobody(ended: bool) -> None:
+    storage = PlainStorage()
+    mine = taking(storage)
+    other = taking(storage, "other", force=True)
+    if ended:
+        end = entries.end(other, next(signatures("end")), Outcome.SUSPENDED, True)
+        storage.objects[LAYOUT.log(end.slot)] = entries.to_bytes(end)
+    with pytest.raises(ClaimLost):
+        again(storage, mine, "nonce-of-a-lost-answer")
+
+
+def test_claiming_again_loses_to_a_driver_that_claims_meanwhile() -> None:
+    storage = Meanwhile(Create, lambda s: taking(s, "other", force=True))
+    mine = taking(storage)
+    storage.armed = True
+    with pytest.raises(ClaimLost) as lost:
+        again(storage, mine)
+    assert lost.value.winner.owner == "other"

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import OperatorInfo, StateInfo
 from tidegate.checkpoint.options import Checkpointing, read_options
 from tidegate.checkpoint.options.choices import JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
-from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
+from tidegate.checkpoint.storage import LocalStorage, OutcomeUnknown, RoutedStorage, StorageUnavailable
 from tidegate.checkpoint.takeover import CannotClaim
 from tidegate.core import faults
 from tidegate.core.ids import EpochId, Uid
@@ -25,7 +26,9 @@ from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.history import History
 from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.recovered import Recovered
 from tidegate.savepoint.snapshot import Snapshot
+from tidegate.testing.storage import FaultyStorage, StorageFault, Strike
 
 WAIT_S = 60
 
@@ -50,12 +53,20 @@ class Place:
             source, metadata = resolve(self.storage, layout, path)
             source = history.take(source, metadata, claims)
         found = history.open(Start(source), force=True)
-        history.follow(JobShape(job, 2, 128, "hashmap", 1, (), more.get("operators", ()), {}, "4.3.0"))
-        history.begin_at(Cut(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
+        self.follow(history, found, job, more.get("operators", ()))
         try:
             yield history
         finally:
             history.finish(JobEnd.SUSPENDED)
+
+    def follow(
+        self, history: History, found: Recovered, job: str = "job", operators: tuple[OperatorInfo, ...] = ()
+    ) -> None:
+        history.follow(JobShape(job, 2, 128, "hashmap", 1, (), operators, {}, "4.3.0"))
+        history.begin_at(Cut(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
+
+    def checkpoints(self, job: str = "job") -> set[str]:
+        return {path.name for path in (self.folder / "ckpt" / job).glob("chk-*")}
 
 
 @pytest.fixture
@@ -114,27 +125,95 @@ class Death(Exception):
     pass
 
 
+@contextlib.contextmanager
+def dies_at(point: str) -> Iterator[None]:
+    """The thread that reaches this step of a protocol dies there."""
+
+    def die(reached: str, **context: object) -> None:
+        if reached == point:
+            raise Death
+
+    faults.arm(die)
+    try:
+        yield
+    finally:
+        faults.arm(None)
+
+
 @pytest.mark.parametrize(
     ("point", "resumes_from"), [("savepoint.1-metadata", "checkpoint"), ("stop.1-entry", "savepoint")]
 )
 def test_a_driver_that_dies_while_it_stops_with_a_savepoint_goes_on_from_what_the_log_says(
     place: Place, point: str, resumes_from: str
 ) -> None:
-    def die(reached: str, **context: object) -> None:
-        if reached == point:
-            raise Death
-
     with contextlib.suppress(Death), place.run() as history:
         history.request().result(WAIT_S)
-        faults.arm(die)
-        try:
-            with pytest.raises(Death):
-                history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
-        finally:
-            faults.arm(None)
+        with dies_at(point), pytest.raises(Death):
+            history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
     with place.run() as history:
         assert history.snapshot is not None
         assert history.snapshot.kind == resumes_from
+
+
+def test_an_unreadable_pin_skips_cleaning_and_checkpoints_continue(place: Place, caplog: Any) -> None:
+    with place.run() as history:
+        place.storage.put("job/pins/torn", b'{"metadata": "job/chk')
+        for _ in range(3):
+            history.request().result(WAIT_S)
+        assert "job/pins/torn" in caplog.text
+        assert place.checkpoints() == {"chk-1", "chk-2", "chk-3"}
+        place.storage.delete(["job/pins/torn"])
+        history.request().result(WAIT_S)
+        history.rewind()  # returns when the thread has done all that came before
+        assert place.checkpoints() == {"chk-4"}
+
+
+def test_a_history_that_broke_claims_the_job_again_under_a_new_term(place: Place) -> None:
+    with contextlib.suppress(Death), place.run() as history:
+        history.request().result(WAIT_S)
+        with dies_at("publish.2-entry"), pytest.raises(Death):
+            history.request().result(WAIT_S)
+        assert isinstance(history.broken, Death)
+        after = history.claim_again()
+        assert (after.standing().term, after.broken) == (2, None)
+        assert after.standing().checkpoint_id == 2  # its entry was won before the thread died
+        place.follow(after, after.standing())
+        after.request().result(WAIT_S)
+        assert after.statistics.latest_completed is not None
+        assert after.statistics.latest_completed.id == 3
+        assert after.statistics.counts.in_progress == 0
+        after.finish(JobEnd.SUSPENDED)
+    with place.run() as history:
+        assert history.standing().checkpoint_id == 3
+
+
+def test_claiming_again_may_be_repeated_until_storage_answers(place: Place) -> None:
+    storage = place.storage.home = FaultyStorage(place.storage.home)
+    with contextlib.suppress(Death), place.run() as history:
+        with dies_at("publish.2-entry"), pytest.raises(Death):
+            history.request().result(WAIT_S)
+        for strike in (Strike.FAIL_BEFORE, Strike.FAIL_AFTER):
+            storage.script(StorageFault(strike, "create", "job/log"))
+            with pytest.raises(OutcomeUnknown):
+                history.claim_again()
+        storage.script(StorageFault(Strike.FAIL_BEFORE, "get", "_metadata"))
+        with pytest.raises(StorageUnavailable):
+            history.claim_again()
+        storage.script()
+        after = history.claim_again()
+        assert after.standing().term == 4  # the second and the third did win their slots
+        after.leave()
+
+
+def test_a_history_that_broke_does_not_take_the_job_from_another_driver(place: Place) -> None:
+    with contextlib.suppress(Death), place.run() as history:
+        with dies_at("publish.2-entry"), pytest.raises(Death):
+            history.request().result(WAIT_S)
+        with place.run():
+            pass
+        with pytest.raises(ClaimLost) as lost:
+            history.claim_again()
+        assert lost.value.winner.term == 2
 
 
 @pytest.mark.feature("I37")
