@@ -456,8 +456,10 @@ class History:
         now = _now_ms()
         self._cut = cut
         self._cuts.popleft()
-        self._leavings = self._leavings or not output
-        if output:
+        if not output:
+            # Committed with its epoch, and carried by no checkpoint: nobody needs the rows any more.
+            self._discard([path for request in report.committables for path in request.staged])
+        else:
             self._tenure.ledger.accept(
                 Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged) for c in report.committables
             )
@@ -736,7 +738,8 @@ class History:
         try:
             self._storage.delete(paths)
         except StorageError as error:
-            log.warning("files of a failed checkpoint are left for the next sweep: %s", error)
+            log.warning("%d files that nobody needs are left for the next sweep: %s", len(paths), error)
+            self._leavings = True
 
     def _on_rewind(self) -> None:
         self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, _now_ms()))

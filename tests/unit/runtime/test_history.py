@@ -20,10 +20,12 @@ from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage import LocalStorage, OutcomeUnknown, RoutedStorage, StorageUnavailable
 from tidegate.checkpoint.takeover import CannotClaim
+from tidegate.connectors.sink import CommitRequest
 from tidegate.core import faults
-from tidegate.core.ids import EpochId, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
+from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.history import History
 from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.recovered import Recovered
@@ -64,6 +66,13 @@ class Place:
     ) -> None:
         history.follow(JobShape(job, 2, 128, "hashmap", 1, (), operators, {}, "4.3.0"))
         history.begin_at(Cut(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
+
+    def follow_on(self, history: History, number: int, *staged: str) -> None:
+        """An epoch was run, and its output committed with it."""
+        epoch = EpochId(Term(1), number)
+        requests = tuple(CommitRequest(Lineage("line"), Uid("out"), epoch, Slot(0), b"", (path,)) for path in staged)
+        report = EpochReport(epoch, 1, 1, 1, 1, 1, {}, {}, committables=requests)
+        history.epoch_finished(report, Cut(epoch, {}, None, self.folder / "query", Clocks()), True, output=False)
 
     def checkpoints(self, job: str = "job") -> set[str]:
         return {path.name for path in (self.folder / "ckpt" / job).glob("chk-*")}
@@ -214,6 +223,36 @@ def test_a_history_that_broke_does_not_take_the_job_from_another_driver(place: P
         with pytest.raises(ClaimLost) as lost:
             history.claim_again()
         assert lost.value.winner.term == 2
+
+
+def test_a_sweep_never_lists_the_log(place: Place) -> None:
+    storage = place.storage.home = FaultyStorage(place.storage.home)
+    with place.run() as history:
+        history.request().result(WAIT_S)
+        history.rewind()  # returns when the thread has done all that came before
+        listed = [path for operation, path in storage.seen if operation == "list" and not path.startswith("job/probe")]
+        assert {"job/shared", "job/taskowned"} <= set(listed)
+        assert not [path for path in listed if "job/log/".startswith(f"{path}/")]
+
+
+def test_output_committed_with_its_epoch_is_deleted_without_listing(place: Place) -> None:
+    """AT_LEAST_ONCE: no checkpoint carries it, so its staged rows go at once."""
+    storage = place.storage.home = FaultyStorage(place.storage.home)
+    with place.run() as history:
+        history.request().result(WAIT_S)
+        history.rewind()
+        place.follow_on(history, 1)
+        for _ in range(2):  # the first sweeps because of the rewind, and is done when the second completes
+            history.request().result(WAIT_S)
+        storage.script()
+        for number in range(2, 5):
+            staged = JobLayout("job").staged(EpochId(Term(1), number), Uid("out"), AttemptId(7), "rows")
+            place.storage.put(staged, b"rows")
+            place.follow_on(history, number, staged)
+            history.request().result(WAIT_S)
+        history.rewind()
+        assert [path for operation, path in storage.seen if operation == "list" and path != "job/pins"] == []
+        assert place.storage.list("job/taskowned") == []
 
 
 @pytest.mark.feature("I37")

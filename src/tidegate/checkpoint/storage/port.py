@@ -7,6 +7,7 @@ No name is a folder of another one (`a` and `a/b`): file systems cannot hold bot
 
 from __future__ import annotations
 
+import builtins
 import re
 import uuid
 from collections.abc import Iterable
@@ -83,6 +84,10 @@ class Storage(Protocol):
 
         Objects written before the call began are in it, if not deleted. Unfinished writes never are.
         """
+        ...
+
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        """Names of the folders right below the folder `prefix`, sorted. What they hold is not looked at, however much it is."""
         ...
 
     def delete(self, paths: Iterable[str]) -> None:
