@@ -16,6 +16,7 @@ from tidegate.checkpoint.effects import Get, Put, Sleep, Steps
 from tidegate.checkpoint.entry import Entry, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost, append, newest
+from tidegate.checkpoint.log_end import check_end
 from tidegate.checkpoint.start import Refuse, Resume, Start, StartRefused, decide, last_run
 from tidegate.checkpoint.storage.port import Nonce, Won
 from tidegate.core.faults import reach
@@ -50,6 +51,7 @@ def claim(
 
     1. Read the heartbeat and the end of the log. If a run stands there without an end, watch both for `patience_ms` on
        our own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight.
+       Traces of entries after that end mean that somebody deleted some: `LogCorrupt`.
     2. Decide by the table of starts. Refused: nothing was written.
     3. Put the claim into the slot after what was read. A crash right after leaves a claim without heartbeat: the next
        start waits once and goes on. Taken by a checkpoint of the old owner: from 1, with that checkpoint as the newer
@@ -70,6 +72,7 @@ def claim(
                 after = yield from newest(layout, before.slot)
                 alive = after != before or _moved(before.term, beat, later)
                 before = after
+        yield from check_end(layout, before, beat.slot if beat else 0, beat.term if beat else 0)
         reach("claim.1-read")
         decision = decide(before, start, alive)
         if isinstance(decision, Refuse):
