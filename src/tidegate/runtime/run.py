@@ -57,6 +57,7 @@ from tidegate.graph.model import Graph
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.epoch_frame import combine
+from tidegate.runtime.epoch_reports import EpochReports
 from tidegate.runtime.failover import Counters
 from tidegate.runtime.file_log import COMPACT_INTERVAL
 from tidegate.runtime.history import History, OutputStopped
@@ -142,7 +143,7 @@ class JobRun:
         self._ends: deque[Positions] = deque(maxlen=_LOOK_BACK)
         """Where the last batches of this attempt ended."""
         self._last_epoch = time.monotonic()
-        self.reports: deque[EpochReport] = deque(maxlen=self.HISTORY)
+        self.reports = EpochReports(self.HISTORY)
         self.failures: deque[Failure] = deque(maxlen=self.HISTORY)
         self.skipped_batches = 0
         self.restarts = 0
