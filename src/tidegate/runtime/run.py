@@ -717,7 +717,7 @@ def run_job(
 def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any) -> JobRun:
     """Start a job on streaming DataFrames and return at once."""
     session = spark or _session_of(graph)
-    check_session(session.conf.get)
+    check_session(session.conf.get, session.version)
     settings, durability = read_settings(_cores(session), **choices)
     check_sources(graph.sources, durable=durability is not None)
     return JobRun(session, graph, settings, trigger, durability).start()
@@ -725,7 +725,7 @@ def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str |
 
 def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochReport:
     """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark replays what fails."""
-    check_session(spark.conf.get)
+    check_session(spark.conf.get, spark.version)
     # Made before the rows: a committer checks its target, and may have to make it.
     outlets = Outlets(graph, None)
     driver = Driver(spark, graph, settings, passing())
