@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import msgspec
@@ -65,6 +66,23 @@ def place(layout: JobLayout, pin_id: str, ref: CheckpointRef, reason: str) -> St
         return
     yield Delete((layout.pin(pin_id),))
     raise PinTooLate(ref)
+
+
+def fork_pin(job: str, ref: CheckpointRef) -> str:
+    """The id of the pin by which a job holds the checkpoint it begins from: one, however often it is started."""
+    return f"{job}-{hashlib.sha256(ref.metadata.encode()).hexdigest()[:12]}"
+
+
+def place_once(layout: JobLayout, pin_id: str, ref: CheckpointRef, reason: str) -> Steps[bool]:
+    """As `place`, for a pin that several starts of one job share. Answer: whether it was placed by this call."""
+    there: bytes | None = yield Get(layout.pin(pin_id))
+    if there is None:
+        yield from place(layout, pin_id, ref, reason)
+        return True
+    now = yield from newest(layout)
+    if now is None or ref not in now.retained:
+        raise PinTooLate(ref)  # Whose pin it is may need it, so it stays.
+    return False
 
 
 def remove(layout: JobLayout, pin_id: str) -> Steps[None]:

@@ -61,7 +61,15 @@ from tidegate.checkpoint.pending import Ack, PendingCheckpoint
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
-from tidegate.checkpoint.storage import Nonce, Storage, StorageError, decode_segment, new_nonce
+from tidegate.checkpoint.storage import (
+    Nonce,
+    ObjectMissing,
+    OutcomeUnknown,
+    Storage,
+    StorageError,
+    decode_segment,
+    new_nonce,
+)
 from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
@@ -149,6 +157,8 @@ class History:
         self._unreleased: CheckpointRef | None = None
         self._deferred: list[tuple[str, CheckpointRef]] = []
         self._foreign_pin: tuple[JobLayout, str] | None = None
+        self._pin_is_new = False
+        """Whether this start placed it, and so takes it away if it comes to nothing."""
         self._wake_ms: int | None = None
         self._failure: BaseException | None = None
         self._failed = threading.Event()
@@ -166,7 +176,15 @@ class History:
     def open(self, start: Start, force: bool = False) -> Recovered:
         """Claim the job and take over what its log says. Raises `StartRefused`, and nothing was changed."""
         lineage = lambda: Lineage(uuid.uuid4().hex)  # noqa: E731
-        return self._take(self._perform(claim(self._layout, start, self._sign, lineage, PATIENCE_MS, force=force)))
+        try:
+            entry = self._perform(claim(self._layout, start, self._sign, lineage, PATIENCE_MS, force=force))
+        except OutcomeUnknown:
+            raise  # The claim may be in the log, and its base must stay.
+        except BaseException:
+            if self._foreign_pin is not None and self._pin_is_new:
+                self._unpin(*self._foreign_pin)
+            raise
+        return self._take(entry)
 
     def claim_again(self) -> History:
         """After `broken`: a history that continues this one under a new term. Raises `ClaimLost` when another driver has the job.
@@ -179,7 +197,7 @@ class History:
         self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, _now_ms())
         self._answer_all(EpochFailed("The checkpoint failed: the job was claimed again after a failure."))
         after = History(self._storage, self._layout, self._config, self._committers, self._uids)
-        after.statistics, after._foreign_pin = self.statistics, self._foreign_pin
+        after.statistics = self.statistics
         signed = lambda: self._sign(forget=False)  # noqa: E731
         entry = self._perform(claim_again(self._layout, self._tenure.entry, self._unsettled, signed))
         after._take(entry)
@@ -197,6 +215,9 @@ class History:
         for ref in self._tenure.unreadable:
             log.warning("checkpoint %d at %s cannot be read; it is left out", ref.id, ref.metadata)
         self.snapshot = None if data is None else translated(decode(data), self._uids)
+        base = entry.base
+        if base is not None and self.snapshot is not None and _is_foreign(base, self.snapshot):
+            self._hold_again(base)
         return self.standing()
 
     def peek(self, source: CheckpointRef | None) -> CheckpointMetadata | None:
@@ -220,18 +241,30 @@ class History:
         if claim:
             return self._perform(take_over(source, snapshot, job, directory, new_nonce()))
         self._perform(check_unclaimed(source, job, directory))
-        if not source.owned and snapshot.kind is SnapshotKind.CHECKPOINT and not is_absolute(source.metadata):
+        if _is_foreign(source, snapshot):
             self.hold(source)
         return source
 
     def hold(self, source: CheckpointRef) -> None:
         """Keep another job's checkpoint from being cleaned up until this job has one of its own."""
         other = JobLayout(decode_segment(source.metadata.split("/", 1)[0]))
-        pin = f"{self._layout.job}-{uuid.uuid4().hex[:12]}"
-        self._perform(
-            pins.place(other, pin, replace(source, owned=True), f"the job {self._layout.job!r} begins from it")
-        )
+        pin = pins.fork_pin(self._layout.job, source)
+        held, why = replace(source, owned=True), f"the job {self._layout.job!r} begins from it"
+        self._pin_is_new = self._perform(pins.place_once(other, pin, held, why))
         self._foreign_pin = (other, pin)
+
+    def _hold_again(self, base: CheckpointRef) -> None:
+        """The claim is won, so the pin is needed until the first checkpoint. It is there, unless another start of this job came
+        to nothing and took it away."""
+        other = JobLayout(decode_segment(base.metadata.split("/", 1)[0]))
+        self._foreign_pin = (other, pins.fork_pin(self._layout.job, base))
+        try:
+            self._storage.size(other.pin(self._foreign_pin[1]))
+        except ObjectMissing:
+            try:
+                self.hold(base)
+            except pins.PinTooLate as error:
+                log.warning("the checkpoint that the job begins from is not held, and may be deleted: %s", error)
 
     def check_output(self, allow: bool) -> None:
         """Refuse to start when output waits for a sink that the job does not have; with `allow`, let go of it."""
@@ -785,6 +818,11 @@ def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> N
         answer.set_exception(error)
     else:
         answer.set_result(folder)
+
+
+def _is_foreign(ref: CheckpointRef, snapshot: CheckpointMetadata) -> bool:
+    """Whether it is a checkpoint of another job in the same storage."""
+    return not ref.owned and snapshot.kind is SnapshotKind.CHECKPOINT and not is_absolute(ref.metadata)
 
 
 def _request(committable: Committable) -> CommitRequest:

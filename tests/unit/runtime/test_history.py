@@ -17,7 +17,7 @@ from tidegate.checkpoint.options import Checkpointing, read_options
 from tidegate.checkpoint.options.choices import JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
-from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.storage import LocalStorage, OutcomeUnknown, RoutedStorage, StorageUnavailable
 from tidegate.checkpoint.takeover import CannotClaim
 from tidegate.connectors.sink import CommitRequest
@@ -73,6 +73,11 @@ class Place:
         requests = tuple(CommitRequest(Lineage("line"), Uid("out"), epoch, Slot(0), b"", (path,)) for path in staged)
         report = EpochReport(epoch, 1, 1, 1, 1, 1, {}, {}, committables=requests)
         history.epoch_finished(report, Cut(epoch, {}, None, self.folder / "query", Clocks()), True, output=False)
+
+    def newest(self, job: str = "job") -> str:
+        """The path of the only checkpoint that the job retains."""
+        (name,) = self.checkpoints(job)
+        return str(self.folder / "ckpt" / job / name)
 
     def checkpoints(self, job: str = "job") -> set[str]:
         return {path.name for path in (self.folder / "ckpt" / job).glob("chk-*")}
@@ -253,6 +258,47 @@ def test_output_committed_with_its_epoch_is_deleted_without_listing(place: Place
         history.rewind()
         assert [path for operation, path in storage.seen if operation == "list" and path != "job/pins"] == []
         assert place.storage.list("job/taskowned") == []
+
+
+def test_a_start_from_another_jobs_checkpoint_that_is_refused_leaves_no_pin(place: Place) -> None:
+    with place.run() as history:
+        history.request().result(WAIT_S)
+    with place.run("next"):
+        pass
+    for _ in range(2):
+        with pytest.raises(StartRefused, match="another line"), place.run("next", place.newest()):
+            pass
+    assert place.storage.list("job/pins") == []
+
+
+def test_a_job_holds_the_checkpoint_it_began_from_with_one_pin_until_it_has_its_own(place: Place) -> None:
+    with place.run() as history:
+        history.request().result(WAIT_S)
+    with place.run("next", place.newest()):
+        pass  # the driver ends before its first checkpoint
+    with pytest.raises(StartRefused, match="another line"), place.run("next", place.newest()):
+        pass
+    assert len(place.storage.list("job/pins")) == 1
+    with place.run("next") as history:
+        assert history.snapshot is not None
+        history.request().result(WAIT_S)
+        history.rewind()  # returns when the thread has done all that came before
+        assert place.storage.list("job/pins") == []
+
+
+def test_a_pin_that_another_start_took_away_is_placed_again_after_the_claim(place: Place) -> None:
+    def take_away(point: str, **context: object) -> None:
+        if point == "claim.3-won":
+            place.storage.delete([found.path for found in place.storage.list("job/pins")])
+
+    with place.run() as history:
+        history.request().result(WAIT_S)
+    faults.arm(take_away)
+    try:
+        with place.run("next", place.newest()):
+            assert len(place.storage.list("job/pins")) == 1
+    finally:
+        faults.arm(None)
 
 
 @pytest.mark.feature("I37")
