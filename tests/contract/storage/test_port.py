@@ -139,13 +139,6 @@ def test_folders_are_those_right_below_a_folder(storage: Storage) -> None:
     )
 
 
-def test_a_folder_that_was_emptied_is_none(storage: Storage) -> None:
-    storage.put("job/chk-1/_metadata", b"x")
-    storage.put("job/chk-2/_metadata", b"x")
-    storage.delete(["job/chk-1/_metadata"])
-    assert storage.folders("job") == ["chk-2"]
-
-
 def test_deleting_many_minds_nothing_that_is_missing(storage: Storage) -> None:
     for name in ("a/1", "a/2", "a/b/3", "kept"):
         storage.put(name, b"x")

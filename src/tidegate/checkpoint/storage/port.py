@@ -87,7 +87,11 @@ class Storage(Protocol):
         ...
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
-        """Names of the folders right below the folder `prefix`, sorted. What they hold is not looked at, however much it is."""
+        """Names of the folders right below the folder `prefix`, sorted. What they hold is not looked at, however much it is.
+
+        Every folder with an object that was written before the call is in it. One that was emptied may be, too: file systems,
+        and object stores built on one, remove it later.
+        """
         ...
 
     def delete(self, paths: Iterable[str]) -> None:
