@@ -21,6 +21,7 @@ from tidegate.checkpoint.options import OptionError
 from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.start import StartRefused
 from tidegate.checkpoint.storage import open_storage
+from tidegate.core import faults
 from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
 from tidegate.runtime.history import UnclaimedOutput
 from tidegate.runtime.run import JobRun
@@ -191,6 +192,30 @@ def test_a_function_that_raises_is_restarted_as_the_strategy_says(shop):
     (failure,) = run.failures
     assert (failure.kind, failure.restarted) == ("user-code", True)
     assert "not today" in failure.message
+
+
+@pytest.mark.feature("H1")
+def test_an_error_while_a_checkpoint_is_published_is_restarted_as_the_strategy_says(shop):
+    """Whoever does not know whether its entry is in the log claims the job again, and so learns it."""
+    died = []
+
+    def die(point, **context):
+        if point == "publish.2-entry" and not died:
+            died.append(context)
+            raise RuntimeError("the disk of the driver is on fire")
+
+    delays = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "10 ms"}
+    shop.feed(2)
+    faults.arm(die)
+    try:
+        run = shop.job().start(shop.spark, trigger="available-now", **shop.choices(options=delays))
+        run.await_termination()
+    finally:
+        faults.arm(None)
+    assert shop.exact()
+    (failure,) = run.failures
+    assert (failure.restarted, failure.message) == (True, "the disk of the driver is on fire")
+    assert run.checkpoints.latest_completed.epoch.term == 2
 
 
 @pytest.mark.feature("H7")

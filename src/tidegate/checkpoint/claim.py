@@ -6,7 +6,7 @@ force does not take a job whose owner moves. A wrong guess about life costs a re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 import msgspec
@@ -16,8 +16,9 @@ from tidegate.checkpoint.effects import Get, Put, Sleep, Steps
 from tidegate.checkpoint.entry import Entry, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost, append, newest
+from tidegate.checkpoint.log_end import check_end
 from tidegate.checkpoint.start import Refuse, Resume, Start, StartRefused, decide, last_run
-from tidegate.checkpoint.storage.port import Won
+from tidegate.checkpoint.storage.port import Nonce, Won
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Term
 
@@ -50,6 +51,7 @@ def claim(
 
     1. Read the heartbeat and the end of the log. If a run stands there without an end, watch both for `patience_ms` on
        our own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight.
+       Traces of entries after that end mean that somebody deleted some: `LogCorrupt`.
     2. Decide by the table of starts. Refused: nothing was written.
     3. Put the claim into the slot after what was read. A crash right after leaves a claim without heartbeat: the next
        start waits once and goes on. Taken by a checkpoint of the old owner: from 1, with that checkpoint as the newer
@@ -70,6 +72,7 @@ def claim(
                 after = yield from newest(layout, before.slot)
                 alive = after != before or _moved(before.term, beat, later)
                 before = after
+        yield from check_end(layout, before, beat.slot if beat else 0, beat.term if beat else 0)
         reach("claim.1-read")
         decision = decide(before, start, alive)
         if isinstance(decision, Refuse):
@@ -82,6 +85,36 @@ def claim(
             reach("claim.3-won")
             yield from show_life(layout, mine, 0)
             reach("claim.4-shown")
+            return mine
+
+
+def claim_again(layout: JobLayout, last: Entry, ours: Container[Nonce], sign: Callable[[], Signature]) -> Steps[Entry]:
+    """Own the job under a new term, in the same driver, after a failure that left the outcome of a write unknown.
+
+    `last` is the last entry known to be ours, `ours` the nonces of entries that we tried to write since. Raises `ClaimLost`
+    when another driver has claimed the job meanwhile: it is never taken from that one.
+
+    1. Read the end of the log. An entry of ours after `last` was written although we never learned of it: it counts.
+    2. Put the claim into the slot after it. Taken by a late write of our own: from 1. Nothing that the term before still
+       has under way can enter the log after this.
+    3. Show life.
+    """
+    while True:
+        before = yield from newest(layout, last.slot)
+        if before is None or before.slot < last.slot:
+            raise entries.LogCorrupt(layout.log(last.slot), "was written by this driver and is gone")
+        if before.nonce != last.nonce and before.nonce not in ours:
+            raise ClaimLost(last.term, before)
+        reach("claim-again.1-read")
+        decision = decide(before, Start())
+        if isinstance(decision, Refuse):
+            raise StartRefused(last_run(before, False), decision)
+        assert isinstance(decision, Resume)
+        mine = entries.claim(before, sign(), decision.lineage, decision.base)
+        result = yield from append(layout, mine)
+        if isinstance(result, Won):
+            reach("claim-again.2-won")
+            yield from show_life(layout, mine, 0)
             return mine
 
 

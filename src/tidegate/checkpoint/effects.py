@@ -62,7 +62,7 @@ class ListNames:
 
 @dataclass(frozen=True, slots=True)
 class ListFolders:
-    """Answer: names of the folders right below a folder."""
+    """Answer: names of the folders right below a folder, without a look into them."""
 
     prefix: str
 
@@ -130,8 +130,7 @@ def _do(
         case ListNames(prefix):
             return [found.path for found in storage.list(prefix)]
         case ListFolders(prefix):
-            below = [found.path[len(prefix) + 1 :] for found in storage.list(prefix)]
-            return sorted({path.partition("/")[0] for path in below if "/" in path})
+            return storage.folders(prefix)
         case Delete(paths):
             return storage.delete(paths)
         case Sleep(ms):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import msgspec
@@ -23,6 +24,19 @@ class PinTooLate(TidegateError):
     def __init__(self, ref: CheckpointRef) -> None:
         self.ref = ref
         super().__init__(f"Checkpoint {ref.id} is no longer retained. Choose a newer one; the newest is always there.")
+
+
+class PinUnreadable(TidegateError):
+    """A pin whose body is not one, so what it holds is unknown."""
+
+    code = "PIN_UNREADABLE"
+
+    def __init__(self, path: str, why: Exception) -> None:
+        self.path = path
+        super().__init__(
+            f"The pin {path} cannot be read ({why}), so the checkpoint it holds is unknown and nothing is deleted. "
+            "Delete that object once nobody reads or forks a checkpoint of this job."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +68,36 @@ def place(layout: JobLayout, pin_id: str, ref: CheckpointRef, reason: str) -> St
     raise PinTooLate(ref)
 
 
+def fork_pin(job: str, ref: CheckpointRef) -> str:
+    """The id of the pin by which a job holds the checkpoint it begins from: one, however often it is started."""
+    return f"{job}-{hashlib.sha256(ref.metadata.encode()).hexdigest()[:12]}"
+
+
+def place_once(layout: JobLayout, pin_id: str, ref: CheckpointRef, reason: str) -> Steps[bool]:
+    """As `place`, for a pin that several starts of one job share. Answer: whether it was placed by this call."""
+    there: bytes | None = yield Get(layout.pin(pin_id))
+    if there is None:
+        yield from place(layout, pin_id, ref, reason)
+        return True
+    now = yield from newest(layout)
+    if now is None or ref not in now.retained:
+        raise PinTooLate(ref)  # Whose pin it is may need it, so it stays.
+    return False
+
+
 def remove(layout: JobLayout, pin_id: str) -> Steps[None]:
     yield Delete((layout.pin(pin_id),))
 
 
 def read_pins(layout: JobLayout) -> Steps[tuple[Pin, ...]]:
+    """Raises `PinUnreadable`: who cannot read a pin must not delete anything."""
     names: list[str] = yield ListNames(layout.pins)
     pins = []
     for name in names:
         data: bytes | None = yield Get(name)
         if data is not None:
-            pins.append(_decode(data))
+            try:
+                pins.append(_decode(data))
+            except msgspec.MsgspecError as error:
+                raise PinUnreadable(name, error) from error
     return tuple(pins)

@@ -56,8 +56,7 @@ def jobs_in(directory: str, **options: Any) -> tuple[StoredJob, ...]:
         above, folder = split_location(url)
         found = [_job(open_storage(above, **options), folder)]
     else:
-        folders = sorted({obj.path.partition("/")[0] for obj in own.list() if "/log/" in obj.path})
-        found = [_job(own, folder) for folder in folders]
+        found = [_job(own, folder) for folder in own.folders() if "log" in own.folders(folder)]
     jobs = tuple(job for job in found if job is not None)
     if not jobs:
         raise JobNotFound(

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from pyspark.errors import AnalysisException, PythonException
@@ -432,6 +432,11 @@ class Driver:
         if self._anchor is not None:
             self._anchor.release()
             self._anchor = None
+
+    def continue_under(self, term: Term) -> None:
+        """The job was claimed again: from now on epochs carry the new term."""
+        self.term = term
+        self.identity = replace(self.identity, term=term)
 
     def forget_versions(self) -> None:
         """Go back to the beginning: no task has state."""

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from tidegate.checkpoint import operators, pins
 from tidegate.checkpoint.assignment import RestoreError
-from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.claim import claim, claim_again, show_life
 from tidegate.checkpoint.contents import contents_of, reader
 from tidegate.checkpoint.coordinator import (
     Action,
@@ -36,7 +36,7 @@ from tidegate.checkpoint.coordinator import (
     WakeAt,
 )
 from tidegate.checkpoint.effects import CommitFailed, Steps, perform
-from tidegate.checkpoint.entry import CheckpointRef, Outcome, Signature
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import newest
@@ -61,11 +61,19 @@ from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.savepoint_target import check_target
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
-from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, new_nonce
+from tidegate.checkpoint.storage import (
+    Nonce,
+    ObjectMissing,
+    OutcomeUnknown,
+    Storage,
+    StorageError,
+    decode_segment,
+    new_nonce,
+)
 from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
-from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
+from tidegate.checkpoint.tenure import Draft, NotPublished, Tenure
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
 from tidegate.core.clock import SYSTEM_CLOCK, Clock, MonotonicMs
@@ -136,7 +144,7 @@ class History:
         committers: Mapping[Uid, Committer], uids: Mapping[str, str] | None = None, clock: Clock = SYSTEM_CLOCK,
     ) -> None:  # fmt: skip
         self._storage, self._layout, self._config, self._uids = storage, layout, config, uids or {}
-        self._committers, self._now = committers, clock.now
+        self._committers, self._clock, self._now = committers, clock, clock.now
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
         self._uploading: dict[int, Uploading] = {}
@@ -150,12 +158,16 @@ class History:
         self._unreleased: CheckpointRef | None = None
         self._deferred: list[tuple[str, CheckpointRef]] = []
         self._foreign_pin: tuple[JobLayout, str] | None = None
+        self._pin_is_new = False
+        """Whether this start placed it, and so takes it away if it comes to nothing."""
         self._wake_ms: MonotonicMs | None = None
         self._failure: BaseException | None = None
         self._failed = threading.Event()
         self._ended = threading.Event()
         self._leavings = True
         """Whether failed checkpoints or former owners may have left files."""
+        self._unsettled: set[Nonce] = set()
+        """Of the entries that this driver tried to write last, and may not know the fate of."""
         self._released: EpochId | None = None
         """Up to where this driver knows all output to be committed, and has noted it durably."""
         self.statistics = CheckpointStatistics()
@@ -164,9 +176,35 @@ class History:
 
     def open(self, start: Start, force: bool = False) -> Recovered:
         """Claim the job and take over what its log says. Raises `StartRefused`, and nothing was changed."""
-        entry = self._perform(
-            claim(self._layout, start, self._sign, lambda: Lineage(uuid.uuid4().hex), PATIENCE_MS, force=force)
-        )
+        lineage = lambda: Lineage(uuid.uuid4().hex)  # noqa: E731
+        try:
+            entry = self._perform(claim(self._layout, start, self._sign, lineage, PATIENCE_MS, force=force))
+        except OutcomeUnknown:
+            raise  # The claim may be in the log, and its base must stay.
+        except BaseException:
+            if self._foreign_pin is not None and self._pin_is_new:
+                self._unpin(*self._foreign_pin)
+            raise
+        return self._take(entry)
+
+    def claim_again(self) -> History:
+        """After `broken`: a history that continues this one under a new term. Raises `ClaimLost` when another driver has the job.
+
+        When it fails it may be called again.
+        """
+        self.leave()
+        if self._thread.is_alive():
+            raise EpochFailed("The thread that writes the history of the job still waits for storage or a sink.")
+        self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, self._now())
+        self._answer_all(EpochFailed("The checkpoint failed: the job was claimed again after a failure."))
+        after = History(self._storage, self._layout, self._config, self._committers, self._uids, self._clock)
+        after.statistics = self.statistics
+        signed = lambda: self._sign(forget=False)  # noqa: E731
+        entry = self._perform(claim_again(self._layout, self._tenure.entry, self._unsettled, signed))
+        after._take(entry)
+        return after
+
+    def _take(self, entry: Entry) -> Recovered:
         self._tenure = Tenure(self._layout, entry, reader(_staged_by), self._sign, self._config.num_retained)
         self._beating = threading.Thread(target=self._beat, name="tidegate-heartbeat", daemon=True)
         self._beating.start()
@@ -178,6 +216,9 @@ class History:
         for ref in self._tenure.unreadable:
             log.warning("checkpoint %d at %s cannot be read; it is left out", ref.id, ref.metadata)
         self.snapshot = None if data is None else translated(decode(data), self._uids)
+        base = entry.base
+        if base is not None and self.snapshot is not None and _is_foreign(base, self.snapshot):
+            self._hold_again(base)
         return self.standing()
 
     def peek(self, source: CheckpointRef | None) -> CheckpointMetadata | None:
@@ -201,18 +242,30 @@ class History:
         if claim:
             return self._perform(take_over(source, snapshot, job, directory, new_nonce()))
         self._perform(check_unclaimed(source, job, directory))
-        if not source.owned and snapshot.kind is SnapshotKind.CHECKPOINT and not is_absolute(source.metadata):
+        if _is_foreign(source, snapshot):
             self.hold(source)
         return source
 
     def hold(self, source: CheckpointRef) -> None:
         """Keep another job's checkpoint from being cleaned up until this job has one of its own."""
         other = JobLayout(decode_segment(source.metadata.split("/", 1)[0]))
-        pin = f"{self._layout.job}-{uuid.uuid4().hex[:12]}"
-        self._perform(
-            pins.place(other, pin, replace(source, owned=True), f"the job {self._layout.job!r} begins from it")
-        )
+        pin = pins.fork_pin(self._layout.job, source)
+        held, why = replace(source, owned=True), f"the job {self._layout.job!r} begins from it"
+        self._pin_is_new = self._perform(pins.place_once(other, pin, held, why))
         self._foreign_pin = (other, pin)
+
+    def _hold_again(self, base: CheckpointRef) -> None:
+        """The claim is won, so the pin is needed until the first checkpoint. It is there, unless another start of this job came
+        to nothing and took it away."""
+        other = JobLayout(decode_segment(base.metadata.split("/", 1)[0]))
+        self._foreign_pin = (other, pins.fork_pin(self._layout.job, base))
+        try:
+            self._storage.size(other.pin(self._foreign_pin[1]))
+        except ObjectMissing:
+            try:
+                self.hold(base)
+            except pins.PinTooLate as error:
+                log.warning("the checkpoint that the job begins from is not held, and may be deleted: %s", error)
 
     def check_output(self, allow: bool) -> None:
         """Refuse to start when output waits for a sink that the job does not have; with `allow`, let go of it."""
@@ -277,10 +330,10 @@ class History:
         """Whether uploads wait for an epoch."""
         return any(each.missing for each in self._uploading.values())
 
-    def check_owner(self) -> None:
-        """Raise what no restart cures: another driver has the job, or the log cannot be written."""
-        if not isinstance(self._failure, CheckpointsFailed):
-            self.check()
+    @property
+    def broken(self) -> BaseException | None:
+        """What ended the thread that writes the history, if anything did. Then the job must be claimed again."""
+        return None if isinstance(self._failure, CheckpointsFailed) else self._failure
 
     def epoch_finished(self, report: EpochReport, cut: Cut, moved: bool, output: bool = True) -> None:
         """An epoch was accepted. Returns at once. `output`: what its sinks prepared waits for a checkpoint."""
@@ -422,7 +475,10 @@ class History:
             log.error("the history of the job cannot go on: %s", error)
         self._failure = error
         self._failed.set()
-        for answer in self._waiting.values():
+        self._answer_all(error)
+
+    def _answer_all(self, error: BaseException) -> None:
+        for answer in list(self._waiting.values()):
             if not answer.done():
                 answer.set_exception(error)
 
@@ -442,8 +498,10 @@ class History:
         now = self._now()
         self._cut = cut
         self._cuts.popleft()
-        self._leavings = self._leavings or not output
-        if output:
+        if not output:
+            # Committed with its epoch, and carried by no checkpoint: nobody needs the rows any more.
+            self._discard([path for request in report.committables for path in request.staged])
+        else:
             self._tenure.ledger.accept(
                 Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged) for c in report.committables
             )
@@ -699,8 +757,10 @@ class History:
                 self._leavings = False
             if self._perform(self._tenure.dispose()):
                 log.info("a savepoint that the job had claimed is deleted: newer checkpoints stand in its place")
-        except (StorageError, CleaningSkipped) as error:
-            log.warning("files of dropped checkpoints are left for the next time: %s", error)
+        except Exception as error:
+            # Whatever it is: the job is right without cleaning, and would fail here again after every restart.
+            known = isinstance(error, TidegateError)
+            log.warning("cleaning is skipped, files are kept until the next time: %s", error, exc_info=not known)
             self._leavings = True
 
     def _sweep_targets(self, settled: EpochId) -> None:
@@ -721,7 +781,8 @@ class History:
         try:
             self._storage.delete(paths)
         except StorageError as error:
-            log.warning("files of a failed checkpoint are left for the next sweep: %s", error)
+            log.warning("%d files that nobody needs are left for the next sweep: %s", len(paths), error)
+            self._leavings = True
 
     def _on_rewind(self) -> None:
         self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now()))
@@ -736,12 +797,14 @@ class History:
 
     # -- storage and targets -----------------------------------------------------------------------------------------
 
+    def _sign(self, forget: bool = True) -> Signature:
+        """For a new entry. `forget`: those signed before are known to be in the log, or not to be."""
+        nonce = new_nonce()
+        self._unsettled = {nonce} if forget else {*self._unsettled, nonce}
+        return Signature(nonce, f"{socket.gethostname()} (process {os.getpid()})", self._now().wall_ms)
+
     def _perform(self, steps: Steps[T]) -> T:
         return perform(steps, self._storage, self._commit)
-
-    def _sign(self) -> Signature:
-        owner = f"{socket.gethostname()} (process {os.getpid()})"
-        return Signature(new_nonce(), owner, self._now().wall_ms)
 
     def _commit(self, committable: Committable) -> None:
         committer = self._committers.get(committable.sink)
@@ -765,6 +828,11 @@ def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> N
         answer.set_exception(error)
     else:
         answer.set_result(folder)
+
+
+def _is_foreign(ref: CheckpointRef, snapshot: CheckpointMetadata) -> bool:
+    """Whether it is a checkpoint of another job in the same storage."""
+    return not ref.owned and snapshot.kind is SnapshotKind.CHECKPOINT and not is_absolute(ref.metadata)
 
 
 def _request(committable: Committable) -> CommitRequest:

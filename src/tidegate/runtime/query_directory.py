@@ -20,6 +20,8 @@ from tidegate.runtime.file_log import put_down
 
 NOWHERE = "-"
 """Spark's word for a source that has not begun."""
+_VERSION = "v1"
+"""Of the offset log. From version 2 on, Spark writes sources by name instead of in their order."""
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 _NOTE = re.compile(r"(\d+)(\.compact)?")
 
@@ -55,9 +57,10 @@ def read_positions(directory: Path, batch_id: int) -> Positions | None:
     except FileNotFoundError:
         return None
     lines = text.splitlines()
-    if len(lines) < 3 or not lines[0].startswith("v"):
+    if len(lines) < 3 or lines[0] != _VERSION:
         raise ProtocolViolation(
-            f"The offset log {path} has a form that tidegate does not know: it begins {text[:40]!r}."
+            f"The offset log {path} has a form that tidegate does not know: it begins {text[:40]!r}, not {_VERSION!r}. "
+            "Set spark.sql.streaming.offsetLog.formatVersion to 1."
         )
     return Positions(tuple(lines[2:]), lines[1])
 
@@ -130,7 +133,7 @@ def rebuild(directory: Path, sources: Sequence[SourceNotes], batch: str, compact
     if all(source.line is None for source in sources):
         return None
     lines = tuple(NOWHERE if source.line is None else source.line for source in sources)
-    for folder, text in (("offsets", "\n".join(("v1", batch, *lines))), ("commits", _COMMIT)):
+    for folder, text in (("offsets", "\n".join((_VERSION, batch, *lines))), ("commits", _COMMIT)):
         (directory / folder).mkdir()
         (directory / folder / "0").write_text(text)
     return Positions(lines, batch)

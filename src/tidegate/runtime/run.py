@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.checkpoint import restart
 from tidegate.checkpoint.assignment import RestoreError
-from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.entry import CheckpointRef, LogCorrupt
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import CheckpointMetadata
@@ -35,9 +35,10 @@ from tidegate.checkpoint.options.choices import CheckpointingMode, ClaimMode, Jo
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.retained import resolve
-from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
+from tidegate.checkpoint.tenure import CheckpointUnreadable
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
@@ -57,9 +58,10 @@ from tidegate.graph.model import Graph
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.epoch_frame import combine
+from tidegate.runtime.epoch_reports import EpochReports
 from tidegate.runtime.failover import Counters
 from tidegate.runtime.file_log import COMPACT_INTERVAL
-from tidegate.runtime.history import History
+from tidegate.runtime.history import History, OutputStopped
 from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.kafka_source import recognise
 from tidegate.runtime.kept_files import check_kept
@@ -83,8 +85,11 @@ _IDLE_S = 0.5
 _PACE_S = 0.05
 _LOOK_BACK = 2
 """Spark tells a source that a batch is done when it plans the next one; so two batches later it has acted on it."""
-_HOPELESS = (RestoreError, RestoreFailed, PreconditionFailed, GraphError)
-"""What would go wrong in the same way again."""
+_HOPELESS = (
+    RestoreError, RestoreFailed, PreconditionFailed, GraphError,
+    ClaimLost, StartRefused, LogCorrupt, CheckpointUnreadable, OutputStopped,
+)  # fmt: skip
+"""What would go wrong in the same way again, or what a restart must not undo: another driver has the job."""
 
 
 class _Stopping(Exception):
@@ -139,7 +144,7 @@ class JobRun:
         self._ends: deque[Positions] = deque(maxlen=_LOOK_BACK)
         """Where the last batches of this attempt ended."""
         self._last_epoch = time.monotonic()
-        self.reports: deque[EpochReport] = deque(maxlen=self.HISTORY)
+        self.reports = EpochReports(self.HISTORY)
         self.failures: deque[Failure] = deque(maxlen=self.HISTORY)
         self.skipped_batches = 0
         self.restarts = 0
@@ -507,10 +512,8 @@ class JobRun:
             if history is None or self._stopping.is_set() or isinstance(error, _HOPELESS) or _is_dead(self._spark):
                 self._give_up(error, kind)
             assert self._durability is not None
-            try:
-                history.check_owner()
-            except BaseException as fatal:
-                self._give_up(fatal, kind)
+            if isinstance(history.broken, _HOPELESS):
+                self._give_up(history.broken, kind)
             now_ms = SYSTEM_CLOCK.now().monotonic_ms
             self._memory, decision = restart.on_failure(self._durability.restart, self._memory, now_ms, random.uniform)
             if isinstance(decision, restart.GiveUp):
@@ -527,7 +530,10 @@ class JobRun:
                 raise error
             try:
                 with self._turn:
-                    history.rewind()
+                    if history.broken is None:
+                        history.rewind()
+                    else:
+                        self._history = self._claim_again(history)
                     self._discard_directory()
                     place = self._restore()
                     self.restarts += 1
@@ -535,6 +541,20 @@ class JobRun:
                 return
             except Exception as again:
                 error = again
+
+    def _claim_again(self, broken: History) -> History:
+        """The thread that wrote the history is gone, perhaps in the middle of a write whose outcome nobody knows. Claiming the
+        job under a new term settles it: the log has the entry, or never will."""
+        log.warning("the job is claimed again: %s", broken.broken, extra={"job": self._graph.job})
+        history = broken.claim_again()
+        try:
+            history.check_output(self._allow)
+            self._driver.continue_under(history.standing().term)
+            history.follow(self._shape)
+        except BaseException:
+            history.leave()
+            raise
+        return history
 
     _memory = restart.History()
 
@@ -700,7 +720,7 @@ def run_job(
 def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any) -> JobRun:
     """Start a job on streaming DataFrames and return at once."""
     session = spark or _session_of(graph)
-    check_session(session.conf.get)
+    check_session(session.conf.get, session.version)
     settings, durability = read_settings(_cores(session), **choices)
     check_sources(graph.sources, durable=durability is not None)
     return JobRun(session, graph, settings, trigger, durability).start()
@@ -708,7 +728,7 @@ def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str |
 
 def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochReport:
     """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark replays what fails."""
-    check_session(spark.conf.get)
+    check_session(spark.conf.get, spark.version)
     # Made before the rows: a committer checks its target, and may have to make it.
     outlets = Outlets(graph, None)
     driver = Driver(spark, graph, settings, passing())

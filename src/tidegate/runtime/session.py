@@ -49,6 +49,10 @@ REQUIREMENTS = (
         "spark.shuffle.push.enabled", "false", "false",
         "merged shuffle blocks are not covered by the checksums and do not keep the order of rows",
     ),
+    Requirement(
+        "spark.sql.streaming.offsetLog.formatVersion", "1", "1",
+        "positions of sources are read from Spark's offset log, in the form of version 1",
+    ),
 )  # fmt: skip
 
 
@@ -62,7 +66,7 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     running = SparkSession.getActiveSession()
     if running is not None:
         # Settings of a context cannot be changed any more; a builder would only pretend to.
-        check_session(running.conf.get)
+        check_session(running.conf.get, running.version)
         return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
@@ -81,7 +85,7 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    check_session(spark.conf.get)
+    check_session(spark.conf.get, spark.version)
     return spark
 
 
@@ -90,8 +94,9 @@ def _master_given() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 
 
-def check_session(get: Callable[[str, str | None], str | None]) -> None:
-    """Refuse a session that lacks a setting, with the lines to add. `get(key, default)` reads one setting."""
+def check_session(get: Callable[[str, str | None], str | None], version: str) -> None:
+    """Refuse a session that lacks a setting, with the lines to add. `get(key, default)` reads one setting; `version` is the
+    Spark that the session runs on, which need not be that of the Python package."""
     wrong: list[str] = []
     for requirement in REQUIREMENTS:
         found = get(requirement.key, requirement.default) or requirement.default
@@ -102,15 +107,15 @@ def check_session(get: Callable[[str, str | None], str | None]) -> None:
             "This SparkSession is not set up for tidegate. Use tidegate.session(name), or build yours with:\n"
             + "\n".join(wrong)
         )
-    _check_version()
-
-
-def _check_version() -> None:
     import pyspark
 
-    major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
+    _check_version("PySpark", pyspark.__version__)
+    _check_version("Spark", version)
+
+
+def _check_version(of: str, version: str) -> None:
+    major, minor = (int(part) for part in version.split(".")[:2])
     if (major, minor) < (4, 2):
         raise PreconditionFailed(
-            f"PySpark {pyspark.__version__} is too old: tidegate needs 4.2 or later, the first with the shuffle checksums "
-            "it relies on."
+            f"{of} {version} is too old: tidegate needs 4.2 or later, the first with the shuffle checksums it relies on."
         )

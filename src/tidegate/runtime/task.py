@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef,
 from tidegate.graph.on_error import ErrorAction
 from tidegate.runtime import channel
 from tidegate.runtime.channel import ChannelWriter, EdgeRows
+from tidegate.runtime.collector import seldom_collecting
 from tidegate.runtime.inlet import Inlet
 from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, Uploaded, encode
 from tidegate.runtime.operators import (
@@ -422,9 +422,12 @@ def run_level(
         yield from task.finish(fault, None, (), 0, started)
         return
     task.board()
-    # Rows are tuples and generators without cycles: the collector would only walk them again and again.
-    collecting = gc.isenabled()
-    gc.disable()
+    with seldom_collecting():
+        yield from _run(task, stream, started)
+
+
+def _run(task: _Task, stream: Iterator[pa.RecordBatch], started: float) -> Iterator[pa.RecordBatch]:
+    """Steps 2 to 6 of `run_level`."""
     try:
         try:
             yield from task.read(stream)
@@ -466,9 +469,6 @@ def run_level(
     except BaseException:
         task.abort()
         raise
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def run_source_stage(
@@ -482,9 +482,7 @@ def run_source_stage(
     task = _Task(orders, Slot(partition % orders.parallelism), partition, AttemptId(attempt))
     assert task.writer is not None
     sources = [node for node in task.program.nodes if isinstance(node, Source)]
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with seldom_collecting():
         task.assemble()
         for batch in batches:
             for place, source in enumerate(sources):
@@ -509,6 +507,3 @@ def run_source_stage(
             operator.close()
         yield from task.writer.take()
         yield from task.finish(None, None, (), 0, started)
-    finally:
-        if collecting:
-            gc.enable()

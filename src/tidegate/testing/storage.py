@@ -79,6 +79,11 @@ class MemoryStorage:
             found = [StoredObject(path, len(data)) for path, data in self._objects.items() if path.startswith(folder)]
         return sorted(each for each in found if after is None or each.path > after)
 
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        skip = len(prefix) + 1 if prefix else 0
+        below = [found.path[skip:] for found in self.list(prefix)]
+        return sorted({path.partition("/")[0] for path in below if "/" in path})
+
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             with self._lock:
@@ -157,6 +162,9 @@ class FaultyStorage:
 
     def list(self, prefix: str = "", after: str | None = None) -> builtins.list[StoredObject]:
         return self._run("list", prefix, lambda: self._inner.list(prefix, after))
+
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        return self._run("folders", prefix, lambda: self._inner.folders(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
         """One operation for each path, so that a fault may strike in the middle."""

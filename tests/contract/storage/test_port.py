@@ -129,6 +129,17 @@ def test_a_listing_of_more_than_one_page_is_complete(storage: Storage) -> None:
     assert storage.list() == []
 
 
+def test_folders_are_those_right_below_a_folder(storage: Storage) -> None:
+    for name in ("job/owner", "job/log/1", "job/log/2", "job/chk-1/_metadata", "job/shared/1/a/b", "jobs/x", "x"):
+        storage.put(name, b"x")
+    assert storage.folders("job") == ["chk-1", "log", "shared"]
+    assert storage.folders() == ["job", "jobs"]
+    assert storage.folders("job/shared") == ["1"]
+    assert (
+        storage.folders("job/log") == storage.folders("nothing") == storage.folders("jo") == storage.folders("x") == []
+    )
+
+
 def test_deleting_many_minds_nothing_that_is_missing(storage: Storage) -> None:
     for name in ("a/1", "a/2", "a/b/3", "kept"):
         storage.put(name, b"x")

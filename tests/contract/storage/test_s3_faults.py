@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -130,6 +131,18 @@ def test_what_may_be_repeated_is_repeated(s3_through_proxy: OpenS3, s3_proxy: Fa
     storage.delete(["a/1", "a/2"])
     assert sum(seen.fault is not None for seen in s3_proxy.seen) == 4
     assert storage.list() == []
+
+
+def test_folders_are_told_in_one_request_however_many_names_they_hold(
+    s3_through_proxy: OpenS3, s3_proxy: FaultyProxy
+) -> None:
+    storage = s3_through_proxy()
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda n: storage.put(f"job/log/{n:012d}", b"x"), range(1100)))
+    storage.put("job/chk-7/_metadata", b"x")
+    s3_proxy.script()
+    assert storage.folders("job") == ["chk-7", "log"]
+    assert len(s3_proxy.seen) == 1
 
 
 def test_a_slow_network_changes_nothing_but_time(s3_through_proxy: OpenS3, s3_proxy: FaultyProxy) -> None:

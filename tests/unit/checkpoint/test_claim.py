@@ -6,11 +6,12 @@ import pytest
 
 from tests.unit.checkpoint.history_kit import LAYOUT, PlainStorage, claimed, ref, signatures
 from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.claim import claim, show_life
-from tidegate.checkpoint.effects import Create, Effect, Sleep
-from tidegate.checkpoint.entry import Entry, Outcome
+from tidegate.checkpoint.claim import claim, claim_again, show_life
+from tidegate.checkpoint.effects import Create, Effect, ListFolders, Sleep
+from tidegate.checkpoint.entry import Entry, Outcome, Signature
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.start import Start, StartRefused
+from tidegate.checkpoint.storage.port import Nonce
 from tidegate.core.ids import Lineage
 
 
@@ -113,3 +114,119 @@ def test_a_run_that_ended_in_order_is_followed_at_once() -> None:
     storage.objects = {LAYOUT.log(1): entries.to_bytes(claimed()), LAYOUT.log(2): entries.to_bytes(end)}
     assert taking(storage).term == 2
     assert storage.slept_ms == 0
+
+
+def again(storage: PlainStorage, last: Entry, *ours: str) -> Entry:
+    sign = signatures("again")
+    entry = storage.run(claim_again(LAYOUT, last, {Nonce(nonce) for nonce in ours}, lambda: next(sign)))
+    assert isinstance(entry, Entry)
+    return entry
+
+
+def published(last: Entry, nonce: str = "nonce-of-a-lost-answer") -> Entry:
+    return entries.checkpoint(last, Signature(Nonce(nonce), "old", 1), ref(1), 1)
+
+
+def test_claiming_again_counts_a_checkpoint_whose_answer_was_lost() -> None:
+    storage = PlainStorage()
+    mine = taking(storage)
+    entry = published(mine)
+    storage.objects[LAYOUT.log(2)] = entries.to_bytes(entry)
+    found = again(storage, mine, entry.nonce)
+    assert (found.slot, found.term, found.base, found.lineage) == (3, 2, ref(1), mine.lineage)
+    assert storage.slept_ms == 0
+
+
+def test_claiming_again_yields_to_a_late_write_of_its_own_and_tries_the_next_slot() -> None:
+    entry: Entry
+    storage = Meanwhile(Create, lambda s: s.objects.update({LAYOUT.log(2): entries.to_bytes(entry)}))
+    mine = taking(storage)
+    entry = published(mine)
+    storage.armed = True
+    found = again(storage, mine, entry.nonce)
+    assert (found.slot, found.term, found.base) == (3, 2, ref(1))
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_claiming_again_takes_the_job_from_nobody(ended: bool) -> None:
+    storage = PlainStorage()
+    mine = taking(storage)
+    other = taking(storage, "other", force=True)
+    if ended:
+        end = entries.end(other, next(signatures("end")), Outcome.SUSPENDED, True)
+        storage.objects[LAYOUT.log(end.slot)] = entries.to_bytes(end)
+    with pytest.raises(ClaimLost):
+        again(storage, mine, "nonce-of-a-lost-answer")
+
+
+def test_claiming_again_loses_to_a_driver_that_claims_meanwhile() -> None:
+    storage = Meanwhile(Create, lambda s: taking(s, "other", force=True))
+    mine = taking(storage)
+    storage.armed = True
+    with pytest.raises(ClaimLost) as lost:
+        again(storage, mine)
+    assert lost.value.winner.owner == "other"
+
+
+def damaged(*missing: int, heartbeat: bool = True, traces: tuple[str, ...] = ()) -> PlainStorage:
+    """A job whose second run published two checkpoints, with entries of its log missing."""
+    storage = PlainStorage()
+    taking(storage, "first")
+    entry, sign = taking(storage, "second", force=True), signatures("second")
+    for id in (1, 2):
+        entry = entries.checkpoint(entry, next(sign), ref(id, term=2), 2)
+        storage.objects[LAYOUT.log(entry.slot)] = entries.to_bytes(entry)
+        storage.run(show_life(LAYOUT, entry, id))
+    for slot in missing:
+        del storage.objects[LAYOUT.log(slot)]
+    if not heartbeat:
+        del storage.objects[LAYOUT.owner]
+    storage.objects.update({f"job/{name}": b"x" for name in traces})
+    return storage
+
+
+@pytest.mark.parametrize("missing", [(4,), (3, 4), (1, 4), (1, 2, 3, 4)])
+def test_a_log_that_ends_before_the_slot_of_the_heartbeat_is_refused(missing: tuple[int, ...]) -> None:
+    storage = damaged(*missing)
+    before = dict(storage.objects)
+    with pytest.raises(entries.LogCorrupt, match="heartbeat names slot 4"):
+        taking(storage, "third", force=True)
+    assert storage.objects == before
+
+
+@pytest.mark.parametrize(
+    ("missing", "trace", "says"),
+    [
+        ((4,), "chk-2/_committed", "checkpoint 2 was published"),
+        ((4,), "chk-2.2/_committed", "checkpoint 2 was published"),
+        ((2, 3, 4), "shared/2/L1-S0/7/chk-1-x", "term 2 left traces"),
+        ((1, 2, 3, 4), "taskowned/2/8/out/1/rows", "term 2 left traces"),
+        ((1,), "shared/2/L1-S0/7/chk-1-x", "term 2 left traces"),
+    ],
+)
+def test_traces_of_missing_entries_are_found_without_a_heartbeat(
+    missing: tuple[int, ...], trace: str, says: str
+) -> None:
+    storage = damaged(*missing, heartbeat=False, traces=(trace,))
+    before = dict(storage.objects)
+    with pytest.raises(entries.LogCorrupt, match=says):
+        taking(storage, "third", force=True)
+    assert storage.objects == before
+
+
+def test_orphans_of_checkpoints_that_were_never_published_are_no_such_trace() -> None:
+    traces = ("chk-3/_metadata", "chk-9/notes", "chk-3.2/_metadata", "chk-2/_committed", "shared/2/L1-S0/7/chk-9-x")
+    assert taking(damaged(traces=traces), "third", force=True).base == ref(2, term=2)
+
+
+def test_a_checkpoint_that_is_published_while_a_start_looks_is_no_such_trace() -> None:
+    def publishes(storage: PlainStorage) -> None:
+        newest = entries.from_bytes(storage.objects[LAYOUT.log(4)], "log")
+        entry = entries.checkpoint(newest, next(signatures("rival")), ref(3, term=2), 2)
+        storage.objects[LAYOUT.log(5)] = entries.to_bytes(entry)
+        storage.objects["job/chk-3/_committed"] = b"x"
+
+    storage = Meanwhile(ListFolders, publishes)
+    storage.objects = damaged().objects
+    storage.armed = True
+    assert taking(storage, "third", force=True).base == ref(3, term=2)

@@ -14,26 +14,30 @@ from typing import Any
 import pytest
 
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import OperatorInfo, StateInfo
 from tidegate.checkpoint.options import Checkpointing, read_options
 from tidegate.checkpoint.options.choices import JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.savepoint_target import BadSavepointTarget
-from tidegate.checkpoint.start import Start
-from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
+from tidegate.checkpoint.start import Start, StartRefused
+from tidegate.checkpoint.storage import LocalStorage, OutcomeUnknown, RoutedStorage, StorageUnavailable
 from tidegate.checkpoint.takeover import CannotClaim
+from tidegate.connectors.sink import CommitRequest
 from tidegate.core import faults
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
-from tidegate.core.ids import EpochId, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.history import History
 from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.recovered import Recovered
 from tidegate.savepoint.snapshot import Snapshot
 from tidegate.testing.clock import SteppedClock
+from tidegate.testing.storage import FaultyStorage, StorageFault, Strike
 
 WAIT_S = 60
 
@@ -65,12 +69,32 @@ class Place:
             source, metadata = resolve(self.storage, layout, path)
             source = history.take(source, metadata, claims)
         found = history.open(Start(source), force=True)
-        history.follow(JobShape(job, 2, 128, "hashmap", 1, (), more.get("operators", ()), {}, "4.3.0"))
-        history.begin_at(Cut(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
+        self.follow(history, found, job, more.get("operators", ()))
         try:
             yield history
         finally:
             history.finish(JobEnd.SUSPENDED)
+
+    def follow(
+        self, history: History, found: Recovered, job: str = "job", operators: tuple[OperatorInfo, ...] = ()
+    ) -> None:
+        history.follow(JobShape(job, 2, 128, "hashmap", 1, (), operators, {}, "4.3.0"))
+        history.begin_at(Cut(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
+
+    def follow_on(self, history: History, number: int, *staged: str) -> None:
+        """An epoch was run, and its output committed with it."""
+        epoch = EpochId(Term(1), number)
+        requests = tuple(CommitRequest(Lineage("line"), Uid("out"), epoch, Slot(0), b"", (path,)) for path in staged)
+        report = EpochReport(epoch, 1, 1, 1, 1, 1, {}, {}, committables=requests)
+        history.epoch_finished(report, Cut(epoch, {}, None, self.folder / "query", Clocks()), True, output=False)
+
+    def newest(self, job: str = "job") -> str:
+        """The path of the only checkpoint that the job retains."""
+        (name,) = self.checkpoints(job)
+        return str(self.folder / "ckpt" / job / name)
+
+    def checkpoints(self, job: str = "job") -> set[str]:
+        return {path.name for path in (self.folder / "ckpt" / job).glob("chk-*")}
 
 
 @pytest.fixture
@@ -186,27 +210,166 @@ class Death(Exception):
     pass
 
 
+@contextlib.contextmanager
+def dies_at(point: str) -> Iterator[None]:
+    """The thread that reaches this step of a protocol dies there."""
+
+    def die(reached: str, **context: object) -> None:
+        if reached == point:
+            raise Death
+
+    faults.arm(die)
+    try:
+        yield
+    finally:
+        faults.arm(None)
+
+
 @pytest.mark.parametrize(
     ("point", "resumes_from"), [("savepoint.1-metadata", "checkpoint"), ("stop.1-entry", "savepoint")]
 )
 def test_a_driver_that_dies_while_it_stops_with_a_savepoint_goes_on_from_what_the_log_says(
     place: Place, point: str, resumes_from: str
 ) -> None:
-    def die(reached: str, **context: object) -> None:
-        if reached == point:
-            raise Death
-
     with contextlib.suppress(Death), place.run() as history:
         history.request().result(WAIT_S)
-        faults.arm(die)
-        try:
-            with pytest.raises(Death):
-                history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
-        finally:
-            faults.arm(None)
+        with dies_at(point), pytest.raises(Death):
+            history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
     with place.run() as history:
         assert history.snapshot is not None
         assert history.snapshot.kind == resumes_from
+
+
+def test_an_unreadable_pin_skips_cleaning_and_checkpoints_continue(place: Place, caplog: Any) -> None:
+    with place.run() as history:
+        place.storage.put("job/pins/torn", b'{"metadata": "job/chk')
+        for _ in range(3):
+            history.request().result(WAIT_S)
+        assert "job/pins/torn" in caplog.text
+        assert place.checkpoints() == {"chk-1", "chk-2", "chk-3"}
+        place.storage.delete(["job/pins/torn"])
+        history.request().result(WAIT_S)
+        history.rewind()  # returns when the thread has done all that came before
+        assert place.checkpoints() == {"chk-4"}
+
+
+def test_a_history_that_broke_claims_the_job_again_under_a_new_term(place: Place) -> None:
+    with contextlib.suppress(Death), place.run() as history:
+        history.request().result(WAIT_S)
+        with dies_at("publish.2-entry"), pytest.raises(Death):
+            history.request().result(WAIT_S)
+        assert isinstance(history.broken, Death)
+        after = history.claim_again()
+        assert (after.standing().term, after.broken) == (2, None)
+        assert after.standing().checkpoint_id == 2  # its entry was won before the thread died
+        place.follow(after, after.standing())
+        after.request().result(WAIT_S)
+        assert after.statistics.latest_completed is not None
+        assert after.statistics.latest_completed.id == 3
+        assert after.statistics.counts.in_progress == 0
+        after.finish(JobEnd.SUSPENDED)
+    with place.run() as history:
+        assert history.standing().checkpoint_id == 3
+
+
+def test_claiming_again_may_be_repeated_until_storage_answers(place: Place) -> None:
+    storage = place.storage.home = FaultyStorage(place.storage.home)
+    with contextlib.suppress(Death), place.run() as history:
+        with dies_at("publish.2-entry"), pytest.raises(Death):
+            history.request().result(WAIT_S)
+        for strike in (Strike.FAIL_BEFORE, Strike.FAIL_AFTER):
+            storage.script(StorageFault(strike, "create", "job/log"))
+            with pytest.raises(OutcomeUnknown):
+                history.claim_again()
+        storage.script(StorageFault(Strike.FAIL_BEFORE, "get", "_metadata"))
+        with pytest.raises(StorageUnavailable):
+            history.claim_again()
+        storage.script()
+        after = history.claim_again()
+        assert after.standing().term == 4  # the second and the third did win their slots
+        after.leave()
+
+
+def test_a_history_that_broke_does_not_take_the_job_from_another_driver(place: Place) -> None:
+    with contextlib.suppress(Death), place.run() as history:
+        with dies_at("publish.2-entry"), pytest.raises(Death):
+            history.request().result(WAIT_S)
+        with place.run():
+            pass
+        with pytest.raises(ClaimLost) as lost:
+            history.claim_again()
+        assert lost.value.winner.term == 2
+
+
+def test_a_sweep_never_lists_the_log(place: Place) -> None:
+    storage = place.storage.home = FaultyStorage(place.storage.home)
+    with place.run() as history:
+        history.request().result(WAIT_S)
+        history.rewind()  # returns when the thread has done all that came before
+        listed = [path for operation, path in storage.seen if operation == "list" and not path.startswith("job/probe")]
+        assert {"job/shared", "job/taskowned"} <= set(listed)
+        assert not [path for path in listed if "job/log/".startswith(f"{path}/")]
+
+
+def test_output_committed_with_its_epoch_is_deleted_without_listing(place: Place) -> None:
+    """AT_LEAST_ONCE: no checkpoint carries it, so its staged rows go at once."""
+    storage = place.storage.home = FaultyStorage(place.storage.home)
+    with place.run() as history:
+        history.request().result(WAIT_S)
+        history.rewind()
+        place.follow_on(history, 1)
+        for _ in range(2):  # the first sweeps because of the rewind, and is done when the second completes
+            history.request().result(WAIT_S)
+        storage.script()
+        for number in range(2, 5):
+            staged = JobLayout("job").staged(EpochId(Term(1), number), Uid("out"), AttemptId(7), "rows")
+            place.storage.put(staged, b"rows")
+            place.follow_on(history, number, staged)
+            history.request().result(WAIT_S)
+        history.rewind()
+        assert [path for operation, path in storage.seen if operation == "list" and path != "job/pins"] == []
+        assert place.storage.list("job/taskowned") == []
+
+
+def test_a_start_from_another_jobs_checkpoint_that_is_refused_leaves_no_pin(place: Place) -> None:
+    with place.run() as history:
+        history.request().result(WAIT_S)
+    with place.run("next"):
+        pass
+    for _ in range(2):
+        with pytest.raises(StartRefused, match="another line"), place.run("next", place.newest()):
+            pass
+    assert place.storage.list("job/pins") == []
+
+
+def test_a_job_holds_the_checkpoint_it_began_from_with_one_pin_until_it_has_its_own(place: Place) -> None:
+    with place.run() as history:
+        history.request().result(WAIT_S)
+    with place.run("next", place.newest()):
+        pass  # the driver ends before its first checkpoint
+    with pytest.raises(StartRefused, match="another line"), place.run("next", place.newest()):
+        pass
+    assert len(place.storage.list("job/pins")) == 1
+    with place.run("next") as history:
+        assert history.snapshot is not None
+        history.request().result(WAIT_S)
+        history.rewind()  # returns when the thread has done all that came before
+        assert place.storage.list("job/pins") == []
+
+
+def test_a_pin_that_another_start_took_away_is_placed_again_after_the_claim(place: Place) -> None:
+    def take_away(point: str, **context: object) -> None:
+        if point == "claim.3-won":
+            place.storage.delete([found.path for found in place.storage.list("job/pins")])
+
+    with place.run() as history:
+        history.request().result(WAIT_S)
+    faults.arm(take_away)
+    try:
+        with place.run("next", place.newest()):
+            assert len(place.storage.list("job/pins")) == 1
+    finally:
+        faults.arm(None)
 
 
 @pytest.mark.feature("I37")

@@ -40,9 +40,10 @@ def test_positions_are_read_from_the_offset_log(tmp_path):
     assert read_positions(tmp_path, 3) is None
 
 
-def test_an_unknown_form_of_the_log_is_refused(tmp_path):
+@pytest.mark.parametrize("text", ["{}", 'v2\n{"batchWatermarkMs":0}\n{"0":"7"}', "v10\n{}\n7", "vast\n{}\n7"])
+def test_an_unknown_form_of_the_log_is_refused(tmp_path, text):
     (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "4").write_text("{}")
+    (tmp_path / "offsets" / "4").write_text(text)
     with pytest.raises(ProtocolViolation, match="form that tidegate does not know"):
         read_positions(tmp_path, 4)
 

@@ -10,8 +10,8 @@ from tidegate.runtime.session import REQUIREMENTS, check_session
 RIGHT = {requirement.key: requirement.wanted for requirement in REQUIREMENTS}
 
 
-def check(settings: dict[str, str]) -> None:
-    check_session(lambda key, default: settings.get(key, default))
+def check(settings: dict[str, str], version: str = "4.3.0") -> None:
+    check_session(lambda key, default: settings.get(key, default), version)
 
 
 def test_a_session_with_every_setting_is_taken():
@@ -20,7 +20,7 @@ def test_a_session_with_every_setting_is_taken():
 
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.key)
 def test_each_wrong_setting_is_refused_with_the_line_that_puts_it_right(requirement):
-    opposite = {"true": "false", "false": "true"}[requirement.wanted]
+    opposite = {"true": "false", "false": "true", "1": "2"}[requirement.wanted]
     with pytest.raises(PreconditionFailed) as refused:
         check(RIGHT | {requirement.key: opposite})
     line = f'    .config("{requirement.key}", "{requirement.wanted}")   # {requirement.why}'
@@ -40,5 +40,11 @@ def test_letters_may_be_capital():
 
 def test_a_spark_without_shuffle_checksums_is_too_old(monkeypatch):
     monkeypatch.setattr("pyspark.__version__", "4.1.2")
-    with pytest.raises(PreconditionFailed, match=r"4\.2 or later"):
+    with pytest.raises(PreconditionFailed, match=r"PySpark 4\.1\.2 .* 4\.2 or later"):
         check(RIGHT)
+
+
+def test_a_new_pyspark_on_an_older_spark_is_refused_too():
+    with pytest.raises(PreconditionFailed, match=r"Spark 4\.1\.2 .* 4\.2 or later"):
+        check(RIGHT, "4.1.2")
+    check(RIGHT, "4.2.0-SNAPSHOT")

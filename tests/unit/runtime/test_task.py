@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -132,3 +134,34 @@ def test_functions_are_fresh_for_every_attempt(tmp_path):
         ack = level.run(["a"], [barrier(0, 1), barrier(1, 0)], attempt=attempt)
         assert ack.version == f"1/v1-{attempt}"
         assert np.frombuffer(ack.committables[0].payload, np.uint8).size > 0
+
+
+class Node:
+    """Refers to itself, so only the collector frees it."""
+
+    live = most = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+        Node.live += 1
+        Node.most = max(Node.most, Node.live)
+
+    def __del__(self) -> None:
+        Node.live -= 1
+
+
+class MakesCycles(Count):
+    def process_element(self, row, ctx):
+        for _ in range(1000):
+            Node()
+        yield from super().process_element(row, ctx)
+
+
+def test_cycles_of_a_function_are_collected_while_its_task_runs(tmp_path):
+    Node.live = Node.most = 0
+    before = gc.get_threshold(), gc.get_freeze_count()
+    rows = [str(n % 7) for n in range(300)]
+    ack = Level(tmp_path, MakesCycles()).run(rows, [barrier(0, 300), barrier(1, 0)])
+    assert ack.rows_in == 300
+    assert Node.most < 150_000
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before

@@ -119,6 +119,15 @@ class LocalStorage:
                     found.append(StoredObject(path, file.stat().st_size))
         return sorted(found)
 
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        check_prefix(self.url, prefix)
+        with self._translated(prefix):
+            try:
+                with os.scandir(self._root / prefix) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
     def delete(self, paths: Iterable[str]) -> None:
         """Removes the files, then folders that became empty; a writer that loses its folder so makes it again."""
         folders = set()

@@ -112,6 +112,11 @@ class ObjectStorage:
         found = self._persist(prefix, read_all)
         return [each for each in found if after is None or each.path > after]
 
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        check_prefix(self._url, prefix)
+        found = self._persist(prefix, lambda: obstore.list_with_delimiter(self._store, prefix or None))
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+
     def delete(self, paths: Iterable[str]) -> None:
         waiting = [check_path(self._url, path) for path in paths]
         for start in range(0, len(waiting), _DELETE_BATCH):

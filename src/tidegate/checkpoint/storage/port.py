@@ -7,6 +7,7 @@ No name is a folder of another one (`a` and `a/b`): file systems cannot hold bot
 
 from __future__ import annotations
 
+import builtins
 import re
 import uuid
 from collections.abc import Iterable
@@ -82,6 +83,14 @@ class Storage(Protocol):
         """All objects below the folder `prefix`, however deep, sorted by path; if given, only those behind `after`.
 
         Objects written before the call began are in it, if not deleted. Unfinished writes never are.
+        """
+        ...
+
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        """Names of the folders right below the folder `prefix`, sorted. What they hold is not looked at, however much it is.
+
+        Every folder with an object that was written before the call is in it. One that was emptied may be, too: file systems,
+        and object stores built on one, remove it later.
         """
         ...
 

@@ -70,6 +70,9 @@ class RoutedStorage:
     def list(self, prefix: str = "", after: str | None = None) -> builtins.list[StoredObject]:
         return self.home.list(prefix, after)
 
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        return self.home.folders(prefix)
+
     def delete(self, paths: Iterable[str]) -> None:
         by_store: dict[int, tuple[Storage, builtins.list[str]]] = {}
         for path in paths:
