@@ -66,6 +66,8 @@ def command(
     options = dict(map(_setting, settings))
     if not options.get("rest.port", "0").isdecimal():
         raise BadOption(f"rest.port is a number, 0 for any free port, not {options['rest.port']!r}.")
+    if "rest.token" in options:
+        raise BadOption("Every user of this machine can read a token on the command line. Set TIDEGATE_TOKEN instead.")
     if path:
         options["execution.state-recovery.path"] = path
     if allow:
@@ -78,7 +80,7 @@ def command(
         options["execution.state-recovery.renamed-fields"] = ", ".join(renamed)
     port = int(options.pop("rest.port", "8081"))
     host = options.pop("rest.bind-address", "127.0.0.1")
-    token = options.pop("rest.token", None)
+    allowed = options.pop("rest.allowed-hosts", "").split(",")
     job = load_job(job_file)
     ship_by_value(module_of(job_file))
     if parallelism is not None:
@@ -90,8 +92,10 @@ def command(
         raise BadOption(f"--savepoint-on-stop needs a place for savepoints: -D{SAVEPOINT_DIR}=PATH.")
     ending = Ending(run, within_s, savepoint_on_stop)
     ending.listen()
-    server = serve(run, host=host, port=port, token=token)
-    out.show({"jobid": str(run.lineage), "rest": server.url}, Line(f"Job has been submitted with JobID {run.lineage}"))
+    server = serve(run, host=host, port=port, allowed_hosts=allowed)
+    kept = str(server.token_files[0]) if server.token_files else None
+    submitted = {"jobid": str(run.lineage), "rest": server.url, "token-file": kept}
+    out.show(submitted, Line(f"Job has been submitted with JobID {run.lineage}"))
     sys.stdout.flush()
     code = ending.wait()
     server.linger(_LINGER_S)
