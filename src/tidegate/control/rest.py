@@ -26,6 +26,7 @@ from tidegate.control.openapi import MAX_TRIGGER_ID, document
 from tidegate.control.request_checks import MAX_BODY_BYTES, AllowedHosts, RequestChecks
 from tidegate.control.service import JobService, NotFound, NotPossible
 from tidegate.core.errors import PreconditionFailed, TidegateError
+from tidegate.core.redaction import redacted
 
 if TYPE_CHECKING:
     from tidegate.control.connection_limits import Limits
@@ -228,7 +229,7 @@ def serve(
 
 
 def _errors(status: int, *messages: str) -> JSONResponse:
-    return JSONResponse({"errors": list(messages)}, status)
+    return JSONResponse({"errors": [redacted(message) for message in messages]}, status)
 
 
 async def _body(request: Request) -> dict[str, Any]:

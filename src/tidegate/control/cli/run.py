@@ -11,6 +11,7 @@ from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import TidegateError
+from tidegate.core.redaction import redacted
 
 SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
@@ -103,7 +104,7 @@ def command(
     if ending.path:
         click.echo(f"Savepoint completed. Path: {ending.path}", err=True)
     if ending.problem:
-        click.secho(ending.problem, fg="red", err=True)
+        click.secho(redacted(ending.problem), fg="red", err=True)
     click.echo(f"Job {run.lineage} is {run.status}.", err=True)
     return code
 
@@ -111,5 +112,5 @@ def command(
 def _setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals):
-        raise BadOption(f"-D takes KEY=VALUE, not {text!r}.")
+        raise BadOption(f"-D takes KEY=VALUE, not {text.partition('=')[0][:80]!r}.")
     return key, value
