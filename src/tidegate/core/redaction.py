@@ -1,7 +1,11 @@
-"""Texts without the secrets that users put into them: for errors, logs, answers and whatever is stored for people."""
+"""Texts without the secrets that users put into them: for errors, logs, answers and whatever is stored for people.
+
+With this module comes a filter of tidegate's log: its lines are redacted, whatever error or address they quote.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 
 from tidegate.core.errors import GraphError
@@ -35,3 +39,14 @@ def refuse_credentials(url: str, what: str, instead: str) -> None:
     """Raises GraphError for an address with credentials in it: addresses are shown, in plans, logs and errors."""
     if has_credentials(url):
         raise GraphError(f"The address of {what}, {redacted(url)}, carries credentials. Give them as {instead}.")
+
+
+def _redact(record: logging.LogRecord) -> bool:
+    text = record.getMessage()
+    shown = redacted(text)
+    if shown != text:
+        record.msg, record.args = shown, ()
+    return True
+
+
+logging.getLogger("tidegate").addFilter(_redact)

@@ -175,6 +175,18 @@ def test_a_token_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
     assert_hidden(caplog.text)
 
 
+def test_lines_of_the_log_are_redacted(caplog: pytest.LogCaptureFixture) -> None:
+    """Errors of libraries and of the user's code are quoted in it."""
+    caplog.set_level(logging.INFO)
+    log = logging.getLogger("tidegate")
+    log.info("savepoint %s complete", f"{URL}/sp", extra={"job": "orders"})
+    log.warning("attempt %d failed: %s", 3, RuntimeError(f"cannot reach {ADDRESS}"))
+    log.info("checkpoint %d at %s", 3, "/c/chk-3")
+    assert_hidden(caplog.text)
+    assert caplog.messages[0] == "savepoint s3://***@bucket/checkpoints/sp complete"
+    assert caplog.messages[2] == "checkpoint 3 at /c/chk-3"
+
+
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
     place = Place(tmp_path)

@@ -2,7 +2,8 @@
 
 Anybody can write a file with a right checksum. So whatever is later used as a name, a path, a size or a count is checked once,
 before anything acts on it: a name stays inside the folder it belongs to, code is never chosen by a file, and nothing is so
-large that following it would take hours or all memory.
+large that following it would take hours or all memory. Whatever a job can write passes: the limits are those of the storage port
+and of `check_name`, or far beyond what any job has.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def check(metadata: CheckpointMetadata) -> None:
         check_operator(operator)
     for number in metadata.state_numbers:
         _check_name("a uid", number.uid)
-        _check_name("a state", number.name)
+        _check_length("the name of a state", number.name, _MAX_NAME_CHARS)
         _check_number("the id of a state", number.id, _MAX_STATE_ID)
     for task in metadata.tasks:
         _check_task(task, metadata.max_parallelism)
@@ -79,7 +80,7 @@ def check(metadata: CheckpointMetadata) -> None:
         _check_length("a file of the query", file.text, _MAX_TEXT_CHARS)
     for split in metadata.splits:
         _check_name("a source", split.source)
-        _check_length("a split", split.split, _MAX_NAME_CHARS)
+        _check_length("a split", split.split, _MAX_TEXT_CHARS)
         _check_number("the time of a split", split.event_time_ms, _MAX_NUMBER, -_MAX_NUMBER)
     for committable in metadata.committables:
         _check_output(committable)
@@ -124,8 +125,8 @@ def check_operator(operator: OperatorInfo) -> None:
 
 
 def _check_state(state: StateInfo) -> None:
-    _check_name("a state", state.name)
-    _check_name("a kind of state", state.kind)
+    _check_length("the name of a state", state.name, _MAX_NAME_CHARS)
+    _check_length("a kind of state", state.kind, _MAX_NAME_CHARS)
     _check_number("the id of a state", state.id, _MAX_STATE_ID)
     _check_number("a time to live", state.ttl_ms or 0, _MAX_NUMBER)
     for tree in (state.value, state.map_key, state.namespace):
