@@ -24,6 +24,15 @@ def spark() -> SparkSession:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _tokens_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """REST servers of tests, in processes of their own too, keep their tokens out of the home directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TIDEGATE_TOKEN", raising=False)
+        patch.setenv("TIDEGATE_TOKEN_DIR", str(tmp_path_factory.mktemp("tokens")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _end_spark() -> Iterator[None]:
     yield
     sparks.end()

@@ -517,6 +517,7 @@ def test_a_claimed_savepoint_goes_once_the_job_has_a_checkpoint_of_its_own(shop)
 def test_a_job_is_watched_and_stopped_over_rest(shop):
     run = shop.start(interval="1 h")
     with tg.serve(run, port=0) as server, httpx.Client(base_url=server.url) as client:
+        client.headers["Authorization"] = f"Bearer {server.token}"
         (job,) = client.get("/jobs").json()["jobs"]
         assert job["status"] == "RUNNING"
         until(lambda: len(run.reports) >= 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, checksum_in, decode
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, check_size, checksum_in, decode
 from tidegate.checkpoint.storage import ObjectMissing, Storage
 from tidegate.core.errors import TidegateError
 
@@ -21,6 +21,7 @@ def resolve(storage: Storage, layout: JobLayout, path: str) -> tuple[CheckpointR
     """
     name = _within(storage, path)
     try:
+        check_size(storage.size(name))
         data = storage.get(name)
     except ObjectMissing:
         raise SnapshotNotFound(

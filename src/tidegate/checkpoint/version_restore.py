@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tidegate.checkpoint.assignment import KeyedShare, RestoreError, TaskRestore
 from tidegate.checkpoint.metadata import StateInfo, TaskState
+from tidegate.checkpoint.metadata.validation import CANONICAL
 from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.storage import Storage, checksum_of_file, download
 from tidegate.checkpoint.storage.handle import FileHandle
@@ -21,7 +22,7 @@ from tidegate.checkpoint.version_upload import remember
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, TaskId, Term
-from tidegate.state.backends import backend_named
+from tidegate.state.backends import built_in_backend
 from tidegate.state.keys import OF_NO_KEY, key_group_range
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
 from tidegate.state.private_directory import PrivateDirectory, sweep
@@ -33,8 +34,6 @@ _DOWNLOADS = 4
 _WORTH_CUTTING = 0.5
 """Least part of an old task's key groups for which its files are taken over. What is cut off stays in them, and goes up
 with the next checkpoint, until compaction drops it."""
-CANONICAL = "canonical"
-"""In place of a backend: the state lies in tables that any backend restores from."""
 
 
 class Tables(Protocol):
@@ -217,7 +216,8 @@ def _put_together(
                 continue
             place = scratch.path / str(state.task)
             _fetch(storage, place, order.root, state, state.key_groups)
-            reader = backend_named(state.backend, options).begin(place, state.version, target, state.key_groups)
+            stored_in = backend if state.backend == backend.name else built_in_backend(state.backend, options)
+            reader = stored_in.begin(place, state.version, target, state.key_groups)
             try:
                 for share in plan.keyed:
                     if share.source == source:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
+from urllib.parse import urlsplit
 
+from tidegate.control.access_token import VARIABLE, find_token
 from tidegate.core.errors import TidegateError
 
 DEFAULT_ADDRESS = "127.0.0.1:8081"
@@ -32,11 +34,25 @@ class OperationFailed(TidegateError):
 
 
 class Client:
-    """`address` as `host:port` or URL; the token, where one is needed, from TIDEGATE_REST_TOKEN."""
+    """`address` as `host:port` or URL. The token: as given, else TIDEGATE_TOKEN, else the file of a server that this user
+    runs on this machine at this very address. It is never sent on to where an answer redirects, nor to a proxy for loopback.
+    """
 
     def __init__(self, address: str = DEFAULT_ADDRESS, token: str | None = None) -> None:
         self._root = (address if "://" in address else f"http://{address}").rstrip("/")
-        self._token = token or os.environ.get("TIDEGATE_REST_TOKEN")
+        parts = urlsplit(self._root)
+        try:
+            host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            raise Unreachable(f"{address!r} is not an address such as {DEFAULT_ADDRESS}.") from None
+        if parts.scheme not in ("http", "https") or not host or parts.username is not None:
+            raise Unreachable(
+                f"An address is host:port, http://host:port or https://host:port. A token goes into {VARIABLE}."
+            )
+        self._token = token or find_token(host, port)
+        local = host == "localhost" or host == "::1" or host.startswith("127.")
+        handlers = [_NoRedirect(), *([urllib.request.ProxyHandler({})] if local else [])]
+        self._opener = urllib.request.build_opener(*handlers)
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         request = urllib.request.Request(f"{self._root}{path}", method=method)
@@ -45,11 +61,11 @@ class Client:
             request.add_header("Authorization", f"Bearer {self._token}")
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(request, data, timeout=60) as answer:
+            with self._opener.open(request, data, timeout=60) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             raise Refused(_told(error)) from None
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise Unreachable(
                 f"No job answers at {self._root} ({error}). Is it running, with REST on that address? Give another one with -m."
             ) from None
@@ -68,6 +84,13 @@ class Client:
                     raise OperationFailed(str(operation[failure].get("stack-trace") or operation[failure]))
                 return operation
             time.sleep(poll_s)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """An answer that redirects is an error: the request would carry the token to another server."""
+
+    def redirect_request(self, *args: Any) -> None:
+        return None
 
 
 def _told(error: urllib.error.HTTPError) -> str:

@@ -9,7 +9,9 @@ _JOB = {"name": "jobid", "in": "path", "required": True, "schema": {"type": "str
 _TRIGGER = {"name": "triggerid", "in": "path", "required": True, "schema": {"type": "string"}}
 _CHECKPOINT = {"name": "cid", "in": "path", "required": True, "schema": {"type": "string"}}
 _VERTEX = {"name": "vertex", "in": "path", "required": True, "schema": {"type": "string"}}
+MAX_TRIGGER_ID = 200
 _TEXT, _FLAG = {"type": ["string", "null"]}, {"type": ["boolean", "null"]}
+_ID = {"type": ["string", "null"], "maxLength": MAX_TRIGGER_ID}
 _FORMAT = {"type": ["string", "null"], "enum": ["CANONICAL", "NATIVE", None]}
 
 _ERRORS = {
@@ -29,6 +31,8 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "tidegate", "version": "1", "description": "One running job, under Flink's paths and names."},
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
         "paths": _PATHS,
     }
 
@@ -42,12 +46,12 @@ def _operation(
         "parameters": list(parameters),
         "responses": {
             status: {"description": "done", "content": {"application/json": {"schema": _OBJECT}}},
-            "400": _ERRORS, "401": _ERRORS, "404": _ERRORS, "409": _ERRORS,
+            **dict.fromkeys(("400", "401", "403", "404", "409", "413", "415"), _ERRORS),
         },
     }  # fmt: skip
     if body is not None:
         schema = {"type": "object", "properties": body, "required": list(needs)}
-        made["requestBody"] = {"required": bool(needs), "content": {"application/json": {"schema": schema}}}
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return made
 
 
@@ -74,7 +78,7 @@ _PATHS: dict[str, dict[str, dict[str, Any]]] = {
             "take a checkpoint now", _JOB, status="202",
             body={
                 "checkpointType": {"type": ["string", "null"], "enum": ["CONFIGURED", "FULL", "INCREMENTAL", None]},
-                "triggerId": _TEXT,
+                "triggerId": _ID,
             },
         ),
     },
@@ -87,20 +91,20 @@ _PATHS: dict[str, dict[str, dict[str, Any]]] = {
     "/jobs/{jobid}/savepoints": {
         "post": _operation(
             "take a savepoint", _JOB, status="202",
-            body={"target-directory": _TEXT, "cancel-job": _FLAG, "formatType": _FORMAT, "triggerId": _TEXT},
+            body={"target-directory": _TEXT, "cancel-job": _FLAG, "formatType": _FORMAT, "triggerId": _ID},
         )
     },
     "/jobs/{jobid}/savepoints/{triggerid}": {"get": _operation("what became of a savepoint", _JOB, _TRIGGER)},
     "/jobs/{jobid}/stop": {
         "post": _operation(
             "stop with a savepoint", _JOB, status="202",
-            body={"targetDirectory": _TEXT, "drain": _FLAG, "formatType": _FORMAT, "triggerId": _TEXT},
+            body={"targetDirectory": _TEXT, "drain": _FLAG, "formatType": _FORMAT, "triggerId": _ID},
         )
     },
     "/savepoint-disposal": {
         "post": _operation(
             "delete a savepoint", status="202", needs=("savepoint-path",),
-            body={"savepoint-path": {"type": "string", "minLength": 1}, "triggerId": _TEXT},
+            body={"savepoint-path": {"type": "string", "minLength": 1}, "triggerId": _ID},
         )
     },
     "/savepoint-disposal/{triggerid}": {"get": _operation("what became of a deletion", _TRIGGER)},

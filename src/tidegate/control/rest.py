@@ -1,27 +1,35 @@
-"""REST in the driver, with Flink's paths, verbs and field names; optional prefix `/v1`. Loopback unless told otherwise."""
+"""REST in the driver, with Flink's paths, verbs and field names; optional prefix `/v1`. Loopback unless told otherwise.
+
+Who may call is decided in `request_checks`, and what callers can hold in `connection_limits`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from tidegate.control.openapi import document
+from tidegate.control.access_token import TokenFile, given_token, new_token
+from tidegate.control.openapi import MAX_TRIGGER_ID, document
+from tidegate.control.request_checks import MAX_BODY_BYTES, AllowedHosts, RequestChecks
 from tidegate.control.service import JobService, NotFound, NotPossible
 from tidegate.core.errors import PreconditionFailed, TidegateError
+from tidegate.core.redaction import redacted
 
 if TYPE_CHECKING:
+    from tidegate.control.connection_limits import Limits
     from tidegate.runtime.run import JobRun
 
 log = logging.getLogger("tidegate")
@@ -35,8 +43,13 @@ class BadRequest(TidegateError):
     code = "BAD_REQUEST"
 
 
-def application(service: JobService, token: str | None = None) -> Starlette:
-    """The routes over one job. With a token, every request must bear it."""
+def application(
+    service: JobService,
+    token: str | None = None,
+    hosts: AllowedHosts | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
+) -> Starlette:
+    """The routes over one job. With a token, every request must bear it. `hosts` are loopback names unless given."""
 
     acts: dict[str, dict[str, tuple[Act, int]]] = {}
 
@@ -45,8 +58,6 @@ def application(service: JobService, token: str | None = None) -> Starlette:
 
     def route(path: str, by_method: dict[str, tuple[Act, int]]) -> Route:
         async def endpoint(request: Request) -> Response:
-            if token is not None and not _bears(request, token):
-                return _errors(401, "This server asks for a token: Authorization: Bearer …")
             method = "GET" if request.method == "HEAD" else request.method
             act, status = by_method[method]
             try:
@@ -64,7 +75,10 @@ def application(service: JobService, token: str | None = None) -> Starlette:
         return service.check(request.path_params["jobid"])
 
     def trigger(body: dict[str, Any]) -> str | None:
-        return _text(body, "triggerId")
+        name = _text(body, "triggerId")
+        if name is not None and len(name) > MAX_TRIGGER_ID:
+            raise BadRequest(f"triggerId has at most {MAX_TRIGGER_ID} characters.")
+        return name
 
     answer("/openapi.json", "GET", lambda r, b: document())
     answer("/jobs", "GET", lambda r, b: {"jobs": [{"id": service.id, **service.status()}]})
@@ -123,19 +137,30 @@ def application(service: JobService, token: str | None = None) -> Starlette:
     )
     answer("/savepoint-disposal/{triggerid}", "GET", lambda r, b: service.disposal_status(r.path_params["triggerid"]))
     routes: list[BaseRoute] = [route(path, by_method) for path, by_method in acts.items()]
-    return Starlette(routes=[*routes, Mount("/v1", routes=routes)])
+    checks = Middleware(
+        RequestChecks, hosts=hosts or AllowedHosts.of(LOOPBACK), token=token, max_body_bytes=max_body_bytes
+    )
+    return Starlette(routes=[*routes, Mount("/v1", routes=routes)], middleware=[checks])
 
 
 class RestServer:
-    """Serves one job until closed. `url` tells where; port 0 takes a free one."""
+    """Serves one job until closed. `url` tells where; port 0 takes a free one.
 
-    def __init__(self, run: JobRun, *, host: str = LOOPBACK, port: int = 0, token: str | None = None) -> None:
+    Every request must bear the token: `token`, else the variable TIDEGATE_TOKEN, else one that is made for this server and
+    kept in `token_files`, which only this user can read. `allowed_hosts` are names that the server answers to besides its
+    own, such as that of a proxy.
+    """
+
+    def __init__(
+        self, run: JobRun, *, host: str = LOOPBACK, port: int = 0, token: str | None = None,
+        allowed_hosts: Iterable[str] = (), limits: Limits | None = None,
+    ) -> None:  # fmt: skip
         import uvicorn
 
-        if host not in (LOOPBACK, "localhost", "::1") and token is None:
-            raise PreconditionFailed(
-                f"REST on {host} could be used by anyone who reaches it. Give it a token, or keep it on {LOOPBACK}."
-            )
+        from tidegate.control.connection_limits import Limits, bounded_protocol
+
+        limits = limits or Limits()
+        chosen = given_token(token)
         self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -147,12 +172,27 @@ class RestServer:
         # From here on a caller is kept waiting, not refused, until the server has started.
         self._socket.listen(128)
         self.port: int = self._socket.getsockname()[1]
-        self.url = f"http://{host}:{self.port}"
+        self.url = f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        self.token = chosen or new_token()
         self._service = JobService(run)
-        config = uvicorn.Config(application(self._service, token), log_level="warning", lifespan="off")
+        config = uvicorn.Config(
+            application(self._service, self.token, AllowedHosts.of(host, allowed_hosts), limits.body_bytes),
+            http=bounded_protocol(limits), ws="none", h11_max_incomplete_event_size=limits.head_bytes,
+            timeout_graceful_shutdown=5, proxy_headers=False, server_header=False, log_level="warning", lifespan="off",
+        )  # fmt: skip
+        try:
+            self._kept = None if chosen else TokenFile.write(self.token, host, self.port)
+        except PreconditionFailed:
+            self._socket.close()
+            raise
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="tidegate-rest", daemon=True)
         self._thread.start()
+
+    @property
+    def token_files(self) -> tuple[Path, ...]:
+        """Where the token is kept; nowhere if it was given."""
+        return () if self._kept is None else self._kept.paths
 
     def _serve(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._socket]))
@@ -168,6 +208,8 @@ class RestServer:
         self._server.should_exit = True
         self._thread.join(10)
         self._socket.close()
+        if self._kept is not None:
+            self._kept.remove()
 
     def __enter__(self) -> RestServer:
         return self
@@ -176,20 +218,18 @@ class RestServer:
         self.close()
 
 
-def serve(run: JobRun, *, host: str = LOOPBACK, port: int = 8081, token: str | None = None) -> RestServer:
-    """Offer a running job over REST: `tg.serve(job.start(…), port=0)`."""
-    server = RestServer(run, host=host, port=port, token=token)
-    log.info("REST of job %s at %s", run.name, server.url)
+def serve(
+    run: JobRun, *, host: str = LOOPBACK, port: int = 8081, token: str | None = None, allowed_hosts: Iterable[str] = ()
+) -> RestServer:
+    """Offer a running job over REST: `tg.serve(job.start(…), port=0)`. Requests bear `server.token`, see `RestServer`."""
+    server = RestServer(run, host=host, port=port, token=token, allowed_hosts=allowed_hosts)
+    kept = f"; its token is in {server.token_files[0]}" if server.token_files else ""
+    log.info("REST of job %s at %s%s", run.name, server.url, kept)
     return server
 
 
 def _errors(status: int, *messages: str) -> JSONResponse:
-    return JSONResponse({"errors": list(messages)}, status)
-
-
-def _bears(request: Request, token: str) -> bool:
-    given = request.headers.get("authorization", "")
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+    return JSONResponse({"errors": [redacted(message) for message in messages]}, status)
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -198,7 +238,7 @@ async def _body(request: Request) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"The body is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise BadRequest("The body must be a JSON object.")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats, CheckpointStatus, Spread
 from tidegate.core.clock import SYSTEM_CLOCK, Instant
 from tidegate.core.errors import TidegateError
+from tidegate.core.redaction import redacted
 
 if TYPE_CHECKING:
     from tidegate.runtime.run import JobRun
@@ -153,7 +154,7 @@ class JobService:
     def exceptions(self, most: int = 20) -> dict[str, Any]:
         failures = list(self._run.failures)
         entries: list[dict[str, Any]] = [
-            {"exceptionName": f.kind, "stacktrace": f.message, "timestamp": f.at_ms, "taskName": None, "endpoint": None,
+            {"exceptionName": f.kind, "stacktrace": redacted(f.message), "timestamp": f.at_ms, "taskName": None, "endpoint": None,
              "taskManagerId": None, "failureLabels": {"restarted": str(f.restarted).lower()}, "concurrentExceptions": []}
             for f in reversed(failures)
         ]  # fmt: skip
@@ -180,7 +181,7 @@ class JobService:
                 "failed": _stats(found.latest_failed),
                 "restored": None if restored is None else {
                     "id": restored.id, "restore_timestamp": restored.restore_timestamp,
-                    "is_savepoint": restored.is_savepoint, "external_path": restored.external_path,
+                    "is_savepoint": restored.is_savepoint, "external_path": _place(restored.external_path),
                 },
             },
             "history": [_stats(stats) for stats in (*found.under_way(SYSTEM_CLOCK.now()), *found.history())],
@@ -245,7 +246,7 @@ class JobService:
                 "delete_on_cancellation": str(config.retention) != "RETAIN_ON_CANCELLATION",
             },
             "state_backend": self._run.state_backend,
-            "checkpoint_storage": config.dir,
+            "checkpoint_storage": None if config.dir is None else redacted(config.dir),
             "unaligned_checkpoints": config.unaligned,
             "tolerable_failed_checkpoints": config.tolerable_failures,
             "aligned_checkpoint_timeout": config.aligned_timeout_ms,
@@ -340,10 +341,15 @@ def _stats(stats: CheckpointStats | None) -> dict[str, Any] | None:
         "tasks": {},
     }
     if stats.status is CheckpointStatus.COMPLETED:
-        shown |= {"external_path": stats.external_path, "discarded": stats.discarded}
+        shown |= {"external_path": _place(stats.external_path), "discarded": stats.discarded}
     if stats.status is CheckpointStatus.FAILED:
-        shown |= {"failure_timestamp": stats.failure_timestamp, "failure_message": stats.failure_message}
+        message = None if stats.failure_message is None else redacted(stats.failure_message)
+        shown |= {"failure_timestamp": stats.failure_timestamp, "failure_message": message}
     return shown
+
+
+def _place(path: str | None) -> str | None:
+    return None if path is None else redacted(path)
 
 
 def _spread(spread: Spread | None) -> dict[str, Any]:
@@ -353,7 +359,7 @@ def _spread(spread: Spread | None) -> dict[str, Any]:
 
 def _cause(error: BaseException) -> dict[str, str]:
     code = error.code if isinstance(error, TidegateError) else type(error).__name__
-    return {"class": code, "stack-trace": str(error)}
+    return {"class": code, "stack-trace": redacted(str(error))}
 
 
 def _in_thread(work: Callable[[], Any], name: str) -> Future[Any]:

@@ -124,7 +124,7 @@ class Archive:
     """Where the job's checkpoints are, for whoever opens it."""
 
     url: str
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Of the object store's client. They may hold secrets; nothing prints them."""
 
 

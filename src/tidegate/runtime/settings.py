@@ -17,7 +17,7 @@ from tidegate.checkpoint.options import (
 from tidegate.checkpoint.restart import NoRestart, RestartStrategy
 from tidegate.graph.parallelism import default_max_parallelism
 from tidegate.runtime.program import Archive
-from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY
+from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, backend_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,10 @@ def read_settings(
     own_backend = [key for key in (TYPE_KEY, OLDER_TYPE_KEY) if "." in str(given.get(key) or "")]
     backend = state_backend or (str(given.pop(own_backend[0])) if own_backend else None)
     read = read_options(given)
+    if backend is not None and "." in backend:
+        backend_named(
+            backend, read.handed_on
+        )  # Its snapshots are known from here on, and a wrong name is told at once.
     config = CheckpointConfig.of(read)
     if config.dir is not None and config.interval_ms is None:
         raise OptionError(

@@ -26,13 +26,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidegate.checkpoint.metadata import Distribution, MetadataTooNew, OperatorInfo, StateInfo
+from tidegate.checkpoint.metadata import Distribution, MetadataTooNew, OperatorInfo, StateInfo, UntrustedSnapshot
+from tidegate.checkpoint.metadata.validation import check_operator
 from tidegate.core.ids import EpochId, Uid
 from tidegate.savepoint.arrow_types import ArrowForm, arrow_form, from_column, to_column
 from tidegate.savepoint.entries import NO_GROUP, ByteEntry, StateEntry, StateLayout
 from tidegate.savepoint.plain import plain_codec
 from tidegate.savepoint.quick_columns import QuickColumns
-from tidegate.savepoint.snapshot import CANONICAL_BACKEND, UntrustedSnapshot
+from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.state.keys import Namespace, TimeWindow
 from tidegate.state.ttl import Stamp
 
@@ -183,14 +184,18 @@ def table_of(schema: Any, state_id: int, uid: str | None = None, name: str | Non
             "A table of the savepoint has no description of its state in its footer: it was not written by tidegate, or was "
             "rewritten by a tool that drops it. Write the savepoint again."
         )
-    told = json.loads(text)
-    if told["format"] > FORMAT:
-        raise MetadataTooNew(told["format"], FORMAT, told["tidegate"])
-    state = StateInfo(
-        name or told["state"], state_id, told["kind"], told["value"], told["map_key"], told["namespace"],
-        Distribution(told.get("distribution", Distribution.KEYED)),
-    )  # fmt: skip
-    operator = OperatorInfo(Uid(uid or told["operator"]), 0, 0, CANONICAL_BACKEND, told["key"], (state,))
+    try:
+        told = json.loads(text)
+        if told["format"] > FORMAT:
+            raise MetadataTooNew(told["format"], FORMAT, str(told["tidegate"])[:100])
+        state = StateInfo(
+            name or told["state"], state_id, told["kind"], told["value"], told["map_key"], told["namespace"],
+            Distribution(told.get("distribution", Distribution.KEYED)),
+        )  # fmt: skip
+        operator = OperatorInfo(Uid(uid or told["operator"]), 0, 0, CANONICAL_BACKEND, told["key"], (state,))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UntrustedSnapshot("The footer of a table does not describe a state") from None
+    check_operator(operator)
     return StateTable(StateLayout(operator, state))
 
 

@@ -57,7 +57,7 @@ def dispose(snapshot: Snapshot) -> int:
     except ObjectMissing:
         pass
     else:
-        raise StillClaimed(snapshot, owner.decode(errors="replace"))
+        raise StillClaimed(snapshot, repr(owner[:300].decode(errors="replace")))
     names = list(objects_of(snapshot))
     snapshot.storage.delete(names)
     reach("savepoint.dispose.1-files")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from tidegate.checkpoint.metadata import Distribution, OperatorInfo, StateInfo
+from tidegate.checkpoint.metadata import Distribution, OperatorInfo, StateInfo, UntrustedSnapshot
 from tidegate.core.errors import StateError
 from tidegate.core.ids import EpochId, KeyGroup, Uid
 from tidegate.core.times import TimeDomain
@@ -90,7 +90,15 @@ class StateLayout:
     """How the entries of one state are written: its number, the codec of its key, its map key and its values."""
 
     def __init__(self, operator: OperatorInfo, state: StateInfo) -> None:
-        """Raises UnreadableState, UnknownSchema, or SchemaError for a key that cannot be understood."""
+        """Raises UnreadableState, UnknownSchema, SchemaError for a key that cannot be understood, or UntrustedSnapshot."""
+        try:
+            self._follow(operator, state)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
+            raise UntrustedSnapshot(
+                f"State {state.name!r} of {operator.uid!r} is described by something that is no type"
+            ) from None
+
+    def _follow(self, operator: OperatorInfo, state: StateInfo) -> None:
         shape = SHAPES.get(state.kind)
         if shape is None or (shape is Shape.MAP) != (state.map_key is not None):
             raise UnreadableState(

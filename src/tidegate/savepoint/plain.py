@@ -18,6 +18,7 @@ from uuid import UUID
 
 import msgspec
 
+from tidegate.checkpoint.metadata import UntrustedSnapshot
 from tidegate.core.errors import StateError, WrongValue
 
 Schema = Mapping[str, Any]
@@ -141,7 +142,17 @@ def python_type(schema: Schema) -> Any:
 
 
 def show_schema(schema: Schema | None) -> str:
-    """A stored type as a person would write it: `float`, `dict[str, int]`, `Rule(name: str, limit: int = 3)`."""
+    """A stored type as a person would write it: `float`, `dict[str, int]`, `Rule(name: str, limit: int = 3)`.
+
+    Raises UntrustedSnapshot for what is no type.
+    """
+    try:
+        return _show(schema)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        raise UntrustedSnapshot("The description of a type is none") from None
+
+
+def _show(schema: Schema | None) -> str:
     match schema:
         case None:
             return "-"

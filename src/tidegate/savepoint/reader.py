@@ -23,7 +23,7 @@ from tidegate.core.ids import AttemptId, EpochId, KeyGroup, TaskId, Term
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.entries import ByteEntry, Shape, StateEntry, StateLayout, UnreadableState
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND, Snapshot
-from tidegate.state.backends import backend_named
+from tidegate.state.backends import built_in_backend
 from tidegate.state.keys import Namespace, key_group_range, prefix_end
 from tidegate.state.operator_states import read_elements
 from tidegate.state.port import StateStore
@@ -166,7 +166,7 @@ class SnapshotReader:
             return CanonicalTask(snapshot.storage, snapshot.root, task)
         place = self._scratch / str(task.task)
         fetch_version(snapshot.storage, place, snapshot.root, task, task.key_groups)
-        return backend_named(task.backend).begin(place, task.version, _NOWHERE, task.key_groups)
+        return built_in_backend(task.backend).begin(place, task.version, _NOWHERE, task.key_groups)
 
 
 def _has_files(task: TaskState) -> bool:

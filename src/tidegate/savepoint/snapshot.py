@@ -6,17 +6,25 @@ to its own. So a savepoint can be copied anywhere, and a checkpoint together wit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, SnapshotKind, StateInfo, TaskState, decode
+from tidegate.checkpoint.metadata import (
+    CheckpointMetadata,
+    OperatorInfo,
+    SnapshotKind,
+    StateInfo,
+    TaskState,
+    check_size,
+    decode,
+)
+from tidegate.checkpoint.metadata import UntrustedSnapshot as UntrustedSnapshot
+from tidegate.checkpoint.metadata.validation import CANONICAL as _TABLES
 from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage
-from tidegate.checkpoint.version_restore import CANONICAL as _TABLES
 from tidegate.core.errors import StateError, TidegateError
 from tidegate.core.ids import KeyGroup, Uid
 from tidegate.savepoint.entries import StateLayout
@@ -28,20 +36,11 @@ NATIVE = "NATIVE"
 CANONICAL_BACKEND = _TABLES
 """Stands as the backend of tasks whose files are tables."""
 
-_BACKENDS = frozenset({"hashmap", "rocksdb", CANONICAL_BACKEND})
-_FILE_NAME = re.compile(r"[A-Za-z0-9_=@+-][A-Za-z0-9._=@+-]*")
-
 
 class StateNotFound(TidegateError):
     """The snapshot has no such operator or state."""
 
     code = "STATE_NOT_FOUND"
-
-
-class UntrustedSnapshot(StateError):
-    """The metadata asks for something that no tidegate writes, such as a file outside the snapshot."""
-
-    code = "UNTRUSTED_SNAPSHOT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +63,11 @@ class Snapshot:
         `options` go to the client of an object store. Raises SnapshotNotFound, or a MetadataError.
         """
         url = location(path)
-        own = open_storage(url, **options)
+        own = open_storage(url, confined=True, **options)
         metadata = _read(own, METADATA, url)
         if metadata.kind is SnapshotKind.SAVEPOINT:
-            return Snapshot(own, "", _trusted(metadata), url, options)
-        return Snapshot(open_storage(split_location(url)[0], **options), "", _trusted(metadata), url, options)
+            return Snapshot(own, "", metadata, url, options)
+        return Snapshot(open_storage(split_location(url)[0], confined=True, **options), "", metadata, url, options)
 
     @staticmethod
     def within(storage: Storage, name: str) -> Snapshot:
@@ -76,7 +75,7 @@ class Snapshot:
         folder = name.removesuffix("/").removesuffix(f"/{METADATA}")
         metadata = _read(storage, f"{folder}/{METADATA}", f"{storage.url}/{folder}")
         root = folder if metadata.kind is SnapshotKind.SAVEPOINT else folder.rpartition("/")[0]
-        return Snapshot(storage, root, _trusted(metadata), f"{location(storage.url)}/{folder}")
+        return Snapshot(storage, root, metadata, f"{location(storage.url)}/{folder}")
 
     @property
     def format(self) -> str:
@@ -130,11 +129,20 @@ class Snapshot:
 
 def location(path: str | Path) -> str:
     """The directory of a snapshot or job in one way of writing: an absolute path, or the URL of an object store."""
-    text = str(path).rstrip("/")
-    text = "." if text == METADATA else text.removesuffix(f"/{METADATA}")
-    if text.startswith("file://"):
-        return unquote(urlsplit(text).path)
-    return text if "://" in text else str(Path(text).expanduser().resolve())
+    text = str(path)
+    scheme, remote, place = text.partition("://")
+    place = place if remote else text
+    if remote and scheme != "file":
+        if not place.strip("/"):
+            raise SnapshotNotFound(f"{text!r} names a store without a bucket, not a directory in it.")
+        return f"{scheme}://{place.rstrip('/').removesuffix(f'/{METADATA}')}"
+    if remote:
+        place = unquote(urlsplit(text).path)
+    if not place:
+        raise SnapshotNotFound("An empty path names no directory. Write . for the current one.")
+    place = place.rstrip("/") or "/"
+    place = "." if place == METADATA else place.removesuffix(f"/{METADATA}") or "/"
+    return str(Path(place) if remote else Path(place).expanduser().resolve())
 
 
 def split_location(url: str) -> tuple[str, str]:
@@ -147,26 +155,10 @@ def split_location(url: str) -> tuple[str, str]:
 
 def _read(storage: Storage, name: str, shown: str) -> CheckpointMetadata:
     try:
+        check_size(storage.size(name))
         return decode(storage.get(name))
     except ObjectMissing:
         raise SnapshotNotFound(
             f"There is no checkpoint or savepoint at {shown!r}: it has no file {METADATA!r}. Name the directory of one, such "
             "as …/chk-42; `tidegate checkpoints list DIR` shows those of a checkpoint directory."
         ) from None
-
-
-def _trusted(metadata: CheckpointMetadata) -> CheckpointMetadata:
-    """The metadata itself, if following it touches nothing but the snapshot's own files and runs no code it names."""
-    for task in metadata.tasks:
-        if task.backend not in _BACKENDS:
-            raise UntrustedSnapshot(
-                f"The state of {task.task} was written by the backend {task.backend!r}. Outside its job a snapshot is read with "
-                f"tidegate's own backends only ({', '.join(sorted(_BACKENDS))}): a name in a file must not decide what code "
-                "runs. Take a canonical savepoint with the job itself."
-            )
-        for file in (*task.files, *task.inline):
-            if not _FILE_NAME.fullmatch(file.name):
-                raise UntrustedSnapshot(
-                    f"{task.task} names a file {file.name!r}, which tidegate would never write. Do not use this snapshot."
-                )
-    return metadata

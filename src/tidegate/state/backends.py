@@ -12,6 +12,9 @@ from tidegate.state.port import StateBackend
 TYPE_KEY = "state.backend.type"
 OLDER_TYPE_KEY = "state.backend"
 DEFAULT = "hashmap"
+BUILT_IN = frozenset({"hashmap", "rocksdb"})
+_chosen: set[str] = set()
+"""Names of backends of the user's own that a job of this process was told to use."""
 
 
 class StateBackendFactory(Protocol):
@@ -57,7 +60,21 @@ def backend_named(name: str, configuration: Mapping[str, Any] | None = None) -> 
 
             return RocksDBBackend(RocksDBOptions.from_configuration(options))
         case other:
-            return _factory(other).create_from_config(options)
+            made = _factory(other).create_from_config(options)
+            _chosen.update((other, made.name))
+            return made
+
+
+def is_known(name: str) -> bool:
+    """Whether files may name this backend: it is one of tidegate's own, or a job here was told to use it."""
+    return name in BUILT_IN or name in _chosen
+
+
+def built_in_backend(name: str, configuration: Mapping[str, Any] | None = None) -> StateBackend:
+    """One of tidegate's own backends, by the name that a stored file gives. It never imports what a file names."""
+    if name not in BUILT_IN:
+        raise UnknownBackend(name, "is named by a file, and is not one of tidegate's own")
+    return backend_named(name, configuration)
 
 
 def _factory(name: str) -> StateBackendFactory:

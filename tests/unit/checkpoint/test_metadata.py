@@ -78,19 +78,29 @@ def task(slot: int, *files: StateFile, inline: tuple[InlineFile, ...] = ()) -> T
 # The model in all its shapes. Texts leave out lone surrogates, which no UTF-8 file can have.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 counts = st.integers(0, 2**53)
-uids = texts.map(Uid)
+names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)
+"""Of jobs, operators, states: whatever a person may type."""
+ids = st.integers(0, 2**16 - 1)
+plain_names = st.text("abXY09_=@+-", min_size=1, max_size=8)
+"""Of files: what every store can hold."""
+paths = st.lists(plain_names, min_size=1, max_size=4).map("/".join)
+checksums = st.binary(max_size=8).map(lambda digest: f"sha256:{digest.hex()}")
+backends = st.sampled_from(["hashmap", "rocksdb", "canonical"])
+uids = names.map(Uid)
 epochs = st.builds(EpochId, st.integers(0, 99).map(Term), st.integers(0, 2**40))
 versions = st.builds(VersionId, epochs, st.integers(0, 2**50).map(AttemptId))
 schemas = st.recursive(
     texts.map(lambda text: {"type": text}), lambda inner: st.dictionaries(texts, inner, max_size=3), max_leaves=4
 )
-state_files = st.builds(StateFile, texts, texts, counts, texts, versions, counts, st.integers(1, 2**30))
+state_files = st.builds(
+    StateFile, plain_names, paths, st.integers(0, 10**8), checksums, versions, counts, st.integers(1000, 2**28)
+)
 file_lists = st.lists(state_files, max_size=6, unique_by=lambda f: f.name).map(FileList)
 states = st.builds(
     StateInfo,
-    texts,
-    counts,
-    texts,
+    names,
+    ids,
+    names,
     schemas,
     st.none() | schemas,
     st.none() | schemas,
@@ -100,12 +110,16 @@ states = st.builds(
 tasks = st.builds(
     TaskState,
     st.builds(TaskId, st.integers(0, 3), st.integers(0, 9).map(Slot)),
-    st.tuples(counts, counts),
-    texts,
+    st.lists(st.integers(0, 999), min_size=2, max_size=2).map(sorted).map(tuple),
+    backends,
     versions,
     file_lists,
-    st.lists(st.builds(InlineFile, texts, versions, st.binary(max_size=20)), max_size=2).map(tuple),
-    st.lists(st.builds(ElementCount, counts, counts), max_size=2).map(tuple),
+    st.lists(
+        st.builds(InlineFile, plain_names.map("inline-{}".format), versions, st.binary(max_size=20)),
+        max_size=2,
+        unique_by=lambda f: f.name,
+    ).map(tuple),
+    st.lists(st.builds(ElementCount, ids, counts), max_size=2).map(tuple),
 )
 
 
@@ -115,39 +129,47 @@ def some(items: st.SearchStrategy[Any], key: Any) -> st.SearchStrategy[Any]:
 
 models = st.builds(
     CheckpointMetadata,
-    job=texts,
-    lineage=texts.map(Lineage),
+    job=names,
+    lineage=names.map(Lineage),
     checkpoint_id=counts,
     term=counts.map(Term),
     epoch=epochs,
     kind=st.sampled_from(SnapshotKind),
     triggered_ms=counts,
     completed_ms=counts,
-    tidegate_version=texts,
+    tidegate_version=names.filter(str.isprintable),
     spark_version=texts,
-    max_parallelism=counts,
-    parallelism=counts,
+    max_parallelism=st.integers(1000, 2**15),
+    parallelism=st.integers(1, 1000),
     clock_ms=counts,
     watermark_ms=st.none() | st.integers(-(2**53), 2**53),
-    savepoint_format=st.none() | texts,
+    savepoint_format=st.sampled_from([None, "CANONICAL", "NATIVE"]),
     operators=some(
         st.builds(
-            OperatorInfo, uids, counts, counts, texts, st.none() | schemas, st.lists(states, max_size=2).map(tuple)
+            OperatorInfo,
+            uids,
+            st.integers(0, 99),
+            st.integers(1, 2**15),
+            backends,
+            st.none() | schemas,
+            st.lists(states, max_size=2).map(tuple),
         ),
         lambda o: o.uid,
     ),
-    state_numbers=some(st.builds(StateNumber, uids, texts, counts), lambda n: (n.uid, n.name)),
+    state_numbers=some(st.builds(StateNumber, uids, names, ids), lambda n: (n.uid, n.name)),
     tasks=some(tasks, lambda t: t.task),
     positions=some(
         st.builds(SourcePosition, uids, st.lists(texts, max_size=2).map(tuple), file_lists), lambda p: p.uid
     ),
-    query=some(st.builds(QueryFile, texts, texts), lambda q: q.name),
+    query=some(
+        st.builds(QueryFile, paths.filter(lambda path: not path.startswith("sources/")), texts), lambda q: q.name
+    ),
     splits=some(st.builds(SplitTime, uids, texts, counts), lambda s: (s.source, s.split)),
     committables=st.lists(
-        st.builds(Committable, texts.map(Lineage), uids, counts, epochs, st.binary(max_size=20)), max_size=4
+        st.builds(Committable, names.map(Lineage), uids, counts, epochs, st.binary(max_size=20)), max_size=4
     ).map(tuple),
     committed=some(
-        st.builds(CommittedMark, texts.map(Lineage), uids, counts, epochs), lambda m: (m.lineage, m.sink, m.partition)
+        st.builds(CommittedMark, names.map(Lineage), uids, counts, epochs), lambda m: (m.lineage, m.sink, m.partition)
     ),
 )
 
@@ -294,7 +316,7 @@ names = [f"{i:06d}.sst" for i in range(100)]
 one = t.FileList([t.file(n, 1 << 22, path=f"shared/3/L1-S1234/90210/chk-41-{i:032x}") for i, n in enumerate(names)])
 own = lambda: t.FileList.of_packed(one.packed[:-1] + b"}")
 made = lambda i: t.TaskState(t.TaskId(1, t.Slot(i)), (i, i), "rocksdb", t.version(), own())
-model = t.metadata(tasks=tuple(made(i) for i in range(10_000)))
+model = t.metadata(max_parallelism=10_000, tasks=tuple(made(i) for i in range(10_000)))
 begin = time.process_time()
 data = t.encode(model)
 del model

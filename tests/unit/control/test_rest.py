@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import settings
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import tidegate as tg
@@ -20,6 +21,7 @@ from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.options import CheckpointConfig, Checkpointing, read_options
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.control.openapi import document
+from tidegate.control.request_checks import AllowedHosts
 from tidegate.control.rest import application
 from tidegate.control.service import JobService
 from tidegate.core.ids import EpochId, Lineage, Term
@@ -100,7 +102,12 @@ def run() -> Pretended:
 
 @pytest.fixture
 def client(run: Pretended) -> TestClient:
-    return TestClient(application(JobService(run)))  # type: ignore[arg-type]
+    return asking(application(JobService(run)))  # type: ignore[arg-type]
+
+
+def asking(app: Starlette, **headers: str) -> TestClient:
+    """A client that calls the server by its address, as programs on the same machine do."""
+    return TestClient(app, base_url="http://127.0.0.1:8081", headers=headers)
 
 
 ID = Pretended.lineage
@@ -172,7 +179,7 @@ def test_a_savepoint_is_disposed_of_and_a_checkpoint_is_not(client: TestClient, 
 def test_the_server_knows_who_waits_for_an_answer(run: Pretended) -> None:
     """A job ends before whoever stopped it has heard of its savepoint."""
     service = JobService(run)  # type: ignore[arg-type]
-    client = TestClient(application(service))
+    client = asking(application(service))
     assert not service.owing
     trigger = client.post(f"/jobs/{ID}/savepoints", json={"target-directory": "/s"}).json()["request-id"]
     assert service.owing
@@ -212,13 +219,13 @@ def test_what_failed_is_told(client: TestClient) -> None:
     ],
 )
 def test_mistakes_are_told_in_flinks_form(client: TestClient, method: str, path: str, body: Any, status: int) -> None:
-    answer = client.request(method, path, content=body)
+    answer = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == status
     assert answer.json()["errors"]
 
 
 def test_with_a_token_nobody_else_gets_in(run: Pretended) -> None:
-    client = TestClient(application(JobService(run), token="secret"))  # type: ignore[arg-type]
+    client = asking(application(JobService(run), token="secret"))  # type: ignore[arg-type]
     assert client.get("/jobs").status_code == 401
     assert client.get("/jobs", headers={"Authorization": "Bearer wrong"}).status_code == 401
     assert client.get("/jobs", headers={"Authorization": "Bearer secret"}).status_code == 200
@@ -232,12 +239,14 @@ def test_the_document_and_the_routes_are_the_same(run: Pretended) -> None:
 
 
 _run = Pretended()
-schema = schemathesis.openapi.from_asgi("/openapi.json", application(JobService(_run)))  # type: ignore[arg-type]
+_app = application(JobService(_run), token="secret", hosts=AllowedHosts.of("127.0.0.1", ["testserver"]))  # type: ignore[arg-type]
+_bearing = {"Authorization": "Bearer secret"}
+schema = schemathesis.openapi.from_asgi("/openapi.json", _app, headers=_bearing)
 
 
 @schema.parametrize()
 @settings(max_examples=examples(15), deadline=None, derandomize=True)
 def test_nothing_that_can_be_sent_breaks_it(case: Any) -> None:
-    answer = case.call()
+    answer = case.call(headers=_bearing)
     assert answer.status_code < 500
     case.validate_response(answer, excluded_checks=[schemathesis.checks.CHECKS.get_one("unsupported_method")])

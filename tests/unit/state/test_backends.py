@@ -5,12 +5,19 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tidegate.state.backends import UnknownBackend, backend_from_configuration, backend_named
+from tidegate.state.backends import (
+    UnknownBackend,
+    backend_from_configuration,
+    backend_named,
+    built_in_backend,
+    is_known,
+)
 from tidegate.state.heap import HashMapBackend
 from tidegate.state.rocksdb import RocksDBBackend, RocksDBOptions
 
@@ -24,6 +31,7 @@ class MyFactory:
 def _my_module(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("my_backends")
     module.MyFactory = MyFactory  # type: ignore[attr-defined]
+    module.AnotherFactory = MyFactory  # type: ignore[attr-defined]
     module.NotOne = int  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "my_backends", module)
 
@@ -91,3 +99,19 @@ def test_wrong_options_are_refused_with_the_key_or_the_form(key: str, value: str
 def test_a_backend_travels_to_the_workers(name: str) -> None:
     backend = backend_named(name)
     assert pickle.loads(pickle.dumps(backend)) == backend
+
+
+def test_a_name_in_a_file_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evil_backend.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnknownBackend, match="named by a file"):
+        built_in_backend("evil_backend.Backend")
+    assert "evil_backend" not in sys.modules
+    assert built_in_backend("hashmap").name == "hashmap"
+
+
+@pytest.mark.usefixtures("_my_module")
+def test_files_may_name_a_backend_that_a_job_was_told_to_use() -> None:
+    assert not is_known("my_backends.AnotherFactory")
+    backend_named("my_backends.AnotherFactory", {"mine.size": "1"})
+    assert is_known("my_backends.AnotherFactory")

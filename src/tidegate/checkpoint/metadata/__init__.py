@@ -1,7 +1,13 @@
 """`_metadata`: everything a checkpoint or savepoint says about itself, as one frozen model and its bytes."""
 
-from tidegate.checkpoint.metadata.codec import NEWEST_FORMAT, checksum_in, decode, encode
-from tidegate.checkpoint.metadata.errors import MetadataDamaged, MetadataError, MetadataIncomplete, MetadataTooNew
+from tidegate.checkpoint.metadata.codec import NEWEST_FORMAT, check_size, checksum_in, decode, encode
+from tidegate.checkpoint.metadata.errors import (
+    MetadataDamaged,
+    MetadataError,
+    MetadataIncomplete,
+    MetadataTooNew,
+    UntrustedSnapshot,
+)
 from tidegate.checkpoint.metadata.files import FileList, StateFile
 from tidegate.checkpoint.metadata.model import (
     MAX_INLINE_BYTES,
@@ -44,6 +50,8 @@ __all__ = [
     "StateInfo",
     "StateNumber",
     "TaskState",
+    "UntrustedSnapshot",
+    "check_size",
     "checksum_in",
     "decode",
     "encode",

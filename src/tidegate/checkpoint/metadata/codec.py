@@ -14,11 +14,20 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from tidegate.checkpoint.metadata import format1
-from tidegate.checkpoint.metadata.errors import MetadataDamaged, MetadataIncomplete, MetadataTooNew
+from tidegate.checkpoint.metadata import format1, validation
+from tidegate.checkpoint.metadata.errors import (
+    MetadataDamaged,
+    MetadataIncomplete,
+    MetadataTooNew,
+    UntrustedSnapshot,
+)
 from tidegate.checkpoint.metadata.model import CheckpointMetadata
 
 NEWEST_FORMAT = 1
+_MAX_METADATA_BYTES = 4 << 30
+"""Ten million files take a third of that."""
+_MAX_VERSION_CHARS = 100
+_MAX_QUOTED_CHARS = 300
 
 _READERS: dict[int, Callable[[msgspec.Raw, str], CheckpointMetadata]] = {1: format1.to_model}
 """From the bytes of `checkpoint` and the writer's version to the newest model."""
@@ -44,11 +53,17 @@ def encode(model: CheckpointMetadata) -> bytes:
 
 
 def decode(data: bytes) -> CheckpointMetadata:
-    """The model that was written. Fails closed: `MetadataDamaged`, `MetadataTooNew` or `MetadataIncomplete`."""
+    """The model that was written. Fails closed: `MetadataDamaged`, `MetadataTooNew`, `MetadataIncomplete`, or
+    `UntrustedSnapshot` for what no tidegate writes. This is the only way from bytes to a model, whoever reads them.
+    """
     try:
         head = _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MetadataDamaged(f"it is not a whole _metadata file ({error})") from error
+        raise MetadataDamaged(f"it is not a whole _metadata file ({_short(error)})") from error
+    except RecursionError:
+        raise UntrustedSnapshot("It is nested without end") from None
+    if len(head.tidegate) > _MAX_VERSION_CHARS or not head.tidegate.isprintable():
+        raise MetadataDamaged("it does not say which version of tidegate wrote it")
     if head.format > NEWEST_FORMAT:
         raise MetadataTooNew(head.format, NEWEST_FORMAT, head.tidegate)
     if head.checksum != _checksum(head.tidegate, head.format, [memoryview(head.checkpoint)]):
@@ -56,14 +71,32 @@ def decode(data: bytes) -> CheckpointMetadata:
     if head.format not in _READERS:
         raise MetadataIncomplete(f"there never was a format {head.format}", head.tidegate)
     try:
-        return _READERS[head.format](head.checkpoint, head.tidegate)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise MetadataIncomplete(str(error), head.tidegate) from error
+        model = _READERS[head.format](head.checkpoint, head.tidegate)
+    except (msgspec.MsgspecError, ValueError, OverflowError) as error:
+        raise MetadataIncomplete(_short(error), head.tidegate) from error
+    except RecursionError:
+        raise UntrustedSnapshot("It is nested without end") from None
+    validation.check(model)
+    return model
+
+
+def check_size(size_bytes: int) -> None:
+    """For readers who do not know who wrote a file, before they read it: it is held in memory whole."""
+    if size_bytes > _MAX_METADATA_BYTES:
+        raise UntrustedSnapshot(
+            f"Its _metadata has {size_bytes} bytes, and there are never more than {_MAX_METADATA_BYTES}"
+        )
 
 
 def checksum_in(data: bytes) -> str:
     """The checksum that `_metadata` bytes carry in their head, unverified."""
     return _decode(data).checksum
+
+
+def _short(error: Exception) -> str:
+    """An error that quotes what is wrong, which may be of any length."""
+    text = str(error)
+    return text if len(text) <= _MAX_QUOTED_CHARS else f"{text[:_MAX_QUOTED_CHARS]}…"
 
 
 def _checksum(version: str, format: int, body: Iterable[bytes | memoryview]) -> str:

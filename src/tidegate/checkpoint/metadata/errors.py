@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import StateError, TidegateError
 
 
 class MetadataError(TidegateError):
@@ -52,3 +52,13 @@ class MetadataIncomplete(MetadataError):
             f"The checkpoint metadata was written whole but does not follow its format: {what}. It was written by "
             f"{written_by!r}; write it again with a released tidegate, or start from another checkpoint or savepoint."
         )
+
+
+class UntrustedSnapshot(MetadataError, StateError):
+    """The checksum holds, but the metadata says what no tidegate writes, such as the name of a file outside the snapshot."""
+
+    code = "UNTRUSTED_SNAPSHOT"
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what.rstrip('.')}. tidegate does not write such a snapshot, so nothing of it is used.")

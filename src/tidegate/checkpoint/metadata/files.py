@@ -88,8 +88,11 @@ class FileList:
     @classmethod
     def of_packed(cls, raw: bytes) -> FileList:
         """Take the stored form as it is, after checking its shape. Raises `msgspec.ValidationError`."""
-        packed = _decode(raw)
-        _check(packed)
+        return cls.of_unpacked(raw, unpack(raw))
+
+    @classmethod
+    def of_unpacked(cls, raw: bytes, packed: Packed) -> FileList:
+        """Take the stored form together with what `unpack` made of it."""
         made = cls.__new__(cls)
         made._fill(raw, packed.count, packed.bytes, packed.since)
         return made
@@ -150,6 +153,13 @@ class FileList:
     def _fill(self, packed: bytes, count: int, size_bytes: int, since: Iterable[tuple[int, int]]) -> None:
         for name, value in (("_packed", packed), ("count", count), ("size_bytes", size_bytes), ("since", tuple(since))):
             object.__setattr__(self, name, value)
+
+
+def unpack(raw: bytes) -> Packed:
+    """The stored form of a list as tables and rows that point into them. Raises `msgspec.ValidationError`."""
+    packed = _decode(raw)
+    _check(packed)
+    return packed
 
 
 def _unpickled(packed: bytes) -> FileList:

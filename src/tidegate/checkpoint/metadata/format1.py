@@ -4,12 +4,12 @@ added together with a new format.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from tidegate.checkpoint.metadata.files import FileList
 from tidegate.checkpoint.metadata.model import (
     CheckpointMetadata,
     Committable,
@@ -26,6 +26,7 @@ from tidegate.checkpoint.metadata.model import (
     StateNumber,
     TaskState,
 )
+from tidegate.checkpoint.metadata.validation import FileChecks
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.state.version import VersionId
 
@@ -144,6 +145,8 @@ class _Body(_Front):
     tasks: list[_Task]
 
 
+_EPOCH = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
+
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(_Body).decode
 
@@ -193,8 +196,8 @@ def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
 
 
 def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
-    """Raises `msgspec.MsgspecError` or ValueError when the bytes do not follow the format."""
-    body = _decode(raw)
+    """Raises `msgspec.MsgspecError` or ValueError when the bytes do not follow the format, and UntrustedSnapshot."""
+    body, checks = _decode(raw), FileChecks()
     return CheckpointMetadata(
         job=body.job,
         lineage=Lineage(body.lineage),
@@ -212,7 +215,9 @@ def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
         clock_ms=body.clock_ms,
         watermark_ms=body.watermark_ms,
         splits=tuple(SplitTime(Uid(s.source), s.split, s.event_time_ms) for s in body.splits),
-        positions=tuple(SourcePosition(Uid(p.uid), tuple(p.lines), _files(p.files)) for p in body.positions),
+        positions=tuple(
+            SourcePosition(Uid(p.uid), tuple(p.lines), checks.read(bytes(p.files), True)) for p in body.positions
+        ),
         query=tuple(QueryFile(q.name, q.text) for q in body.query),
         committed=tuple(
             CommittedMark(Lineage(m.lineage), Uid(m.sink), m.partition, _epoch(m.epoch)) for m in body.committed
@@ -223,7 +228,7 @@ def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
         ),
         operators=tuple(_to_operator(o) for o in body.operators),
         state_numbers=tuple(StateNumber(Uid(n.uid), n.name, n.id) for n in body.state_numbers),
-        tasks=tuple(_to_task(t) for t in body.tasks),
+        tasks=tuple(_to_task(t, checks) for t in body.tasks),
     )
 
 
@@ -259,21 +264,17 @@ def _from_task(t: TaskState) -> _TaskFront:
     )
 
 
-def _to_task(t: _Task) -> TaskState:
+def _to_task(t: _Task, checks: FileChecks) -> TaskState:
     return TaskState(
         TaskId(t.level, Slot(t.slot)),
         t.key_groups,
         t.backend,
         VersionId.parse(t.version),
-        _files(t.files),
+        # A copy, so that keeping one task does not keep the whole file in memory.
+        checks.read(bytes(t.files)),
         tuple(InlineFile(f.name, VersionId.parse(f.origin), f.data) for f in t.inline),
         tuple(ElementCount(e.state, e.count) for e in t.elements),
     )
-
-
-def _files(raw: msgspec.Raw) -> FileList:
-    """A copy, so that keeping one task does not keep the whole file in memory."""
-    return FileList.of_packed(bytes(raw))
 
 
 def _tree(schema: Any) -> dict[str, Any] | None:
@@ -281,5 +282,7 @@ def _tree(schema: Any) -> dict[str, Any] | None:
 
 
 def _epoch(text: str) -> EpochId:
-    term, _, number = text.partition(".")
-    return EpochId(Term(int(term)), int(number))
+    match = _EPOCH.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:80]!r} is not an epoch such as '3.41'")
+    return EpochId(Term(int(match[1])), int(match[2]))

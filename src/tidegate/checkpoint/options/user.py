@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tidegate.checkpoint.options.declared import checkpointing as c
 from tidegate.checkpoint.options.declared import recovery, state, unaligned
 from tidegate.checkpoint.options.option import Option, as_text
 from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.redaction import redacted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,13 @@ class Checkpointing:
     renamed_fields: Mapping[tuple[str, str], Mapping[str, str]] | None = None
     """(uid, state) to fields inside its type that have another name than in that snapshot: old to new."""
     options: Mapping[str, object] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """What is set. Of `options` only the keys: their values may be secrets."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "options"}
+        shown = [f"{name}={redacted(repr(value))}" for name, value in given.items() if value is not None]
+        shown += [f"options={{{', '.join(f'{key!r}: …' for key in self.options)}}}"] if self.options else []
+        return f"Checkpointing({', '.join(shown)})"
 
     def to_options(self) -> dict[str, str]:
         """The same as text under keys. A field wins over its key in `options`."""

@@ -35,11 +35,15 @@ _SYNC_NOT_POSSIBLE = {errno.EINVAL, errno.EROFS, errno.EACCES, errno.ENOTSUP}
 
 
 class LocalStorage:
-    """Objects are files below `root`. A body is written to a private file and gets its name by a hard link."""
+    """Objects are files below `root`. A body is written to a private file and gets its name by a hard link.
 
-    def __init__(self, root: Path, patience: Patience | None = None) -> None:
+    With `confined`, a name that a symbolic link leads out of the root is refused: nothing outside is read or deleted.
+    """
+
+    def __init__(self, root: Path, patience: Patience | None = None, confined: bool = False) -> None:
         self._root = Path(os.path.abspath(root))
         self._patience = patience or Patience()
+        self._confined = confined
 
     @property
     def url(self) -> str:
@@ -81,7 +85,7 @@ class LocalStorage:
         return arbitrate(self.url, path, data, send, lambda: self.get(path), self._patience)
 
     def get(self, path: str) -> bytes:
-        target = self._target(path)
+        target = self._readable(path)
         with self._translated(path):
             data = target.read_bytes()
             # Its writer may have died between link and sync, and the reader is going to act on what it read.
@@ -93,7 +97,7 @@ class LocalStorage:
             return data
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        with self._translated(path), self._target(path).open("rb") as file:
+        with self._translated(path), self._readable(path).open("rb") as file:
             file.seek(start)
             data = file.read(length)
         if len(data) != length:
@@ -102,7 +106,7 @@ class LocalStorage:
 
     def size(self, path: str) -> int:
         with self._translated(path):
-            status = self._target(path).stat()
+            status = self._readable(path).stat()
         if not stat.S_ISREG(status.st_mode):
             raise ObjectMissing.of(self.url, path)
         return status.st_size
@@ -155,7 +159,25 @@ class LocalStorage:
         return swept
 
     def _target(self, path: str) -> Path:
-        return self._root / check_path(self.url, path)
+        target = self._root / check_path(self.url, path)
+        if self._confined:
+            self._check_inside(path, target.parent)
+        return target
+
+    def _readable(self, path: str) -> Path:
+        target = self._target(path)
+        if self._confined:
+            self._check_inside(path, target)
+        return target
+
+    def _check_inside(self, path: str, place: Path) -> None:
+        real, root = os.path.realpath(place), os.path.realpath(self._root)
+        if os.path.commonpath((real, root)) != root:
+            raise InvalidPath(
+                self.url,
+                path,
+                f"{path!r} in {self.url} leads out of that directory by a symbolic link. Nothing was touched.",
+            )
 
     def _write(self, operation: str, path: str, data: bytes, name_it: Callable[[Path], None]) -> None:
         """Steps 1 to 4 of `put`. FileExistsError passes through, with nothing left behind."""

@@ -10,6 +10,7 @@ from tidegate.checkpoint.storage.errors import StorageMisconfigured
 from tidegate.checkpoint.storage.local import LocalStorage
 from tidegate.checkpoint.storage.port import Storage
 from tidegate.checkpoint.storage.retry import Patience
+from tidegate.core.redaction import has_credentials, redacted
 
 _OBJECT_STORES = {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}
 _OTHERS = {
@@ -19,20 +20,31 @@ _OTHERS = {
 }
 
 
-def open_storage(url: str | Path, *, patience: Patience | None = None, **options: Any) -> Storage:
+def open_storage(
+    url: str | Path, *, patience: Patience | None = None, confined: bool = False, **options: Any
+) -> Storage:
     """The store at `url`: a path, `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://account/container/…`.
 
     `options` go to the client of an object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`, …; what
     is not given comes from its usual environment variables. Nothing is sent yet; `probe` tells if the store will do.
+    `confined` is for a directory that somebody else may have filled: names that leave it by symbolic links are refused.
     """
     text = str(url)
+    if has_credentials(text):
+        shown = redacted(text)
+        raise StorageMisconfigured(
+            shown,
+            "",
+            f"{shown} carries credentials, and the addresses of checkpoints are written to logs and files. Give them by "
+            "s3.access-key and s3.secret-key, or in the environment of the store's client.",
+        )
     scheme = urlsplit(text).scheme.lower() if "://" in text else ""
     if scheme in ("", "file"):
         if options:
             raise StorageMisconfigured(
                 text, "", f"A directory takes no options, but was given {sorted(options)}. Remove them."
             )
-        return LocalStorage(_directory(text) if scheme else Path(text), patience)
+        return LocalStorage(_directory(text) if scheme else Path(text), patience, confined)
     if scheme in _OBJECT_STORES:
         # Not at the top: a cold import of tidegate must not load the client.
         from tidegate.checkpoint.storage.object_store import ObjectStorage

@@ -22,12 +22,15 @@ def name_below(root: str, name: str) -> str:
 class RoutedStorage:
     """Names relative to `home` are there; a name with `://` or a leading slash is an object of the folder it names.
 
-    `options` are the client's, used for stores of the same kind as `home`.
+    `options` are the client's, used for stores of the same kind as `home`. Where a `_metadata` was read, that folder may be a
+    stranger's: names below it must not leave it.
     """
 
-    def __init__(self, home: Storage, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, home: Storage, options: Mapping[str, Any] | None = None, snapshots: Iterable[str] = ()) -> None:
         self.home = home
         self._options = dict(options or {})
+        self._snapshots = set(snapshots)
+        """Folders whose `_metadata` was read."""
         self._others: dict[str, Storage] = {}
 
     @property
@@ -35,16 +38,20 @@ class RoutedStorage:
         return self.home.url
 
     def __reduce__(self) -> tuple[object, ...]:
-        return RoutedStorage, (self.home, self._options)
+        return RoutedStorage, (self.home, self._options, tuple(self._snapshots))
 
     def _route(self, path: str) -> tuple[Storage, str]:
         if not is_absolute(path):
             return self.home, path
         folder, _, name = path.rpartition("/")
+        around = max((root for root in tuple(self._snapshots) if path.startswith(f"{root}/")), key=len, default=None)
+        if around is not None:
+            folder, name = around, path[len(around) + 1 :]
         found = self._others.get(folder)
         if found is None:
             alike = folder.partition("://")[0] == self.url.partition("://")[0]
-            found = self._others.setdefault(folder, open_storage(folder, **(self._options if alike else {})))
+            opened = open_storage(folder or "/", confined=True, **(self._options if alike else {}))
+            found = self._others.setdefault(folder, opened)
         return found, name
 
     def put(self, path: str, data: bytes) -> None:
@@ -56,6 +63,8 @@ class RoutedStorage:
         return storage.create(name, data, nonce)
 
     def get(self, path: str) -> bytes:
+        if is_absolute(path) and path.endswith("/_metadata"):
+            self._snapshots.add(path.removesuffix("/_metadata"))
         storage, name = self._route(path)
         return storage.get(name)
 

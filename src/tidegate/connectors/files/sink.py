@@ -26,6 +26,7 @@ from tidegate.core.errors import GraphError
 from tidegate.core.faults import reach
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import EpochId, Term
+from tidegate.core.redaction import refuse_credentials
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class FileSink:
 
     def __post_init__(self) -> None:
         check_format(self.format)
+        refuse_credentials(self.path, "a file sink", "options={'access_key_id': …, 'secret_access_key': …}")
         if isinstance(self.partition_by, str):
             raise GraphError(f"partition_by is a list of columns: write partition_by=[{self.partition_by!r}].")
         if self.max_file_bytes is not None and self.max_file_bytes < 1:

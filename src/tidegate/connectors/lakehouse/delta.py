@@ -29,6 +29,7 @@ from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext,
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
 from tidegate.core.guarantee import Guarantee
+from tidegate.core.redaction import refuse_credentials
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class DeltaSink:
 
     def __post_init__(self) -> None:
         require("deltalake", "DeltaSink", "delta")
+        refuse_credentials(self.table_uri, "a Delta table", "storage_options")
         if isinstance(self.partition_by, str):
             raise GraphError(f"partition_by is a tuple of names: ({self.partition_by!r},).")
         if self.target_file_bytes <= 0:

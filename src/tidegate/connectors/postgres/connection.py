@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import PreconditionFailed
+from tidegate.core.redaction import HIDDEN, redacted
 
 if TYPE_CHECKING:
     import psycopg
@@ -21,16 +23,36 @@ def driver() -> Any:
     return psycopg
 
 
+def _without_password(text: str, conninfo: str, password: object) -> str:
+    """An error of the server or of the resolver. A password with an unescaped @ ends up in the name of the host."""
+    _, _, address = conninfo.partition("://")
+    userinfo = address.rpartition("@")[0]
+    secrets = {str(password or ""), *re.split("[@/?#]", userinfo.partition(":")[2])}
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN) if len(secret) > 1 else text
+    return redacted(text)
+
+
 def connect(conninfo: str, lock_timeout_ms: int = 0) -> psycopg.Connection[Any]:
     """In autocommit: transactions begin where the code says so. Raises `psycopg.OperationalError`."""
     library = driver()
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-    given = conninfo_to_dict(conninfo)
-    connection: psycopg.Connection[Any] = library.connect(
-        make_conninfo(conninfo, **{name: value for name, value in _DEFAULTS.items() if name not in given}),
-        autocommit=True,
-    )
+    try:
+        given = conninfo_to_dict(conninfo)
+    except library.Error:
+        # What the library says quotes the text.
+        raise PreconditionFailed(
+            "The conninfo of PostgreSQL cannot be read: it is neither 'host=… dbname=… user=…' nor a postgresql:// address "
+            "whose special characters are written as %40. It is not shown, since it may hold a password."
+        ) from None
+    try:
+        connection: psycopg.Connection[Any] = library.connect(
+            make_conninfo(conninfo, **{name: value for name, value in _DEFAULTS.items() if name not in given}),
+            autocommit=True,
+        )
+    except library.OperationalError as error:
+        raise type(error)(_without_password(str(error), conninfo, given.get("password"))) from None
     # An answered commit that a crash of the server may forget would be noted here as done.
     if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):
         connection.execute("SET synchronous_commit TO on")

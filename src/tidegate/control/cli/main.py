@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from tidegate.control.cli.output import FAILED, Output
+from tidegate.control.cli.output import FAILED, Output, visible
 from tidegate.core.errors import TidegateError
+from tidegate.core.redaction import redacted
 
 _COMMANDS = {
     "cancel": "Cancel a running job.",
@@ -75,10 +76,10 @@ def speaks(function: Callable[..., Any]) -> Callable[..., Any]:
             code = function(Output(form == "json"), *args, **options)
         except TidegateError as error:
             if form == "json":
-                told = {"error": {"code": error.code, "message": str(error), "retryable": error.retryable}}
+                told = {"error": {"code": error.code, "message": redacted(str(error)), "retryable": error.retryable}}
                 Output(True).show(told)
             else:
-                click.secho(f"{error.code}: {error}", fg="red", err=True)
+                click.secho(visible(redacted(f"{error.code}: {error}")), fg="red", err=True)
             sys.exit(FAILED)
         sys.exit(code or 0)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,7 @@ def _print(console: Any, block: Block) -> None:
 
     match block:
         case Line(text, style):
-            console.print(escape(text), style=style or None, soft_wrap=True)
+            console.print(escape(visible(text)), style=style or None, soft_wrap=True)
         case Facts(title, lines):
             table = RichTable(title=title or None, title_justify="left", show_header=False, box=None, pad_edge=False)
             table.add_column(style="bold", no_wrap=True)
@@ -105,8 +106,15 @@ def shown(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, str):
-        return value
+        return visible(value)
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def visible(text: str) -> str:
+    """Text without characters that a terminal obeys instead of showing them."""
+    if text.isprintable():
+        return text
+    return "".join(c if c == "\n" or unicodedata.category(c) != "Cc" else f"\\x{ord(c):02x}" for c in text)
 
 
 def size(count: int) -> str:

@@ -11,6 +11,7 @@ from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import TidegateError
+from tidegate.core.redaction import redacted
 
 SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
@@ -66,6 +67,8 @@ def command(
     options = dict(map(_setting, settings))
     if not options.get("rest.port", "0").isdecimal():
         raise BadOption(f"rest.port is a number, 0 for any free port, not {options['rest.port']!r}.")
+    if "rest.token" in options:
+        raise BadOption("Every user of this machine can read a token on the command line. Set TIDEGATE_TOKEN instead.")
     if path:
         options["execution.state-recovery.path"] = path
     if allow:
@@ -78,7 +81,7 @@ def command(
         options["execution.state-recovery.renamed-fields"] = ", ".join(renamed)
     port = int(options.pop("rest.port", "8081"))
     host = options.pop("rest.bind-address", "127.0.0.1")
-    token = options.pop("rest.token", None)
+    allowed = options.pop("rest.allowed-hosts", "").split(",")
     job = load_job(job_file)
     ship_by_value(module_of(job_file))
     if parallelism is not None:
@@ -90,8 +93,10 @@ def command(
         raise BadOption(f"--savepoint-on-stop needs a place for savepoints: -D{SAVEPOINT_DIR}=PATH.")
     ending = Ending(run, within_s, savepoint_on_stop)
     ending.listen()
-    server = serve(run, host=host, port=port, token=token)
-    out.show({"jobid": str(run.lineage), "rest": server.url}, Line(f"Job has been submitted with JobID {run.lineage}"))
+    server = serve(run, host=host, port=port, allowed_hosts=allowed)
+    kept = str(server.token_files[0]) if server.token_files else None
+    submitted = {"jobid": str(run.lineage), "rest": server.url, "token-file": kept}
+    out.show(submitted, Line(f"Job has been submitted with JobID {run.lineage}"))
     sys.stdout.flush()
     code = ending.wait()
     server.linger(_LINGER_S)
@@ -99,7 +104,7 @@ def command(
     if ending.path:
         click.echo(f"Savepoint completed. Path: {ending.path}", err=True)
     if ending.problem:
-        click.secho(ending.problem, fg="red", err=True)
+        click.secho(redacted(ending.problem), fg="red", err=True)
     click.echo(f"Job {run.lineage} is {run.status}.", err=True)
     return code
 
@@ -107,5 +112,5 @@ def command(
 def _setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals):
-        raise BadOption(f"-D takes KEY=VALUE, not {text!r}.")
+        raise BadOption(f"-D takes KEY=VALUE, not {text.partition('=')[0][:80]!r}.")
     return key, value

@@ -1,0 +1,301 @@
+"""What no `_metadata` of ours says. Every reader gets metadata through `decode`, and `decode` through here.
+
+Anybody can write a file with a right checksum. So whatever is later used as a name, a path, a size or a count is checked once,
+before anything acts on it: a name stays inside the folder it belongs to, code is never chosen by a file, and nothing is so
+large that following it would take hours or all memory. Whatever a job can write passes: the limits are those of the storage port
+and of `check_name`, or far beyond what any job has.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.checkpoint.metadata.errors import UntrustedSnapshot
+from tidegate.checkpoint.metadata.files import FileList, Packed, unpack
+from tidegate.checkpoint.metadata.model import (
+    CheckpointMetadata,
+    Committable,
+    CommittedMark,
+    OperatorInfo,
+    StateInfo,
+    TaskState,
+)
+from tidegate.core.ids import EpochId
+from tidegate.state.backends import BUILT_IN, is_known
+from tidegate.state.key_groups import MAX_PARALLELISM_LIMIT
+from tidegate.state.manifest_file import MANIFEST_NAME
+from tidegate.state.version import VersionId
+
+CANONICAL = "canonical"
+"""In place of a backend: the state lies in tables that any backend restores from."""
+
+_SAVEPOINT_FORMATS = (None, "CANONICAL", "NATIVE")
+_MAX_NUMBER = (1 << 63) - 1
+_MAX_STATE_ID = (1 << 16) - 1
+_MAX_LEVEL = 10_000
+_MAX_NAME_CHARS = 1_000
+_MAX_TEXT_CHARS = 64 << 20
+"""Of the position of a source, and of a file of the query: there is a line for each of its splits or files."""
+_MAX_DEPTH = 64
+_MAX_NODES = 100_000
+"""Of the description of a type."""
+_MAX_PARTS = 20_000_000
+"""Of all files together: ten times those of a job with a million files."""
+
+_MAX_PARTS_OF_FILE = 100_000
+"""Their names have five digits."""
+_MAX_PART_BYTES = 256 << 20
+"""A part is held in memory."""
+
+_PLAIN = r"[A-Za-z0-9_=@+-][A-Za-z0-9._=@+-]{0,199}"
+_SEGMENT = re.compile(_PLAIN)
+# Without backtracking, which would need memory for each name.
+_NAMES = re.compile(rf"(?>{_PLAIN}\n)*+")
+_PATHS = re.compile(rf"(?>{_PLAIN}(?>/{_PLAIN})*+\n)*+")
+_ALGORITHM = re.compile(r"[a-z0-9]{1,20}:")
+_DIGESTS = re.compile(r"(?>[0-9a-f]{0,128}\n)*+")
+
+
+def check(metadata: CheckpointMetadata) -> None:
+    """Raises UntrustedSnapshot unless following the metadata touches nothing but the snapshot's own files."""
+    _check_head(metadata)
+    for operator in metadata.operators:
+        check_operator(operator)
+    for number in metadata.state_numbers:
+        _check_name("a uid", number.uid)
+        _check_length("the name of a state", number.name, _MAX_NAME_CHARS)
+        _check_number("the id of a state", number.id, _MAX_STATE_ID)
+    for task in metadata.tasks:
+        _check_task(task, metadata.max_parallelism)
+    for position in metadata.positions:
+        _check_name("a source", position.uid)
+        for line in position.lines:
+            _check_length("the position of a source", line, _MAX_TEXT_CHARS)
+    for file in metadata.query:
+        _check_query_file(file.name)
+        _check_length("a file of the query", file.text, _MAX_TEXT_CHARS)
+    for split in metadata.splits:
+        _check_name("a source", split.source)
+        _check_length("a split", split.split, _MAX_TEXT_CHARS)
+        _check_number("the time of a split", split.event_time_ms, _MAX_NUMBER, -_MAX_NUMBER)
+    for committable in metadata.committables:
+        _check_output(committable)
+        for path in committable.staged:
+            check_path(path)
+    for mark in metadata.committed:
+        _check_output(mark)
+
+
+def check_path(path: str) -> None:
+    """A name in storage: relative, and inside the folder that it is relative to."""
+    if len(path) > _MAX_NAME_CHARS or not all(_SEGMENT.fullmatch(part) for part in path.split("/")):
+        raise UntrustedSnapshot(f"It names the stored file {_shown(path)}, which is not inside the snapshot")
+
+
+def _check_head(m: CheckpointMetadata) -> None:
+    _check_name("the job", m.job)
+    _check_name("the lineage", m.lineage)
+    for version in (m.tidegate_version, m.spark_version):
+        _check_length("a version", version, _MAX_NAME_CHARS)
+    _check_epoch(m.epoch)
+    for number in (m.checkpoint_id, m.term):
+        _check_number("the id of a checkpoint", number, _MAX_NUMBER)
+    for time_ms in (m.triggered_ms, m.completed_ms, m.clock_ms, m.watermark_ms or 0):
+        _check_number("a time", time_ms, _MAX_NUMBER, -_MAX_NUMBER)
+    if not 1 <= m.parallelism <= m.max_parallelism <= MAX_PARALLELISM_LIMIT:
+        raise UntrustedSnapshot(f"No job has the parallelism {m.parallelism} of {m.max_parallelism}")
+    if m.savepoint_format not in _SAVEPOINT_FORMATS:
+        raise UntrustedSnapshot(f"No savepoint has the format {_shown(m.savepoint_format)}")
+
+
+def check_operator(operator: OperatorInfo) -> None:
+    _check_name("a uid", operator.uid)
+    # Only shown to people, unlike the backend of a task.
+    _check_length("a backend", operator.backend, _MAX_NAME_CHARS)
+    _check_characters("a backend", operator.backend)
+    _check_number("a level", operator.level, _MAX_LEVEL)
+    _check_number("the parallelism of an operator", operator.parallelism, MAX_PARALLELISM_LIMIT)
+    _check_tree(operator.key)
+    for state in operator.states:
+        _check_state(state)
+
+
+def _check_state(state: StateInfo) -> None:
+    _check_length("the name of a state", state.name, _MAX_NAME_CHARS)
+    _check_length("a kind of state", state.kind, _MAX_NAME_CHARS)
+    _check_number("the id of a state", state.id, _MAX_STATE_ID)
+    _check_number("a time to live", state.ttl_ms or 0, _MAX_NUMBER)
+    for tree in (state.value, state.map_key, state.namespace):
+        _check_tree(tree)
+
+
+def _check_task(task: TaskState, max_parallelism: int) -> None:
+    _check_backend(task.backend)
+    _check_number("a level", task.task.level, _MAX_LEVEL)
+    _check_number("a slot", task.task.slot, MAX_PARALLELISM_LIMIT - 1)
+    _check_epoch(task.version.epoch)
+    _check_number("an attempt", task.version.attempt, _MAX_NUMBER)
+    first, last = task.key_groups
+    if not 0 <= first <= last < max_parallelism:
+        raise UntrustedSnapshot(f"{task.task} holds the key groups {first} to {last} of {max_parallelism}")
+    names: set[str] = set()
+    for inlined in task.inline:
+        if inlined.name == MANIFEST_NAME or inlined.name in names or not _SEGMENT.fullmatch(inlined.name):
+            raise UntrustedSnapshot(f"{task.task} names a file {_shown(inlined.name)}, or one file twice")
+        names.add(inlined.name)
+        _check_epoch(inlined.origin.epoch)
+    if names and not names.isdisjoint(file.name for file in task.files):
+        raise UntrustedSnapshot(f"{task.task} names one file twice")
+    for element in task.elements:
+        _check_number("the id of a state", element.state, _MAX_STATE_ID)
+        _check_number("a count", element.count, _MAX_NUMBER)
+
+
+def _check_output(output: Committable | CommittedMark) -> None:
+    _check_name("a lineage", output.lineage)
+    _check_name("a sink", output.sink)
+    _check_number("a partition", output.partition, _MAX_NUMBER)
+    _check_epoch(output.epoch)
+
+
+def _check_query_file(name: str) -> None:
+    """`batch`, or `sources/<uid>/<name>`, which becomes a file of that name."""
+    parts = name.split("/")
+    if len(name) > _MAX_NAME_CHARS or any(part in ("", ".", "..") or "\\" in part for part in parts):
+        raise UntrustedSnapshot(f"It names the file {_shown(name)} of the query")
+    if parts[0] == "sources" and (len(parts) != 3 or not _SEGMENT.fullmatch(parts[2])):
+        raise UntrustedSnapshot(f"It names the file {_shown(name)} of the query")
+    _check_characters("a file of the query", name)
+
+
+def _check_backend(name: str) -> None:
+    if name != CANONICAL and not is_known(name):
+        raise UntrustedSnapshot(
+            f"It was written by the backend {_shown(name)}, and a name in a file must not decide what code runs. A backend of "
+            f"your own is one that the job names in state.backend.type; tidegate's are {', '.join(sorted(BUILT_IN))}"
+        )
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name:
+        raise UntrustedSnapshot(f"The name of {what} is empty")
+    _check_length(what, name, _MAX_NAME_CHARS)
+    _check_characters(what, name)
+
+
+def _check_characters(what: str, text: str) -> None:
+    """Control characters would speak to the terminal that they are shown on."""
+    if not text.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs") for c in text):
+        raise UntrustedSnapshot(f"The name of {what} has control characters: {_shown(text)}")
+
+
+def _check_length(what: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise UntrustedSnapshot(f"The text of {what} has {len(text)} characters, and there are never more than {most}")
+
+
+def _check_number(what: str, value: int, most: int, least: int = 0) -> None:
+    if not least <= value <= most:
+        raise UntrustedSnapshot(f"The number of {what} is {_shown(value)}, which none has")
+
+
+def _check_epoch(epoch: EpochId) -> None:
+    _check_number("a term", epoch.term, _MAX_NUMBER)
+    _check_number("an epoch", epoch.number, _MAX_NUMBER)
+
+
+def _check_tree(tree: Mapping[str, Any] | None) -> None:
+    """The description of a type: neither deep nor large, with short texts."""
+    nodes = 0
+    here: list[Any] = [tree]
+    for _ in range(_MAX_DEPTH):
+        if not here:
+            return
+        below: list[Any] = []
+        for node in here:
+            nodes += 1
+            if isinstance(node, str):
+                _check_length("the description of a type", node, _MAX_NAME_CHARS)
+            below += _children(node)
+            if nodes + len(below) > _MAX_NODES:
+                raise UntrustedSnapshot(f"The description of a type has more than {_MAX_NODES} parts")
+        here = below
+    raise UntrustedSnapshot(f"The description of a type is nested more than {_MAX_DEPTH} deep")
+
+
+def _children(node: Any) -> Iterable[Any]:
+    match node:
+        case Mapping():
+            return (*node.keys(), *node.values())
+        case list() | tuple():
+            return node
+    return ()
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if not isinstance(value, str) else repr(value[:80])
+    return text[:120] + ("…" if len(str(value)) > 80 else "")
+
+
+@dataclass(slots=True)
+class FileChecks:
+    """Reads the lists of files of one snapshot, and counts the objects that they stand for."""
+
+    parts_left: int = _MAX_PARTS
+
+    def read(self, raw: bytes, nested_names: bool = False) -> FileList:
+        """A list in its stored form. Names are plain ones; those of a source's files may have folders.
+
+        Raises UntrustedSnapshot, or `msgspec.ValidationError` for what is no list.
+        """
+        packed = unpack(raw)
+        names = [row.name for row in packed.rows]
+        name_form = _PATHS if nested_names else _NAMES
+        if not _all_match(name_form, names) or MANIFEST_NAME in names or len(set(names)) != len(names):
+            wrong = next((n for n in names if not _all_match(name_form, [n])), MANIFEST_NAME)
+            raise UntrustedSnapshot(f"It names a file {_shown(wrong)}, or one file twice")
+        paths = [packed.dirs[row.directory] + row.leaf for row in packed.rows]
+        if not _all_match(_PATHS, paths):
+            for path in paths:
+                check_path(path)
+        for text in packed.algorithms:
+            if not _ALGORITHM.fullmatch(text):
+                raise UntrustedSnapshot(f"No checksum begins with {_shown(text)}")
+        if not _all_match(_DIGESTS, [row.digest for row in packed.rows]):
+            raise UntrustedSnapshot("The checksum of a file is not one")
+        for text in packed.origins:
+            _check_epoch(VersionId.parse(text).epoch)
+        self._check_sizes(packed)
+        return FileList.of_unpacked(raw, packed)
+
+    def _check_sizes(self, packed: Packed) -> None:
+        for part_bytes in packed.parts:
+            _check_number("the bytes of a part", part_bytes, _MAX_PART_BYTES, 1)
+        brought = dict.fromkeys((id for id, _ in packed.since), 0)
+        if len(brought) != len(packed.since):
+            raise UntrustedSnapshot("It names a checkpoint twice that brought files")
+        for row in packed.rows:
+            parts = -(-row.size // packed.parts[row.part])
+            if row.size < 0 or parts > _MAX_PARTS_OF_FILE:
+                raise UntrustedSnapshot(f"The file {_shown(row.name)} is said to have {_shown(row.size)} bytes")
+            self.parts_left -= max(parts, 1)
+            brought[packed.since[row.since][0]] += row.size
+        if self.parts_left < 0:
+            raise UntrustedSnapshot(f"Its files have more than {_MAX_PARTS} parts")
+        for id, size in packed.since:
+            _check_number("the id of a checkpoint", id, _MAX_NUMBER)
+            if brought[id] != size:
+                raise UntrustedSnapshot("The sizes of its files do not add up")
+        if packed.bytes != sum(brought.values()):
+            raise UntrustedSnapshot("The sizes of its files do not add up")
+
+
+def _all_match(form: re.Pattern[str], texts: Sequence[str]) -> bool:
+    """Whether each of them has the form: by one call for all, since they come by millions."""
+    joined = "".join(f"{text}\n" for text in texts)
+    short = max(map(len, texts), default=0) <= _MAX_NAME_CHARS and joined.count("\n") == len(texts)
+    return short and form.fullmatch(joined) is not None
