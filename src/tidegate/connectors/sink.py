@@ -85,6 +85,8 @@ class CommitRequest:
     payload: bytes
     staged: tuple[str, ...] = ()
     """Names in the job's storage of the rows that wait for it. Only clean-up looks at them."""
+    size_bytes: int = 0
+    """About how large its rows are."""
 
 
 class SinkWriter(Protocol):

@@ -281,7 +281,9 @@ class Driver:
 
     def _prepared(self, epoch: EpochId, verdict: Accepted) -> tuple[CommitRequest, ...]:
         return tuple(
-            CommitRequest(self.lineage, Uid(item.sink), epoch, Slot(ack.sender), item.payload, item.staged)
+            CommitRequest(
+                self.lineage, Uid(item.sink), epoch, Slot(ack.sender), item.payload, item.staged, item.size_bytes
+            )
             for ack in verdict.acks
             for item in ack.committables
         )

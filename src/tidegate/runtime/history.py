@@ -1,7 +1,8 @@
 """The job's history while a driver writes it: claims the job, follows its epochs, publishes checkpoints, releases output.
 
 One thread does all of that, in order: epochs post what they did and go on. What it decides is decided by the pure parts
-of `tidegate.checkpoint`; what it writes, by their numbered protocols. A second thread only shows that the driver lives.
+of `tidegate.checkpoint`; what it writes, by their numbered protocols. It never waits for the target of a sink: that is done
+by the threads of `output_release`, which post their results. A last thread only shows that the driver lives.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from tidegate.checkpoint.coordinator import (
 from tidegate.checkpoint.effects import CommitFailed, Steps, perform
 from tidegate.checkpoint.entry import CheckpointRef, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
@@ -58,24 +59,25 @@ from tidegate.checkpoint.options.choices import JobEnd, Retention
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint
+from tidegate.checkpoint.release_plan import Bounds, ReleaseSchedule, WaitingOutput, summary
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
-from tidegate.checkpoint.storage import Storage, StorageError, decode_segment, new_nonce
+from tidegate.checkpoint.storage import ObjectMissing, Storage, StorageError, decode_segment, new_nonce
 from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
-from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
+from tidegate.connectors.sink import Committer, Settled
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.faults import reach
-from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.event_times import of_split_name
 from tidegate.runtime.cut import Cut, Uploading
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.output_release import OutputRelease, OutputStopped, Result, request_of
 from tidegate.runtime.program import Rides
 from tidegate.runtime.query_directory import read_sources
 from tidegate.runtime.recovered import Recovered, root_of
@@ -93,8 +95,10 @@ BEAT_MS = 2_000
 """How often a driver shows that it lives."""
 PATIENCE_MS = 6_000
 """How long a start watches the heartbeat of a run that has not ended in order."""
-_RELEASE_AGAIN_MS = 1_000
-"""When output is offered again to a target that did not take it."""
+_RECORD_AGAIN_MS = 1_000
+"""When a COMMITTED record is tried again that storage did not take."""
+_FAREWELL_S = 60.0
+"""How long the end of a run waits for threads that are still at work."""
 
 
 class UnclaimedOutput(RestoreError):
@@ -110,16 +114,31 @@ class UnclaimedOutput(RestoreError):
         )
 
 
-class OutputStopped(TidegateError):
-    """A target does not take output and will not, or nobody can know whether it has. The job stops with its rows kept."""
+class UnpublishedOutput(RestoreError):
+    """A snapshot of another job carries output that nobody is known to have published."""
 
-    code = "OUTPUT_STOPPED"
+    code = "UNPUBLISHED_OUTPUT"
 
-    def __init__(self, committable: Committable, outcome: CommitOutcome, error: Exception) -> None:
-        self.sink, self.epoch, self.outcome = committable.sink, committable.epoch, outcome
+    def __init__(self, job: str, path: str, epochs: int) -> None:
         super().__init__(
-            f"Output of sink {committable.sink!r} (slot {committable.partition}, epoch {committable.epoch}): {outcome.value}. "
-            f"{error} The rows stay in the newest checkpoint and are offered again by the next start."
+            f"The snapshot at {path} carries output of {epochs} epoch{'' if epochs == 1 else 's'} that may not be published. "
+            f"It belongs to the job {job!r}: only a start of that job publishes it, and this job never will. Start that job "
+            "once, stop it with a savepoint and start from that one; or, if the output is known to be there or is not "
+            "wanted, start without --strict (execution.output.refuse-unpublished)."
+        )
+
+
+class OutputNotPublished(TidegateError):
+    """A job was stopped, and its targets did not take all its output in time. The rows are kept."""
+
+    code = "OUTPUT_NOT_PUBLISHED"
+
+    def __init__(self, place: str, waiting: Sequence[WaitingOutput], why: str) -> None:
+        self.path, self.waiting = place, tuple(waiting)
+        listed = "; ".join(str(each) for each in waiting) or "nothing is known to wait"
+        super().__init__(
+            f"The job has stopped with {place}, but not all its output is published: {why} Still waiting: {listed}. The rows are "
+            "kept. Start the job again under the same name, when its targets answer, and it publishes them."
         )
 
 
@@ -138,6 +157,8 @@ class History:
         self._committers = committers
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
+        self._patient: set[str] = set()
+        """Those of them that wait for output, too."""
         self._uploading: dict[int, Uploading] = {}
         """Copied on change."""
         self._kept: Mapping[TaskId, VersionId] = {}
@@ -146,8 +167,14 @@ class History:
         self._cut: Cut | None = None
         self._cuts: deque[Cut] = deque()
         """Of epochs that this thread has not come to. A checkpoint may still be taken of any of them."""
-        self._unreleased: CheckpointRef | None = None
-        self._deferred: list[tuple[str, CheckpointRef]] = []
+        self._schedule = ReleaseSchedule()
+        self._output = OutputRelease(committers, storage, lambda result: self._post(lambda: self._on_published(result)))
+        self._awaiting: list[tuple[EpochId, Future[CheckpointRef] | Future[None], CheckpointRef | None]] = []
+        """Answers that are given when all output up to an epoch is published."""
+        self._settled: dict[Uid, EpochId] = {}
+        """Up to where this driver knows all output of a sink to be published."""
+        self.waiting_output: tuple[WaitingOutput, ...] = ()
+        """What completed checkpoints carry and is not known to be published. Replaced as a whole: any thread may read it."""
         self._foreign_pin: tuple[JobLayout, str] | None = None
         self._wake_ms: int | None = None
         self._failure: BaseException | None = None
@@ -155,8 +182,6 @@ class History:
         self._ended = threading.Event()
         self._leavings = True
         """Whether failed checkpoints or former owners may have left files."""
-        self._released: EpochId | None = None
-        """Up to where this driver knows all output to be committed, and has noted it durably."""
         self.statistics = CheckpointStatistics()
 
     # -- beginning ---------------------------------------------------------------------------------------------------
@@ -204,6 +229,29 @@ class History:
             self.hold(source)
         return source
 
+    def check_origin(self, source: CheckpointRef, snapshot: CheckpointMetadata, fresh: bool) -> None:
+        """Warn when the job begins another line of history from a snapshot whose output may not be published: it stays the
+        output of the job that took the snapshot. Raises `UnpublishedOutput` if that is to be refused."""
+        if not snapshot.committables:
+            return
+        found = self._perform(newest(self._layout))
+        if found is not None and found.lineage == snapshot.lineage and not fresh:
+            return  # The job's own: it publishes what the snapshot carries.
+        if self._storage_has(committed_name(source, JobLayout(snapshot.job), snapshot)):
+            return
+        epochs = len({committable.epoch for committable in snapshot.committables})
+        unpublished = UnpublishedOutput(snapshot.job, source.metadata, epochs)
+        if self._config.refuse_unpublished:
+            raise unpublished
+        log.warning("%s", unpublished)
+
+    def _storage_has(self, name: str) -> bool:
+        try:
+            self._storage.get(name)
+        except ObjectMissing:
+            return False
+        return True
+
     def hold(self, source: CheckpointRef) -> None:
         """Keep another job's checkpoint from being cleaned up until this job has one of its own."""
         other = JobLayout(decode_segment(source.metadata.split("/", 1)[0]))
@@ -240,6 +288,7 @@ class History:
         interval = config.interval_ms or 0
         first_ms = round(random.uniform(config.min_pause_ms, max(interval, config.min_pause_ms)))
         self._post(lambda: self._act(self._coordinator.start(_now_ms(), first_ms)))
+        self._post(self._release)
         self._thread = threading.Thread(target=self._loop, name="tidegate-history", daemon=True)
         self._thread.start()
 
@@ -285,9 +334,14 @@ class History:
         self._cuts.append(cut)
         self._post(lambda: self._on_epoch(report, cut, moved, output))
 
-    def request(self) -> Future[CheckpointRef]:
-        """Take a checkpoint of the last epoch now, whatever the interval says."""
+    def request(self, published: bool = True) -> Future[CheckpointRef]:
+        """Take a checkpoint of the last epoch now, whatever the interval says.
+
+        The answer comes when its output is published; with `published=False`, when it is complete.
+        """
         token = uuid.uuid4().hex
+        if published:
+            self._patient.add(token)
         answer = self._waiting[token] = Future()
         wish = Request(RequestKind.MANUAL, _now_ms(), token, forced=True)
         self._post(lambda: self._act(self._coordinator.request(wish, _now_ms())))
@@ -315,6 +369,24 @@ class History:
         wish = Request(kind, _now_ms(), token, target=folder, format=format)
         self._post(lambda: self._act(self._coordinator.request(wish, _now_ms())))
         return answer
+
+    def published(self) -> Future[None]:
+        """Done when all output that may be seen by now is published, and that is noted durably."""
+        answer: Future[None] = Future()
+
+        def wait() -> None:
+            self._schedule.hurry()
+            self._awaiting.append((self._newest_due(), answer, None))
+            self._release()
+            self._note_published()
+
+        self._post(wait)
+        return answer
+
+    def held_by(self) -> WaitingOutput | None:
+        """The sink for which too much output waits, if there is one: no further batch is to be read until it has caught up."""
+        bounds = Bounds(self._config.max_waiting_epochs, self._config.max_waiting_bytes)
+        return next((each for each in self.waiting_output if bounds.exceeded_by(each)), None)
 
     def begin_at(self, cut: Cut) -> None:
         """The run stands at a checkpoint, or at the very beginning; no epoch has moved it yet."""
@@ -353,8 +425,8 @@ class History:
         return self._failure is None
 
     def is_own_thread(self) -> bool:
-        """Whether the caller runs on the history's own thread: a callback sink, say."""
-        return threading.current_thread() is getattr(self, "_thread", None)
+        """Whether the caller runs on a thread of the history's own, or of a sink: in a callback of the user's, say."""
+        return threading.current_thread() is getattr(self, "_thread", None) or self._output.is_own_thread()
 
     def leave(self) -> None:
         """Stop without a word in the log, as a crash would."""
@@ -362,7 +434,8 @@ class History:
         self._inbox.put(None)
         thread = getattr(self, "_thread", None)
         if thread is not None and thread is not threading.current_thread():
-            thread.join(60)
+            thread.join(_FAREWELL_S)
+        self._output.stop(_FAREWELL_S)
 
     # -- the thread of the history -----------------------------------------------------------------------------------
 
@@ -402,6 +475,7 @@ class History:
             work = self._inbox.get(timeout=timeout)
         except queue.Empty:
             self._wake_ms = None
+            self._note_published()
             self._release()
             self._act(self._coordinator.tick(_now_ms()))
             return
@@ -413,7 +487,7 @@ class History:
             log.error("the history of the job cannot go on: %s", error)
         self._failure = error
         self._failed.set()
-        for answer in self._waiting.values():
+        for answer in (*self._waiting.values(), *(answer for _, answer, _ in self._awaiting)):
             if not answer.done():
                 answer.set_exception(error)
 
@@ -436,7 +510,8 @@ class History:
         self._leavings = self._leavings or not output
         if output:
             self._tenure.ledger.accept(
-                Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged) for c in report.committables
+                Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged, c.size_bytes)
+                for c in report.committables
             )
         self._act(self._coordinator.epoch_finished(cut.epoch, moved, now))
         for task, item in report.uploads:
@@ -472,8 +547,10 @@ class History:
                 case Publish(pending):
                     self._publish(pending)
                 case NotifyComplete(ref, request):
-                    if self._unreleased is not None and request.token:
-                        self._deferred.append((request.token, ref))
+                    if request.token in self._patient:
+                        self._patient.discard(request.token)
+                        self._awaiting.append((ref.epoch, self._waiting.pop(request.token), ref))
+                        self._note_published()
                     else:
                         self._answer(request.token, ref)
                 case NotifyAborted(id, request, reason):
@@ -481,6 +558,7 @@ class History:
                     self._leavings = True
                     if reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
                         log.warning("checkpoint %s failed: %s", "" if id is None else id, reason.message)
+                    self._patient.discard(request.token)
                     self._answer(request.token, EpochFailed(f"The checkpoint failed: {reason.message}."))
                 case DiscardFiles(paths):
                     self._discard(paths)
@@ -489,7 +567,11 @@ class History:
                         self._failure = CheckpointsFailed(message)
                     self._failed.set()
                 case WakeAt(at_ms):
-                    self._wake_ms = at_ms if self._wake_ms is None else min(self._wake_ms, at_ms)
+                    self._wake_at(at_ms)
+
+    def _wake_at(self, at_ms: int | None) -> None:
+        if at_ms is not None:
+            self._wake_ms = at_ms if self._wake_ms is None else min(self._wake_ms, at_ms)
 
     def _answer(self, token: str, result: CheckpointRef | Exception) -> None:
         answer = self._waiting.pop(token, None)
@@ -526,13 +608,13 @@ class History:
                 self._act(self._coordinator.acknowledge(Ack(action.id, task, empty), _now_ms()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
-        """Publish, tell, release, clean: in this order, each a protocol of its own."""
+        """Publish, begin to release, tell, clean: in this order, each a protocol of its own."""
         uploading = self._uploading[pending.id]
         if uploading.folder is not None:
             self._publish_savepoint(pending, uploading, uploading.folder)
             return
         before = self._tenure.entry.retained
-        settled = self._released
+        settled = dict(self._settled)
         try:
             metadata = self._metadata(pending, uploading)
         except StorageError as error:
@@ -558,42 +640,70 @@ class History:
         )  # fmt: skip
         # Only now may anything of it be seen.
         actions = self._coordinator.published(pending.id, ref, dropped, _now_ms())
-        self._unreleased = ref
         self._release()
         self._act(actions)
         if self._foreign_pin is not None:
             # From here on this job stands on its own.
             self._unpin(*self._foreign_pin)
         self._clean()
-        if settled is not None:
-            self._sweep_targets(settled)
+        self._sweep_targets(settled)
         self._act(self._coordinator.cleaned(len(dropped), _now_ms()))
 
     def _release(self) -> None:
-        """Let the output of the newest checkpoint be seen. What a target does not take now is offered again soon."""
-        ref = self._unreleased
-        if ref is None:
-            return
-        try:
-            done = self._perform(self._tenure.release(ref))
-        except OutputStopped as stopped:
-            # The rows stay in the checkpoint that carries them, and no later one may overtake them.
-            log.error("%s", stopped)
-            self._failure = self._failure or stopped
+        """Let output of completed checkpoints be published: of each sink that is not at work or waiting after a failure."""
+        due = self._tenure.due()
+        for publication in self._schedule.begin(due, _now_ms()):
+            self._output.publish(publication)
+        self.waiting_output = summary(due, self._schedule)
+        self._wake_at(self._schedule.wake_ms())
+
+    def _on_published(self, result: Result) -> None:
+        publication, error = result.publication, result.error
+        for outcome in result.outcomes:
+            self.statistics.commits[outcome.name] += 1
+        if error is None:
+            self._schedule.succeeded(publication.sink)
+            self._tenure.published(publication)
+            self._note_published()
+        elif isinstance(error, CommitFailed):
+            again_ms = self._schedule.failed(publication.sink, str(error), _now_ms(), random.random())
+            log.warning(
+                "sink %s did not take its output from epoch %s on; it is offered again in %.1f s: %s", publication.sink,
+                publication.committables[0].epoch, (again_ms - _now_ms()) / 1000, error,
+            )  # fmt: skip
+        elif isinstance(error, OutputStopped):
+            # The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
+            log.error("%s", error)
+            self._failure = self._failure or error
             self._failed.set()
             return
-        except StorageError as error:
-            log.warning("that the output of checkpoint %d is committed could not be noted: %s", ref.id, error)
-            done = False
-        if done:
-            self._released = ref.epoch
-            self._unreleased = None
-            for token, found in self._deferred:
-                self._answer(token, found)
-            self._deferred = []
         else:
-            again = _now_ms() + _RELEASE_AGAIN_MS
-            self._wake_ms = again if self._wake_ms is None else min(self._wake_ms, again)
+            raise error
+        self._release()
+
+    def _note_published(self) -> None:
+        """Record what is published, and tell those who wait for it."""
+        try:
+            self._perform(self._tenure.record())
+        except StorageError as error:
+            log.warning("that output is published could not be noted: %s", error)
+            self._wake_at(_now_ms() + _RECORD_AGAIN_MS)
+            return
+        due = self._tenure.due()
+        behind = {c.sink for c in due}
+        newest = self._tenure.due_epoch
+        if newest is not None:
+            self._settled |= {uid: newest for uid in self._committers if uid not in behind}
+        first = min((c.epoch for c in due), default=None)
+        ready = [each for each in self._awaiting if first is None or first > each[0]]
+        self._awaiting = [each for each in self._awaiting if each not in ready]
+        for _, answer, ref in ready:
+            if not answer.done():
+                answer.set_result(ref)  # type: ignore[arg-type]
+
+    def _newest_due(self) -> EpochId:
+        """The last epoch whose output may be seen by now."""
+        return max((c.epoch for c in self._tenure.due()), default=EpochId(Term(0), 0))
 
     def _unpin(self, layout: JobLayout, pin: str) -> None:
         try:
@@ -608,7 +718,8 @@ class History:
         1. Write `_metadata`, which makes it whole. A crash before leaves files that are no savepoint; one after it, for a
            savepoint that was to end the job, one that the job does not know: it goes on from its last checkpoint.
         2. One that ends the job enters the log. From here on the job resumes from it.
-        3. Then its output is committed; a crash before leaves that to the next start.
+        3. Then its output is released, as after every checkpoint; a crash before leaves that to the next start. Whoever stops
+           a job waits for it (`published`).
         """
         path = f"{folder}/_metadata"
         try:
@@ -624,13 +735,15 @@ class History:
         ref = CheckpointRef(
             pending.id, self._tenure.term, pending.epoch, entry.lineage, path, checksum_in(data), owned=False
         )
+        contents = contents_of(path, metadata, _staged_by)
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            self._perform(self._tenure.publish_terminal(ref, contents_of(path, metadata, _staged_by)))
+            self._perform(self._tenure.publish_terminal(ref, contents))
             self.snapshot = metadata
+        else:
+            self._tenure.follow_savepoint(ref, contents)
         log.info("savepoint %s complete", folder, extra={"job": metadata.job, "checkpoint": ref.id})
         actions = self._coordinator.published(pending.id, ref, (), _now_ms())
-        if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            self._perform(self._tenure.release(ref))
+        self._release()
         self._act(actions)
 
     def _not_published(self, checkpoint_id: int, error: Exception) -> None:
@@ -693,19 +806,14 @@ class History:
             log.warning("files of dropped checkpoints are left for the next time: %s", error)
             self._leavings = True
 
-    def _sweep_targets(self, settled: EpochId) -> None:
-        """Let sinks remove what discarded attempts left in their targets. `settled` was noted before the newest entry was
-        won: whoever starts from that entry or a later one will not commit it again, unless a checkpoint carries it."""
-        waiting = [_request(committable) for committable in self._tenure.unsettled()]
-        for uid, committer in self._committers.items():
-            if not isinstance(committer, Sweeping):
-                continue
-            lineage = self._tenure.entry.lineage
-            mine = tuple(r for r in waiting if r.sink == uid and r.lineage == lineage and r.epoch <= settled)
-            try:
-                committer.sweep(Settled(lineage, uid, settled, mine))
-            except Exception as error:
-                log.warning("what discarded attempts left at sink %s stays for the next sweep: %s", uid, error)
+    def _sweep_targets(self, settled: Mapping[Uid, EpochId]) -> None:
+        """Let sinks remove what discarded attempts left in their targets. `settled` was known before the newest entry was
+        won: whoever starts from that entry or a later one will not publish it again, unless a checkpoint carries it."""
+        waiting = [request_of(committable) for committable in self._tenure.unsettled()] if settled else []
+        lineage = self._tenure.entry.lineage
+        for uid, epoch in settled.items():
+            mine = tuple(r for r in waiting if r.sink == uid and r.lineage == lineage and r.epoch <= epoch)
+            self._output.sweep(Settled(lineage, uid, epoch, mine))
 
     def _discard(self, paths: Sequence[str]) -> None:
         try:
@@ -724,25 +832,10 @@ class History:
             self._failure = None
             self._failed.clear()
 
-    # -- storage and targets -----------------------------------------------------------------------------------------
+    # -- storage -----------------------------------------------------------------------------------------------------
 
     def _perform(self, steps: Steps[T]) -> T:
-        return perform(steps, self._storage, self._commit)
-
-    def _commit(self, committable: Committable) -> None:
-        committer = self._committers.get(committable.sink)
-        if committer is None:
-            raise CommitFailed(f"The job has no sink {committable.sink!r} any more, and output waits for it.")
-        try:
-            told = committer.commit([_request(committable)])
-        except Exception as error:
-            outcome = outcome_of(error)
-            self.statistics.commits[outcome.name] += 1
-            if outcome.stops_the_job:
-                raise OutputStopped(committable, outcome, error) from error
-            log.warning("sink %s did not take epoch %s: %s", committable.sink, committable.epoch, error)
-            raise CommitFailed(str(error)) from error
-        self.statistics.commits[(told[0] if told else CommitOutcome.COMMITTED).name] += 1
+        return perform(steps, self._storage)
 
 
 def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> None:
@@ -753,10 +846,11 @@ def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> N
         answer.set_result(folder)
 
 
-def _request(committable: Committable) -> CommitRequest:
-    return CommitRequest(
-        committable.lineage, committable.sink, committable.epoch, Slot(committable.partition), committable.payload
-    )
+def committed_name(ref: CheckpointRef, layout: JobLayout, snapshot: CheckpointMetadata) -> str:
+    """Where the job of `layout` records that the output of its snapshot is published."""
+    if snapshot.kind is SnapshotKind.SAVEPOINT:
+        return layout.committed(ref.lineage, ref.term, ref.id)
+    return committed_record(ref.metadata)
 
 
 def _staged_by(committable: Committable) -> tuple[str, ...]:

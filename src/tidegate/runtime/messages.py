@@ -42,6 +42,7 @@ class Committable(msgspec.Struct, frozen=True, array_like=True):
     payload: bytes
     staged: tuple[str, ...] = ()
     """Names in the job's storage of the rows that wait for it."""
+    size_bytes: int = 0
 
 
 class Uploaded(msgspec.Struct, frozen=True, array_like=True):
