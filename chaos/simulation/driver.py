@@ -19,6 +19,7 @@ from tidegate.checkpoint.coordinator import (
     Coordinator,
     DiscardFiles,
     FailJob,
+    NotifyAborted,
     Publish,
     StartUpload,
 )
@@ -28,7 +29,7 @@ from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import Committable
-from tidegate.checkpoint.pending import Ack, PendingCheckpoint
+from tidegate.checkpoint.pending import Ack, PendingCheckpoint, Stage
 from tidegate.checkpoint.pins import remove
 from tidegate.checkpoint.release_plan import Backoff, Publication, ReleaseSchedule
 from tidegate.checkpoint.requests import Request, RequestKind
@@ -36,6 +37,7 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage.errors import StorageError
 from tidegate.checkpoint.storage.port import Nonce
 from tidegate.checkpoint.tenure import Draft, NotPublished, Tenure
+from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 
 PATIENCE_MS = 1_500
@@ -43,6 +45,7 @@ HEARTBEAT_MS = 400
 SINKS = (Uid("sink"), Uid("other"))
 STOP_MS = 3_000
 """How long a stop waits for its output."""
+EPOCH_MS = 1_767_225_600_000
 
 
 @dataclass(frozen=True)
@@ -89,20 +92,23 @@ class SimDriver:
         self._number = 0
         self._ran = False
         self._schedule = ReleaseSchedule(Backoff(first_ms=100, greatest_ms=800))
-        self._stopped: tuple[CheckpointRef, int] | None = None
+        self._stopped: tuple[CheckpointRef, Instant] | None = None
         """The savepoint that ended the job, and since when its output is waited for."""
         self._cleaning = False
-        self._quiet_since: int | None = None
+        self._quiet_since: Instant | None = None
         self._attempt = 0
         self._hanging: set[tuple[int, int]] = set()
         """(checkpoint, task) whose upload never comes to an end."""
+        self._triggered_ms: dict[int, float] = {}
+        self._idle_since_ms: float | None = None
 
     @property
-    def now(self) -> int:
-        return int(self.world.clock.now_ms)
+    def now(self) -> Instant:
+        elapsed_ms = int(self.world.clock.now_ms)
+        return Instant(MonotonicMs(elapsed_ms), WallMs(EPOCH_MS + elapsed_ms + self.process.wall_offset_ms))
 
     def sign(self) -> Signature:
-        return Signature(Nonce(self.world.serial(f"nonce-{self.process.name}")), self.process.name, self.now)
+        return Signature(Nonce(self.world.serial(f"nonce-{self.process.name}")), self.process.name, self.now.wall_ms)
 
     def main(self) -> Steps[str]:
         world, plan = self.world, self.plan
@@ -135,7 +141,10 @@ class SimDriver:
                     yield from self._rewind()
                 elif not self.winding_down or not self._ran:
                     yield from self._epoch()
+            ticked_ms = world.clock.now_ms
             yield from self._act(coordinator.tick(self.now))
+            if self._stopped is None:
+                self._check_cadence(ticked_ms)
             self._remind()
             try:
                 yield from tenure.record()
@@ -334,9 +343,12 @@ class SimDriver:
     # checkpoints
 
     def _act(self, actions: list[Action]) -> Steps[None]:
+        self._note_triggered(actions)
         for action in actions:
             if isinstance(action, StartUpload):
                 self._upload_all(action)
+            elif isinstance(action, NotifyAborted) and action.reason is CheckpointFailureReason.CHECKPOINT_EXPIRED:
+                self._check_expired(action.id)
             elif isinstance(action, Publish):
                 yield from self._publish(action.pending)
             elif isinstance(action, DiscardFiles):
@@ -347,6 +359,32 @@ class SimDriver:
             elif isinstance(action, FailJob):
                 yield from self._rewind()
                 return
+
+    def _note_triggered(self, actions: list[Action]) -> None:
+        uploads = [action.id for action in actions if isinstance(action, StartUpload)]
+        self._triggered_ms.update(dict.fromkeys(uploads, self.world.clock.now_ms))
+
+    def _check_cadence(self, now_ms: float) -> None:
+        """After a tick: nothing has outlived its timeout, and what is due has begun, whatever the wall clock shows."""
+        cadence = self.plan.cadence
+        for pending in self.coordinator.pending:
+            age_ms = now_ms - self._triggered_ms[pending.id]
+            if pending.stage is not Stage.PUBLISHING and age_ms > cadence.timeout_ms + 1:
+                self.world.fail(f"checkpoint {pending.id} is {age_ms:.0f} ms old and has not expired")
+        base = self.tenure.entry.base
+        saved = self._head is None or not self._ran or (base is not None and base.epoch == self._head.id)
+        if saved or self._cleaning or self.coordinator.pending:
+            self._idle_since_ms = None
+        elif self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        elif now_ms - self._idle_since_ms > (cadence.period_ms or 0) + cadence.pause_ms + 1:
+            self.world.fail(f"no checkpoint began for {now_ms - self._idle_since_ms:.0f} ms although epochs finished")
+
+    def _check_expired(self, checkpoint_id: int | None) -> None:
+        assert checkpoint_id is not None
+        age_ms = self.world.clock.now_ms - self._triggered_ms[checkpoint_id]
+        if age_ms < self.plan.cadence.timeout_ms - 1:
+            self.world.fail(f"checkpoint {checkpoint_id} expired after {age_ms:.0f} ms")
 
     def _snapshot(
         self, pending: PendingCheckpoint, committables: tuple[Committable, ...]
@@ -442,13 +480,13 @@ class SimDriver:
         else:
             self._schedule.failed(sink, result.error, self.now, self.world.rng.random())
 
-    def _stop(self, ref: CheckpointRef, since: int) -> str | None:
+    def _stop(self, ref: CheckpointRef, since: Instant) -> str | None:
         """How a stop answers, when it can: with success only if all its output is published."""
         if not self.tenure.due():
             self.world.tally.events["stops with savepoint"] += 1
             self._check_stopped(ref)
             return "stopped"
-        if self.now - since > STOP_MS:
+        if self.now.since(since) > STOP_MS:
             self.world.tally.events["stops that failed, with output waiting"] += 1
             return "stop failed"
         return None
@@ -483,7 +521,7 @@ class SimDriver:
             else:
                 break
         self._cleaning = False
-        self.coordinator.cleaned(1_000, self.now)
+        self._note_triggered(self.coordinator.cleaned(1_000, self.now))  # its tasks hear of it with the next reminder
 
     # the end
 
@@ -491,7 +529,9 @@ class SimDriver:
         kind = {"savepoint": RequestKind.SAVEPOINT, "stop": RequestKind.TERMINAL_SAVEPOINT}.get(order)
         if kind is not None:
             target = f"savepoints/{self.world.serial('savepoint')}"
-            yield from self._act(self.coordinator.request(Request(kind, self.now, target=target), self.now))
+            yield from self._act(
+                self.coordinator.request(Request(kind, self.now.monotonic_ms, target=target), self.now)
+            )
             return None
         if order == "cancel":
             yield from self._act(self.coordinator.close(self.now))
@@ -506,13 +546,15 @@ class SimDriver:
             return  # a fork still reads from us
         if not self._ran or self._head is None or base is None or base.epoch != self._head.id or not base.owned:
             if not self.coordinator.pending:
-                yield from self._act(self.coordinator.request(Request(RequestKind.MANUAL, self.now), self.now))
+                yield from self._act(
+                    self.coordinator.request(Request(RequestKind.MANUAL, self.now.monotonic_ms), self.now)
+                )
             return
         if len(tenure.ledger) or self._cleaning or self.coordinator.pending:
             self._quiet_since = None
         elif self._quiet_since is None:
             self._quiet_since = self.now
-        elif self.now - self._quiet_since > 1_200:  # uploads for subsumed checkpoints have landed
+        elif self.now.since(self._quiet_since) > 1_200:  # uploads for subsumed checkpoints have landed
             yield from tenure.clean(self.coordinator.in_flight())
             yield from tenure.sweep(self.coordinator.in_flight())
             yield from tenure.dispose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ from tidegate.core.ids import EpochId
 CALM_MS = 14_000
 """From the last fault until everything must stand still: sleepers have woken, late requests have landed."""
 END_MS = 40_000
+CLOCK_JUMPS_MS = (-7_200_000, 7_200_000, -5_000, 5_000)
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Run:
         self.world = World(seed)
         rng = self.rng = self.world.rng
         self.odds = Odds.drawn(rng)
+        self._clock_rng = random.Random(f"wall clocks of {seed}")  # so that the other faults stay as they are
         self._scripted = crash_at is not None
         if self._scripted:
             self.odds = replace(CALM)
@@ -92,6 +95,8 @@ class Run:
                 world.clock.after(at, lambda: self._read_aside(self.rng.choice(self.jobs)))
             for _ in range(self.rng.choice((0, 0, 1, 3))):
                 world.clock.after(self.rng.uniform(500, self.faults_end_ms - 2_000), self._outage)
+            for _ in range(self._clock_rng.choice((0, 1, 2, 8))):
+                world.clock.after(self._clock_rng.uniform(500, self.faults_end_ms + CALM_MS), self._set_clocks)
             world.clock.after(self.faults_end_ms, lambda: world.set_odds(CALM))
             world.clock.after(self.faults_end_ms + CALM_MS, self._wind_down)
             world.clock.run(self.faults_end_ms + END_MS, self._done)
@@ -108,6 +113,7 @@ class Run:
     def _begin(self, job: SimJob, start: Start, force: bool) -> None:
         job.launched += 1
         process = Process(f"{job.plan.layout.job}#{job.launched}", job.plan.layout.job)
+        process.wall_offset_ms = self._clock_rng.choice((0, 0, *CLOCK_JUMPS_MS))
         driver = SimDriver(self.world, job.plan, process, start, force, self.rng.choice(job.parallelisms))
         driver.savepoints = job.savepoints
         driver.winding_down = self._winding
@@ -128,6 +134,13 @@ class Run:
         self.world.tally.events["outages of a target"] += 1
         target = self.world.target(self.rng.choice(self.jobs).plan.layout.job)
         target.away_until_ms[self.rng.choice(SINKS)] = self.world.clock.now_ms + self.rng.uniform(500, 6_000)
+
+    def _set_clocks(self) -> None:
+        """Somebody sets the wall clock of each machine, in calm weather too. Nothing may wait for it."""
+        self.world.tally.events["jumps of a wall clock"] += 1
+        for job in self.jobs:
+            for driver in job.running:
+                driver.process.wall_offset_ms += self._clock_rng.choice(CLOCK_JUMPS_MS)
 
     # the operator
 

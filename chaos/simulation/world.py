@@ -47,6 +47,8 @@ class Process:
     job: str = ""
     alive: bool = True
     paused_until_ms: float = 0.0
+    wall_offset_ms: int = 0
+    """How wrong the wall clock of its machine is. It is set again while the process runs."""
     on_exit: Callable[[str], None] = lambda how: None
 
 

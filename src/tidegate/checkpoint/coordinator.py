@@ -1,5 +1,7 @@
 """The checkpoint coordinator: messages in, actions out. No I/O, no clock, no thread; time comes with each message.
 
+What is due is decided by monotonic time alone; the wall time of a message only goes into statistics and metadata.
+
 A checkpoint's life: requested → triggered on the last finished epoch → every task's upload acknowledged → published by
 the driver → completed; or failed with a reason, at any point before its log entry.
 """
@@ -16,6 +18,7 @@ from tidegate.checkpoint.pending import Ack, PendingCheckpoint, Stage
 from tidegate.checkpoint.requests import TOO_MANY, Limits, Load, Request, RequestKind, RequestQueue, Run, Wait
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, TaskId
 
 _MILLISECONDS_A_YEAR = 365 * 24 * 3_600_000
@@ -96,7 +99,7 @@ class FailJob:
 class WakeAt:
     """Call `tick` no later than this."""
 
-    at_ms: int
+    at_ms: MonotonicMs
 
 
 Action: TypeAlias = StartUpload | Publish | NotifyComplete | NotifyAborted | DiscardFiles | FailJob | WakeAt
@@ -120,8 +123,8 @@ class Coordinator:
         self._finished: EpochId | None = None
         self._moved = False
         self._cleaning = 0
-        self._last_completion_ms: int | None = None
-        self._due_ms: int | None = None
+        self._last_completion_ms: MonotonicMs | None = None
+        self._due_ms: MonotonicMs | None = None
         self._closed = False
 
     @property
@@ -133,40 +136,40 @@ class Coordinator:
         lowest = min(self._pending, default=self._next_id)
         return InFlight(lowest, frozenset(p.base for p in self._pending.values() if p.base is not None))
 
-    def start(self, now_ms: int, first_delay_ms: int) -> list[Action]:
+    def start(self, now: Instant, first_delay_ms: int) -> list[Action]:
         """Begin the period.
 
         The first delay is random in [min-pause, interval], min-pause after a restart; handed in.
         """
         if self._cadence.period_ms is not None:
-            self._due_ms = now_ms + first_delay_ms
-        return self._go_on(now_ms)
+            self._due_ms = now.plus(first_delay_ms)
+        return self._go_on(now)
 
-    def epoch_finished(self, epoch: EpochId, moved: bool, now_ms: int) -> list[Action]:
+    def epoch_finished(self, epoch: EpochId, moved: bool, now: Instant) -> list[Action]:
         """An epoch was accepted. `moved`: positions, state or committables are not what they were."""
         if self._closed:
             return []
         self._finished = epoch
         self._moved = self._moved or moved
-        return self._go_on(now_ms)
+        return self._go_on(now)
 
-    def request(self, request: Request, now_ms: int) -> list[Action]:
+    def request(self, request: Request, now: Instant) -> list[Action]:
         """Ask for a checkpoint. The answer is a `NotifyComplete` or `NotifyAborted` with this request."""
         if self._closed:
             return [NotifyAborted(None, request, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN)]
         out = self._queue.add(request)
         refused: list[Action] = [] if out is None else [NotifyAborted(None, out, TOO_MANY)]
-        return refused + self._go_on(now_ms)
+        return refused + self._go_on(now)
 
-    def tick(self, now_ms: int) -> list[Action]:
+    def tick(self, now: Instant) -> list[Action]:
         """Time has passed: expire and trigger what is due."""
         actions: list[Action] = []
         for pending in list(self._pending.values()):
-            if pending.stage is not Stage.PUBLISHING and now_ms >= pending.deadline_ms:
-                actions += self._fail(pending, Reason.CHECKPOINT_EXPIRED, now_ms)
-        return actions + self._go_on(now_ms)
+            if pending.stage is not Stage.PUBLISHING and now.monotonic_ms >= pending.deadline_ms:
+                actions += self._fail(pending, Reason.CHECKPOINT_EXPIRED, now)
+        return actions + self._go_on(now)
 
-    def acknowledge(self, ack: Ack, now_ms: int) -> list[Action]:
+    def acknowledge(self, ack: Ack, now: Instant) -> list[Action]:
         """Harmless in any order, any number of times, however late;
 
         What a late one brought is found by the next sweep.
@@ -174,14 +177,14 @@ class Coordinator:
         pending = self._pending.get(ack.checkpoint_id)
         if pending is None:
             return []
-        if not pending.acknowledge(ack, now_ms):
+        if not pending.acknowledge(ack, now):
             return self._second(pending, ack)
         if not pending.is_complete or pending.stage is not Stage.UPLOADING:
             return []
         if self._must_be_held(pending):
             pending.stage = Stage.HELD
-            self._queue.add(Request(RequestKind.MANUAL, now_ms, forced=True))
-            return self._go_on(now_ms)
+            self._queue.add(Request(RequestKind.MANUAL, now.monotonic_ms, forced=True))
+            return self._go_on(now)
         return self._publish(pending)
 
     def _publish(self, pending: PendingCheckpoint) -> list[Action]:
@@ -206,23 +209,23 @@ class Coordinator:
         return self._base is None or self._base.epoch < pending.epoch
 
     def decline(
-        self, checkpoint_id: int, reason: CheckpointFailureReason, now_ms: int, message: str = ""
+        self, checkpoint_id: int, reason: CheckpointFailureReason, now: Instant, message: str = ""
     ) -> list[Action]:
         """A task cannot do its part."""
         pending = self._pending.get(checkpoint_id)
         if pending is None or pending.stage is Stage.PUBLISHING:
             return []
-        return self._fail(pending, reason, now_ms, message) + self._go_on(now_ms)
+        return self._fail(pending, reason, now, message) + self._go_on(now)
 
-    def published(self, checkpoint_id: int, ref: CheckpointRef, dropped: Iterable[int], now_ms: int) -> list[Action]:
+    def published(self, checkpoint_id: int, ref: CheckpointRef, dropped: Iterable[int], now: Instant) -> list[Action]:
         """The log has it (for a savepoint: its metadata is written). Older pending ones are subsumed."""
         done = self._pending.pop(checkpoint_id)
-        self.statistics.completed(done, now_ms, ref.metadata)
+        self.statistics.completed(done, now, ref.metadata)
         self._tolerance.succeeded()
-        self._last_completion_ms = now_ms
+        self._last_completion_ms = now.monotonic_ms
         actions: list[Action] = [NotifyComplete(ref, done.request)]
         if done.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            return actions + self.close(now_ms)
+            return actions + self.close(now)
         if not done.request.kind.is_savepoint:
             self._base = ref
             gone = tuple(dropped)
@@ -230,63 +233,63 @@ class Coordinator:
             self.statistics.dropped(gone)
             for older in list(self._pending.values()):
                 if older.id < checkpoint_id and not older.request.kind.is_savepoint:
-                    actions += self._fail(older, Reason.CHECKPOINT_SUBSUMED, now_ms)
+                    actions += self._fail(older, Reason.CHECKPOINT_SUBSUMED, now)
                 elif older.stage is Stage.HELD and older.epoch <= ref.epoch:
                     older.stage = Stage.PUBLISHING
                     actions.append(Publish(older))
-        return actions + self._go_on(now_ms)
+        return actions + self._go_on(now)
 
-    def publish_failed(self, checkpoint_id: int, now_ms: int, message: str = "") -> list[Action]:
+    def publish_failed(self, checkpoint_id: int, now: Instant, message: str = "") -> list[Action]:
         """Its metadata or entry is certainly not there. Whoever cannot be certain must stop the driver instead."""
-        failed = self._fail(self._pending[checkpoint_id], Reason.FINALIZE_CHECKPOINT_FAILURE, now_ms, message)
+        failed = self._fail(self._pending[checkpoint_id], Reason.FINALIZE_CHECKPOINT_FAILURE, now, message)
         for older in [p for p in self._pending.values() if p.stage is Stage.UPLOADING and p.is_complete]:
             failed += self._publish(older)
-        return failed + self._go_on(now_ms)
+        return failed + self._go_on(now)
 
-    def cleaned(self, checkpoints: int, now_ms: int) -> list[Action]:
+    def cleaned(self, checkpoints: int, now: Instant) -> list[Action]:
         """So many dropped checkpoints are deleted."""
         self._cleaning = max(0, self._cleaning - checkpoints)
-        return self._go_on(now_ms)
+        return self._go_on(now)
 
-    def close(self, now_ms: int) -> list[Action]:
+    def close(self, now: Instant) -> list[Action]:
         """The run is over: nothing is triggered any more."""
-        actions = self.abort_all(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, now_ms)
+        actions = self.abort_all(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, now)
         self._closed = True
         self._due_ms = None
         return actions
 
-    def abort_all(self, reason: CheckpointFailureReason, now_ms: int) -> list[Action]:
+    def abort_all(self, reason: CheckpointFailureReason, now: Instant) -> list[Action]:
         """Before a rewind: what is pending belongs to epochs that will not be. Requests fail too.
 
         Not while a publication is under way: only the log can tell how that one ends.
         """
         actions: list[Action] = []
         for pending in list(self._pending.values()):
-            actions += self._fail(pending, reason, now_ms)
+            actions += self._fail(pending, reason, now)
         self._finished = None
         self._moved = False
         actions += [NotifyAborted(None, request, reason) for request in self._queue.remove(lambda r: True)]
         if self._cadence.period_ms is not None:
-            self._due_ms = now_ms + self._cadence.pause_ms
+            self._due_ms = now.plus(self._cadence.pause_ms)
         return actions
 
-    def _go_on(self, now_ms: int) -> list[Action]:
+    def _go_on(self, now: Instant) -> list[Action]:
         """Trigger what may be triggered, and say when to look again."""
         period = self._cadence.period_ms
-        if period is not None and self._due_ms is not None and now_ms >= self._due_ms:
-            self._queue.add(Request(RequestKind.PERIODIC, now_ms))
-            self._due_ms = now_ms + period
+        if period is not None and self._due_ms is not None and now.monotonic_ms >= self._due_ms:
+            self._queue.add(Request(RequestKind.PERIODIC, now.monotonic_ms))
+            self._due_ms = now.plus(period)
         actions: list[Action] = []
         wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.PUBLISHING]
         while self._finished is not None and not self._stopping:
             load = Load(len(self._pending), self._cleaning, self._last_completion_ms)
-            choice = self._queue.take(load, self._limits, now_ms)
+            choice = self._queue.take(load, self._limits, now.monotonic_ms)
             if isinstance(choice, Wait):
                 wakes += [] if choice.until_ms is None else [choice.until_ms]
                 break
             if choice.request.kind is RequestKind.PERIODIC and not self._moved and self._base is not None:
                 continue  # nothing to save since the last one; the next period asks again
-            actions.append(self._trigger(choice, now_ms))
+            actions.append(self._trigger(choice, now))
             wakes.append(self._pending[self._next_id - 1].deadline_ms)
         if self._due_ms is not None:
             wakes.append(self._due_ms)
@@ -297,12 +300,12 @@ class Coordinator:
         """The savepoint that ends the job is under way: a checkpoint of a later epoch would be undone by it."""
         return any(p.request.kind is RequestKind.TERMINAL_SAVEPOINT for p in self._pending.values())
 
-    def _trigger(self, run: Run, now_ms: int) -> StartUpload:
+    def _trigger(self, run: Run, now: Instant) -> StartUpload:
         assert self._finished is not None
         reusable = self._base is not None and self._base.owned and not run.request.kind.is_savepoint
         base = self._base.metadata if self._base is not None and reusable else None
         pending = PendingCheckpoint(
-            self._next_id, self._finished, run.request, now_ms, now_ms + self._cadence.timeout_ms, self._tasks, base
+            self._next_id, self._finished, run.request, now, now.plus(self._cadence.timeout_ms), self._tasks, base
         )
         self._pending[pending.id] = pending
         self._next_id += 1
@@ -312,11 +315,11 @@ class Coordinator:
         return StartUpload(pending.id, pending.epoch, run.request, base)
 
     def _fail(
-        self, pending: PendingCheckpoint, reason: CheckpointFailureReason, now_ms: int, message: str = ""
+        self, pending: PendingCheckpoint, reason: CheckpointFailureReason, now: Instant, message: str = ""
     ) -> list[Action]:
         del self._pending[pending.id]
         self._moved = True
-        self.statistics.failed(pending, now_ms, reason, message)
+        self.statistics.failed(pending, now, reason, message)
         actions: list[Action] = [NotifyAborted(pending.id, pending.request, reason)]
         files = tuple(path for ack in pending.acks.values() for path in ack.new_files)
         if files:

@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import Any
 
 from tidegate.checkpoint.requests import Request
+from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, TaskId
 
 
@@ -42,23 +43,23 @@ class PendingCheckpoint:
     id: int
     epoch: EpochId
     request: Request
-    triggered_ms: int
-    deadline_ms: int
+    triggered: Instant
+    deadline_ms: MonotonicMs
     tasks: frozenset[TaskId]
     base: str | None
     """Metadata name of the completed checkpoint whose handles tasks may reuse; None: everything is uploaded."""
     stage: Stage = Stage.UPLOADING
-    last_ack_ms: int | None = None
+    last_ack: Instant | None = None
     acks: dict[TaskId, Ack] = field(default_factory=dict)
-    acked_at: dict[TaskId, int] = field(default_factory=dict)
+    acked_at: dict[TaskId, Instant] = field(default_factory=dict)
 
-    def acknowledge(self, ack: Ack, now_ms: int) -> bool:
+    def acknowledge(self, ack: Ack, now: Instant) -> bool:
         """Take one in. Answer: whether it was new; the first of a task counts, and its files are those referenced."""
         if ack.task in self.acks or ack.task not in self.tasks:
             return False
-        self.acked_at[ack.task] = now_ms  # first: whoever sees the acknowledgement finds its time
+        self.acked_at[ack.task] = now  # first: whoever sees the acknowledgement finds its time
         self.acks[ack.task] = ack
-        self.last_ack_ms = now_ms
+        self.last_ack = now
         return True
 
     @property

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tidegate.checkpoint.metadata import Committable
+from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, Uid
 
 
@@ -76,14 +77,15 @@ class ReleaseSchedule:
         self._busy: set[Uid] = set()
         self._failures: dict[Uid, int] = {}
         self._errors: dict[Uid, str] = {}
-        self._not_before_ms: dict[Uid, int] = {}
+        self._not_before_ms: dict[Uid, MonotonicMs] = {}
 
-    def begin(self, due: Iterable[Committable], now_ms: int) -> list[Publication]:
+    def begin(self, due: Iterable[Committable], now: Instant) -> list[Publication]:
         """What is to be published now. Each answer must be followed by `succeeded` or `failed`."""
         ready = [
             publication
             for publication in publications(due)
-            if publication.sink not in self._busy and now_ms >= self._not_before_ms.get(publication.sink, now_ms)
+            if publication.sink not in self._busy
+            and now.monotonic_ms >= self._not_before_ms.get(publication.sink, now.monotonic_ms)
         ]
         self._busy |= {publication.sink for publication in ready}
         return ready
@@ -93,19 +95,19 @@ class ReleaseSchedule:
         for notes in (self._failures, self._errors, self._not_before_ms):
             notes.pop(sink, None)
 
-    def failed(self, sink: Uid, error: str, now_ms: int, chance: float) -> int:
+    def failed(self, sink: Uid, error: str, now: Instant, chance: float) -> MonotonicMs:
         """Answer: when the sink is offered its output again."""
         self._busy.discard(sink)
         self._errors[sink] = error
         self._failures[sink] = self._failures.get(sink, 0) + 1
-        self._not_before_ms[sink] = now_ms + self._backoff.delay_ms(self._failures[sink], chance)
+        self._not_before_ms[sink] = now.plus(self._backoff.delay_ms(self._failures[sink], chance))
         return self._not_before_ms[sink]
 
     def hurry(self) -> None:
         """Somebody waits for all output: offer it at once."""
         self._not_before_ms.clear()
 
-    def wake_ms(self) -> int | None:
+    def wake_ms(self) -> MonotonicMs | None:
         """When time alone lets a sink begin again."""
         return min(self._not_before_ms.values(), default=None)
 

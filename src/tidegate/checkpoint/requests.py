@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from tidegate.checkpoint.failure import CheckpointFailureReason
+from tidegate.core.clock import MonotonicMs
 
 MAX_QUEUED = 1000
 
@@ -32,7 +33,7 @@ class Request:
     """
 
     kind: RequestKind
-    at_ms: int
+    at_ms: MonotonicMs
     token: str = ""
     forced: bool = False
     target: str | None = None
@@ -61,7 +62,7 @@ class Load:
     pending: int
     cleaning: int
     """Dropped checkpoints whose files are not yet deleted."""
-    last_completion_ms: int | None
+    last_completion_ms: MonotonicMs | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Run:
 class Wait:
     """Nothing now. `until_ms` says when time alone will change that; None: something must happen first."""
 
-    until_ms: int | None = None
+    until_ms: MonotonicMs | None = None
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class RequestQueue:
         self._waiting.sort(key=lambda r: r.rank)
         return self._waiting.pop() if len(self._waiting) > self.limit else None
 
-    def take(self, load: Load, limits: Limits, now_ms: int) -> Run | Wait:
+    def take(self, load: Load, limits: Limits, now_ms: MonotonicMs) -> Run | Wait:
         """The request to run now, taken out of the queue."""
         choice = choose(self._waiting[0] if self._waiting else None, load, limits, now_ms)
         if isinstance(choice, Run):
@@ -110,7 +111,7 @@ class RequestQueue:
         return len(self._waiting)
 
 
-def choose(first: Request | None, load: Load, limits: Limits, now_ms: int) -> Run | Wait:
+def choose(first: Request | None, load: Load, limits: Limits, now_ms: MonotonicMs) -> Run | Wait:
     """The rules, for the first of the queue: only it is looked at.
 
     - Nothing starts while more than max-concurrent dropped checkpoints are still being cleaned.
@@ -122,7 +123,7 @@ def choose(first: Request | None, load: Load, limits: Limits, now_ms: int) -> Ru
     if load.pending >= limits.max_concurrent:
         return Run(first) if first.is_forced else Wait()
     if first.kind is RequestKind.PERIODIC and not first.is_forced and load.last_completion_ms is not None:
-        earliest = load.last_completion_ms + limits.min_pause_ms
+        earliest = MonotonicMs(load.last_completion_ms + limits.min_pause_ms)
         if earliest > now_ms:
             return Wait(earliest)
     return Run(first)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidegate.core.clock import MonotonicMs
 from tidegate.core.durations import show_ms
 
 Uniform = Callable[[float, float], float]
@@ -62,9 +63,9 @@ class History:
 
     attempts: int = 0
     """Restarts counted: since ever (fixed delay) or since the last reset (exponential delay)."""
-    restart_at_ms: int | None = None
+    restart_at_ms: MonotonicMs | None = None
     """When the last restart was due."""
-    failures_ms: tuple[int, ...] = ()
+    failures_ms: tuple[MonotonicMs, ...] = ()
     """The last failures, oldest first; at most one more than the rate allows."""
 
 
@@ -72,7 +73,7 @@ class History:
 class Restart:
     """Start again at `at_ms`. `merged`: the failure came while a restart was due already, and counts with that one."""
 
-    at_ms: int
+    at_ms: MonotonicMs
     delay_ms: int
     merged: bool = False
 
@@ -85,7 +86,7 @@ class GiveUp:
 
 
 def on_failure(
-    strategy: RestartStrategy, history: History, now_ms: int, uniform: Uniform
+    strategy: RestartStrategy, history: History, now_ms: MonotonicMs, uniform: Uniform
 ) -> tuple[History, Restart | GiveUp]:
     """Decide about one failure at `now_ms`, with Flink's algorithm of that name."""
     match strategy:
@@ -99,25 +100,25 @@ def on_failure(
             return _exponential_delay(strategy, history, now_ms, uniform)
 
 
-def _fixed_delay(strategy: FixedDelay, history: History, now_ms: int) -> tuple[History, Restart | GiveUp]:
+def _fixed_delay(strategy: FixedDelay, history: History, now_ms: MonotonicMs) -> tuple[History, Restart | GiveUp]:
     kept = History(attempts=history.attempts + 1)
     if kept.attempts > strategy.attempts:
         return kept, GiveUp(f"Restarts are used up: restart-strategy.fixed-delay.attempts allows {strategy.attempts}.")
-    return kept, Restart(now_ms + strategy.delay_ms, strategy.delay_ms)
+    return kept, Restart(MonotonicMs(now_ms + strategy.delay_ms), strategy.delay_ms)
 
 
-def _failure_rate(strategy: FailureRate, history: History, now_ms: int) -> tuple[History, Restart | GiveUp]:
+def _failure_rate(strategy: FailureRate, history: History, now_ms: MonotonicMs) -> tuple[History, Restart | GiveUp]:
     kept = History(failures_ms=(*history.failures_ms, now_ms)[-(strategy.max_failures + 1) :])
     if len(kept.failures_ms) > strategy.max_failures and now_ms - kept.failures_ms[0] <= strategy.interval_ms:
         return kept, GiveUp(
             f"{len(kept.failures_ms)} failures within {show_ms(strategy.interval_ms)}; "
             f"restart-strategy.failure-rate.max-failures-per-interval allows {strategy.max_failures}."
         )
-    return kept, Restart(now_ms + strategy.delay_ms, strategy.delay_ms)
+    return kept, Restart(MonotonicMs(now_ms + strategy.delay_ms), strategy.delay_ms)
 
 
 def _exponential_delay(
-    strategy: ExponentialDelay, history: History, now_ms: int, uniform: Uniform
+    strategy: ExponentialDelay, history: History, now_ms: MonotonicMs, uniform: Uniform
 ) -> tuple[History, Restart | GiveUp]:
     due_ms, attempts = history.restart_at_ms, history.attempts
     if due_ms is not None and now_ms <= due_ms:
@@ -126,8 +127,8 @@ def _exponential_delay(
     if due_ms is not None and now_ms - due_ms >= strategy.reset_ms:
         attempts = 0
     delay_ms = _backoff_ms(strategy, attempts, uniform)
-    kept = History(attempts=attempts + 1, restart_at_ms=now_ms + delay_ms)
-    return kept, _unless_exhausted(strategy, kept.attempts, Restart(now_ms + delay_ms, delay_ms))
+    kept = History(attempts=attempts + 1, restart_at_ms=MonotonicMs(now_ms + delay_ms))
+    return kept, _unless_exhausted(strategy, kept.attempts, Restart(MonotonicMs(now_ms + delay_ms), delay_ms))
 
 
 def _unless_exhausted(strategy: ExponentialDelay, attempts: int, restart: Restart) -> Restart | GiveUp:

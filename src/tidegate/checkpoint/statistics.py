@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint
+from tidegate.core.clock import Instant
 from tidegate.core.ids import EpochId, TaskId
 
 HISTORY = 10
@@ -161,8 +162,8 @@ class CheckpointStatistics:
         self.counts.in_progress += 1
         self._under_way[pending.id] = pending
 
-    def completed(self, pending: PendingCheckpoint, now_ms: int, external_path: str) -> CheckpointStats:
-        stats = replace(describe(pending, CheckpointStatus.COMPLETED, now_ms), external_path=external_path)
+    def completed(self, pending: PendingCheckpoint, now: Instant, external_path: str) -> CheckpointStats:
+        stats = replace(describe(pending, CheckpointStatus.COMPLETED, now), external_path=external_path)
         self._under_way.pop(pending.id, None)
         self.counts.in_progress -= 1
         self.counts.completed += 1
@@ -175,11 +176,11 @@ class CheckpointStatistics:
         return stats
 
     def failed(
-        self, pending: PendingCheckpoint, now_ms: int, reason: CheckpointFailureReason, message: str
+        self, pending: PendingCheckpoint, now: Instant, reason: CheckpointFailureReason, message: str
     ) -> CheckpointStats:
         stats = replace(
-            describe(pending, CheckpointStatus.FAILED, now_ms),
-            failure=reason, failure_message=message or reason.message, failure_timestamp=now_ms,
+            describe(pending, CheckpointStatus.FAILED, now),
+            failure=reason, failure_message=message or reason.message, failure_timestamp=now.wall_ms,
         )  # fmt: skip
         self._under_way.pop(pending.id, None)
         self.counts.in_progress -= 1
@@ -198,10 +199,10 @@ class CheckpointStatistics:
         """Those that have ended, newest first."""
         return tuple(reversed(self._history))
 
-    def under_way(self, now_ms: int) -> tuple[CheckpointStats, ...]:
+    def under_way(self, now: Instant) -> tuple[CheckpointStats, ...]:
         """Those that have not, newest first. May be called from any thread."""
         pending = sorted(self._under_way.copy().values(), key=lambda one: -one.id)
-        return tuple(describe(one, CheckpointStatus.IN_PROGRESS, now_ms) for one in pending)
+        return tuple(describe(one, CheckpointStatus.IN_PROGRESS, now) for one in pending)
 
     def summary(self) -> dict[str, Spread | None]:
         """Under Flink's names."""
@@ -210,7 +211,7 @@ class CheckpointStatistics:
         return {name: Spread.of(values) for name, values in zip(names, columns)}
 
 
-def describe(pending: PendingCheckpoint, status: CheckpointStatus, now_ms: int) -> CheckpointStats:
+def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant) -> CheckpointStats:
     """A checkpoint under way, or just ended, as people see it."""
     acks = list(pending.acks.values())
     return CheckpointStats(
@@ -219,13 +220,13 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now_ms: int) 
         status=status,
         is_savepoint=pending.request.kind.is_savepoint,
         savepoint_format=pending.request.format,
-        trigger_timestamp=pending.triggered_ms,
-        latest_ack_timestamp=-1 if pending.last_ack_ms is None else pending.last_ack_ms,
+        trigger_timestamp=pending.triggered.wall_ms,
+        latest_ack_timestamp=-1 if pending.last_ack is None else pending.last_ack.wall_ms,
         num_subtasks=len(pending.tasks),
         num_acknowledged_subtasks=len(acks),
         state_size_bytes=sum(a.state_size_bytes for a in acks),
         checkpointed_size_bytes=sum(a.checkpointed_size_bytes for a in acks),
-        end_to_end_ms=now_ms - pending.triggered_ms,
+        end_to_end_ms=now.since(pending.triggered),
         tasks=tuple(_task(ack, pending) for ack in acks),
         waiting=tuple(sorted(pending.tasks - {ack.task for ack in acks})),
     )
@@ -234,6 +235,6 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now_ms: int) 
 def _task(ack: Ack, pending: PendingCheckpoint) -> TaskStats:
     acked = pending.acked_at[ack.task]
     return TaskStats(
-        ack.task, acked, acked - pending.triggered_ms, ack.state_size_bytes, ack.checkpointed_size_bytes, ack.sync_ms,
+        ack.task, acked.wall_ms, acked.since(pending.triggered), ack.state_size_bytes, ack.checkpointed_size_bytes, ack.sync_ms,
         ack.async_ms, ack.start_delay_ms,
     )  # fmt: skip

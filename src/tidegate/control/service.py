@@ -6,7 +6,6 @@ Answers are plain data under Flink's names (flink's REST `rest_v1_dispatcher`), 
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats, CheckpointStatus, Spread
+from tidegate.core.clock import SYSTEM_CLOCK, Instant
 from tidegate.core.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ class JobService:
 
     def __init__(self, run: JobRun) -> None:
         self._run = run
-        self._started_ms = _now_ms()
-        self._ended_ms = -1
+        self._started = SYSTEM_CLOCK.now()
+        self._ended: Instant | None = None
         self._checkpoints, self._savepoints, self._disposals = Triggers(), Triggers(), Triggers()
 
     @property
@@ -99,18 +99,19 @@ class JobService:
         return {"status": self._run.status}
 
     def overview(self) -> dict[str, Any]:
-        now = _now_ms()
+        now = SYSTEM_CLOCK.now()
         status = self._run.status
-        if self._run.has_ended and self._ended_ms < 0:
-            self._ended_ms = now
+        if self._run.has_ended and self._ended is None:
+            self._ended = now
+        last = self._ended or now
         return {
             "jid": self.id,
             "name": self._run.name,
             "state": status,
-            "start-time": self._started_ms,
-            "end-time": self._ended_ms,
-            "duration": (self._ended_ms if self._ended_ms >= 0 else now) - self._started_ms,
-            "last-modification": now if self._ended_ms < 0 else self._ended_ms,
+            "start-time": self._started.wall_ms,
+            "end-time": -1 if self._ended is None else self._ended.wall_ms,
+            "duration": last.since(self._started),
+            "last-modification": last.wall_ms,
             "tasks": {"total": len(self._run.tasks), "running": 0 if self._run.has_ended else len(self._run.tasks)},
             "pending-operators": 0,
             "jobType": "STREAMING",
@@ -139,8 +140,8 @@ class JobService:
             "end-time": shown["end-time"],
             "duration": shown["duration"],
             "maxParallelism": self._run.max_parallelism,
-            "now": _now_ms(),
-            "timestamps": {"RUNNING": self._started_ms},
+            "now": SYSTEM_CLOCK.now().wall_ms,
+            "timestamps": {"RUNNING": self._started.wall_ms},
             "vertices": vertices,
             "status-counts": {shown["state"]: len(self._run.tasks)},
             "plan": {"jid": self.id, "name": self._run.name, "type": "STREAMING", "nodes": []},
@@ -182,7 +183,7 @@ class JobService:
                     "is_savepoint": restored.is_savepoint, "external_path": restored.external_path,
                 },
             },
-            "history": [_stats(stats) for stats in (*found.under_way(_now_ms()), *found.history())],
+            "history": [_stats(stats) for stats in (*found.under_way(SYSTEM_CLOCK.now()), *found.history())],
         }  # fmt: skip
 
     def checkpoint(self, checkpoint_id: int) -> dict[str, Any]:
@@ -310,7 +311,7 @@ class JobService:
 
     def _find(self, checkpoint_id: int) -> CheckpointStats:
         found = self._statistics()
-        for stats in (*found.under_way(_now_ms()), *found.history()):
+        for stats in (*found.under_way(SYSTEM_CLOCK.now()), *found.history()):
             if stats.id == checkpoint_id:
                 return stats
         raise NotFound(f"Could not find checkpoint {checkpoint_id} among the last ones.")
@@ -379,7 +380,3 @@ def quietly(act: Callable[[], object]) -> Callable[[], None]:
             pass
 
     return run
-
-
-def _now_ms() -> int:
-    return round(time.time() * 1000)

@@ -5,8 +5,7 @@ apart. The watermark of an epoch is fixed before the epoch begins, from what the
 that are not idle, of sources that are not, of (greatest event time less the allowed disorder less one millisecond), or of what
 the source's own generator makes of it. It never goes back.
 
-Processing time: the wall clock, read once for each epoch. It never goes back either, also not when a job moves to a machine
-whose clock is behind.
+Processing time: see `processing_time`, which is read once for each epoch and handed in.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ class Clocks:
     active_ms: Mapping[str, int] = field(default_factory=dict)
     """The clock of the epoch in which each of them last had a row."""
 
-    def next(self, sources: Iterable[Source], wall_ms: int, *, final: bool = False) -> EpochTime:
+    def next(self, sources: Iterable[Source], clock_ms: int, *, final: bool = False) -> EpochTime:
         """The clocks of an epoch that begins now. `final`: no row will come after it, so all event time has passed."""
-        clock = max(self.clock_ms, wall_ms)
+        clock = max(self.clock_ms, clock_ms)
         watermark = MAX_WATERMARK if final else max(self.watermark_ms, self._watermark(sources, clock))
         return EpochTime(clock, self.watermark_ms, watermark)
 
@@ -56,9 +55,9 @@ class Clocks:
                 active.pop(name, None)
         return Clocks(time.clock_ms, time.watermark_ms, greatest, active)
 
-    def began(self, sources: Iterable[Source], wall_ms: int) -> Clocks:
+    def began(self, sources: Iterable[Source], clock_ms: int) -> Clocks:
         """A run begins, or goes on from a checkpoint: no source has been idle for any time yet."""
-        clock = max(self.clock_ms, wall_ms)
+        clock = max(self.clock_ms, clock_ms)
         active = dict.fromkeys([*(source.uid for source in sources), *self.greatest], clock)
         return Clocks(clock, self.watermark_ms, self.greatest, active)
 

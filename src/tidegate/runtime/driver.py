@@ -35,6 +35,7 @@ from tidegate.runtime.deadline import deadline, private_session
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
 from tidegate.runtime.messages import Uploaded
 from tidegate.runtime.placement import Homeless, Placed, place
+from tidegate.runtime.processing_time import ProcessingClock
 from tidegate.runtime.program import Archive, Orders, Rides, exchange, pickled, programs
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.verdict import Accepted, Expected, Unrestorable, Verdict, judge, strays
@@ -103,7 +104,8 @@ class Driver:
         """The greatest number given to an epoch. Rewinds do not take it back: no two epochs share an id."""
         self.counters = Counters()
         self.versions: dict[TaskId, VersionRef] = {}
-        self.clocks = Clocks().began(graph.sources, _wall_ms())
+        self._processing_clock = ProcessingClock()
+        self.clocks = Clocks().began(graph.sources, self._processing_clock.advance())
         self._time = EpochTime()
         self._pending: dict[TaskId, Pending] = {}
         """The earliest timers of the tasks that have looked. Copied on change: the thread that paces a run reads it."""
@@ -144,7 +146,7 @@ class Driver:
         epoch = EpochId(self.term, self._number)
         self._rides = rides or {}
         # Once for all tries: attempts of an epoch see one clock.
-        next_time = self.clocks.next(self.graph.sources, _wall_ms(), final=final)
+        next_time = self.clocks.next(self.graph.sources, self._processing_clock.advance(), final=final)
         self._time = _STANDING if time_stands else next_time
         started = time.monotonic()
         tries = 0
@@ -215,7 +217,7 @@ class Driver:
 
     def timers_due(self) -> bool:
         """Whether an epoch that began now would fire timers, even without rows. May be asked by any thread."""
-        time = self.clocks.next(self.graph.sources, _wall_ms())
+        time = self.clocks.next(self.graph.sources, self._processing_clock.peek())
         return any(is_due(pending, time) for pending in self._pending.values())
 
     def timers_pending(self) -> bool:
@@ -441,8 +443,7 @@ class Driver:
 
     def reset_clocks(self, clocks: Clocks) -> None:
         """Go on from the time of a checkpoint. The clock of this run does not go back."""
-        reached = self.clocks.clock_ms
-        self.clocks = clocks.began(self.graph.sources, max(reached, _wall_ms()))
+        self.clocks = clocks.began(self.graph.sources, self._processing_clock.resume(clocks.clock_ms))
 
     def release(self) -> None:
         """Let go of the anchor."""
@@ -464,10 +465,6 @@ class Driver:
         restoring = any(rides.restores for rides in self._rides.values())
         limit_ms = self.settings.restore_timeout_ms if restoring else self.settings.epoch_timeout_ms
         return deadline(frame.sparkSession, f"epoch {epoch}", limit_ms)
-
-
-def _wall_ms() -> int:
-    return round(time.time() * 1000)
 
 
 def _by_operator(verdict: Accepted) -> dict[str, tuple[int, int]]:

@@ -13,7 +13,6 @@ import queue
 import random
 import socket
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,6 +68,7 @@ from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
 from tidegate.connectors.sink import Committer, Settled
+from tidegate.core.clock import SYSTEM_CLOCK, Clock, MonotonicMs
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
@@ -151,10 +151,10 @@ class CheckpointsFailed(EpochFailed):
 class History:
     def __init__(
         self, storage: Storage, layout: JobLayout, config: CheckpointConfig,
-        committers: Mapping[Uid, Committer], uids: Mapping[str, str] | None = None,
+        committers: Mapping[Uid, Committer], uids: Mapping[str, str] | None = None, clock: Clock = SYSTEM_CLOCK,
     ) -> None:  # fmt: skip
         self._storage, self._layout, self._config, self._uids = storage, layout, config, uids or {}
-        self._committers = committers
+        self._committers, self._now = committers, clock.now
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
         self._patient: set[str] = set()
@@ -176,7 +176,7 @@ class History:
         self.waiting_output: tuple[WaitingOutput, ...] = ()
         """What completed checkpoints carry and is not known to be published. Replaced as a whole: any thread may read it."""
         self._foreign_pin: tuple[JobLayout, str] | None = None
-        self._wake_ms: int | None = None
+        self._wake_ms: MonotonicMs | None = None
         self._failure: BaseException | None = None
         self._failed = threading.Event()
         self._ended = threading.Event()
@@ -189,9 +189,9 @@ class History:
     def open(self, start: Start, force: bool = False) -> Recovered:
         """Claim the job and take over what its log says. Raises `StartRefused`, and nothing was changed."""
         entry = self._perform(
-            claim(self._layout, start, _sign, lambda: Lineage(uuid.uuid4().hex), PATIENCE_MS, force=force)
+            claim(self._layout, start, self._sign, lambda: Lineage(uuid.uuid4().hex), PATIENCE_MS, force=force)
         )
-        self._tenure = Tenure(self._layout, entry, reader(_staged_by), _sign, self._config.num_retained)
+        self._tenure = Tenure(self._layout, entry, reader(_staged_by), self._sign, self._config.num_retained)
         self._beating = threading.Thread(target=self._beat, name="tidegate-heartbeat", daemon=True)
         self._beating.start()
         try:
@@ -281,13 +281,14 @@ class History:
         self._coordinator = Coordinator(cadence, shape.tasks, entry.last_id, entry.base)
         self._coordinator.statistics = self.statistics
         if self.snapshot is not None and entry.base is not None:
+            now = self._now()
             self._note_stored(entry.base, self.snapshot)
             self.statistics.restored(
-                Restored(entry.base.id, _now_ms(), not entry.base.owned, f"{self._storage.url}/{entry.base.metadata}")
+                Restored(entry.base.id, now.wall_ms, not entry.base.owned, f"{self._storage.url}/{entry.base.metadata}")
             )
         interval = config.interval_ms or 0
         first_ms = round(random.uniform(config.min_pause_ms, max(interval, config.min_pause_ms)))
-        self._post(lambda: self._act(self._coordinator.start(_now_ms(), first_ms)))
+        self._post(lambda: self._act(self._coordinator.start(self._now(), first_ms)))
         self._post(self._release)
         self._thread = threading.Thread(target=self._loop, name="tidegate-history", daemon=True)
         self._thread.start()
@@ -343,8 +344,8 @@ class History:
         if published:
             self._patient.add(token)
         answer = self._waiting[token] = Future()
-        wish = Request(RequestKind.MANUAL, _now_ms(), token, forced=True)
-        self._post(lambda: self._act(self._coordinator.request(wish, _now_ms())))
+        wish = Request(RequestKind.MANUAL, self._now().monotonic_ms, token, forced=True)
+        self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
     def savepoint_folder(self, target: str | None) -> str:
@@ -366,8 +367,8 @@ class History:
         done.add_done_callback(lambda found: _pass_on(found, answer, folder))
         self._waiting[token] = done
         kind = RequestKind.TERMINAL_SAVEPOINT if terminal else RequestKind.SAVEPOINT
-        wish = Request(kind, _now_ms(), token, target=folder, format=format)
-        self._post(lambda: self._act(self._coordinator.request(wish, _now_ms())))
+        wish = Request(kind, self._now().monotonic_ms, token, target=folder, format=format)
+        self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
     def published(self) -> Future[None]:
@@ -393,7 +394,7 @@ class History:
 
         def note() -> None:
             self._cut = cut
-            self._act(self._coordinator.epoch_finished(cut.epoch, False, _now_ms()))
+            self._act(self._coordinator.epoch_finished(cut.epoch, False, self._now()))
 
         self._post(note)
 
@@ -407,7 +408,7 @@ class History:
         keep = end is JobEnd.SUSPENDED or Retention(self._config.retention).keeps(end)
 
         def last() -> None:
-            self._act(self._coordinator.close(_now_ms()))
+            self._act(self._coordinator.close(self._now()))
             self._perform(self._tenure.finish(Outcome(end), keep))
             self._clean()
 
@@ -470,14 +471,14 @@ class History:
             self._fail(error)
 
     def _turn(self) -> None:
-        timeout = None if self._wake_ms is None else max(0.0, (self._wake_ms - _now_ms()) / 1000)
+        timeout = None if self._wake_ms is None else max(0.0, (self._wake_ms - self._now().monotonic_ms) / 1000)
         try:
             work = self._inbox.get(timeout=timeout)
         except queue.Empty:
             self._wake_ms = None
             self._note_published()
             self._release()
-            self._act(self._coordinator.tick(_now_ms()))
+            self._act(self._coordinator.tick(self._now()))
             return
         if work is not None:
             work()
@@ -504,7 +505,7 @@ class History:
                 return
 
     def _on_epoch(self, report: EpochReport, cut: Cut, moved: bool, output: bool) -> None:
-        now = _now_ms()
+        now = self._now()
         self._cut = cut
         self._cuts.popleft()
         self._leavings = self._leavings or not output
@@ -530,7 +531,7 @@ class History:
             return
         self._replace(uploading, uploading.missing - {task})
         size, delta = state.size_bytes, state.delta_bytes(checkpoint_id)
-        self._act(self._coordinator.acknowledge(Ack(checkpoint_id, task, state, new, size, delta), _now_ms()))
+        self._act(self._coordinator.acknowledge(Ack(checkpoint_id, task, state, new, size, delta), self._now()))
 
     def _replace(self, each: Uploading, missing: frozenset[TaskId]) -> None:
         changed = replace(each, missing=missing)
@@ -569,7 +570,7 @@ class History:
                 case WakeAt(at_ms):
                     self._wake_at(at_ms)
 
-    def _wake_at(self, at_ms: int | None) -> None:
+    def _wake_at(self, at_ms: MonotonicMs | None) -> None:
         if at_ms is not None:
             self._wake_ms = at_ms if self._wake_ms is None else min(self._wake_ms, at_ms)
 
@@ -591,7 +592,7 @@ class History:
             sources = read_sources(cut.directory, cut.positions, len(shape.sources))
         except (OSError, ProtocolViolation) as error:
             reason = CheckpointFailureReason.IO_EXCEPTION
-            self._act(self._coordinator.decline(action.id, reason, _now_ms(), f"positions of the sources: {error}"))
+            self._act(self._coordinator.decline(action.id, reason, self._now(), f"positions of the sources: {error}"))
             return
         missing = frozenset(task for task in shape.tasks if task in cut.versions)
         tables = None
@@ -605,7 +606,7 @@ class History:
                 groups = range_of_slot(task.slot, shape.parallelism, shape.max_parallelism)
                 backend = shape.backend if tables is None else CANONICAL_BACKEND
                 empty = TaskState(task, groups, backend, VersionId(cut.epoch, AttemptId(0)), FileList())
-                self._act(self._coordinator.acknowledge(Ack(action.id, task, empty), _now_ms()))
+                self._act(self._coordinator.acknowledge(Ack(action.id, task, empty), self._now()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
         """Publish, begin to release, tell, clean: in this order, each a protocol of its own."""
@@ -639,7 +640,7 @@ class History:
             extra={"job": metadata.job, "checkpoint": ref.id, "epoch": str(ref.epoch)},
         )  # fmt: skip
         # Only now may anything of it be seen.
-        actions = self._coordinator.published(pending.id, ref, dropped, _now_ms())
+        actions = self._coordinator.published(pending.id, ref, dropped, self._now())
         self._release()
         self._act(actions)
         if self._foreign_pin is not None:
@@ -647,12 +648,12 @@ class History:
             self._unpin(*self._foreign_pin)
         self._clean()
         self._sweep_targets(settled)
-        self._act(self._coordinator.cleaned(len(dropped), _now_ms()))
+        self._act(self._coordinator.cleaned(len(dropped), self._now()))
 
     def _release(self) -> None:
         """Let output of completed checkpoints be published: of each sink that is not at work or waiting after a failure."""
         due = self._tenure.due()
-        for publication in self._schedule.begin(due, _now_ms()):
+        for publication in self._schedule.begin(due, self._now()):
             self._output.publish(publication)
         self.waiting_output = summary(due, self._schedule)
         self._wake_at(self._schedule.wake_ms())
@@ -666,10 +667,11 @@ class History:
             self._tenure.published(publication)
             self._note_published()
         elif isinstance(error, CommitFailed):
-            again_ms = self._schedule.failed(publication.sink, str(error), _now_ms(), random.random())
+            now = self._now()
+            again_ms = self._schedule.failed(publication.sink, str(error), now, random.random())
             log.warning(
                 "sink %s did not take its output from epoch %s on; it is offered again in %.1f s: %s", publication.sink,
-                publication.committables[0].epoch, (again_ms - _now_ms()) / 1000, error,
+                publication.committables[0].epoch, (again_ms - now.monotonic_ms) / 1000, error,
             )  # fmt: skip
         elif isinstance(error, OutputStopped):
             # The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
@@ -687,7 +689,7 @@ class History:
             self._perform(self._tenure.record())
         except StorageError as error:
             log.warning("that output is published could not be noted: %s", error)
-            self._wake_at(_now_ms() + _RECORD_AGAIN_MS)
+            self._wake_at(self._now().plus(_RECORD_AGAIN_MS))
             return
         due = self._tenure.due()
         behind = {c.sink for c in due}
@@ -742,14 +744,14 @@ class History:
         else:
             self._tenure.follow_savepoint(ref, contents)
         log.info("savepoint %s complete", folder, extra={"job": metadata.job, "checkpoint": ref.id})
-        actions = self._coordinator.published(pending.id, ref, (), _now_ms())
+        actions = self._coordinator.published(pending.id, ref, (), self._now())
         self._release()
         self._act(actions)
 
     def _not_published(self, checkpoint_id: int, error: Exception) -> None:
         log.warning("checkpoint %d could not be published: %s", checkpoint_id, error)
         self._forget(checkpoint_id)
-        self._act(self._coordinator.publish_failed(checkpoint_id, _now_ms(), str(error)))
+        self._act(self._coordinator.publish_failed(checkpoint_id, self._now(), str(error)))
 
     def _metadata(self, pending: PendingCheckpoint, uploading: Uploading) -> CheckpointMetadata:
         shape, cut = self._shape, uploading.cut
@@ -773,8 +775,8 @@ class History:
             epoch=pending.epoch,
             kind=SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT,
             savepoint_format=pending.request.format,
-            triggered_ms=pending.triggered_ms,
-            completed_ms=_now_ms(),
+            triggered_ms=pending.triggered.wall_ms,
+            completed_ms=pending.triggered.wall_ms + self._now().since(pending.triggered),
             tidegate_version=version("tidegate"),
             spark_version=shape.spark_version,
             max_parallelism=shape.max_parallelism,
@@ -822,7 +824,7 @@ class History:
             log.warning("files of a failed checkpoint are left for the next sweep: %s", error)
 
     def _on_rewind(self) -> None:
-        self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, _now_ms()))
+        self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now()))
         self._uploading = {}
         self._leavings = True
         base = self._tenure.entry.base
@@ -836,6 +838,10 @@ class History:
 
     def _perform(self, steps: Steps[T]) -> T:
         return perform(steps, self._storage)
+
+    def _sign(self) -> Signature:
+        owner = f"{socket.gethostname()} (process {os.getpid()})"
+        return Signature(new_nonce(), owner, self._now().wall_ms)
 
 
 def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> None:
@@ -855,14 +861,6 @@ def committed_name(ref: CheckpointRef, layout: JobLayout, snapshot: CheckpointMe
 
 def _staged_by(committable: Committable) -> tuple[str, ...]:
     return committable.staged
-
-
-def _sign() -> Signature:
-    return Signature(new_nonce(), f"{socket.gethostname()} (process {os.getpid()})", _now_ms())
-
-
-def _now_ms() -> int:
-    return round(time.time() * 1000)
 
 
 def _split_time(name: str, ms: int) -> SplitTime:

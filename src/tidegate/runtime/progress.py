@@ -7,6 +7,7 @@ import time
 from typing import TextIO
 
 from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats
+from tidegate.core.clock import SYSTEM_CLOCK, WallMs
 from tidegate.core.durations import show_ms
 from tidegate.runtime.driver import EpochReport
 
@@ -30,7 +31,7 @@ class Progress:
         now = time.monotonic()
         if self._shown and now - self._last >= _EVERY_S:
             self._last = now
-            self._write(line(self._job, report, checkpoints, round(time.time() * 1000)))
+            self._write(line(self._job, report, checkpoints, SYSTEM_CLOCK.now().wall_ms))
 
     def end(self, text: str = "") -> None:
         """Leave the line, with a last word below it."""
@@ -48,7 +49,7 @@ class Progress:
                 self._shown = False  # The terminal went away. That is no reason to end the job.
 
 
-def line(job: str, report: EpochReport, checkpoints: CheckpointStatistics | None, now_ms: int) -> str:
+def line(job: str, report: EpochReport, checkpoints: CheckpointStatistics | None, now_ms: WallMs) -> str:
     """`orders  epoch 3.41  12,400 rows/s  checkpoint 17: 2 s ago, 4.1 MB of 80.2 MB, 0.8 s`"""
     rate = report.rows_in * 1000 // max(1, report.duration_ms)
     text = f"{job}  epoch {report.epoch}  {rate:,} rows/s"
@@ -61,7 +62,7 @@ def line(job: str, report: EpochReport, checkpoints: CheckpointStatistics | None
     return text
 
 
-def _checkpoint(newest: CheckpointStats, now_ms: int) -> str:
+def _checkpoint(newest: CheckpointStats, now_ms: WallMs) -> str:
     age_s = max(0, now_ms - newest.trigger_timestamp - newest.end_to_end_ms) // 1000
     size, full = _bytes(newest.checkpointed_size_bytes), _bytes(newest.state_size_bytes)
     return f"checkpoint {newest.id}: {age_s} s ago, {size} of {full}, {show_ms(newest.end_to_end_ms)}"

@@ -39,6 +39,7 @@ from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
+from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
     EpochFailed,
@@ -575,8 +576,8 @@ class JobRun:
                 history.check_owner()
             except BaseException as fatal:
                 self._give_up(fatal, kind)
-            now = round(time.time() * 1000)
-            self._memory, decision = restart.on_failure(self._durability.restart, self._memory, now, random.uniform)
+            now_ms = SYSTEM_CLOCK.now().monotonic_ms
+            self._memory, decision = restart.on_failure(self._durability.restart, self._memory, now_ms, random.uniform)
             if isinstance(decision, restart.GiveUp):
                 log.error("the job fails for good: %s", decision.reason)
                 self._give_up(error, kind)
@@ -607,7 +608,7 @@ class JobRun:
         raise error
 
     def _note(self, error: BaseException, kind: str, restarted: bool) -> None:
-        self.failures.append(Failure(round(time.time() * 1000), kind, str(error), restarted))
+        self.failures.append(Failure(SYSTEM_CLOCK.now().wall_ms, kind, str(error), restarted))
 
     def _conclude(self) -> None:
         """The sources are exhausted, or the job was asked to stop: a last checkpoint shows what is still waiting."""

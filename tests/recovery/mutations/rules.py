@@ -122,7 +122,7 @@ MUTATIONS = (
         "A rewind aborts what is pending: its epochs will not be",
         f"{CHECKPOINT}/coordinator.py",
         """        for pending in list(self._pending.values()):
-            actions += self._fail(pending, reason, now_ms)
+            actions += self._fail(pending, reason, now)
         self._finished = None
 """,
         """        self._finished = None
@@ -388,8 +388,15 @@ MUTATIONS = (
         "timeout",
         "A checkpoint that does not complete expires",
         f"{CHECKPOINT}/coordinator.py",
-        "now_ms >= pending.deadline_ms",
+        "now.monotonic_ms >= pending.deadline_ms",
         "False",
+    ),
+    Mutation(
+        "monotonic",
+        "Cadence, pauses and timeouts go by monotonic time; the wall clock may be set at any moment",
+        "chaos/simulation/driver.py",
+        "return Instant(MonotonicMs(elapsed_ms), ",
+        "return Instant(MonotonicMs(elapsed_ms + self.process.wall_offset_ms), ",
     ),
     Mutation(
         "subsumed",

@@ -25,6 +25,7 @@ from tidegate.checkpoint.failure import CheckpointFailureReason as Reason
 from tidegate.checkpoint.pending import Ack
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.core.ids import EpochId, Slot, TaskId, Term
+from tidegate.testing.clock import at
 
 TASKS = [TaskId(1, Slot(n)) for n in range(3)]
 EVERY_SECOND = Cadence(interval_ms=1_000, timeout_ms=5_000)
@@ -44,67 +45,67 @@ def of(kind: type, actions: Sequence[Action]) -> list[Action]:
 
 def started(cadence: Cadence = EVERY_SECOND, last_id: int = 0) -> Coordinator:
     coordinator = Coordinator(cadence, TASKS, last_id)
-    coordinator.start(0, 100)
+    coordinator.start(at(0), 100)
     return coordinator
 
 
 def completed(coordinator: Coordinator, id: int, now: int) -> list[Action]:
     for task in range(3):
-        coordinator.acknowledge(ack(id, task), now)
-    return coordinator.published(id, ref(id), (), now)
+        coordinator.acknowledge(ack(id, task), at(now))
+    return coordinator.published(id, ref(id), (), at(now))
 
 
 @pytest.mark.feature("C14", "C15")
 def test_a_checkpoint_takes_the_last_finished_epoch_and_completes_when_all_have_acknowledged() -> None:
     coordinator = started()
-    assert not of(StartUpload, coordinator.epoch_finished(epoch(1), True, 50))
-    coordinator.epoch_finished(epoch(2), True, 90)
-    assert of(StartUpload, coordinator.tick(100)) == [
+    assert not of(StartUpload, coordinator.epoch_finished(epoch(1), True, at(50)))
+    coordinator.epoch_finished(epoch(2), True, at(90))
+    assert of(StartUpload, coordinator.tick(at(100))) == [
         StartUpload(1, epoch(2), Request(RequestKind.PERIODIC, 100), None)
     ]
-    coordinator.epoch_finished(epoch(3), True, 150)
-    assert coordinator.acknowledge(ack(1, 0), 200) == []
-    assert coordinator.acknowledge(ack(1, 2), 210) == []
-    (publish,) = coordinator.acknowledge(ack(1, 1), 220)
+    coordinator.epoch_finished(epoch(3), True, at(150))
+    assert coordinator.acknowledge(ack(1, 0), at(200)) == []
+    assert coordinator.acknowledge(ack(1, 2), at(210)) == []
+    (publish,) = coordinator.acknowledge(ack(1, 1), at(220))
     assert isinstance(publish, Publish)
     assert publish.pending.epoch == epoch(2)
     assert publish.pending.states == {task: f"state-{n}" for n, task in enumerate(TASKS)}
-    assert of(NotifyComplete, coordinator.published(1, ref(1), (), 230))
+    assert of(NotifyComplete, coordinator.published(1, ref(1), (), at(230)))
 
 
 @pytest.mark.feature("C5")
 def test_ids_grow_by_one_from_what_the_log_has_through_failures_too() -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=9), last_id=41)
-    coordinator.epoch_finished(epoch(1), True, 100)
-    coordinator.decline(42, Reason.CHECKPOINT_DECLINED, 200)
-    (upload,) = of(StartUpload, coordinator.tick(1_200))
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    coordinator.decline(42, Reason.CHECKPOINT_DECLINED, at(200))
+    (upload,) = of(StartUpload, coordinator.tick(at(1_200)))
     assert isinstance(upload, StartUpload)
     assert upload.id == 43
 
 
 def test_doubled_reordered_and_late_acknowledgements_are_harmless() -> None:
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 100)
-    assert coordinator.acknowledge(ack(1, 1, "a"), 200) == []
-    assert coordinator.acknowledge(ack(1, 1, "a"), 201) == []
-    assert coordinator.acknowledge(ack(1, 1, "b"), 202) == [DiscardFiles(("b",))]
-    assert coordinator.acknowledge(ack(7, 0), 203) == []
-    coordinator.acknowledge(ack(1, 0), 204)
-    assert len(coordinator.acknowledge(ack(1, 2), 205)) == 1
-    assert coordinator.acknowledge(ack(1, 2), 206) == []
-    coordinator.published(1, ref(1), (), 210)
-    assert coordinator.acknowledge(ack(1, 2), 300) == []
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    assert coordinator.acknowledge(ack(1, 1, "a"), at(200)) == []
+    assert coordinator.acknowledge(ack(1, 1, "a"), at(201)) == []
+    assert coordinator.acknowledge(ack(1, 1, "b"), at(202)) == [DiscardFiles(("b",))]
+    assert coordinator.acknowledge(ack(7, 0), at(203)) == []
+    coordinator.acknowledge(ack(1, 0), at(204))
+    assert len(coordinator.acknowledge(ack(1, 2), at(205))) == 1
+    assert coordinator.acknowledge(ack(1, 2), at(206)) == []
+    coordinator.published(1, ref(1), (), at(210))
+    assert coordinator.acknowledge(ack(1, 2), at(300)) == []
 
 
 @pytest.mark.feature("N11", "F31", "E16")
 def test_files_of_a_checkpoint_that_did_not_complete_are_never_reused() -> None:
     """Checkpoint 2 uploads 4.sst and fails; checkpoint 3 may reuse what 1 has, and nothing of 2."""
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=1))
-    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 200)
-    coordinator.epoch_finished(epoch(2), True, 1_200)
-    coordinator.acknowledge(ack(2, 0, "4.sst.chk-2"), 1_300)
-    failed = coordinator.tick(6_200)
+    coordinator.epoch_finished(epoch(2), True, at(1_200))
+    coordinator.acknowledge(ack(2, 0, "4.sst.chk-2"), at(1_300))
+    failed = coordinator.tick(at(6_200))
     assert of(DiscardFiles, failed) == [DiscardFiles(("4.sst.chk-2",))]
     (upload,) = of(StartUpload, failed)
     assert isinstance(upload, StartUpload)
@@ -114,30 +115,30 @@ def test_files_of_a_checkpoint_that_did_not_complete_are_never_reused() -> None:
 @pytest.mark.feature("D5")
 def test_a_checkpoint_expires_and_its_tasks_are_told() -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=1))
-    coordinator.epoch_finished(epoch(1), True, 100)
-    assert not of(NotifyAborted, coordinator.tick(5_099))
-    (aborted,) = of(NotifyAborted, coordinator.tick(5_100))
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    assert not of(NotifyAborted, coordinator.tick(at(5_099)))
+    (aborted,) = of(NotifyAborted, coordinator.tick(at(5_100)))
     assert isinstance(aborted, NotifyAborted)
     assert (aborted.id, aborted.reason) == (1, Reason.CHECKPOINT_EXPIRED)
 
 
 def test_a_checkpoint_that_is_being_published_does_not_expire() -> None:
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.epoch_finished(epoch(1), True, at(100))
     for task in range(3):
-        coordinator.acknowledge(ack(1, task), 4_000)
-    assert not of(NotifyAborted, coordinator.tick(60_000))
+        coordinator.acknowledge(ack(1, task), at(4_000))
+    assert not of(NotifyAborted, coordinator.tick(at(60_000)))
 
 
 @pytest.mark.feature("D7", "D8")
 @pytest.mark.parametrize("tolerable", [0, 2])
 def test_the_job_fails_when_more_checkpoints_failed_in_a_row_than_tolerable(tolerable: int) -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=tolerable))
-    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.epoch_finished(epoch(1), True, at(100))
     for id in range(1, tolerable + 1):
-        assert not of(FailJob, coordinator.decline(id, Reason.CHECKPOINT_ASYNC_EXCEPTION, id * 1_000 + 500))
-        coordinator.tick((id + 1) * 1_000 + 200)
-    (fail,) = of(FailJob, coordinator.decline(tolerable + 1, Reason.CHECKPOINT_ASYNC_EXCEPTION, 90_000))
+        assert not of(FailJob, coordinator.decline(id, Reason.CHECKPOINT_ASYNC_EXCEPTION, at(id * 1_000 + 500)))
+        coordinator.tick(at((id + 1) * 1_000 + 200))
+    (fail,) = of(FailJob, coordinator.decline(tolerable + 1, Reason.CHECKPOINT_ASYNC_EXCEPTION, at(90_000)))
     assert isinstance(fail, FailJob)
     assert fail.message.startswith(
         "Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to"
@@ -146,12 +147,12 @@ def test_the_job_fails_when_more_checkpoints_failed_in_a_row_than_tolerable(tole
 
 def test_a_success_forgives_earlier_failures() -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=1))
-    coordinator.epoch_finished(epoch(1), True, 100)
-    coordinator.decline(1, Reason.IO_EXCEPTION, 200)
-    coordinator.tick(1_100)
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    coordinator.decline(1, Reason.IO_EXCEPTION, at(200))
+    coordinator.tick(at(1_100))
     completed(coordinator, 2, 1_200)
-    coordinator.epoch_finished(epoch(2), True, 2_200)
-    assert not of(FailJob, coordinator.decline(3, Reason.IO_EXCEPTION, 2_300))
+    coordinator.epoch_finished(epoch(2), True, at(2_200))
+    assert not of(FailJob, coordinator.decline(3, Reason.IO_EXCEPTION, at(2_300)))
 
 
 @pytest.mark.feature("D8", "D10")
@@ -165,8 +166,8 @@ def test_only_these_reasons_count() -> None:
 @pytest.mark.feature("D10")
 def test_a_newer_completed_checkpoint_subsumes_an_older_pending_one_without_blame() -> None:
     coordinator = started(replace(EVERY_SECOND, max_concurrent=2))
-    coordinator.epoch_finished(epoch(1), True, 100)
-    coordinator.epoch_finished(epoch(2), True, 1_100)
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    coordinator.epoch_finished(epoch(2), True, at(1_100))
     assert [p.id for p in coordinator.pending] == [1, 2]
     actions = completed(coordinator, 2, 1_200)
     assert of(NotifyAborted, actions) == [
@@ -177,13 +178,13 @@ def test_a_newer_completed_checkpoint_subsumes_an_older_pending_one_without_blam
 
 def test_a_savepoint_is_not_subsumed_and_reuses_nothing() -> None:
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 150)
     wish = Request(RequestKind.SAVEPOINT, 200, "token", target="somewhere")
-    assert of(StartUpload, coordinator.request(wish, 200)) == [StartUpload(2, epoch(1), wish, None)]
-    coordinator.epoch_finished(epoch(2), True, 1_300)
+    assert of(StartUpload, coordinator.request(wish, at(200))) == [StartUpload(2, epoch(1), wish, None)]
+    coordinator.epoch_finished(epoch(2), True, at(1_300))
     assert [p.id for p in coordinator.pending] == [2]
-    coordinator.request(Request(RequestKind.MANUAL, 1_400, forced=True), 1_400)
+    coordinator.request(Request(RequestKind.MANUAL, 1_400, forced=True), at(1_400))
     completed(coordinator, 3, 1_500)
     assert [p.id for p in coordinator.pending] == [2]
 
@@ -191,11 +192,11 @@ def test_a_savepoint_is_not_subsumed_and_reuses_nothing() -> None:
 def test_a_savepoint_exists_only_once_the_log_has_a_checkpoint_of_its_epoch() -> None:
     """Otherwise a rewind could discard its epoch, and the output waiting in it would be overtaken."""
     coordinator = started(Cadence(interval_ms=None))
-    coordinator.epoch_finished(epoch(1), True, 100)
-    coordinator.request(Request(RequestKind.SAVEPOINT, 100), 100)
-    coordinator.acknowledge(ack(1, 0), 200)
-    coordinator.acknowledge(ack(1, 1), 200)
-    (upload,) = of(StartUpload, coordinator.acknowledge(ack(1, 2), 200))
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    coordinator.request(Request(RequestKind.SAVEPOINT, 100), at(100))
+    coordinator.acknowledge(ack(1, 0), at(200))
+    coordinator.acknowledge(ack(1, 1), at(200))
+    (upload,) = of(StartUpload, coordinator.acknowledge(ack(1, 2), at(200)))
     assert isinstance(upload, StartUpload)
     assert (upload.id, upload.epoch) == (2, epoch(1))
     actions = completed(coordinator, 2, 300)
@@ -205,9 +206,9 @@ def test_a_savepoint_exists_only_once_the_log_has_a_checkpoint_of_its_epoch() ->
 def test_a_forced_checkpoint_is_subsumed_like_any_other() -> None:
     """Ids in the log only grow, so one that comes late cannot be published any more."""
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 10)
-    coordinator.request(Request(RequestKind.MANUAL, 20, forced=True), 20)
-    coordinator.request(Request(RequestKind.MANUAL, 30, forced=True), 30)
+    coordinator.epoch_finished(epoch(1), True, at(10))
+    coordinator.request(Request(RequestKind.MANUAL, 20, forced=True), at(20))
+    coordinator.request(Request(RequestKind.MANUAL, 30, forced=True), at(30))
     aborted = of(NotifyAborted, completed(coordinator, 2, 50))
     assert [a.id for a in aborted if isinstance(a, NotifyAborted)] == [1]
 
@@ -215,19 +216,19 @@ def test_a_forced_checkpoint_is_subsumed_like_any_other() -> None:
 @pytest.mark.feature("D6", "D13", "N32")
 def test_min_pause_holds_back_the_next_periodic_checkpoint() -> None:
     coordinator = started(replace(EVERY_SECOND, min_pause_ms=600))
-    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 1_050)  # it outlasted its interval
-    coordinator.epoch_finished(epoch(2), True, 1_100)
+    coordinator.epoch_finished(epoch(2), True, at(1_100))
     assert coordinator.pending == ()
-    assert min(a.at_ms for a in coordinator.tick(1_200) if isinstance(a, WakeAt)) == 1_650
-    assert of(StartUpload, coordinator.tick(1_650))
+    assert min(a.at_ms for a in coordinator.tick(at(1_200)) if isinstance(a, WakeAt)) == 1_650
+    assert of(StartUpload, coordinator.tick(at(1_650)))
 
 
 @pytest.mark.feature("D13")
 def test_without_min_pause_a_late_checkpoint_is_followed_at_once() -> None:
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 100)
-    coordinator.epoch_finished(epoch(2), True, 1_150)
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    coordinator.epoch_finished(epoch(2), True, at(1_150))
     assert len(coordinator.pending) == 1
     assert of(StartUpload, completed(coordinator, 1, 1_200))
 
@@ -239,67 +240,69 @@ def test_an_interval_shorter_than_min_pause_is_raised_to_it() -> None:
 @pytest.mark.feature("D1")
 def test_without_an_interval_nothing_is_taken_by_itself() -> None:
     coordinator = started(Cadence(interval_ms=None))
-    assert coordinator.epoch_finished(epoch(1), True, 10**9) == []
-    assert of(StartUpload, coordinator.request(Request(RequestKind.MANUAL, 10**9), 10**9))
+    assert coordinator.epoch_finished(epoch(1), True, at(10**9)) == []
+    assert of(StartUpload, coordinator.request(Request(RequestKind.MANUAL, 10**9), at(10**9)))
 
 
 def test_nothing_moved_nothing_is_saved() -> None:
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 200)
-    assert not of(StartUpload, coordinator.epoch_finished(epoch(1), False, 1_100))
-    assert of(StartUpload, coordinator.epoch_finished(epoch(2), True, 2_200))
+    assert not of(StartUpload, coordinator.epoch_finished(epoch(1), False, at(1_100)))
+    assert of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(2_200)))
 
 
 def test_too_many_cleanings_hold_everything_back() -> None:
     coordinator = started(replace(EVERY_SECOND, timeout_ms=600_000))
     for id in (1, 2, 3):
-        coordinator.epoch_finished(epoch(id), True, id * 2_000)
+        coordinator.epoch_finished(epoch(id), True, at(id * 2_000))
         for task in range(3):
-            coordinator.acknowledge(ack(id, task), id * 2_000 + 1)
+            coordinator.acknowledge(ack(id, task), at(id * 2_000 + 1))
         if id < 3:
-            coordinator.published(id, ref(id), (id - 1,) if id > 1 else (0,), id * 2_000 + 2)
+            coordinator.published(id, ref(id), (id - 1,) if id > 1 else (0,), at(id * 2_000 + 2))
     assert coordinator.pending == ()
-    assert of(StartUpload, coordinator.cleaned(1, 9_000))
+    assert of(StartUpload, coordinator.cleaned(1, at(9_000)))
 
 
 def test_a_rewind_gives_up_what_is_pending_and_the_next_epoch_begins_anew() -> None:
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 100)
-    actions = coordinator.abort_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, 200)
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    actions = coordinator.abort_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, at(200))
     assert [a.reason for a in actions if isinstance(a, NotifyAborted)] == [Reason.CHECKPOINT_COORDINATOR_SUSPEND]
     assert not of(FailJob, actions)
-    assert coordinator.tick(300) == [WakeAt(1_300)]
-    (upload,) = of(StartUpload, coordinator.epoch_finished(epoch(5), True, 400))
+    assert coordinator.tick(at(300)) == [WakeAt(1_300)]
+    (upload,) = of(StartUpload, coordinator.epoch_finished(epoch(5), True, at(400)))
     assert isinstance(upload, StartUpload)
     assert (upload.id, upload.epoch) == (2, epoch(5))
 
 
 def test_after_the_savepoint_that_ends_the_job_nothing_is_triggered() -> None:
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 50)
-    coordinator.request(Request(RequestKind.TERMINAL_SAVEPOINT, 60), 60)
+    coordinator.epoch_finished(epoch(1), True, at(50))
+    coordinator.request(Request(RequestKind.TERMINAL_SAVEPOINT, 60), at(60))
     completed(coordinator, 1, 100)
-    assert coordinator.epoch_finished(epoch(2), True, 5_000) == []
-    refused = coordinator.request(Request(RequestKind.MANUAL, 6_000), 6_000)
+    assert coordinator.epoch_finished(epoch(2), True, at(5_000)) == []
+    refused = coordinator.request(Request(RequestKind.MANUAL, 6_000), at(6_000))
     assert [a.reason for a in refused if isinstance(a, NotifyAborted)] == [Reason.CHECKPOINT_COORDINATOR_SHUTDOWN]
 
 
 def test_while_the_job_is_being_stopped_no_later_checkpoint_begins() -> None:
     """The savepoint would go back behind it, and output that had completed would be lost."""
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 50)
-    coordinator.request(Request(RequestKind.TERMINAL_SAVEPOINT, 60), 60)
-    assert not of(StartUpload, coordinator.epoch_finished(epoch(2), True, 2_000))
-    assert [a.id for a in coordinator.tick(5_060) if isinstance(a, StartUpload)] == [2]  # it expired; the job goes on
+    coordinator.epoch_finished(epoch(1), True, at(50))
+    coordinator.request(Request(RequestKind.TERMINAL_SAVEPOINT, 60), at(60))
+    assert not of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(2_000)))
+    assert [a.id for a in coordinator.tick(at(5_060)) if isinstance(a, StartUpload)] == [
+        2
+    ]  # it expired; the job goes on
 
 
 def test_clean_up_is_told_what_may_still_be_reused() -> None:
     coordinator = started()
-    coordinator.epoch_finished(epoch(1), True, 100)
+    coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 200)
     assert coordinator.in_flight().lowest_id == 2
-    coordinator.epoch_finished(epoch(2), True, 1_200)
+    coordinator.epoch_finished(epoch(2), True, at(1_200))
     assert coordinator.in_flight().lowest_id == 2
     assert coordinator.in_flight().bases == {ref(1).metadata}
 
@@ -307,12 +310,12 @@ def test_clean_up_is_told_what_may_still_be_reused() -> None:
 def test_one_acknowledgement_of_ten_thousand_tasks_is_cheap() -> None:
     tasks = [TaskId(1, Slot(n)) for n in range(10_000)]
     coordinator = Coordinator(EVERY_SECOND, tasks)
-    coordinator.start(0, 0)
-    coordinator.epoch_finished(epoch(1), True, 1)
+    coordinator.start(at(0), 0)
+    coordinator.epoch_finished(epoch(1), True, at(1))
     acks = [Ack(1, task, None, ("a", "b"), 1, 1) for task in tasks]
     began = time.process_time()
     for one in acks:
-        actions = coordinator.acknowledge(one, 5)
+        actions = coordinator.acknowledge(one, at(5))
     spent_us = (time.process_time() - began) * 1e6 / len(acks)
     assert isinstance(actions[0], Publish)
     assert spent_us < 50
@@ -323,9 +326,9 @@ def test_statistics_are_kept_for_people() -> None:
     now = 0
     for id in range(1, 14):
         now = id * 2_000
-        coordinator.epoch_finished(epoch(id), True, now)
+        coordinator.epoch_finished(epoch(id), True, at(now))
         if id == 5:
-            coordinator.decline(5, Reason.CHECKPOINT_DECLINED, now + 50, "disk full")
+            coordinator.decline(5, Reason.CHECKPOINT_DECLINED, at(now + 50), "disk full")
         else:
             completed(coordinator, id, now + 100 + id)
     stats = coordinator.statistics
@@ -345,22 +348,22 @@ def test_statistics_are_kept_for_people() -> None:
 @pytest.mark.feature("C10")
 def test_ids_enter_the_log_in_order_even_when_the_older_upload_ends_last() -> None:
     coordinator = started(replace(EVERY_SECOND, max_concurrent=2))
-    coordinator.epoch_finished(epoch(1), True, 100)
-    coordinator.epoch_finished(epoch(2), True, 1_200)
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    coordinator.epoch_finished(epoch(2), True, at(1_200))
     for task in range(3):
-        last = coordinator.acknowledge(ack(2, task, f"f2-{task}"), 1_300)
+        last = coordinator.acknowledge(ack(2, task, f"f2-{task}"), at(1_300))
     assert [a.pending.id for a in of(Publish, last)] == [2]
     for task in range(3):
-        last = coordinator.acknowledge(ack(1, task, f"f1-{task}"), 1_400)
+        last = coordinator.acknowledge(ack(1, task, f"f1-{task}"), at(1_400))
     assert of(Publish, last) == []
-    assert len(of(DiscardFiles, coordinator.published(2, ref(2), (), 1_500))) == 1
+    assert len(of(DiscardFiles, coordinator.published(2, ref(2), (), at(1_500)))) == 1
 
 
 def test_the_older_one_is_published_when_the_newer_one_could_not_be() -> None:
     coordinator = started(replace(EVERY_SECOND, max_concurrent=2, tolerable_failures=1))
-    coordinator.epoch_finished(epoch(1), True, 100)
-    coordinator.epoch_finished(epoch(2), True, 1_200)
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    coordinator.epoch_finished(epoch(2), True, at(1_200))
     for id in (2, 1):
         for task in range(3):
-            coordinator.acknowledge(ack(id, task), 1_300)
-    assert [a.pending.id for a in of(Publish, coordinator.publish_failed(2, 1_400))] == [1]
+            coordinator.acknowledge(ack(id, task), at(1_300))
+    assert [a.pending.id for a in of(Publish, coordinator.publish_failed(2, at(1_400)))] == [1]

@@ -14,9 +14,14 @@ from tidegate.checkpoint.committables import Ledger, commit, marks
 from tidegate.checkpoint.effects import Commit, CommitFailed
 from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import Backoff, Bounds, ReleaseSchedule, publications, stages, summary
+from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Term, Uid
 
 KEYS = 12
+
+
+def at(ms: int) -> Instant:
+    return Instant(MonotonicMs(ms), WallMs(0))
 
 
 @dataclass
@@ -109,22 +114,22 @@ def test_a_stage_ends_with_its_term_and_without_keys_with_its_epoch() -> None:
 def test_a_sink_that_failed_waits_longer_each_time_and_the_others_do_not_wait() -> None:
     schedule = ReleaseSchedule(Backoff(first_ms=100, greatest_ms=300, jitter=0.0))
     due = [committable(1), committable(1, sink="up")]
-    assert [p.sink for p in schedule.begin(due, 0)] == ["out", "up"]
-    assert schedule.begin(due, 0) == []  # both are at work
+    assert [p.sink for p in schedule.begin(due, at(0))] == ["out", "up"]
+    assert schedule.begin(due, at(0)) == []  # both are at work
     schedule.succeeded(Uid("up"))
-    assert [schedule.failed(Uid("out"), "down", 0, 0.5)] == [100]
-    assert [p.sink for p in schedule.begin(due, 99)] == ["up"]
+    assert [schedule.failed(Uid("out"), "down", at(0), 0.5)] == [100]
+    assert [p.sink for p in schedule.begin(due, at(99))] == ["up"]
     times = []
     for now in (100, 1_000, 10_000):
-        assert [p.sink for p in schedule.begin(due, now)] == ["out"]
-        times.append(schedule.failed(Uid("out"), "down", now, 0.5) - now)
+        assert [p.sink for p in schedule.begin(due, at(now))] == ["out"]
+        times.append(schedule.failed(Uid("out"), "down", at(now), 0.5) - now)
     assert times == [200, 300, 300]
     assert schedule.wake_ms() == 10_300
     assert [(str(w.sink), w.error) for w in summary(due, schedule)] == [("out", "down"), ("up", None)]
     schedule.hurry()
-    assert [p.sink for p in schedule.begin(due, 10_000)] == ["out"]
+    assert [p.sink for p in schedule.begin(due, at(10_000))] == ["out"]
     schedule.succeeded(Uid("out"))
-    assert schedule.failed(Uid("out"), "down again", 0, 0.5) == 100
+    assert schedule.failed(Uid("out"), "down again", at(0), 0.5) == 100
 
 
 def test_the_wait_after_a_failure_has_a_random_part() -> None:

@@ -23,6 +23,7 @@ from tidegate.control.rest import application
 from tidegate.control.service import JobService
 from tidegate.core.ids import EpochId, Lineage, Term
 from tidegate.runtime.run import Failure
+from tidegate.testing.clock import at
 
 TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.0}})
 
@@ -179,7 +180,7 @@ def test_the_server_knows_who_waits_for_an_answer(run: Pretended) -> None:
 
 
 def test_a_checkpoint_under_way_is_in_the_history(run: Pretended, client: TestClient) -> None:
-    run.made.request(Request(RequestKind.MANUAL, 5_000), 5_000)
+    run.made.request(Request(RequestKind.MANUAL, 5_000), at(5_000))
     history = client.get(f"/jobs/{ID}/checkpoints").json()["history"]
     assert [(c["id"], c["status"], c["num_acknowledged_subtasks"]) for c in history] == [
         (2, "IN_PROGRESS", 0),
@@ -187,7 +188,7 @@ def test_a_checkpoint_under_way_is_in_the_history(run: Pretended, client: TestCl
     ]
     parts = client.get(f"/jobs/{ID}/checkpoints/details/2/subtasks/level-1").json()
     assert parts["subtasks"] == [{"className": "pending", "index": 0, "status": "pending_or_failed"}]
-    run.made.decline(2, CheckpointFailureReason.CHECKPOINT_DECLINED, 5_500, "disk full")
+    run.made.decline(2, CheckpointFailureReason.CHECKPOINT_DECLINED, at(5_500), "disk full")
     failed = client.get(f"/jobs/{ID}/checkpoints").json()["latest"]["failed"]
     assert (failed["failure_timestamp"], failed["failure_message"]) == (5_500, "disk full")
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +23,15 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
 from tidegate.checkpoint.takeover import CannotClaim
 from tidegate.core import faults
+from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.ids import EpochId, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
+from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.history import History
 from tidegate.runtime.job_shape import JobShape
 from tidegate.savepoint.snapshot import Snapshot
+from tidegate.testing.clock import SteppedClock
 
 WAIT_S = 60
 
@@ -36,15 +42,22 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.storage = RoutedStorage(LocalStorage(folder / "ckpt"))
+        self.epochs = itertools.count(2)
 
     @contextlib.contextmanager
     def run(
-        self, job: str = "job", path: str | None = None, claims: bool = False, keep: int = 1, **more: Any
+        self,
+        job: str = "job",
+        path: str | None = None,
+        claims: bool = False,
+        keep: int = 1,
+        interval: str = "1 h",
+        **more: Any,
     ) -> Iterator[History]:
         layout = JobLayout(job)
-        chosen = Checkpointing(dir=str(self.folder / "ckpt"), interval="1 h", num_retained=keep)
+        chosen = Checkpointing(dir=str(self.folder / "ckpt"), interval=interval, num_retained=keep)
         config = CheckpointConfig.of(read_options(chosen.to_options()))
-        history = History(self.storage, layout, config, {}, more.get("uids"))
+        history = History(self.storage, layout, config, {}, more.get("uids"), more.get("clock", SYSTEM_CLOCK))
         source = None
         if path is not None:
             source, metadata = resolve(self.storage, layout, path)
@@ -108,6 +121,31 @@ def test_a_savepoint_below_the_checkpoint_directory_is_no_job(place: Place) -> N
         inside = history.savepoint(str(place.folder / "ckpt" / "savepoints"), terminal=False).result(WAIT_S)
     with place.run("next", inside) as history:
         assert history.snapshot is not None
+
+
+def finish_epochs_until_checkpoints_complete(place: Place, history: History, count: int) -> None:
+    """Report epochs to the history, as a running job does, until that many more checkpoints are complete."""
+    wanted, latest = history.statistics.counts.completed + count, time.monotonic() + WAIT_S
+    while history.statistics.counts.completed < wanted:
+        assert time.monotonic() < latest, "checkpoints have stopped"
+        epoch = EpochId(history.standing().term, next(place.epochs))
+        cut = Cut(epoch, {}, None, place.folder / "query", Clocks())
+        history.epoch_finished(EpochReport(epoch, 0, 1, 1, 1, 1, {}, {}), cut, True)
+        threading.Event().wait(0.005)
+
+
+@pytest.mark.parametrize("step_ms", [-7_200_000, 7_200_000])
+def test_checkpoints_continue_when_the_wall_clock_is_set(place: Place, step_ms: int) -> None:
+    clock = SteppedClock()
+    with place.run(interval="20 ms", clock=clock) as history:
+        finish_epochs_until_checkpoints_complete(place, history, 2)
+        clock.step_wall(step_ms)
+        finish_epochs_until_checkpoints_complete(place, history, 3)
+        assert history.statistics.counts.failed == 0
+        shown = history.statistics.history()
+        assert all(0 <= stats.end_to_end_ms < WAIT_S * 1_000 for stats in shown)
+        assert history.snapshot is not None
+        assert 0 <= history.snapshot.completed_ms - history.snapshot.triggered_ms < WAIT_S * 1_000
 
 
 class Death(Exception):

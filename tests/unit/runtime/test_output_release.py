@@ -156,7 +156,8 @@ def test_a_sink_that_is_down_holds_up_no_other(place: Place) -> None:
         for _ in range(3):
             job.epoch("down", "up")
             job.checkpoint()
-        eventually(lambda: len(up.published) == 3)
+        eventually(lambda: [w.epochs for w in job.history.waiting_output] == [3])
+        assert len(up.published) == 3
         assert down.published == []
         (waits,) = job.history.waiting_output
         assert str(waits) == f"sink 'down' has output of 3 epochs from {waits.since} on: connection refused"

@@ -13,6 +13,7 @@ from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.progress import Progress, line
+from tidegate.testing.clock import at
 
 EPOCH = EpochId(Term(3), 41)
 REPORT = EpochReport(EPOCH, 6200, 1, 500, 50, 400, {}, {})
@@ -21,15 +22,15 @@ TASK = TaskId(1, Slot(0))
 
 def coordinator() -> Coordinator:
     made = Coordinator(Cadence(None), [TASK])
-    made.epoch_finished(EPOCH, True, 0)
+    made.epoch_finished(EPOCH, True, at(0))
     return made
 
 
 def complete(made: Coordinator, at_ms: int) -> None:
-    made.request(Request(RequestKind.MANUAL, at_ms), at_ms)
+    made.request(Request(RequestKind.MANUAL, at_ms), at(at_ms))
     (pending,) = made.pending
-    made.acknowledge(Ack(pending.id, TASK, None, (), 80_200_000, 4_100_000), at_ms + 800)
-    made.published(pending.id, CheckpointRef(pending.id, Term(3), EPOCH, Lineage("l"), "m", "c"), (), at_ms + 800)
+    made.acknowledge(Ack(pending.id, TASK, None, (), 80_200_000, 4_100_000), at(at_ms + 800))
+    made.published(pending.id, CheckpointRef(pending.id, Term(3), EPOCH, Lineage("l"), "m", "c"), (), at(at_ms + 800))
 
 
 def test_it_says_epoch_rate_and_the_newest_checkpoint() -> None:
@@ -43,8 +44,8 @@ def test_it_says_epoch_rate_and_the_newest_checkpoint() -> None:
 def test_a_checkpoint_that_failed_since_is_shown() -> None:
     made = coordinator()
     complete(made, 1_000)
-    made.request(Request(RequestKind.MANUAL, 2_000), 2_000)
-    made.decline(2, CheckpointFailureReason.CHECKPOINT_DECLINED, 2_500, "disk full")
+    made.request(Request(RequestKind.MANUAL, 2_000), at(2_000))
+    made.decline(2, CheckpointFailureReason.CHECKPOINT_DECLINED, at(2_500), "disk full")
     assert "checkpoint 2 FAILED: disk full" in line("orders", REPORT, made.statistics, 4_000)
 
 
