@@ -43,6 +43,8 @@ from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 PATIENCE_MS = 1_500
 HEARTBEAT_MS = 400
 SINKS = (Uid("sink"), Uid("other"))
+IN_TASKS = {SINKS[0]: True}
+"""Sinks that tasks publish to, each slot by itself."""
 STOP_MS = 3_000
 """How long a stop waits for its output."""
 EPOCH_MS = 1_767_225_600_000
@@ -94,6 +96,8 @@ class SimDriver:
         self._schedule = ReleaseSchedule(Backoff(first_ms=100, greatest_ms=800))
         self._stopped: tuple[CheckpointRef, Instant] | None = None
         """The savepoint that ended the job, and since when its output is waited for."""
+        self._in_tasks: set[tuple[Uid, int, EpochId]] = set()
+        """What tasks are at work to publish."""
         self._cleaning = False
         self._quiet_since: Instant | None = None
         self._attempt = 0
@@ -461,8 +465,22 @@ class SimDriver:
         """Runs beside the main thread, and begins a thread for each publication: nobody waits for a target."""
         while True:
             yield Sleep(20)
-            for publication in self._schedule.begin(self.tenure.due(), self.now):
+            due = self.tenure.due()
+            for publication in self._schedule.begin(due, self.now, IN_TASKS):
                 self.world.spawn(self.process, self._publish_output(publication))
+            for publication in self._schedule.for_tasks(due, self.now, IN_TASKS):
+                self._publish_in_task(publication)
+
+    def _publish_in_task(self, publication: Publication) -> None:
+        """A task does it in a process of its own, sooner or later, whether its driver still lives or not."""
+        order = publication.sink, publication.committables[0].partition, publication.last
+        if order in self._in_tasks:
+            return
+        self._in_tasks.add(order)
+        task = Process(f"{self.process.name}-S{order[1]}", self.process.job)
+        task.on_exit = lambda how: self._in_tasks.discard(order)
+        delay = self.world.rng.uniform(1, 4_000 if self.world.chance(self.world.odds.slow_request * 4) else 100)
+        self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))
 
     def _publish_output(self, publication: Publication) -> Steps[None]:
         try:

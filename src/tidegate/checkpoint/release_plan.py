@@ -13,13 +13,16 @@ with each failure, up to a limit, and with a random part, so that many jobs do n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 
 from tidegate.checkpoint.metadata import Committable
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, Uid
+
+_MOST_IN_ORDER = 100
+"""Epochs that a task is asked at once to publish for one slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,11 @@ def stages(committables: Sequence[Committable], stable: bool) -> list[tuple[Comm
     return [tuple(group) for _, group in groups]
 
 
+def _some(committables: Iterable[Committable]) -> tuple[Committable, ...]:
+    """As much as one order may hold: it travels to every task."""
+    return tuple(islice(committables, _MOST_IN_ORDER))
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """How long a sink waits after failures in a row."""
@@ -79,16 +87,35 @@ class ReleaseSchedule:
         self._errors: dict[Uid, str] = {}
         self._not_before_ms: dict[Uid, MonotonicMs] = {}
 
-    def begin(self, due: Iterable[Committable], now: Instant) -> list[Publication]:
-        """What is to be published now. Each answer must be followed by `succeeded` or `failed`."""
+    def begin(
+        self, due: Iterable[Committable], now: Instant, in_tasks: Container[Uid] = frozenset()
+    ) -> list[Publication]:
+        """What is to be published now, of sinks that are not published to by tasks. Each answer must be followed by
+        `succeeded` or `failed`."""
         ready = [
             publication
-            for publication in publications(due)
-            if publication.sink not in self._busy
-            and now.monotonic_ms >= self._not_before_ms.get(publication.sink, now.monotonic_ms)
+            for publication in publications(c for c in due if c.sink not in in_tasks)
+            if publication.sink not in self._busy and self._may_begin(publication.sink, now)
         ]
         self._busy |= {publication.sink for publication in ready}
         return ready
+
+    def for_tasks(self, due: Iterable[Committable], now: Instant, stable: Mapping[Uid, bool]) -> list[Publication]:
+        """What tasks are to publish now: of each sink in `stable` the first stage that is not finished, slot by slot.
+
+        An order is repeated until its result is known, so it may be carried out twice, and late; see `stages`. The next stage
+        begins when nothing of this one is `due` any more.
+        """
+        ready: list[Publication] = []
+        for publication in publications(c for c in due if c.sink in stable):
+            if self._may_begin(publication.sink, now):
+                first = stages(publication.committables, stable[publication.sink])[0]
+                slots = {c.partition: publication.sink for c in first}
+                ready += [Publication(sink, _some(c for c in first if c.partition == s)) for s, sink in slots.items()]
+        return ready
+
+    def _may_begin(self, sink: Uid, now: Instant) -> bool:
+        return now.monotonic_ms >= self._not_before_ms.get(sink, now.monotonic_ms)
 
     def succeeded(self, sink: Uid) -> None:
         self._busy.discard(sink)
@@ -96,9 +123,11 @@ class ReleaseSchedule:
             notes.pop(sink, None)
 
     def failed(self, sink: Uid, error: str, now: Instant, chance: float) -> MonotonicMs:
-        """Answer: when the sink is offered its output again."""
+        """Answer: when the sink is offered its output again. Failures of several slots at once count as one."""
         self._busy.discard(sink)
         self._errors[sink] = error
+        if not self._may_begin(sink, now):
+            return self._not_before_ms[sink]
         self._failures[sink] = self._failures.get(sink, 0) + 1
         self._not_before_ms[sink] = now.plus(self._backoff.delay_ms(self._failures[sink], chance))
         return self._not_before_ms[sink]

@@ -44,6 +44,7 @@ from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     Committable,
+    CommittedMark,
     FileList,
     SnapshotKind,
     SplitTime,
@@ -58,7 +59,7 @@ from tidegate.checkpoint.options.choices import JobEnd, Retention
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint
-from tidegate.checkpoint.release_plan import Bounds, ReleaseSchedule, WaitingOutput, summary
+from tidegate.checkpoint.release_plan import Bounds, Publication, ReleaseSchedule, WaitingOutput, summary
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
@@ -67,6 +68,7 @@ from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import CleaningSkipped, Draft, NotPublished, Tenure
+from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import Committer, Settled
 from tidegate.core.clock import SYSTEM_CLOCK, Clock, MonotonicMs
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
@@ -77,12 +79,14 @@ from tidegate.graph.event_times import of_split_name
 from tidegate.runtime.cut import Cut, Uploading
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.messages import SlotPublished
 from tidegate.runtime.output_release import OutputRelease, OutputStopped, Result, request_of
 from tidegate.runtime.program import Rides
 from tidegate.runtime.query_directory import read_sources
 from tidegate.runtime.recovered import Recovered, root_of
 from tidegate.runtime.ride_plan import plan_rides
 from tidegate.runtime.source_notes import store_notes
+from tidegate.runtime.task_publish import epoch_of
 from tidegate.savepoint.fitting import translated
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot
@@ -168,9 +172,13 @@ class History:
         self._cuts: deque[Cut] = deque()
         """Of epochs that this thread has not come to. A checkpoint may still be taken of any of them."""
         self._schedule = ReleaseSchedule()
+        self._stuck: set[Uid] = set()
+        """Sinks that will not take their output; the job stops."""
         self._output = OutputRelease(committers, storage, lambda result: self._post(lambda: self._on_published(result)))
         self._awaiting: list[tuple[EpochId, Future[CheckpointRef] | Future[None], CheckpointRef | None]] = []
         """Answers that are given when all output up to an epoch is published."""
+        self._for_tasks: tuple[Publication, ...] = ()
+        """What tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
         self._settled: dict[Uid, EpochId] = {}
         """Up to where this driver knows all output of a sink to be published."""
         self.waiting_output: tuple[WaitingOutput, ...] = ()
@@ -318,12 +326,12 @@ class History:
         config = self._config
         return plan_rides(
             self._shape, self._tenure.term, tuple(self._uploading.values()), cuts, self._kept, self._stored,
-            config.inline_threshold_bytes, empty,
+            config.inline_threshold_bytes, empty, self._for_tasks,
         )  # fmt: skip
 
     def wants_ride(self) -> bool:
-        """Whether uploads wait for an epoch."""
-        return any(each.missing for each in self._uploading.values())
+        """Whether uploads, or output that tasks publish, wait for an epoch."""
+        return bool(self._for_tasks) or any(each.missing for each in self._uploading.values())
 
     def check_owner(self) -> None:
         """Raise what no restart cures: another driver has the job, or the log cannot be written."""
@@ -514,6 +522,7 @@ class History:
                 Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged, c.size_bytes)
                 for c in report.committables
             )
+        self._on_published_by_tasks(report.published)
         self._act(self._coordinator.epoch_finished(cut.epoch, moved, now))
         for task, item in report.uploads:
             if item.part is not None:
@@ -652,9 +661,11 @@ class History:
 
     def _release(self) -> None:
         """Let output of completed checkpoints be published: of each sink that is not at work or waiting after a failure."""
-        due = self._tenure.due()
-        for publication in self._schedule.begin(due, self._now()):
+        due, now, in_tasks = self._tenure.due(), self._now(), self._shape.task_sinks
+        for publication in self._schedule.begin(due, now, in_tasks):
             self._output.publish(publication)
+        stable = {uid: sink.stable for uid, sink in in_tasks.items() if uid not in self._stuck}
+        self._for_tasks = tuple(self._schedule.for_tasks(due, now, stable))
         self.waiting_output = summary(due, self._schedule)
         self._wake_at(self._schedule.wake_ms())
 
@@ -667,21 +678,47 @@ class History:
             self._tenure.published(publication)
             self._note_published()
         elif isinstance(error, CommitFailed):
-            now = self._now()
-            again_ms = self._schedule.failed(publication.sink, str(error), now, random.random())
-            log.warning(
-                "sink %s did not take its output from epoch %s on; it is offered again in %.1f s: %s", publication.sink,
-                publication.committables[0].epoch, (again_ms - now.monotonic_ms) / 1000, error,
-            )  # fmt: skip
+            self._offer_again(publication.sink, publication.committables[0].epoch, str(error))
         elif isinstance(error, OutputStopped):
-            # The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
-            log.error("%s", error)
-            self._failure = self._failure or error
-            self._failed.set()
+            self._stop_output(error)
             return
         else:
             raise error
         self._release()
+
+    def _on_published_by_tasks(self, published: Sequence[SlotPublished]) -> None:
+        for each in published:
+            sink, epoch = Uid(each.sink), epoch_of(each)
+            self.statistics.commits.update(each.outcomes)
+            outcome = CommitOutcome[each.outcome]
+            if each.error is None:
+                self._schedule.succeeded(sink)
+                mark = CommittedMark(Lineage(each.lineage), sink, each.slot, epoch)
+                self._tenure.ledger.confirm([mark])
+            elif outcome.stops_the_job:
+                self._stop_output(
+                    OutputStopped(sink, f"slot {each.slot}, up to epoch {epoch}", epoch, outcome, each.error)
+                )
+            else:
+                self._offer_again(sink, epoch, each.error)
+        if published:
+            self._note_published()
+            self._release()
+
+    def _offer_again(self, sink: Uid, epoch: EpochId, error: str) -> None:
+        now = self._now()
+        again_ms = self._schedule.failed(sink, error, now, random.random())
+        log.warning(
+            "sink %s did not take its output of epoch %s; it is offered again in %.1f s: %s", sink, epoch,
+            (again_ms - now.monotonic_ms) / 1000, error,
+        )  # fmt: skip
+
+    def _stop_output(self, error: OutputStopped) -> None:
+        """The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them."""
+        log.error("%s", error)
+        self._stuck.add(error.sink)
+        self._failure = self._failure or error
+        self._failed.set()
 
     def _note_published(self) -> None:
         """Record what is published, and tell those who wait for it."""

@@ -28,7 +28,7 @@ from tidegate.checkpoint.storage import Storage
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
 from tidegate.core.errors import TidegateError
-from tidegate.core.ids import Slot, Uid
+from tidegate.core.ids import EpochId, Slot, Uid
 
 log = logging.getLogger("tidegate")
 
@@ -38,12 +38,11 @@ class OutputStopped(TidegateError):
 
     code = "OUTPUT_STOPPED"
 
-    def __init__(self, publication: Publication, outcome: CommitOutcome, error: Exception) -> None:
-        first = publication.committables[0]
-        self.sink, self.epoch, self.outcome = first.sink, first.epoch, outcome
+    def __init__(self, sink: Uid, which: str, epoch: EpochId, outcome: CommitOutcome, error: object) -> None:
+        self.sink, self.epoch, self.outcome = sink, epoch, outcome
         super().__init__(
-            f"Output of sink {first.sink!r} ({_span(publication)}): {outcome.value}. {error} The rows stay in the newest "
-            "checkpoint and are offered again by the next start."
+            f"Output of sink {sink!r} ({which}): {outcome.value}. {error} The rows stay in the newest checkpoint and are "
+            "offered again by the next start."
         )
 
 
@@ -141,7 +140,8 @@ class _SinkThread:
                 outcome = outcome_of(error)
                 outcomes.append(outcome)
                 if outcome.stops_the_job:
-                    raise OutputStopped(publication, outcome, error) from error
+                    first = publication.committables[0].epoch
+                    raise OutputStopped(publication.sink, _span(publication), first, outcome, error) from error
                 raise CommitFailed(str(error) or type(error).__name__) from error
             outcomes.extend(told or [CommitOutcome.COMMITTED] * len(committables))
 

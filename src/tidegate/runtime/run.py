@@ -61,7 +61,7 @@ from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.failover import Counters
 from tidegate.runtime.file_log import COMPACT_INTERVAL
 from tidegate.runtime.history import History, OutputNotPublished
-from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.job_shape import JobShape, task_sinks
 from tidegate.runtime.kafka_source import recognise
 from tidegate.runtime.kept_files import check_kept
 from tidegate.runtime.outlets import Outlets
@@ -221,7 +221,8 @@ class JobRun:
         identity = passing() if self._durability is None else self._claim(self._durability)
         try:
             self._driver = Driver(self._spark, self._graph, self._settings, identity)
-            self._shape = _shape(self._driver, self._spark.version)
+            by_tasks = self._durability is not None and self._durability.checkpoints.publishes_in_tasks
+            self._shape = _shape(self._driver, self._spark.version, by_tasks)
             if self._history is not None:
                 self._history.follow(self._shape)
             with self._turn:
@@ -414,8 +415,8 @@ class JobRun:
             )
         return answer.result()
 
-    def _ride_for(self, answer: Future[Any], timeout_s: float) -> bool:
-        """The same, for a limited time. Answer: whether the answer is there."""
+    def _ride_for(self, answer: Future[Any], timeout_s: float, time_stands: bool = False) -> bool:
+        """The same, for a limited time, in which no timer fires if `time_stands`. Answer: whether the answer is there."""
         history = self._history
         assert history is not None
         latest = time.monotonic() + timeout_s
@@ -424,7 +425,7 @@ class JobRun:
                 return False
             history.check()
             if history.wants_ride():
-                self._epoch(None, self._done)
+                self._epoch(None, self._done, time_stands=time_stands)
             else:
                 time.sleep(0.01)
         return True
@@ -437,7 +438,8 @@ class JobRun:
         timeout_s = self._durability.checkpoints.stop_timeout_ms / 1000
         answer = history.published()
         try:
-            if self._ride_for(answer, timeout_s):
+            # What a timer emitted now would come after the end.
+            if self._ride_for(answer, timeout_s, time_stands=True):
                 answer.result()
                 return
         except OutputStopped as stopped:
@@ -445,11 +447,13 @@ class JobRun:
         why = f"a sink did not take its output within {timeout_s:g} s (execution.output.stop-timeout)."
         raise OutputNotPublished(place, history.waiting_output, why)
 
-    def _epoch(self, batch: DataFrame | None, end: Positions | None, *, final: bool = False) -> EpochReport:
+    def _epoch(
+        self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False
+    ) -> EpochReport:
         history = self._history
         before = dict(self._driver.versions)
         rides = history.rides(batch is None) if history is not None else None
-        report = self._driver.run_epoch(batch, rides=rides, final=final)
+        report = self._driver.run_epoch(batch, rides=rides, final=final, time_stands=time_stands)
         self._done = end
         if history is None or self._at_least_once:
             if history is not None and history.waiting_output and report.committables:
@@ -805,7 +809,7 @@ def _trigger(trigger: Any) -> dict[str, Any]:
             return {"processingTime": f"{duration_ms(interval)} milliseconds"}
 
 
-def _shape(driver: Driver, spark_version: str) -> JobShape:
+def _shape(driver: Driver, spark_version: str, by_tasks: bool) -> JobShape:
     settings, graph = driver.settings, driver.graph
     p, backend = settings.parallelism, settings.state_backend
     return JobShape(
@@ -818,6 +822,7 @@ def _shape(driver: Driver, spark_version: str) -> JobShape:
         describe(graph, driver.plan, p, backend, driver.state_ids),
         driver.state_ids,
         spark_version,
+        task_sinks(graph, driver.plan) if by_tasks else {},
     )
 
 

@@ -294,6 +294,13 @@ MUTATIONS = (
         "    for committable in sorted(committables, key=lambda c: (c.partition, c.epoch)):",
     ),
     Mutation(
+        "stage-term",
+        "Slots that are published independently stop together before each new term",
+        f"{CHECKPOINT}/release_plan.py",
+        "key=lambda c: c.epoch.term if stable else c.epoch)",
+        "key=lambda c: 0)",
+    ),
+    Mutation(
         "no-overtaking",
         "Nothing of a sink overtakes what its target did not take",
         "chaos/simulation/target.py",

@@ -25,7 +25,8 @@ from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.history import History, UnpublishedOutput
-from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.job_shape import JobShape, TaskSink
+from tidegate.runtime.messages import SlotPublished
 from tidegate.runtime.output_release import OutputStopped
 
 WAIT_S = 30
@@ -61,19 +62,27 @@ class Job:
     def __init__(self, history: History, folder: Path, lineage: Lineage, term: Any) -> None:
         self.history, self._folder, self._lineage, self._at = history, folder, lineage, EpochId(term, 1)
 
-    def epoch(self, *sinks: str, slots: int = 1, size_bytes: int = 0) -> EpochId:
+    def epoch(
+        self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[SlotPublished, ...] = ()
+    ) -> EpochId:
         epoch = self._at = self._at.next()
         made = tuple(
             CommitRequest(self._lineage, Uid(sink), epoch, Slot(slot), b"rows", size_bytes=size_bytes)
             for sink in sinks
             for slot in range(slots)
         )
-        report = EpochReport(epoch, 0, 1, 0, 0, 0, {}, {}, committables=made)
+        report = EpochReport(epoch, 0, 1, 0, 0, 0, {}, {}, committables=made, published=published)
         self.history.epoch_finished(report, self.cut(), moved=True)
         return epoch
 
     def cut(self) -> Cut:
         return Cut(self._at, {}, None, self._folder / "query", Clocks())
+
+    def asked(self) -> list[tuple[Slot, list[EpochId]]]:
+        """What the tasks of the next epoch are asked to publish."""
+        self.history.rewind()  # returns when the thread has done all that came before
+        orders = [order for each in self.history.rides(empty=True)[1].publishes for order in each]
+        return [(order.slot, [request.epoch for request in order.requests]) for order in orders]
 
     def checkpoint(self) -> None:
         """Take one; its output may wait."""
@@ -88,7 +97,10 @@ class Place:
         self.storage = RoutedStorage(LocalStorage(folder / "ckpt"))
 
     @contextlib.contextmanager
-    def run(self, job: str = "job", path: str | None = None, strict: bool = False, **targets: Target) -> Iterator[Job]:
+    def run(
+        self, job: str = "job", path: str | None = None, strict: bool = False, tasks: TaskSink | None = None,
+        **targets: Target,
+    ) -> Iterator[Job]:  # fmt: skip
         layout = JobLayout(job)
         options = {
             "execution.output.max-waiting-epochs": 2,
@@ -105,7 +117,8 @@ class Place:
             history.check_origin(source, snapshot, fresh=False)
         found = history.open(Start(source), force=True)
         history.check_output(allow=False)
-        history.follow(JobShape(job, 2, 128, "hashmap", 1, (), (), {}, "4.3.0"))
+        in_tasks = {} if tasks is None else {Uid(name): tasks for name in targets}
+        history.follow(JobShape(job, 2, 128, "hashmap", 1, (), (), {}, "4.3.0", in_tasks))
         running = Job(history, self.folder, found.lineage, found.term)
         history.begin_at(running.cut())
         try:
@@ -299,3 +312,61 @@ def test_sinks_sweep_on_their_own_thread_up_to_what_is_published(place: Place) -
         job.history.request().result(WAIT_S)
         eventually(lambda: bool(out.swept))
         assert out.swept[-1].epoch == first
+
+
+def told(job: Job, slot: int, epoch: EpochId, outcome: str = "COMMITTED", error: str | None = None) -> None:
+    """A task acknowledges what came of an order."""
+    found = SlotPublished(job._lineage, "out", slot, epoch.term, epoch.number, {outcome: 1}, outcome, error)
+    job.epoch(published=(found,))
+
+
+def test_tasks_publish_one_stage_after_the_other_and_the_next_term_begins_when_all_slots_are_done(place: Place) -> None:
+    out, keyed = Target(), TaskSink(1, stable=True)
+    with place.run(out=out, tasks=keyed) as job:
+        old = [job.epoch("out", slots=3) for _ in range(2)]
+        job.checkpoint()
+        assert job.asked() == [(0, old), (2, old), (1, old)]  # slot 2 is dealt to the first of the two tasks
+        assert job.history.wants_ride()
+    with place.run(out=out, tasks=keyed) as job:
+        new = job.epoch("out", slots=2)
+        job.checkpoint()
+        assert job.asked() == [(0, old), (2, old), (1, old)]
+        told(job, 0, old[1])
+        told(job, 2, old[0])
+        assert job.asked() == [(2, old[1:]), (1, old)]
+        told(job, 2, old[1])
+        told(job, 1, old[1])
+        assert job.asked() == [(0, [new]), (1, [new])]
+        told(job, 0, new)
+        told(job, 1, new)
+        assert job.asked() == []
+        assert not job.history.wants_ride()
+        job.history.published().result(WAIT_S)
+    assert out.calls == []  # nothing passed through the driver
+
+
+def test_without_a_key_each_epoch_is_a_stage(place: Place) -> None:
+    with place.run(out=Target(), tasks=TaskSink(1, stable=False)) as job:
+        first, second = (job.epoch("out", slots=2) for _ in range(2))
+        job.checkpoint()
+        assert job.asked() == [(0, [first]), (1, [first])]
+        told(job, 0, first)
+        told(job, 1, first)
+        assert job.asked() == [(0, [second]), (1, [second])]
+
+
+def test_a_failure_in_a_task_lets_its_sink_wait_and_a_refusal_stops_the_job(place: Place) -> None:
+    with place.run(out=Target(), tasks=TaskSink(1, stable=True)) as job:
+        epoch = job.epoch("out")
+        job.checkpoint()
+        job.history._schedule = ReleaseSchedule(Backoff(first_ms=60_000))
+        told(job, 0, epoch, "RETRY_LATER", "connection refused")
+        assert job.asked() == []
+        assert [waits.error for waits in job.history.waiting_output] == ["connection refused"]
+        job.history.published()  # somebody waits for it: now
+        assert job.asked() == [(0, [epoch])]
+        told(job, 0, epoch, "FAILED_KNOWN", "no such table")
+        assert job.asked() == []
+        with pytest.raises(OutputStopped, match=r"slot 0.*no such table"):
+            job.history.check()
+        assert dict(job.history.statistics.commits) == {"RETRY_LATER": 1, "FAILED_KNOWN": 1}

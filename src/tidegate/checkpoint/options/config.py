@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.checkpoint.options.choices import BackendType, CheckpointingMode, ClaimMode, RestartType, Retention
+from tidegate.checkpoint.options.choices import (
+    BackendType,
+    CheckpointingMode,
+    ClaimMode,
+    Publisher,
+    RestartType,
+    Retention,
+)
 from tidegate.checkpoint.options.declared import checkpointing as c
 from tidegate.checkpoint.options.declared import output, recovery, restart, state, unaligned
 from tidegate.checkpoint.options.reading import Options
@@ -40,6 +47,7 @@ class CheckpointConfig:
     max_waiting_epochs: int
     max_waiting_bytes: int
     refuse_unpublished: bool
+    publisher: Publisher
 
     @staticmethod
     def of(options: Options) -> CheckpointConfig:
@@ -69,7 +77,12 @@ class CheckpointConfig:
             max_waiting_epochs=options[output.MAX_WAITING_EPOCHS],
             max_waiting_bytes=options[output.MAX_WAITING_SIZE],
             refuse_unpublished=options[output.REFUSE_UNPUBLISHED],
+            publisher=options[output.PUBLISHER],
         )
+
+    @property
+    def publishes_in_tasks(self) -> bool:
+        return self.publisher is Publisher.TASKS and self.mode is CheckpointingMode.EXACTLY_ONCE
 
 
 @dataclass(frozen=True, slots=True)

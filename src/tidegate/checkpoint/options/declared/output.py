@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.checkpoint.options.option import BOOL, DURATION, INT, SIZE, Option, at_least
+from tidegate.checkpoint.options.choices import Publisher
+from tidegate.checkpoint.options.option import BOOL, DURATION, INT, SIZE, Option, at_least, enum
 
 TITLE = "Output"
 _P = "execution.output."
@@ -14,6 +15,14 @@ STOP_TIMEOUT: Option[int | None] = Option(
     "How long a stop, with or without a savepoint, waits until all output is published. After that it fails, and names the "
     "savepoint and what still waits; the next start publishes it. Unset: as long as execution.checkpointing.timeout.",
     check=at_least(0),
+)
+PUBLISHER: Option[Publisher] = Option(
+    _P + "publisher",
+    enum(Publisher),
+    Publisher.TASKS,
+    "TASKS publish to Kafka, PostgreSQL, files and write-ahead functions, many at a time, and rows do not pass through the "
+    "driver. DRIVER: the driver publishes everything, for targets that only it can reach. Table formats, and all sinks in "
+    "mode AT_LEAST_ONCE, are always published by the driver.",
 )
 MAX_WAITING_EPOCHS: Option[int] = Option(
     _P + "max-waiting-epochs",
