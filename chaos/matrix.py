@@ -80,7 +80,7 @@ STEPS: tuple[Step, ...] = (
     *_steps(
         False, Phase.RECOVERING,
         "claim.1-read", "claim.2-decided", "claim.3-won", "claim.4-shown", "recover.1-read", "recover.2-learnt",
-        "recover.3-commit", "sweep.1-listed", "sweep.2-deleted",
+        "recover.3-owed", "sweep.1-listed", "sweep.2-deleted",
     ),
 )  # fmt: skip
 

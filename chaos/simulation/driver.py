@@ -6,12 +6,13 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 
 from chaos.simulation.faults import CALM
 from chaos.simulation.model import Epoch, Snapshot, StateFile, key_groups, verify
 from chaos.simulation.world import Process, World
 from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.committables import channel, commit
 from tidegate.checkpoint.coordinator import (
     Action,
     Cadence,
@@ -22,7 +23,7 @@ from tidegate.checkpoint.coordinator import (
     Publish,
     StartUpload,
 )
-from tidegate.checkpoint.effects import Delete, Get, Put, Sleep, Steps
+from tidegate.checkpoint.effects import CommitFailed, Delete, Get, Put, Sleep, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
@@ -30,6 +31,7 @@ from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint, Stage
 from tidegate.checkpoint.pins import remove
+from tidegate.checkpoint.release_plan import Backoff, Publication, ReleaseSchedule
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage.errors import StorageError
@@ -40,7 +42,11 @@ from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 
 PATIENCE_MS = 1_500
 HEARTBEAT_MS = 400
-SINK = Uid("sink")
+SINKS = (Uid("sink"), Uid("other"))
+IN_TASKS = {SINKS[0]: True}
+"""Sinks that tasks publish to, each slot by itself."""
+STOP_MS = 3_000
+"""How long a stop waits for its output."""
 EPOCH_MS = 1_767_225_600_000
 
 
@@ -57,6 +63,14 @@ class JobPlan:
     """For a fork: whose checkpoint it began from, and the pin that holds it."""
 
 
+@dataclass(frozen=True)
+class Published:
+    """What became of a publication."""
+
+    publication: Publication
+    error: str | None = None
+
+
 class SimDriver:
     def __init__(
         self, world: World, plan: JobPlan, process: Process, start: Start, force: bool, parallelism: int
@@ -65,7 +79,7 @@ class SimDriver:
         self.plan = plan
         self.process = process
         self.parallelism = parallelism
-        self.inbox: deque[Ack | int] = deque()
+        self.inbox: deque[Ack | int | Published] = deque()
         self.orders: deque[str] = deque()
         self.winding_down = False
         self.settled = False
@@ -79,7 +93,11 @@ class SimDriver:
         self._uploaded: dict[tuple[int, int], Ack] = {}
         self._number = 0
         self._ran = False
-        self._unreleased: CheckpointRef | None = None
+        self._schedule = ReleaseSchedule(Backoff(first_ms=100, greatest_ms=800))
+        self._stopped: tuple[CheckpointRef, Instant] | None = None
+        """The savepoint that ended the job, and since when its output is waited for."""
+        self._in_tasks: set[tuple[Uid, int, EpochId]] = set()
+        """What tasks are at work to publish."""
         self._cleaning = False
         self._quiet_since: Instant | None = None
         self._attempt = 0
@@ -109,6 +127,7 @@ class SimDriver:
         coordinator = self.coordinator = Coordinator(plan.cadence, tasks, entry.last_id, entry.base)
         yield from self._act(coordinator.start(self.now, world.rng.randrange(plan.cadence.period_ms or 1)))
         world.spawn(self.process, self._beat())
+        world.spawn(self.process, self._release())
         while True:
             calm = 3 if world.odds is CALM and not self.winding_down else 1
             yield Sleep(int(calm * plan.epoch_ms * world.rng.uniform(0.5, 1.5)))
@@ -116,20 +135,29 @@ class SimDriver:
                 message = self.inbox.popleft()
                 if isinstance(message, Ack):
                     yield from self._act(coordinator.acknowledge(message, self.now))
+                elif isinstance(message, Published):
+                    self._note(message)
                 else:
                     reason = CheckpointFailureReason.CHECKPOINT_DECLINED
                     yield from self._act(coordinator.decline(message, reason, self.now))
-            if world.chance(world.odds.rewind):
-                yield from self._rewind()
-            elif not self.winding_down or not self._ran:
-                yield from self._epoch()
+            if self._stopped is None:
+                if world.chance(world.odds.rewind):
+                    yield from self._rewind()
+                elif not self.winding_down or not self._ran:
+                    yield from self._epoch()
             ticked_ms = world.clock.now_ms
             yield from self._act(coordinator.tick(self.now))
-            self._check_cadence(ticked_ms)
+            if self._stopped is None:
+                self._check_cadence(ticked_ms)
             self._remind()
-            if self._unreleased is not None:
-                yield from self._release(self._unreleased)
-            while self.orders:
+            try:
+                yield from tenure.record()
+            except StorageError:
+                pass
+            else:
+                if self._stopped is not None and (ended := self._stop(*self._stopped)):
+                    return ended
+            while self.orders and self._stopped is None:
                 ended = yield from self._obey(self.orders.popleft())
                 if ended:
                     return ended
@@ -200,16 +228,19 @@ class SimDriver:
             files = (*version[task], fresh)
             version[task] = (self._compact(files, groups),) if rng.random() < 0.3 else files
         committables = []
-        for partition in range(min(self.parallelism, 3)):
-            if rng.random() < 0.6:
+        some = sorted(rng.sample(range(self.parallelism), min(self.parallelism, 3)))
+        for sink, partition in product(SINKS, some):
+            groups = key_groups(partition, self.parallelism, self.plan.groups)
+            if groups and rng.random() < 0.5:
                 paths = []
                 for _ in range(2 if world.chance(world.odds.second_attempt) else 1):
                     self._attempt += 1
-                    path = self.plan.layout.staged(epoch, SINK, AttemptId(self._attempt), world.serial("rows"))
+                    path = self.plan.layout.staged(epoch, sink, AttemptId(self._attempt), world.serial("rows"))
                     world.storage.apply_put(path, b"rows")
                     paths.append(path)
-                lineage = tenure.entry.lineage
-                committables.append(Committable(lineage, SINK, partition, epoch, paths[-1].encode()))
+                made = Committable(tenure.entry.lineage, sink, partition, epoch, paths[-1].encode())
+                world.keys[channel(made), epoch] = frozenset(rng.choices(groups, k=2))
+                committables.append(made)
         if world.chance(world.odds.rewind):
             world.tally.events["epochs thrown away"] += 1
             return  # the attempt is discarded; its files are orphans
@@ -395,7 +426,6 @@ class SimDriver:
         self._handles[ref.metadata] = snapshot.handles
         dropped = [old.id for old in before if old not in tenure.entry.retained]
         yield from self._act(coordinator.published(pending.id, ref, dropped, self.now))
-        yield from self._release(ref)
         if self.plan.origin is not None:
             origin, pin = self.plan.origin
             self.world.watch(origin).unpin(pin)
@@ -425,20 +455,74 @@ class SimDriver:
             return
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
             yield from tenure.publish_terminal(ref, world.read("", body))
-            world.tally.events["stops with savepoint"] += 1
-            self.orders.append("stopped")
+            self._stopped = ref, self.now
+            self._schedule.hurry()
         world.tally.events["savepoints"] += 1
         self.savepoints.append(ref)
+        if pending.request.kind is not RequestKind.TERMINAL_SAVEPOINT:
+            tenure.follow_savepoint(ref, world.read("", body))
         yield from self._act(self.coordinator.published(pending.id, ref, (), self.now))
-        if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            yield from tenure.release(ref)
 
-    def _release(self, ref: CheckpointRef) -> Steps[None]:
+    def _release(self) -> Steps[None]:
+        """Runs beside the main thread, and begins a thread for each publication: nobody waits for a target."""
+        while True:
+            yield Sleep(20)
+            due = self.tenure.due()
+            for publication in self._schedule.begin(due, self.now, IN_TASKS):
+                self.world.spawn(self.process, self._publish_output(publication))
+            for publication in self._schedule.for_tasks(due, self.now, IN_TASKS):
+                self._publish_in_task(publication)
+
+    def _publish_in_task(self, publication: Publication) -> None:
+        """A task does it in a process of its own, sooner or later, whether its driver still lives or not."""
+        order = publication.sink, publication.committables[0].partition, publication.last
+        if order in self._in_tasks:
+            return
+        self._in_tasks.add(order)
+        task = Process(f"{self.process.name}-S{order[1]}", self.process.job)
+        task.on_exit = lambda how: self._in_tasks.discard(order)
+        delay = self.world.rng.uniform(1, 4_000 if self.world.chance(self.world.odds.slow_request * 4) else 100)
+        self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))
+
+    def _publish_output(self, publication: Publication) -> Steps[None]:
         try:
-            done = yield from self.tenure.release(ref)
-        except StorageError:
-            done = False
-        self._unreleased = None if done else ref
+            yield from commit(publication)
+        except CommitFailed as error:
+            self.inbox.append(Published(publication, str(error)))
+        else:
+            self.inbox.append(Published(publication))
+
+    def _note(self, result: Published) -> None:
+        sink = result.publication.sink
+        if result.error is None:
+            self._schedule.succeeded(sink)
+            self.tenure.published(result.publication)
+        else:
+            self._schedule.failed(sink, result.error, self.now, self.world.rng.random())
+
+    def _stop(self, ref: CheckpointRef, since: Instant) -> str | None:
+        """How a stop answers, when it can: with success only if all its output is published."""
+        if not self.tenure.due():
+            self.world.tally.events["stops with savepoint"] += 1
+            self._check_stopped(ref)
+            return "stopped"
+        if self.now.since(since) > STOP_MS:
+            self.world.tally.events["stops that failed, with output waiting"] += 1
+            return "stop failed"
+        return None
+
+    def _check_stopped(self, ref: CheckpointRef) -> None:
+        world, lineage = self.world, self.tenure.entry.lineage
+        visible = world.target(self.process.job).visible
+        snapshot = world.snapshots[world.storage.objects[ref.metadata]]
+        for epoch in snapshot.epoch.chain():
+            for lane in epoch.output if epoch.lineage == lineage else ():
+                if epoch.id not in visible[lane]:
+                    world.fail(
+                        f"{self.process.name} said that it stopped, and output of {lane} at {epoch.id} is missing"
+                    )
+        if snapshot.committables and self.plan.layout.committed(lineage, ref.term, ref.id) not in world.storage.objects:
+            world.fail(f"{self.process.name} said that it stopped, and nothing records that its output is published")
 
     def _clean(self, sweep: bool) -> Steps[None]:
         """Runs beside the main thread."""
@@ -486,7 +570,7 @@ class SimDriver:
                     self.coordinator.request(Request(RequestKind.MANUAL, self.now.monotonic_ms), self.now)
                 )
             return
-        if self._unreleased is not None or len(tenure.ledger) or self._cleaning or self.coordinator.pending:
+        if len(tenure.ledger) or self._cleaning or self.coordinator.pending:
             self._quiet_since = None
         elif self._quiet_since is None:
             self._quiet_since = self.now

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from chaos.simulation.driver import JobPlan, SimDriver
+from chaos.simulation.driver import SINKS, JobPlan, SimDriver
 from chaos.simulation.faults import CALM, Odds, Violation
 from chaos.simulation.world import Process, Tally, World
 from tidegate.checkpoint.committables import Channel
@@ -127,8 +127,13 @@ class Run:
         self._launch(job, Start(), False, self.rng.uniform(300, 2_500))
 
     def _outage(self) -> None:
-        self.world.tally.events["outages of storage"] += 1
-        self.world.storage.away_until_ms = self.world.clock.now_ms + self.rng.uniform(50, 1_500)
+        if self.rng.random() < 0.5:
+            self.world.tally.events["outages of storage"] += 1
+            self.world.storage.away_until_ms = self.world.clock.now_ms + self.rng.uniform(50, 1_500)
+            return
+        self.world.tally.events["outages of a target"] += 1
+        target = self.world.target(self.rng.choice(self.jobs).plan.layout.job)
+        target.away_until_ms[self.rng.choice(SINKS)] = self.world.clock.now_ms + self.rng.uniform(500, 6_000)
 
     def _set_clocks(self) -> None:
         """Somebody sets the wall clock of each machine, in calm weather too. Nothing may wait for it."""

@@ -93,8 +93,7 @@ class JobWatch:
         keep = set().union(*self._needed.values()) if self._needed else set()
         for ref in self.newest.retained if self.newest else ():
             keep |= {ref.metadata, committed_record(ref.metadata)}
-        if self.newest is not None and self.newest.base is not None and self.newest.base.owned:
-            keep |= self._contents(self.newest.base).staged  # they go with the next entry
+            keep |= self._contents(ref).staged  # if published, they go with the next entry
         mine = self._storage.below(self.layout.root)
         last_id = self.newest.last_id if self.newest else 0
         parsed = ((path, self.layout.parse(path)) for path in mine if path not in keep)

@@ -14,6 +14,7 @@ from chaos.simulation.model import Epoch, Snapshot
 from chaos.simulation.storage import SimStorage
 from chaos.simulation.target import SimTarget
 from chaos.simulation.watch import JobWatch
+from tidegate.checkpoint.committables import Channel
 from tidegate.checkpoint.contents import Contents
 from tidegate.checkpoint.effects import (
     Commit,
@@ -33,6 +34,7 @@ from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.storage.errors import StorageError
 from tidegate.core import faults
 from tidegate.core.errors import TidegateError
+from tidegate.core.ids import EpochId
 
 MAX_PAUSE_MS = 6_000
 
@@ -79,6 +81,8 @@ class World:
         self.targets: dict[str, SimTarget] = {}
         self.tally = Tally()
         self.snapshots: dict[bytes, Snapshot] = {}
+        self.keys: dict[tuple[Channel, EpochId], frozenset[int]] = {}
+        """The key groups of which there are rows in some output."""
         self.watches: dict[str, JobWatch] = {}
         self.trace: list[tuple[float, str, str]] = []
         self.odds = CALM
@@ -94,7 +98,7 @@ class World:
 
     def target(self, job: str) -> SimTarget:
         """Each job writes to a place of its own."""
-        found = self.targets.setdefault(job, SimTarget(self.storage, self.rng))
+        found = self.targets.setdefault(job, SimTarget(self.storage, self.rng, self.clock, self.keys))
         found.odds = self.odds
         return found
 
@@ -227,7 +231,7 @@ class World:
         if isinstance(effect, ListFolders):
             return self.storage.folders(effect.prefix)
         assert isinstance(effect, Commit)
-        return self.target(process.job).commit(effect.committable)
+        return self.target(process.job).commit(effect.committables)
 
     # history
 

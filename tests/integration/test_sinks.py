@@ -14,7 +14,7 @@ from tests.integration.inputs import stream, write_batches
 from tests.servers.fixtures import postgres_server
 from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.write_ahead import CommitToken
-from tidegate.runtime.history import OutputStopped
+from tidegate.runtime.output_release import OutputStopped
 from tidegate.testing.table_sink import TableSink, table_named
 
 __all__ = ["postgres_server"]
@@ -68,7 +68,9 @@ def test_files_a_database_and_a_function_get_every_row_once(spark, tmp_path, pos
             tg.PostgresSink(postgres_server.conninfo, table),
             tg.PostgresSink(postgres_server.conninfo, f"{table}_last", mode="upsert", key=["k"]),
             tg.PostgresSink(postgres_server.conninfo, f"{table}_two", two_phase=True),
-            tg.WriteAheadSink(lambda rows, token: taken.__setitem__(token, rows), idempotent=True),
+            tg.WriteAheadSink(
+                lambda rows, token: taken.__setitem__(token, rows), idempotent=True, publishes_in="driver"
+            ),
         )
         wanted = sorted(expected())
         assert sorted(db.execute(f"SELECT * FROM {table}").fetchall()) == wanted

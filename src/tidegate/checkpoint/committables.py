@@ -1,7 +1,7 @@
 """Output on its way to a target: carried from checkpoint to checkpoint until a durable record says COMMITTED.
 
-Pure. The order is that of epochs within each (lineage, sink, partition); nothing overtakes, nothing is dropped when a
-checkpoint fails, and a repeat is skipped by the marker in the target.
+Pure. The order is that of `release_plan`; nothing overtakes, nothing is dropped when a checkpoint fails, and a repeat is
+skipped by the marker in the target.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from tidegate.checkpoint.effects import Commit, CommitFailed, Steps
+from tidegate.checkpoint.effects import Commit, Steps
 from tidegate.checkpoint.metadata import Committable, CommittedMark
+from tidegate.checkpoint.release_plan import Publication
+from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 
 Channel: TypeAlias = tuple[Lineage, Uid, int]
@@ -28,7 +30,7 @@ def channel(committable: Committable) -> Channel:
 
 
 def in_order(committables: Iterable[Committable]) -> dict[Channel, list[Committable]]:
-    """Each channel's committables in the order in which they must be committed."""
+    """Each channel's committables in the order in which its marker passes them."""
     lanes: dict[Channel, list[Committable]] = defaultdict(list)
     for committable in sorted(committables, key=lambda c: c.epoch):
         lanes[channel(committable)].append(committable)
@@ -41,7 +43,7 @@ def marks(committables: Iterable[Committable]) -> tuple[CommittedMark, ...]:
 
 
 class Ledger:
-    """What this driver knows to be staged and does not know to be committed."""
+    """What this driver knows to be staged and does not know to be published."""
 
     def __init__(self, waiting: Iterable[Committable] = ()) -> None:
         self._waiting: dict[tuple[Channel, EpochId], Committable] = {}
@@ -53,11 +55,15 @@ class Ledger:
             self._waiting.setdefault((channel(committable), committable.epoch), committable)
 
     def carried_by(self, epoch: EpochId) -> tuple[Committable, ...]:
-        """What a checkpoint of `epoch` must contain: everything up to it without a COMMITTED record."""
+        """What a checkpoint of `epoch` must contain: everything up to it that is not known to be published."""
         return tuple(c for c in self._waiting.values() if c.epoch <= epoch)
 
     def confirm(self, committed: Iterable[CommittedMark]) -> None:
-        """A durable COMMITTED record covers these. Only after that may they be left out, and their rows go."""
+        """A target has taken these, or a durable COMMITTED record covers them: checkpoints leave them out from now on.
+
+        Their rows go only with an entry of the log that is won after this; until then somebody may start from a checkpoint
+        that carries them.
+        """
         last: dict[Channel, EpochId] = {}
         for mark in committed:
             # Records come in any order; one of an older checkpoint takes nothing back.
@@ -79,6 +85,10 @@ class Ledger:
         """The user lets go of what waits for a sink that is no more."""
         self._waiting = {key: c for key, c in self._waiting.items() if c.sink != sink}
 
+    def holds(self, committables: Iterable[Committable]) -> bool:
+        """Whether any of them still waits."""
+        return any((channel(c), c.epoch) in self._waiting for c in committables)
+
     def waiting(self) -> tuple[Committable, ...]:
         return tuple(self._waiting.values())
 
@@ -86,20 +96,14 @@ class Ledger:
         return len(self._waiting)
 
 
-def commit(committables: Iterable[Committable]) -> Steps[tuple[Committable, ...]]:
-    """Publish in order.
+def commit(publication: Publication) -> Steps[None]:
+    """Publish one sink's output. Raises `CommitFailed`; what the target took before that is skipped by marker next time.
 
-    Answer: those that their targets did not take; nothing behind them in their channel was tried.
+    1. Hand everything to the target, which publishes it in the order of epochs. A crash before the answer leaves some of it
+       published and nothing recorded; the repeat finds the markers.
     """
-    left: list[Committable] = []
-    for waiting in in_order(committables).values():
-        for position, committable in enumerate(waiting):
-            try:
-                yield Commit(committable)
-            except CommitFailed:
-                left.extend(waiting[position:])
-                break
-    return tuple(left)
+    yield Commit(publication.committables)
+    reach("release.1-commit", sink=publication.sink)
 
 
 def record(committables: Iterable[Committable]) -> bytes:

@@ -7,7 +7,7 @@ pass between two steps, loses answers, and stops a driver anywhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -74,9 +74,13 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Publish one committable in its target, together with its marker; nothing if the marker is already there."""
+    """Publish committables of one sink, given in order of (epoch, partition), each together with its marker.
 
-    committable: Committable
+    Those that a marker already covers are skipped. Raises `CommitFailed` at the first one that the target does not take:
+    those before it stay published, those behind it were not tried.
+    """
+
+    committables: tuple[Committable, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ Steps: TypeAlias = Generator[Effect, Any, T]
 def perform(
     steps: Steps[T],
     storage: Storage,
-    commit: Callable[[Committable], None] | None = None,
+    commit: Callable[[Sequence[Committable]], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Run a protocol to its end on real storage.
@@ -115,7 +119,10 @@ def perform(
 
 
 def _do(
-    effect: Effect, storage: Storage, commit: Callable[[Committable], None] | None, sleep: Callable[[float], None]
+    effect: Effect,
+    storage: Storage,
+    commit: Callable[[Sequence[Committable]], None] | None,
+    sleep: Callable[[float], None],
 ) -> Any:
     match effect:
         case Create(path, data, nonce):
@@ -135,7 +142,7 @@ def _do(
             return storage.delete(paths)
         case Sleep(ms):
             return sleep(ms / 1000)
-        case Commit(committable):
+        case Commit(committables):
             if commit is None:
-                raise CommitFailed(f"Sink {committable.sink!r} has output to commit, and no committer was given.")
-            return commit(committable)
+                raise CommitFailed(f"Sink {committables[0].sink!r} has output to commit, and no committer was given.")
+            return commit(committables)

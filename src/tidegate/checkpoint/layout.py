@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from tidegate.checkpoint.storage.port import encode_segment
-from tidegate.core.ids import AttemptId, EpochId, TaskId, Term, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
 
 _SHARED = re.compile(r"shared/(\d+)/[^/]+/[^/]+/chk-(\d+)-[^/]+")
 _STAGED = re.compile(r"taskowned/(\d+)/(\d+)/.+")
@@ -72,6 +72,10 @@ class JobLayout:
 
     def staged(self, epoch: EpochId, sink: Uid, attempt: AttemptId, name: str) -> str:
         return f"{self.root}/taskowned/{epoch.term}/{epoch.number}/{encode_segment(sink)}/{attempt}/{name}"
+
+    def committed(self, lineage: Lineage, term: Term, checkpoint_id: int) -> str:
+        """Where it is recorded that all output of a savepoint is published."""
+        return f"{self.root}/committed/{encode_segment(lineage)}-{term}-{checkpoint_id}"
 
     def pin(self, pin_id: str) -> str:
         return f"{self.pins}/{encode_segment(pin_id)}"

@@ -27,8 +27,10 @@ class JobStaging:
     ) -> None:
         self._storage, self._layout, self._epoch, self._sink, self._attempt = storage, layout, epoch, sink, attempt
         self.paths: list[str] = []
+        self.size_bytes = 0
 
     def put(self, data: bytes) -> str:
+        self.size_bytes += len(data)
         if self._storage is None:
             return f"inline {base64.b64encode(data).decode()}"
         path = self._layout.staged(self._epoch, self._sink, self._attempt, unique_name())

@@ -1,7 +1,8 @@
 """One driver's time as the owner of a job: recovery, publication, release to sinks, clean-up, end.
 
 Every method is a protocol of numbered steps, run by `effects.perform`. They are called one after the other by one
-thread, except `clean` and `sweep`, which may run beside the others.
+thread, except `clean` and `sweep`, which may run beside the others. Targets are not waited for here: whoever owns a
+`Tenure` takes what is `due`, has it published beside all else (`committables.commit`), and reports what was `published`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tidegate.checkpoint.log import ClaimLost, append
 from tidegate.checkpoint.metadata import Committable, CommittedMark
 from tidegate.checkpoint.metadata.errors import MetadataError, MetadataTooNew
 from tidegate.checkpoint.pins import read_pins
+from tidegate.checkpoint.release_plan import Publication
 from tidegate.checkpoint.shared import Boundary, InFlight, SharedRegistry, orphans
 from tidegate.checkpoint.storage.errors import StorageError
 from tidegate.checkpoint.storage.port import Lost, Nonce, Won
@@ -109,7 +111,11 @@ class Tenure:
         self._released: set[str] = set()
         self._owing: list[Contents] = []
         """Contents whose output the ledger may still carry although no retained checkpoint of ours names its rows."""
+        self._unrecorded: dict[str, tuple[CheckpointRef, Contents]] = {}
+        """Completed checkpoints and savepoints whose output is not recorded COMMITTED yet."""
         self._published_epoch: EpochId | None = None
+        self.due_epoch: EpochId | None = None
+        """Up to where output of this term may be seen."""
         self._disposed: set[str] = set()
         """Claimed savepoints that are deleted, and that our next entry takes off the list."""
 
@@ -128,10 +134,9 @@ class Tenure:
            damaged can never be started from: it is named in `unreadable` and holds no files. A damaged base is an
            error; if a successor has cleaned up meanwhile, that is `ClaimLost`.
         2. Learn which of them are COMMITTED.
-        3. Commit what the base carries, and what earlier claims turned away from: what once completed becomes visible,
-           in order of epochs, even if a rollback abandons it. A crash leaves some committed; the repeat skips those by
-           marker.
-        4. Record COMMITTED. What a target did not take is carried by the next checkpoint.
+        3. Take over the output that the base carries, and that earlier claims turned away from: what once completed
+           becomes visible, in order of epochs, even if a rollback abandons it. It is `due` from here on; what is not
+           published by then is carried by the next checkpoint. A crash leaves all of that to the next start.
         """
         base = self.entry.base
         data: bytes | None = None
@@ -154,30 +159,28 @@ class Tenure:
         mine = [ref for ref in self.entry.owed if ref not in self.unreadable]
         if base is not None and base.lineage == self.entry.lineage:
             mine.append(base)
-        yield from self._settle(mine)
+        yield from self._take_over_output(mine)
+        reach("recover.3-owed", term=self.term)
         return data
 
-    def _settle(self, refs: Iterable[CheckpointRef]) -> Steps[None]:
-        """Steps 3 and 4 of `recover`, for the base and for what was turned away from."""
+    def _take_over_output(self, refs: Iterable[CheckpointRef]) -> Steps[None]:
+        """Step 3 of `recover`, for the base and for what was turned away from."""
         recorded: list[CommittedMark] = []
         for ref in refs:
-            self.ledger.accept(self._contents[ref.metadata].committables)
-            self._owing.append(self._contents[ref.metadata])
-            done: bytes | None = yield Get(committed_record(ref.metadata))
-            recorded += [] if done is None else committables.read_record(done)
+            contents = self._contents[ref.metadata]
+            self.ledger.accept(contents.committables)
+            self._owing.append(contents)
+            done: bytes | None = yield Get(self._record_of(ref))
+            if done is None:
+                self._unrecorded[ref.metadata] = ref, contents
+            else:
+                recorded += committables.read_record(done)
         self.ledger.confirm(recorded)
-        left = yield from committables.commit(self.ledger.waiting())
-        reach("recover.3-commit", term=self.term)
-        for ref in refs if not left else ():
-            yield from self._record(ref)
 
-    def _record(self, ref: CheckpointRef) -> Steps[None]:
-        """Not beside a savepoint, which is the user's: the next checkpoint carries on what it carried."""
-        contents = self._contents[ref.metadata]
-        if ref.owned and contents.committables:
-            yield Put(committed_record(ref.metadata), committables.record(contents.committables))
-            self.ledger.confirm(committables.marks(contents.committables))
-            self._released.add(ref.metadata)
+    def _record_of(self, ref: CheckpointRef) -> str:
+        """Where it is recorded that all output of a checkpoint is published. Never in a savepoint's folder: that is the
+        user's, and a copy of it must be the same savepoint."""
+        return committed_record(ref.metadata) if ref.owned else self.layout.committed(ref.lineage, ref.term, ref.id)
 
     def _readable(self, ref: CheckpointRef, body: bytes | None) -> Contents | None:
         if body is None or ref.checksum.encode() not in body:
@@ -196,7 +199,7 @@ class Tenure:
 
     def _learn_committed(self, ref: CheckpointRef) -> Steps[None]:
         contents = self._contents[ref.metadata]
-        done: bytes | None = (yield Get(committed_record(ref.metadata))) if contents.staged else None
+        done: bytes | None = (yield Get(self._record_of(ref))) if contents.staged else None
         self.shared.register(ref.metadata, contents.files if done is not None else contents.files | contents.staged)
 
     def publish(self, draft: Draft) -> Steps[CheckpointRef]:
@@ -219,7 +222,8 @@ class Tenure:
         yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
         self._contents[path] = draft.contents
         self.shared.register(path, draft.contents.files | draft.contents.staged)
-        self._published_epoch = draft.epoch
+        self._published_epoch = self.due_epoch = draft.epoch
+        self._unrecorded[path] = ref, draft.contents
         self._drop(before.retained)
         reach("publish.2-entry", id=draft.id, term=self.term)
         return ref
@@ -238,29 +242,53 @@ class Tenure:
         """Enter the savepoint that ends the job into the log, before anything of it is committed.
 
         1. Win the next slot. Before, the job goes on from its last checkpoint; after, every restart begins from here.
-        Then `release` commits what it carries; a crash in between leaves that to the next start.
+        Then what it carries is `due`; a crash before all of it is published leaves that to the next start.
         """
         yield from self._append(entries.terminal_savepoint(self.entry, self._sign(), ref))
         self._contents[ref.metadata] = contents
         self._owing.append(contents)
+        self.due_epoch = ref.epoch
+        self._unrecorded[ref.metadata] = ref, contents
         reach("stop.1-entry", term=self.term)
 
-    def release(self, ref: CheckpointRef) -> Steps[bool]:
-        """Let the output of a completed checkpoint become visible. Answer: whether every target took all of it.
+    def follow_savepoint(self, ref: CheckpointRef, contents: Contents) -> None:
+        """Record it for a savepoint of the user's, too, once what it carries is published."""
+        self._unrecorded[ref.metadata] = ref, contents
 
-        1. Commit in order of epochs per channel, each in one transaction of its target with its marker.
-        2. Record COMMITTED. A crash before leaves a repeat that finds the markers. Beside a savepoint nothing is
-           written: it is the user's, so what it carried is carried on by the next checkpoint.
+    def due(self) -> tuple[Committable, ...]:
+        """Output that may be seen and is not known to be: all of earlier terms, and of this one up to its newest completed
+        checkpoint, or the savepoint that ended it."""
+        reached = self.due_epoch
+        return tuple(
+            c for c in self.ledger.waiting() if c.epoch.term < self.term or (reached is not None and c.epoch <= reached)
+        )
+
+    def published(self, publication: Publication) -> None:
+        """A target has taken all of this: step 1 of the release, in `committables.commit`, is done.
+
+        From here on no checkpoint carries it. One that is published later is as good as a record: whoever starts from it
+        does not know the output any more, and whoever starts from an older one finds the markers.
+        """
+        self.ledger.confirm(committables.marks(publication.committables))
+
+    def record(self) -> Steps[None]:
+        """Note durably which completed checkpoints and savepoints have nothing left to publish.
+
+        2. Record COMMITTED. A crash before leaves a repeat that finds the markers. What a savepoint carried is recorded in
+           the job's own folder.
         3. Let go of the staged rows, but only with the next entry we win: until then a successor that started from this
            checkpoint before the record was there may be carrying them on.
         """
-        left = yield from committables.commit(self.ledger.carried_by(ref.epoch))
-        reach("release.1-commit", id=ref.id, term=self.term)
-        if left:
-            return False
-        yield from self._record(ref)
-        reach("release.2-committed", id=ref.id, term=self.term)
-        return True
+        for ref, contents in tuple(self._unrecorded.values()):
+            dropped = ref.owned and ref not in self.entry.retained
+            if not dropped and self.ledger.holds(contents.committables):
+                continue
+            if contents.committables and not dropped:
+                yield Put(self._record_of(ref), committables.record(contents.committables))
+                if ref.owned:
+                    self._released.add(ref.metadata)
+                reach("release.2-committed", id=ref.id, term=self.term)
+            self._unrecorded.pop(ref.metadata, None)
 
     def unsettled(self) -> tuple[Committable, ...]:
         """All output that may yet be committed, or committed once more: what the ledger has, and what checkpoints carry
@@ -369,7 +397,7 @@ class Tenure:
         2. `clean` deletes what was given up.
         """
         before = self.entry
-        owes = before.base is not None and bool(self.ledger.carried_by(before.base.epoch))
+        owes = bool(self.due())
         if owes and outcome is Outcome.FINISHED:
             # A finished job is not started again, and its output would wait for ever. A suspended one is.
             outcome = Outcome.SUSPENDED
@@ -386,6 +414,7 @@ class Tenure:
         if not isinstance(result, Won):
             raise ClaimLost(self.term, result)
         self.entry = entry
+        self._owing = [contents for contents in self._owing if self.ledger.holds(contents.committables)]
 
     def _drop(self, before: Iterable[CheckpointRef]) -> None:
         """An entry was won: give up what it dropped, and the rows of what was recorded COMMITTED before it."""
@@ -403,8 +432,6 @@ class Tenure:
     def _held(self, in_flight: InFlight) -> Steps[set[str]]:
         """Everything that pins, pending checkpoints and output not yet taken need."""
         held: set[str] = set()
-        waiting = set(self.ledger.waiting())
-        self._owing = [contents for contents in self._owing if not waiting.isdisjoint(contents.committables)]
         for contents in self._owing:
             held |= contents.staged
         for pin in (yield from read_pins(self.layout)):

@@ -3,10 +3,11 @@
 1. In the task: `write` batches of rows, then `prepare_commit` once all input is verified. What it returns travels with the
    acknowledgement. Nothing may be visible to readers yet; an attempt that is thrown away leaves only leavings. A target
    that cannot hide rows has them wait in the job's own storage, by `context.staging`.
-2. At the committer: `commit` publishes, in order of epochs per (lineage, sink, slot). It may be called again with the same
-   requests, also by another driver; the second time must change nothing, even if a reader has meanwhile taken away what
-   the first time published. So whatever publishes must leave a marker in the same step of the target. What may come of it
-   is told apart in `tidegate.connectors.outcome`.
+2. At the committer: `commit` publishes, an epoch's output of all slots before any of the next. It may be called again with
+   the same requests, also by another process; the second time must change nothing, even if a reader has meanwhile taken
+   away what the first time published. So whatever publishes must leave a marker of (lineage, sink, slot) in the same step
+   of the target. What may come of it is told apart in `tidegate.connectors.outcome`. Where the committer runs is said by
+   the sink's `publishes_in`.
 3. At the committer, if it has a method `sweep`: remove what discarded attempts left, and markers nobody will ask for.
 
 `tidegate.testing.sink_contract` tries all of this on any sink.
@@ -16,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, RetryLater
+from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Uid
 from tidegate.graph.schema import Schema
@@ -34,6 +36,7 @@ __all__ = [
     "Committer",
     "CommitterContext",
     "Guarantee",
+    "PublishesIn",
     "RetryLater",
     "Settled",
     "Sink",
@@ -41,7 +44,10 @@ __all__ = [
     "Staging",
     "Sweeping",
     "WriterContext",
+    "publishes_in",
 ]
+
+PublishesIn: TypeAlias = Literal["task", "driver"]
 
 
 class Staging(Protocol):
@@ -85,6 +91,8 @@ class CommitRequest:
     payload: bytes
     staged: tuple[str, ...] = ()
     """Names in the job's storage of the rows that wait for it. Only clean-up looks at them."""
+    size_bytes: int = 0
+    """About how large its rows are."""
 
 
 class SinkWriter(Protocol):
@@ -102,10 +110,23 @@ class SinkWriter(Protocol):
 
 
 class Committer(Protocol):
+    """Publishes the output of one sink. Made in the driver, or in a task where the sink `publishes_in` tasks. One that holds
+    connections has a method `close()`, after which it may be used again and opens new ones."""
+
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome] | None:
-        """Publish, each request with its marker. Answer: COMMITTED or ALREADY_COMMITTED for each request, in their order;
-        or None, when the committer does not tell them apart. Raises when a target does not take them: `RetryLater` and
-        errors that are not ours bring them again, `CommitRefused` and `CommitInDoubt` stop the job."""
+        """Publish requests of any number of slots and epochs, each with its marker, in as few transactions as the target
+        allows. They are sorted by (epoch, slot), and none may become visible after one of a later epoch. What a marker
+        already covers is skipped.
+
+        Raises on the first failure. What was published until then stays, and is skipped when the requests come again:
+        `RetryLater` and errors that are not ours bring them again, `CommitRefused` and `CommitInDoubt` stop the job.
+
+        A sink that publishes in tasks may be given the requests of single slots, by several processes at once. One that
+        publishes in the driver is given whole epochs, in order: what comes after a call is of later epochs, or a repeat.
+
+        Answer: COMMITTED or ALREADY_COMMITTED for each request, in their order; or None, when the committer does not tell
+        them apart.
+        """
         ...
 
 
@@ -134,6 +155,10 @@ class Sink(Protocol):
     """Where rows go. Frozen configuration, pickled into every task; opens nothing by itself.
 
     A sink that says nothing about its `guarantee` is taken to repeat rows after a failure.
+
+    A class may have the attribute `publishes_in`: `"task"` when committers of single slots work side by side in tasks, so
+    that rows never pass through the driver; `"driver"` when one committer must see all slots, as table formats do. Without
+    the attribute it is `"driver"`.
     """
 
     @property
@@ -148,3 +173,11 @@ class Sink(Protocol):
     def describe(self) -> str:
         """A few words for `explain`."""
         ...
+
+
+def publishes_in(sink: object) -> PublishesIn:
+    """Where the committer of a sink runs."""
+    found = getattr(sink, "publishes_in", "driver")
+    if found not in ("task", "driver"):
+        raise GraphError(f"A sink publishes in the 'task' or in the 'driver', not in {found!r}.")
+    return cast(PublishesIn, found)

@@ -1,8 +1,8 @@
 """A sink for any target: rows wait in the job's storage, and a function of the user's gets them once they are complete.
 
 1. In the task: rows are staged in the job's storage. A discarded attempt leaves objects that clean-up removes.
-2. In the driver, after the checkpoint is complete: `function(rows, token)`, slot by slot, in the order of epochs. If it
-   raises, or the driver dies before it knows that it returned, the same rows come again with an equal token.
+2. After the checkpoint is complete, in a task or in the driver: `function(rows, token)`, in the order of epochs. If it
+   raises, or the process dies before it is known that it returned, the same rows come again with an equal token.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from tidegate.connectors.sink import (
     CommitRequest,
     Committer,
     CommitterContext,
+    PublishesIn,
     SinkWriter,
     WriterContext,
+    publishes_in,
 )
 from tidegate.connectors.staged_rows import RowStager, read_batches
 from tidegate.core.errors import GraphError
@@ -44,20 +46,25 @@ class CommitToken:
 
 @dataclass(frozen=True)
 class WriteAheadSink:
-    """Calls `function(rows, token)` in the driver, once the checkpoint that `rows` belong to is complete.
+    """Calls `function(rows, token)` once the checkpoint that `rows` belong to is complete.
 
     `rows` is a list of named tuples, or with `form="arrow"` a `pyarrow.Table`, which `spark.createDataFrame` and most
     clients take. Say `idempotent=True` when the function drops what comes again under a token that it has taken: then the
     job is exactly-once; else a failure may repeat rows.
+
+    The function is pickled and called in tasks, for several slots at once. With `publishes_in="driver"` it stays in the driver
+    and is called there, one slot after the other: for functions that hold what cannot be pickled, or that need Spark.
     """
 
     function: Callable[[Any, CommitToken], object]
     form: str = "rows"
     idempotent: bool = False
+    publishes_in: PublishesIn = "task"
 
     def __post_init__(self) -> None:
         if self.form not in ("rows", "arrow"):
             raise GraphError(f"A write-ahead sink hands over 'rows' or 'arrow', not {self.form!r}.")
+        publishes_in(self)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -73,8 +80,9 @@ class WriteAheadSink:
         return f"rows handed to {getattr(self.function, '__name__', 'a function')}, with a token"
 
     def __reduce__(self) -> Any:
-        # The function stays in the driver: it may hold what cannot be pickled.
-        return WriteAheadSink, (None, self.form, self.idempotent)
+        # A function that stays in the driver may hold what cannot be pickled.
+        function = self.function if self.publishes_in == "task" else None
+        return WriteAheadSink, (function, self.form, self.idempotent, self.publishes_in)
 
 
 class WriteAheadCommitter:

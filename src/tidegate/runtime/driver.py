@@ -33,7 +33,7 @@ from tidegate.runtime.anchor import Anchor, drop_anchor
 from tidegate.runtime.clocks import Clocks, Pending, is_due
 from tidegate.runtime.deadline import deadline, private_session
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
-from tidegate.runtime.messages import Uploaded
+from tidegate.runtime.messages import SlotPublished, Uploaded
 from tidegate.runtime.placement import Homeless, Placed, place
 from tidegate.runtime.processing_time import ProcessingClock
 from tidegate.runtime.program import Archive, Orders, Rides, exchange, pickled, programs
@@ -77,6 +77,8 @@ class EpochReport:
     """Applied at the end of the epoch."""
     late_rows_dropped: int = 0
     """Rows that came too late for all their windows, and had no side output to go to."""
+    published: tuple[SlotPublished, ...] = field(default=(), repr=False)
+    """What was said of output that tasks publish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ class Driver:
             tuple((TaskId(ack.level, Slot(ack.sender)), item) for ack in verdict.acks for item in ack.uploads),
             self._time.watermark_ms,
             sum(ack.late_dropped for ack in verdict.acks),
+            tuple(item for ack in verdict.acks for item in ack.published),
         )
 
     @property
@@ -283,7 +286,9 @@ class Driver:
 
     def _prepared(self, epoch: EpochId, verdict: Accepted) -> tuple[CommitRequest, ...]:
         return tuple(
-            CommitRequest(self.lineage, Uid(item.sink), epoch, Slot(ack.sender), item.payload, item.staged)
+            CommitRequest(
+                self.lineage, Uid(item.sink), epoch, Slot(ack.sender), item.payload, item.staged, item.size_bytes
+            )
             for ack in verdict.acks
             for item in ack.committables
         )

@@ -1,7 +1,8 @@
 """The job's history while a driver writes it: claims the job, follows its epochs, publishes checkpoints, releases output.
 
 One thread does all of that, in order: epochs post what they did and go on. What it decides is decided by the pure parts
-of `tidegate.checkpoint`; what it writes, by their numbered protocols. A second thread only shows that the driver lives.
+of `tidegate.checkpoint`; what it writes, by their numbered protocols. It never waits for the target of a sink: that is done
+by the threads of `output_release`, which post their results. A last thread only shows that the driver lives.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ from tidegate.checkpoint.coordinator import (
 from tidegate.checkpoint.effects import CommitFailed, Steps, perform
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     Committable,
+    CommittedMark,
     FileList,
     SnapshotKind,
     SplitTime,
@@ -57,6 +59,7 @@ from tidegate.checkpoint.options.choices import JobEnd, Retention
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.pending import Ack, PendingCheckpoint
+from tidegate.checkpoint.release_plan import Bounds, Publication, ReleaseSchedule, WaitingOutput, summary
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.savepoint_target import check_target
 from tidegate.checkpoint.start import Start
@@ -74,22 +77,25 @@ from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.tenure import Draft, NotPublished, Tenure
-from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
+from tidegate.connectors.outcome import CommitOutcome
+from tidegate.connectors.sink import Committer, Settled
 from tidegate.core.clock import SYSTEM_CLOCK, Clock, MonotonicMs
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.faults import reach
-from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.event_times import of_split_name
 from tidegate.runtime.cut import Cut, Uploading
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.messages import SlotPublished
+from tidegate.runtime.output_release import OutputRelease, OutputStopped, Result, request_of
 from tidegate.runtime.program import Rides
 from tidegate.runtime.query_directory import read_sources
 from tidegate.runtime.recovered import Recovered, root_of
 from tidegate.runtime.ride_plan import plan_rides
 from tidegate.runtime.source_notes import store_notes
+from tidegate.runtime.task_publish import epoch_of
 from tidegate.savepoint.fitting import translated
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot
@@ -102,8 +108,10 @@ BEAT_MS = 2_000
 """How often a driver shows that it lives."""
 PATIENCE_MS = 6_000
 """How long a start watches the heartbeat of a run that has not ended in order."""
-_RELEASE_AGAIN_MS = 1_000
-"""When output is offered again to a target that did not take it."""
+_RECORD_AGAIN_MS = 1_000
+"""When a COMMITTED record is tried again that storage did not take."""
+_FAREWELL_S = 60.0
+"""How long the end of a run waits for threads that are still at work."""
 
 
 class UnclaimedOutput(RestoreError):
@@ -119,16 +127,31 @@ class UnclaimedOutput(RestoreError):
         )
 
 
-class OutputStopped(TidegateError):
-    """A target does not take output and will not, or nobody can know whether it has. The job stops with its rows kept."""
+class UnpublishedOutput(RestoreError):
+    """A snapshot of another job carries output that nobody is known to have published."""
 
-    code = "OUTPUT_STOPPED"
+    code = "UNPUBLISHED_OUTPUT"
 
-    def __init__(self, committable: Committable, outcome: CommitOutcome, error: Exception) -> None:
-        self.sink, self.epoch, self.outcome = committable.sink, committable.epoch, outcome
+    def __init__(self, job: str, path: str, epochs: int) -> None:
         super().__init__(
-            f"Output of sink {committable.sink!r} (slot {committable.partition}, epoch {committable.epoch}): {outcome.value}. "
-            f"{error} The rows stay in the newest checkpoint and are offered again by the next start."
+            f"The snapshot at {path} carries output of {epochs} epoch{'' if epochs == 1 else 's'} that may not be published. "
+            f"It belongs to the job {job!r}: only a start of that job publishes it, and this job never will. Start that job "
+            "once, stop it with a savepoint and start from that one; or, if the output is known to be there or is not "
+            "wanted, start without --strict (execution.output.refuse-unpublished)."
+        )
+
+
+class OutputNotPublished(TidegateError):
+    """A job was stopped, and its targets did not take all its output in time. The rows are kept."""
+
+    code = "OUTPUT_NOT_PUBLISHED"
+
+    def __init__(self, place: str, waiting: Sequence[WaitingOutput], why: str) -> None:
+        self.path, self.waiting = place, tuple(waiting)
+        listed = "; ".join(str(each) for each in waiting) or "nothing is known to wait"
+        super().__init__(
+            f"The job has stopped with {place}, but not all its output is published: {why} Still waiting: {listed}. The rows are "
+            "kept. Start the job again under the same name, when its targets answer, and it publishes them."
         )
 
 
@@ -142,11 +165,15 @@ class History:
     def __init__(
         self, storage: Storage, layout: JobLayout, config: CheckpointConfig,
         committers: Mapping[Uid, Committer], uids: Mapping[str, str] | None = None, clock: Clock = SYSTEM_CLOCK,
+        output: OutputRelease | None = None,
     ) -> None:  # fmt: skip
+        """`output`: the threads of the sinks, if this history continues another one and shares the committers with it."""
         self._storage, self._layout, self._config, self._uids = storage, layout, config, uids or {}
         self._committers, self._clock, self._now = committers, clock, clock.now
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
+        self._patient: set[str] = set()
+        """Those of them that wait for output, too."""
         self._uploading: dict[int, Uploading] = {}
         """Copied on change."""
         self._kept: Mapping[TaskId, VersionId] = {}
@@ -155,8 +182,18 @@ class History:
         self._cut: Cut | None = None
         self._cuts: deque[Cut] = deque()
         """Of epochs that this thread has not come to. A checkpoint may still be taken of any of them."""
-        self._unreleased: CheckpointRef | None = None
-        self._deferred: list[tuple[str, CheckpointRef]] = []
+        self._schedule = ReleaseSchedule()
+        self._stuck: set[Uid] = set()
+        """Sinks that will not take their output; the job stops."""
+        self._output = output or OutputRelease(committers, storage)
+        self._awaiting: list[tuple[EpochId, Future[CheckpointRef] | Future[None], CheckpointRef | None]] = []
+        """Answers that are given when all output up to an epoch is published."""
+        self._for_tasks: tuple[Publication, ...] = ()
+        """What tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
+        self._settled: dict[Uid, EpochId] = {}
+        """Up to where this driver knows all output of a sink to be published."""
+        self.waiting_output: tuple[WaitingOutput, ...] = ()
+        """What completed checkpoints carry and is not known to be published. Replaced as a whole: any thread may read it."""
         self._foreign_pin: tuple[JobLayout, str] | None = None
         self._pin_is_new = False
         """Whether this start placed it, and so takes it away if it comes to nothing."""
@@ -168,8 +205,6 @@ class History:
         """Whether failed checkpoints or former owners may have left files."""
         self._unsettled: set[Nonce] = set()
         """Of the entries that this driver tried to write last, and may not know the fate of."""
-        self._released: EpochId | None = None
-        """Up to where this driver knows all output to be committed, and has noted it durably."""
         self.statistics = CheckpointStatistics()
 
     # -- beginning ---------------------------------------------------------------------------------------------------
@@ -192,12 +227,14 @@ class History:
 
         When it fails it may be called again.
         """
-        self.leave()
+        self._stop_thread()
         if self._thread.is_alive():
-            raise EpochFailed("The thread that writes the history of the job still waits for storage or a sink.")
+            raise EpochFailed("The thread that writes the history of the job still waits for storage.")
         self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, self._now())
         self._answer_all(EpochFailed("The checkpoint failed: the job was claimed again after a failure."))
-        after = History(self._storage, self._layout, self._config, self._committers, self._uids, self._clock)
+        after = History(
+            self._storage, self._layout, self._config, self._committers, self._uids, self._clock, self._output
+        )
         after.statistics = self.statistics
         signed = lambda: self._sign(forget=False)  # noqa: E731
         entry = self._perform(claim_again(self._layout, self._tenure.entry, self._unsettled, signed))
@@ -245,6 +282,29 @@ class History:
         if _is_foreign(source, snapshot):
             self.hold(source)
         return source
+
+    def check_origin(self, source: CheckpointRef, snapshot: CheckpointMetadata, fresh: bool) -> None:
+        """Warn when the job begins another line of history from a snapshot whose output may not be published: it stays the
+        output of the job that took the snapshot. Raises `UnpublishedOutput` if that is to be refused."""
+        if not snapshot.committables:
+            return
+        found = self._perform(newest(self._layout))
+        if found is not None and found.lineage == snapshot.lineage and not fresh:
+            return  # The job's own: it publishes what the snapshot carries.
+        if self._storage_has(committed_name(source, JobLayout(snapshot.job), snapshot)):
+            return
+        epochs = len({committable.epoch for committable in snapshot.committables})
+        unpublished = UnpublishedOutput(snapshot.job, source.metadata, epochs)
+        if self._config.refuse_unpublished:
+            raise unpublished
+        log.warning("%s", unpublished)
+
+    def _storage_has(self, name: str) -> bool:
+        try:
+            self._storage.get(name)
+        except ObjectMissing:
+            return False
+        return True
 
     def hold(self, source: CheckpointRef) -> None:
         """Keep another job's checkpoint from being cleaned up until this job has one of its own."""
@@ -295,6 +355,7 @@ class History:
         interval = config.interval_ms or 0
         first_ms = round(random.uniform(config.min_pause_ms, max(interval, config.min_pause_ms)))
         self._post(lambda: self._act(self._coordinator.start(self._now(), first_ms)))
+        self._post(self._release)
         self._thread = threading.Thread(target=self._loop, name="tidegate-history", daemon=True)
         self._thread.start()
 
@@ -323,12 +384,12 @@ class History:
         config = self._config
         return plan_rides(
             self._shape, self._tenure.term, tuple(self._uploading.values()), cuts, self._kept, self._stored,
-            config.inline_threshold_bytes, empty,
+            config.inline_threshold_bytes, empty, self._for_tasks,
         )  # fmt: skip
 
     def wants_ride(self) -> bool:
-        """Whether uploads wait for an epoch."""
-        return any(each.missing for each in self._uploading.values())
+        """Whether uploads, or output that tasks publish, wait for an epoch."""
+        return bool(self._for_tasks) or any(each.missing for each in self._uploading.values())
 
     @property
     def broken(self) -> BaseException | None:
@@ -340,9 +401,14 @@ class History:
         self._cuts.append(cut)
         self._post(lambda: self._on_epoch(report, cut, moved, output))
 
-    def request(self) -> Future[CheckpointRef]:
-        """Take a checkpoint of the last epoch now, whatever the interval says."""
+    def request(self, published: bool = True) -> Future[CheckpointRef]:
+        """Take a checkpoint of the last epoch now, whatever the interval says.
+
+        The answer comes when its output is published; with `published=False`, when it is complete.
+        """
         token = uuid.uuid4().hex
+        if published:
+            self._patient.add(token)
         answer = self._waiting[token] = Future()
         wish = Request(RequestKind.MANUAL, self._now().monotonic_ms, token, forced=True)
         self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
@@ -377,6 +443,24 @@ class History:
         wish = Request(kind, self._now().monotonic_ms, token, target=folder, format=format)
         self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
+
+    def published(self) -> Future[None]:
+        """Done when all output that may be seen by now is published, and that is noted durably."""
+        answer: Future[None] = Future()
+
+        def wait() -> None:
+            self._schedule.hurry()
+            self._awaiting.append((self._newest_due(), answer, None))
+            self._release()
+            self._note_published()
+
+        self._post(wait)
+        return answer
+
+    def held_by(self) -> WaitingOutput | None:
+        """The sink for which too much output waits, if there is one: no further batch is to be read until it has caught up."""
+        bounds = Bounds(self._config.max_waiting_epochs, self._config.max_waiting_bytes)
+        return next((each for each in self.waiting_output if bounds.exceeded_by(each)), None)
 
     def begin_at(self, cut: Cut) -> None:
         """The run stands at a checkpoint, or at the very beginning; no epoch has moved it yet."""
@@ -415,16 +499,20 @@ class History:
         return self._failure is None
 
     def is_own_thread(self) -> bool:
-        """Whether the caller runs on the history's own thread: a callback sink, say."""
-        return threading.current_thread() is getattr(self, "_thread", None)
+        """Whether the caller runs on a thread of the history's own, or of a sink: in a callback of the user's, say."""
+        return threading.current_thread() is getattr(self, "_thread", None) or self._output.is_own_thread()
 
     def leave(self) -> None:
         """Stop without a word in the log, as a crash would."""
+        self._stop_thread()
+        self._output.stop(_FAREWELL_S)
+
+    def _stop_thread(self) -> None:
         self._ended.set()
         self._inbox.put(None)
         thread = getattr(self, "_thread", None)
         if thread is not None and thread is not threading.current_thread():
-            thread.join(60)
+            thread.join(_FAREWELL_S)
 
     # -- the thread of the history -----------------------------------------------------------------------------------
 
@@ -464,6 +552,7 @@ class History:
             work = self._inbox.get(timeout=timeout)
         except queue.Empty:
             self._wake_ms = None
+            self._note_published()
             self._release()
             self._act(self._coordinator.tick(self._now()))
             return
@@ -478,7 +567,7 @@ class History:
         self._answer_all(error)
 
     def _answer_all(self, error: BaseException) -> None:
-        for answer in list(self._waiting.values()):
+        for answer in (*self._waiting.values(), *(answer for _, answer, _ in self._awaiting)):
             if not answer.done():
                 answer.set_exception(error)
 
@@ -503,8 +592,10 @@ class History:
             self._discard([path for request in report.committables for path in request.staged])
         else:
             self._tenure.ledger.accept(
-                Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged) for c in report.committables
+                Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged, c.size_bytes)
+                for c in report.committables
             )
+        self._on_published_by_tasks(report.published)
         self._act(self._coordinator.epoch_finished(cut.epoch, moved, now))
         for task, item in report.uploads:
             if item.part is not None:
@@ -539,8 +630,10 @@ class History:
                 case Publish(pending):
                     self._publish(pending)
                 case NotifyComplete(ref, request):
-                    if self._unreleased is not None and request.token:
-                        self._deferred.append((request.token, ref))
+                    if request.token in self._patient:
+                        self._patient.discard(request.token)
+                        self._awaiting.append((ref.epoch, self._waiting.pop(request.token), ref))
+                        self._note_published()
                     else:
                         self._answer(request.token, ref)
                 case NotifyAborted(id, request, reason, message):
@@ -549,6 +642,7 @@ class History:
                     self._leavings = True
                     if reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
                         log.warning("checkpoint %s failed: %s", "" if id is None else id, why)
+                    self._patient.discard(request.token)
                     self._answer(request.token, EpochFailed(f"The checkpoint failed: {why}"))
                 case DiscardFiles(paths):
                     self._discard(paths)
@@ -557,7 +651,11 @@ class History:
                         self._failure = CheckpointsFailed(message)
                     self._failed.set()
                 case WakeAt(at_ms):
-                    self._wake_ms = at_ms if self._wake_ms is None else min(self._wake_ms, at_ms)
+                    self._wake_at(at_ms)
+
+    def _wake_at(self, at_ms: MonotonicMs | None) -> None:
+        if at_ms is not None:
+            self._wake_ms = at_ms if self._wake_ms is None else min(self._wake_ms, at_ms)
 
     def _answer(self, token: str, result: CheckpointRef | Exception) -> None:
         answer = self._waiting.pop(token, None)
@@ -594,13 +692,13 @@ class History:
                 self._act(self._coordinator.acknowledge(Ack(action.id, task, empty), self._now()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
-        """Publish, tell, release, clean: in this order, each a protocol of its own."""
+        """Publish, begin to release, tell, clean: in this order, each a protocol of its own."""
         uploading = self._uploading[pending.id]
         if uploading.folder is not None:
             self._publish_savepoint(pending, uploading, uploading.folder)
             return
         before = self._tenure.entry.retained
-        settled = self._released
+        settled = dict(self._settled)
         try:
             metadata = self._metadata(pending, uploading)
         except StorageError as error:
@@ -626,42 +724,99 @@ class History:
         )  # fmt: skip
         # Only now may anything of it be seen.
         actions = self._coordinator.published(pending.id, ref, dropped, self._now())
-        self._unreleased = ref
         self._release()
         self._act(actions)
         if self._foreign_pin is not None:
             # From here on this job stands on its own.
             self._unpin(*self._foreign_pin)
         self._clean()
-        if settled is not None:
-            self._sweep_targets(settled)
+        self._sweep_targets(settled)
         self._act(self._coordinator.cleaned(len(dropped), self._now()))
 
     def _release(self) -> None:
-        """Let the output of the newest checkpoint be seen. What a target does not take now is offered again soon."""
-        ref = self._unreleased
-        if ref is None:
+        """Let output of completed checkpoints be published: of each sink that is not at work or waiting after a failure."""
+        due, now, in_tasks = self._tenure.due(), self._now(), self._shape.task_sinks
+        for publication in self._schedule.begin(due, now, in_tasks):
+            self._output.publish(publication, lambda result: self._post(lambda: self._on_published(result)))
+        stable = {uid: sink.stable for uid, sink in in_tasks.items() if uid not in self._stuck}
+        self._for_tasks = tuple(self._schedule.for_tasks(due, now, stable))
+        self.waiting_output = summary(due, self._schedule)
+        self._wake_at(self._schedule.wake_ms())
+
+    def _on_published(self, result: Result) -> None:
+        publication, error = result.publication, result.error
+        for outcome in result.outcomes:
+            self.statistics.commits[outcome.name] += 1
+        if error is None:
+            self._schedule.succeeded(publication.sink)
+            self._tenure.published(publication)
+            self._note_published()
+        elif isinstance(error, CommitFailed):
+            self._offer_again(publication.sink, publication.committables[0].epoch, str(error))
+        elif isinstance(error, OutputStopped):
+            self._stop_output(error)
             return
-        try:
-            done = self._perform(self._tenure.release(ref))
-        except OutputStopped as stopped:
-            # The rows stay in the checkpoint that carries them, and no later one may overtake them.
-            log.error("%s", stopped)
-            self._failure = self._failure or stopped
-            self._failed.set()
-            return
-        except StorageError as error:
-            log.warning("that the output of checkpoint %d is committed could not be noted: %s", ref.id, error)
-            done = False
-        if done:
-            self._released = ref.epoch
-            self._unreleased = None
-            for token, found in self._deferred:
-                self._answer(token, found)
-            self._deferred = []
         else:
-            again = self._now().plus(_RELEASE_AGAIN_MS)
-            self._wake_ms = again if self._wake_ms is None else min(self._wake_ms, again)
+            raise error
+        self._release()
+
+    def _on_published_by_tasks(self, published: Sequence[SlotPublished]) -> None:
+        for each in published:
+            sink, epoch = Uid(each.sink), epoch_of(each)
+            self.statistics.commits.update(each.outcomes)
+            outcome = CommitOutcome[each.outcome]
+            if each.error is None:
+                self._schedule.succeeded(sink)
+                mark = CommittedMark(Lineage(each.lineage), sink, each.slot, epoch)
+                self._tenure.ledger.confirm([mark])
+            elif outcome.stops_the_job:
+                self._stop_output(
+                    OutputStopped(sink, f"slot {each.slot}, up to epoch {epoch}", epoch, outcome, each.error)
+                )
+            else:
+                self._offer_again(sink, epoch, each.error)
+        if published:
+            self._note_published()
+            self._release()
+
+    def _offer_again(self, sink: Uid, epoch: EpochId, error: str) -> None:
+        now = self._now()
+        again_ms = self._schedule.failed(sink, error, now, random.random())
+        log.warning(
+            "sink %s did not take its output of epoch %s; it is offered again in %.1f s: %s", sink, epoch,
+            (again_ms - now.monotonic_ms) / 1000, error,
+        )  # fmt: skip
+
+    def _stop_output(self, error: OutputStopped) -> None:
+        """The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them."""
+        log.error("%s", error)
+        self._stuck.add(error.sink)
+        self._failure = self._failure or error
+        self._failed.set()
+
+    def _note_published(self) -> None:
+        """Record what is published, and tell those who wait for it."""
+        try:
+            self._perform(self._tenure.record())
+        except StorageError as error:
+            log.warning("that output is published could not be noted: %s", error)
+            self._wake_at(self._now().plus(_RECORD_AGAIN_MS))
+            return
+        due = self._tenure.due()
+        behind = {c.sink for c in due}
+        newest = self._tenure.due_epoch
+        if newest is not None:
+            self._settled |= {uid: newest for uid in self._committers if uid not in behind}
+        first = min((c.epoch for c in due), default=None)
+        ready = [each for each in self._awaiting if first is None or first > each[0]]
+        self._awaiting = [each for each in self._awaiting if each not in ready]
+        for _, answer, ref in ready:
+            if not answer.done():
+                answer.set_result(ref)  # type: ignore[arg-type]
+
+    def _newest_due(self) -> EpochId:
+        """The last epoch whose output may be seen by now."""
+        return max((c.epoch for c in self._tenure.due()), default=EpochId(Term(0), 0))
 
     def _unpin(self, layout: JobLayout, pin: str) -> None:
         try:
@@ -676,7 +831,8 @@ class History:
         1. Write `_metadata`, which makes it whole. A crash before leaves files that are no savepoint; one after it, for a
            savepoint that was to end the job, one that the job does not know: it goes on from its last checkpoint.
         2. One that ends the job enters the log. From here on the job resumes from it.
-        3. Then its output is committed; a crash before leaves that to the next start.
+        3. Then its output is released, as after every checkpoint; a crash before leaves that to the next start. Whoever stops
+           a job waits for it (`published`).
         """
         path = f"{folder}/_metadata"
         try:
@@ -692,13 +848,15 @@ class History:
         ref = CheckpointRef(
             pending.id, self._tenure.term, pending.epoch, entry.lineage, path, checksum_in(data), owned=False
         )
+        contents = contents_of(path, metadata, _staged_by)
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            self._perform(self._tenure.publish_terminal(ref, contents_of(path, metadata, _staged_by)))
+            self._perform(self._tenure.publish_terminal(ref, contents))
             self.snapshot = metadata
+        else:
+            self._tenure.follow_savepoint(ref, contents)
         log.info("savepoint %s complete", folder, extra={"job": metadata.job, "checkpoint": ref.id})
         actions = self._coordinator.published(pending.id, ref, (), self._now())
-        if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            self._perform(self._tenure.release(ref))
+        self._release()
         self._act(actions)
 
     def _not_published(self, checkpoint_id: int, error: Exception) -> None:
@@ -763,19 +921,14 @@ class History:
             log.warning("cleaning is skipped, files are kept until the next time: %s", error, exc_info=not known)
             self._leavings = True
 
-    def _sweep_targets(self, settled: EpochId) -> None:
-        """Let sinks remove what discarded attempts left in their targets. `settled` was noted before the newest entry was
-        won: whoever starts from that entry or a later one will not commit it again, unless a checkpoint carries it."""
-        waiting = [_request(committable) for committable in self._tenure.unsettled()]
-        for uid, committer in self._committers.items():
-            if not isinstance(committer, Sweeping):
-                continue
-            lineage = self._tenure.entry.lineage
-            mine = tuple(r for r in waiting if r.sink == uid and r.lineage == lineage and r.epoch <= settled)
-            try:
-                committer.sweep(Settled(lineage, uid, settled, mine))
-            except Exception as error:
-                log.warning("what discarded attempts left at sink %s stays for the next sweep: %s", uid, error)
+    def _sweep_targets(self, settled: Mapping[Uid, EpochId]) -> None:
+        """Let sinks remove what discarded attempts left in their targets. `settled` was known before the newest entry was
+        won: whoever starts from that entry or a later one will not publish it again, unless a checkpoint carries it."""
+        waiting = [request_of(committable) for committable in self._tenure.unsettled()] if settled else []
+        lineage = self._tenure.entry.lineage
+        for uid, epoch in settled.items():
+            mine = tuple(r for r in waiting if r.sink == uid and r.lineage == lineage and r.epoch <= epoch)
+            self._output.sweep(Settled(lineage, uid, epoch, mine))
 
     def _discard(self, paths: Sequence[str]) -> None:
         try:
@@ -795,7 +948,7 @@ class History:
             self._failure = None
             self._failed.clear()
 
-    # -- storage and targets -----------------------------------------------------------------------------------------
+    # -- storage -----------------------------------------------------------------------------------------------------
 
     def _sign(self, forget: bool = True) -> Signature:
         """For a new entry. `forget`: those signed before are known to be in the log, or not to be."""
@@ -804,22 +957,7 @@ class History:
         return Signature(nonce, f"{socket.gethostname()} (process {os.getpid()})", self._now().wall_ms)
 
     def _perform(self, steps: Steps[T]) -> T:
-        return perform(steps, self._storage, self._commit)
-
-    def _commit(self, committable: Committable) -> None:
-        committer = self._committers.get(committable.sink)
-        if committer is None:
-            raise CommitFailed(f"The job has no sink {committable.sink!r} any more, and output waits for it.")
-        try:
-            told = committer.commit([_request(committable)])
-        except Exception as error:
-            outcome = outcome_of(error)
-            self.statistics.commits[outcome.name] += 1
-            if outcome.stops_the_job:
-                raise OutputStopped(committable, outcome, error) from error
-            log.warning("sink %s did not take epoch %s: %s", committable.sink, committable.epoch, error)
-            raise CommitFailed(str(error)) from error
-        self.statistics.commits[(told[0] if told else CommitOutcome.COMMITTED).name] += 1
+        return perform(steps, self._storage)
 
 
 def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> None:
@@ -835,10 +973,11 @@ def _is_foreign(ref: CheckpointRef, snapshot: CheckpointMetadata) -> bool:
     return not ref.owned and snapshot.kind is SnapshotKind.CHECKPOINT and not is_absolute(ref.metadata)
 
 
-def _request(committable: Committable) -> CommitRequest:
-    return CommitRequest(
-        committable.lineage, committable.sink, committable.epoch, Slot(committable.partition), committable.payload
-    )
+def committed_name(ref: CheckpointRef, layout: JobLayout, snapshot: CheckpointMetadata) -> str:
+    """Where the job of `layout` records that the output of its snapshot is published."""
+    if snapshot.kind is SnapshotKind.SAVEPOINT:
+        return layout.committed(ref.lineage, ref.term, ref.id)
+    return committed_record(ref.metadata)
 
 
 def _staged_by(committable: Committable) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ class Committable(msgspec.Struct, frozen=True, array_like=True):
     payload: bytes
     staged: tuple[str, ...] = ()
     """Names in the job's storage of the rows that wait for it."""
+    size_bytes: int = 0
 
 
 class Uploaded(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +51,21 @@ class Uploaded(msgspec.Struct, frozen=True, array_like=True):
     checkpoint_id: int
     part: bytes | None
     error: str | None
+
+
+class SlotPublished(msgspec.Struct, frozen=True, array_like=True):
+    """What came of an order to publish output of one slot, up to an epoch."""
+
+    lineage: str
+    sink: str
+    slot: int
+    term: int
+    number: int
+    outcomes: dict[str, int]
+    """How many commits ended how, by the names of `CommitOutcome`."""
+    outcome: str
+    error: str | None
+    """None: all of it is published."""
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True):
@@ -82,6 +98,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True):
     """The earliest pending timers, in event time and in processing time. None: not looked at, as before."""
     late_dropped: int = 0
     """Rows that came too late for all their windows, and had no side output to go to."""
+    published: tuple[SlotPublished, ...] = ()
 
     @property
     def epoch(self) -> EpochId:

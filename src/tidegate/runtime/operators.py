@@ -445,6 +445,7 @@ class SinkOperator:
         self._target = node.target
         self._context = context
         self._writer: SinkWriter | None = None
+        self._written_bytes = 0
 
     def open(self) -> None: ...
     def snapshot(self) -> None: ...
@@ -471,10 +472,15 @@ class SinkOperator:
     def _write(self, batch: pa.RecordBatch) -> None:
         self._opened().write(batch)
         self.rows_in += batch.num_rows
+        self._written_bytes += batch.nbytes
 
     def prepare_commit(self) -> Committable | None:
         payload = None if self._writer is None else self._writer.prepare_commit()
-        return None if payload is None else Committable(str(self.uid), payload, tuple(self._staging.paths))
+        if payload is None:
+            return None
+        # A writer that takes rows as they are is measured by what it stages.
+        size = self._written_bytes or max(self._staging.size_bytes, len(payload))
+        return Committable(str(self.uid), payload, tuple(self._staging.paths), size)
 
     def abort(self) -> None:
         if self._writer is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.checkpoint.version_upload import UploadOrder
+from tidegate.connectors.sink import CommitRequest
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.core.times import NO_TIME, EpochTime
@@ -129,6 +130,20 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishOrder:
+    """Output of one slot of a sink that a task is to publish, in this order. The slot may be one of an older parallelism."""
+
+    lineage: Lineage
+    sink: Uid
+    slot: Slot
+    requests: tuple[CommitRequest, ...] = field(repr=False)
+
+    @property
+    def last(self) -> EpochId:
+        return self.requests[-1].epoch
+
+
+@dataclass(frozen=True, slots=True)
 class Rides:
     """What the tasks of one level do for checkpoints in one epoch, besides its rows. Sequences have an item for each slot."""
 
@@ -140,7 +155,9 @@ class Rides:
     restores: tuple[RestoreOrder | None, ...] = ()
     """In the epoch that brings state back: where each slot's comes from."""
     wait_ms: int = 0
-    """How long a task may wait at its end for an upload to come along."""
+    """How long a task may wait at its end for an upload or a publication to come along."""
+    publishes: tuple[tuple[PublishOrder, ...], ...] = ()
+    """Output that the tasks publish."""
 
     def of(self, slot: Slot) -> tuple[tuple[UploadOrder, ...], tuple[VersionId, ...], RestoreOrder | None]:
         return (

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.release_plan import Publication
 from tidegate.checkpoint.version_upload import Stored, UploadOrder
 from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.cut import Cut, Uploading
 from tidegate.runtime.job_shape import JobShape
-from tidegate.runtime.program import Rides
+from tidegate.runtime.output_release import request_of
+from tidegate.runtime.program import PublishOrder, Rides
 from tidegate.state.version import VersionId
 
 _INLINE_TASK_BYTES = 256 << 10
@@ -22,10 +24,11 @@ _RIDE_MS, _EMPTY_RIDE_MS = 50, 500
 def plan_rides(
     shape: JobShape, term: Term, uploading: Sequence[Uploading], cuts: Iterable[Cut],
     kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
-    empty: bool,
+    empty: bool, publications: Sequence[Publication] = (),
 ) -> dict[int, Rides]:  # fmt: skip
     """By level. `cuts` are those of which a checkpoint may still be taken, `kept` the versions of the newest checkpoint,
-    `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch is run for nothing else."""
+    `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch is run for nothing else;
+    `publications` is output that tasks publish, each of one slot."""
     newest, digests = stored
     records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
     total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(shape.tasks)))
@@ -46,9 +49,24 @@ def plan_rides(
         keep = tuple(
             tuple({cut.versions[task] for cut in standing if task in cut.versions} | _one(kept, task)) for task in tasks
         )
-        wait_ms = (_EMPTY_RIDE_MS if empty else _RIDE_MS) if any(uploads) else 0
-        rides[level] = Rides(uploads, keep, tuple(records), (), wait_ms)
+        publishes = _publishes(shape, level, publications)
+        wait_ms = (_EMPTY_RIDE_MS if empty else _RIDE_MS) if any(uploads) or any(publishes) else 0
+        rides[level] = Rides(uploads, keep, tuple(records), (), wait_ms, publishes)
     return rides
+
+
+def _publishes(
+    shape: JobShape, level: int, publications: Sequence[Publication]
+) -> tuple[tuple[PublishOrder, ...], ...]:
+    """For each slot. Output of slots that the job no longer has is dealt out to those that it has."""
+    orders: list[list[PublishOrder]] = [[] for _ in range(shape.parallelism)]
+    for each in publications:
+        sink, first = shape.task_sinks.get(each.sink), each.committables[0]
+        if sink is not None and sink.level == level:
+            requests = tuple(map(request_of, each.committables))
+            order = PublishOrder(first.lineage, each.sink, Slot(first.partition), requests)
+            orders[first.partition % shape.parallelism].append(order)
+    return tuple(map(tuple, orders)) if any(orders) else ()
 
 
 def _one(kept: Mapping[TaskId, VersionId], task: TaskId) -> set[VersionId]:

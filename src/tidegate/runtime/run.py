@@ -34,6 +34,7 @@ from tidegate.checkpoint.operators import declared, describe
 from tidegate.checkpoint.options.choices import CheckpointingMode, ClaimMode, JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.options.errors import OptionError
+from tidegate.checkpoint.release_plan import WaitingOutput
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.statistics import CheckpointStatistics
@@ -61,11 +62,12 @@ from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.epoch_reports import EpochReports
 from tidegate.runtime.failover import Counters
 from tidegate.runtime.file_log import COMPACT_INTERVAL
-from tidegate.runtime.history import History, OutputStopped
-from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.history import History, OutputNotPublished
+from tidegate.runtime.job_shape import JobShape, task_sinks
 from tidegate.runtime.kafka_source import recognise
 from tidegate.runtime.kept_files import check_kept
 from tidegate.runtime.outlets import Outlets
+from tidegate.runtime.output_release import OutputStopped
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
 from tidegate.runtime.recovered import plan_return
@@ -134,6 +136,8 @@ class JobRun:
         """Where the savepoint goes that ends the job, if one is to, and its format."""
         self._draining = False
         self._last_savepoint: str | None = None
+        self.held_by: WaitingOutput | None = None
+        """The sink for which so much output waits that no batch is read until it has caught up."""
         self._done: Positions | None = None
         self._pinned = True
         self._error: BaseException | None = None
@@ -222,7 +226,8 @@ class JobRun:
         identity = passing() if self._durability is None else self._claim(self._durability)
         try:
             self._driver = Driver(self._spark, self._graph, self._settings, identity)
-            self._shape = _shape(self._driver, self._spark.version)
+            by_tasks = self._durability is not None and self._durability.checkpoints.publishes_in_tasks
+            self._shape = _shape(self._driver, self._spark.version, by_tasks)
             if self._history is not None:
                 self._history.follow(self._shape)
             with self._turn:
@@ -246,6 +251,7 @@ class JobRun:
         if not (chosen.fresh and source is None):
             self._check_fits(history.peek(source))
         if source is not None and given is not None:
+            history.check_origin(source, given, chosen.fresh)
             source = history.take(source, given, chosen.recovery.claim_mode is ClaimMode.CLAIM)
         found = history.open(Start(source, chosen.fresh), chosen.force)
         try:
@@ -352,6 +358,7 @@ class JobRun:
                 self._pin()
             if self._history is not None and len(self._ends) == _LOOK_BACK:
                 check_kept(self._directory, self._ends[0], self._graph.sources)
+            self._hold_for_output()
             self._epoch(batch, end)
             if end is not None:
                 self._ends.append(end)
@@ -376,34 +383,86 @@ class JobRun:
     def _pin(self) -> None:
         """Checkpoint 0: the sources have fixed where they begin and no row was read. "Latest" means the same ever after."""
         assert self._history is not None
-        self._ride_until(self._history.request())
+        self._ride_until(self._history.request(published=False))
         self._pinned = True
+
+    def _hold_for_output(self) -> None:
+        """Wait as long as too much output waits for a sink. Checkpoints, timers and recovery go on; the turn must be held.
+
+        Raises `_Stopping` when the job is to stop: the batch is read again by the next start.
+        """
+        history = self._history
+        holding = None if history is None else history.held_by()
+        if history is None or holding is None:
+            return
+        log.warning("no batch is read while too much output waits: %s", holding, extra={"job": self._graph.job})
+        started = time.monotonic()
+        while (now_holding := history.held_by()) is not None:
+            self.held_by = now_holding
+            if self._stopping.is_set():
+                self.held_by = None
+                raise _Stopping
+            history.check()
+            if history.wants_ride() or self._driver.timers_due():
+                self._epoch(None, self._done)
+            else:
+                time.sleep(_PACE_S)
+        self.held_by = None
+        log.info("batches are read again after %.1f s", time.monotonic() - started, extra={"job": self._graph.job})
 
     def _ride_until(self, answer: Future[Any]) -> Any:
         """Run empty epochs, as long as uploads ask for them, until an answer is there. The turn must be held."""
-        history = self._history
-        assert history is not None
-        latest = time.monotonic() + self._timeout_s()
-        while not answer.done():
-            if time.monotonic() > latest:
-                raise EpochFailed(
-                    "A checkpoint that the job waits for did not complete, or a sink did not take its output, within "
-                    f"{self._timeout_s():g} s (execution.checkpointing.timeout)."
-                )
-            history.check()
-            if history.wants_ride():
-                self._epoch(None, self._done)
-            else:
-                time.sleep(0.01)
+        found = self._ride_for(answer, self._timeout_s())
+        if not found:
+            raise EpochFailed(
+                "A checkpoint that the job waits for did not complete within "
+                f"{self._timeout_s():g} s (execution.checkpointing.timeout)."
+            )
         return answer.result()
 
-    def _epoch(self, batch: DataFrame | None, end: Positions | None, *, final: bool = False) -> EpochReport:
+    def _ride_for(self, answer: Future[Any], timeout_s: float, time_stands: bool = False) -> bool:
+        """The same, for a limited time, in which no timer fires if `time_stands`. Answer: whether the answer is there."""
+        history = self._history
+        assert history is not None
+        latest = time.monotonic() + timeout_s
+        while not answer.done():
+            if time.monotonic() > latest:
+                return False
+            history.check()
+            if history.wants_ride():
+                self._epoch(None, self._done, time_stands=time_stands)
+            else:
+                time.sleep(0.01)
+        return True
+
+    def _await_output(self, place: str) -> None:
+        """Return when all output is published. The turn must be held."""
+        history = self._history
+        assert history is not None
+        assert self._durability is not None
+        timeout_s = self._durability.checkpoints.stop_timeout_ms / 1000
+        answer = history.published()
+        try:
+            # What a timer emitted now would come after the end.
+            if self._ride_for(answer, timeout_s, time_stands=True):
+                answer.result()
+                return
+        except OutputStopped as stopped:
+            raise OutputNotPublished(place, history.waiting_output, str(stopped)) from stopped
+        why = f"a sink did not take its output within {timeout_s:g} s (execution.output.stop-timeout)."
+        raise OutputNotPublished(place, history.waiting_output, why)
+
+    def _epoch(
+        self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False
+    ) -> EpochReport:
         history = self._history
         before = dict(self._driver.versions)
         rides = history.rides(batch is None) if history is not None else None
-        report = self._driver.run_epoch(batch, rides=rides, final=final)
+        report = self._driver.run_epoch(batch, rides=rides, final=final, time_stands=time_stands)
         self._done = end
         if history is None or self._at_least_once:
+            if history is not None and history.waiting_output and report.committables:
+                self._await_restored_output(history)
             self._outlets.commit(report.committables, for_good=history is None)
         if history is not None:
             moved = batch is not None or bool(report.committables) or before != self._driver.versions
@@ -417,6 +476,16 @@ class JobRun:
             extra={"job": self._graph.job, "epoch": str(report.epoch)},
         )  # fmt: skip
         return report
+
+    def _await_restored_output(self, history: History) -> None:
+        """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints comes before that of this one."""
+        try:
+            history.published().result(self._timeout_s())
+        except TimeoutError:
+            waiting = "; ".join(str(each) for each in history.waiting_output)
+            raise EpochFailed(
+                f"Output of the checkpoint that the job started from is not published: {waiting}."
+            ) from None
 
     @property
     def _at_least_once(self) -> bool:
@@ -574,12 +643,15 @@ class JobRun:
         if self._draining:
             self._drain()
         last = self._last_target
-        answer: Future[Any] = (
-            self._history.request() if last is None else self._history.savepoint(last[0], terminal=True, format=last[1])
-        )
         with self._turn:
-            found = self._ride_until(answer)
-        self._last_savepoint = found if isinstance(found, str) else None
+            if last is None:
+                ref = self._ride_until(self._history.request(published=False))
+                self._await_output(f"checkpoint {ref.id}")
+            else:
+                answer = self._history.savepoint(last[0], terminal=True, format=last[1])
+                # From here on the log says that the job has ended with it.
+                self._last_savepoint = self._ride_until(answer)
+                self._await_output(f"the savepoint {self._last_savepoint}")
 
     def _run_out(self) -> None:
         """The sources are exhausted. Fire what is due by what they brought; and where no later run can go on from here,
@@ -759,7 +831,7 @@ def _trigger(trigger: Any) -> dict[str, Any]:
             return {"processingTime": f"{duration_ms(interval)} milliseconds"}
 
 
-def _shape(driver: Driver, spark_version: str) -> JobShape:
+def _shape(driver: Driver, spark_version: str, by_tasks: bool) -> JobShape:
     settings, graph = driver.settings, driver.graph
     p, backend = settings.parallelism, settings.state_backend
     return JobShape(
@@ -772,6 +844,7 @@ def _shape(driver: Driver, spark_version: str) -> JobShape:
         describe(graph, driver.plan, p, backend, driver.state_ids),
         driver.state_ids,
         spark_version,
+        task_sinks(graph, driver.plan) if by_tasks else {},
     )
 
 

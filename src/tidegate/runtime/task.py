@@ -31,7 +31,7 @@ from tidegate.runtime import channel
 from tidegate.runtime.channel import ChannelWriter, EdgeRows
 from tidegate.runtime.collector import seldom_collecting
 from tidegate.runtime.inlet import Inlet
-from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, Uploaded, encode
+from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, SlotPublished, Uploaded, encode
 from tidegate.runtime.operators import (
     Emit,
     FunctionContext,
@@ -44,6 +44,8 @@ from tidegate.runtime.operators import (
 )
 from tidegate.runtime.program import Orders
 from tidegate.runtime.rides import Passenger, board, storage_of
+from tidegate.runtime.task_publish import Publishing
+from tidegate.runtime.task_publish import begin as publish
 from tidegate.runtime.user_code import FunctionFailed
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.evolution import MigrationFailed
@@ -137,6 +139,7 @@ class _Task:
         self.version = VersionId(orders.epoch, attempt)
         self.state = _State(self.backend, self.directory, self.base, self.version, self.groups)
         self.passengers: list[Passenger] = []
+        self.publishing: list[Publishing] = []
         self.writer = (
             ChannelWriter(program.outgoing, orders.salts, orders.parallelism, orders.max_parallelism)
             if orders.salts
@@ -175,16 +178,23 @@ class _Task:
                 orders.archive, orders.job, self.directory, TaskId(self.program.level, self.slot), orders.epoch.term,
                 self.attempt, self.backend, self.uploads,
             )  # fmt: skip
+        if orders.archive is not None and orders.rides.publishes:
+            sinks = {node.uid: node for node in self.program.nodes if isinstance(node, Sink)}
+            self.publishing = [
+                publish(orders.archive, orders.job, orders.epoch.term, sinks[order.sink], order)
+                for order in orders.rides.publishes[self.slot]
+            ]
 
-    def uploaded(self) -> tuple[Uploaded, ...]:
-        """What can be said of the uploads now. All have some time together to come to an end."""
+    def carried_out(self) -> tuple[tuple[Uploaded, ...], tuple[SlotPublished, ...]]:
+        """What can be said of uploads and publications now. All have some time together to come to an end."""
         latest = time.monotonic() + self.orders.rides.wait_ms / 1000
-        answers = []
+        uploads = []
         for passenger in self.passengers:
             part, error = passenger.answer(max(0.0, latest - time.monotonic()))
             if part is not None or error is not None:
-                answers.append(Uploaded(passenger.order.checkpoint_id, part, error))
-        return tuple(answers)
+                uploads.append(Uploaded(passenger.order.checkpoint_id, part, error))
+        answers = [each.answer(max(0.0, latest - time.monotonic())) for each in self.publishing]
+        return tuple(uploads), tuple(answer for answer in answers if answer is not None)
 
     def tidy(self) -> None:
         if self.program.level > 0 and self.stateful:
@@ -354,6 +364,7 @@ class _Task:
     ) -> Iterator[pa.RecordBatch]:
         """The barriers of this task, or for the last level its one row to the driver."""
         orders = self.orders
+        uploads, published = self.carried_out()
         ack = Ack(
             term=orders.epoch.term,
             number=orders.epoch.number,
@@ -370,7 +381,8 @@ class _Task:
             committables=committables,
             operators={op.name: (op.rows_in, op.rows_out) for op in self.operators.values()},
             state_bytes=size,
-            uploads=self.uploaded(),
+            uploads=uploads,
+            published=published,
             event_times=self.event_times,
             timers=self.timers,
             late_dropped=sum(op.late_dropped for op in self.operators.values() if isinstance(op, ProcessOperator)),

@@ -24,6 +24,7 @@ from tidegate.checkpoint.committables import Ledger, commit, in_order, marks
 from tidegate.checkpoint.effects import CommitFailed, perform
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.release_plan import publications
 from tidegate.checkpoint.staging import JobStaging, read_staged
 from tidegate.connectors.outcome import outcome_of
 from tidegate.connectors.sink import (
@@ -198,16 +199,18 @@ class SinkTrial:
 
     def release(self) -> bool:
         carried = self.ledger.carried_by(self.at)
-        left = perform(commit(carried), self.storage, self._commit)
-        if left:
-            return False
+        for publication in publications(carried):
+            try:
+                perform(commit(publication), self.storage, self._commit)
+            except CommitFailed:
+                return False
         self.ledger.confirm(marks(carried))
         return True
 
-    def _commit(self, committable: Committable) -> None:
+    def _commit(self, committables: Sequence[Committable]) -> None:
         try:
             reach("trial.commit-begins")
-            self.committer.commit([request_of(committable)])
+            self.committer.commit([request_of(committable) for committable in committables])
         except Exception as error:
             if outcome_of(error).stops_the_job:
                 raise

@@ -14,9 +14,11 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
+from tests.unit.checkpoint.history_kit import release
 from tidegate.checkpoint.claim import claim, show_life
 from tidegate.checkpoint.contents import Contents
 from tidegate.checkpoint.effects import Steps, perform
@@ -57,7 +59,11 @@ class Counter:
     def do(self, steps: Steps[object]) -> object:
         return perform(steps, self.storage, self.commit)
 
-    def commit(self, committable: Committable) -> None:
+    def commit(self, committables: Sequence[Committable]) -> None:
+        for committable in committables:
+            self.commit_one(committable)
+
+    def commit_one(self, committable: Committable) -> None:
         """Rows and marker in one transaction; a repeat sees the marker."""
         epoch = [committable.epoch.term, committable.epoch.number]
         with sqlite3.connect(self.table, timeout=30, isolation_level="IMMEDIATE") as table:
@@ -78,6 +84,7 @@ class Counter:
         if self.beats:
             threading.Thread(target=self.beat, args=[tenure], daemon=True).start()
         data = self.do(tenure.recover())
+        self.do(release(tenure))
         at, total, file = 0, 0, None
         if isinstance(data, bytes):
             body = json.loads(data)
@@ -97,8 +104,8 @@ class Counter:
             file = LAYOUT.shared(tenure.term, TaskId(1, Slot(0)), AttemptId(id), id, unique_name())
             self.storage.put(file, json.dumps({"sum": total}).encode())
             reach("driver.checked", id=id)
-            ref = perform(tenure.publish(self.draft(tenure, id, epoch, at, file)), self.storage, self.commit)
-            self.do(tenure.release(ref))
+            perform(tenure.publish(self.draft(tenure, id, epoch, at, file)), self.storage, self.commit)
+            self.do(release(tenure))
             self.do(tenure.clean(InFlight(id + 1)))
             self.do(tenure.sweep(InFlight(id + 1)))
         self.do(tenure.sweep(InFlight(id + 1)))

@@ -260,7 +260,9 @@ MUTATIONS = (
         f"{CHECKPOINT}/tenure.py",
         '        reach("publish.1-metadata", id=draft.id, term=self.term)\n',
         '        reach("publish.1-metadata", id=draft.id, term=self.term)\n'
-        "        yield from committables.commit(self.ledger.carried_by(draft.epoch))\n",
+        "        from tidegate.checkpoint.release_plan import publications\n"
+        "        for early in publications(self.ledger.carried_by(draft.epoch)):\n"
+        "            yield from committables.commit(early)\n",
     ),
     Mutation(
         "carry",
@@ -279,24 +281,80 @@ MUTATIONS = (
     ),
     Mutation(
         "order",
-        "Commits keep the order of epochs per sink and partition",
-        f"{CHECKPOINT}/committables.py",
-        "for committable in sorted(committables, key=lambda c: c.epoch):",
-        "for committable in sorted(committables, key=lambda c: c.epoch, reverse=True):",
+        "Output is published in the order of epochs",
+        f"{CHECKPOINT}/release_plan.py",
+        "    for committable in sorted(committables, key=lambda c: (c.epoch, c.partition)):",
+        "    for committable in sorted(committables, key=lambda c: (c.epoch, c.partition), reverse=True):",
+    ),
+    Mutation(
+        "slot-order",
+        "An epoch's output of all slots comes before any of the next epoch",
+        f"{CHECKPOINT}/release_plan.py",
+        "    for committable in sorted(committables, key=lambda c: (c.epoch, c.partition)):",
+        "    for committable in sorted(committables, key=lambda c: (c.partition, c.epoch)):",
+    ),
+    Mutation(
+        "stage-term",
+        "Slots that are published independently stop together before each new term",
+        f"{CHECKPOINT}/release_plan.py",
+        "key=lambda c: c.epoch.term if stable else c.epoch)",
+        "key=lambda c: 0)",
     ),
     Mutation(
         "no-overtaking",
-        "Nothing overtakes a committable that its target did not take",
-        f"{CHECKPOINT}/committables.py",
-        "                left.extend(waiting[position:])\n                break\n",
-        "                left.append(committable)\n",
+        "Nothing of a sink overtakes what its target did not take",
+        "chaos/simulation/target.py",
+        """        for committable in committables:
+            self._commit(committable)
+""",
+        """        failed = None
+        for committable in committables:
+            try:
+                self._commit(committable)
+            except CommitFailed as error:
+                failed = error
+        if failed is not None:
+            raise failed
+""",
+    ),
+    Mutation(
+        "due",
+        "Only output of completed checkpoints is published",
+        f"{CHECKPOINT}/tenure.py",
+        "if c.epoch.term < self.term or (reached is not None and c.epoch <= reached)",
+        "if c.epoch.term <= self.term",
+    ),
+    Mutation(
+        "left-out",
+        "A checkpoint leaves out only what a target has taken",
+        "chaos/simulation/driver.py",
+        """        sink = result.publication.sink
+        if result.error is None:
+""",
+        """        sink = result.publication.sink
+        if True:
+""",
     ),
     Mutation(
         "committed-record",
         "COMMITTED is recorded only when every target took all",
         f"{CHECKPOINT}/tenure.py",
-        "        if left:\n            return False\n        yield",
-        "        yield",
+        "            if not dropped and self.ledger.holds(contents.committables):\n                continue\n",
+        "",
+    ),
+    Mutation(
+        "stop-published",
+        "A stop succeeds only when the output of its savepoint is published",
+        f"{CHECKPOINT}/tenure.py",
+        "        self.due_epoch = ref.epoch\n        self._unrecorded[ref.metadata] = ref, contents\n",
+        "        self._unrecorded[ref.metadata] = ref, contents\n",
+    ),
+    Mutation(
+        "savepoint-record",
+        "That the output of a terminal savepoint is published is recorded",
+        f"{CHECKPOINT}/tenure.py",
+        "        self.due_epoch = ref.epoch\n        self._unrecorded[ref.metadata] = ref, contents\n",
+        "        self.due_epoch = ref.epoch\n",
     ),
     Mutation(
         "rows-wait",
@@ -309,15 +367,15 @@ MUTATIONS = (
         "rows-next-entry",
         "Staged rows go only with an entry won after their COMMITTED record",
         f"{CHECKPOINT}/tenure.py",
-        "            self._released.add(ref.metadata)\n",
-        "            self._released.add(ref.metadata)\n            self._drop(self.entry.retained)\n",
+        "                    self._released.add(ref.metadata)\n",
+        "                    self._released.add(ref.metadata)\n                    self._drop(self.entry.retained)\n",
         rare=True,
     ),
     Mutation(
         "recommit",
         "Recovery commits what the base carries",
         f"{CHECKPOINT}/tenure.py",
-        "            self.ledger.accept(self._contents[ref.metadata].committables)\n",
+        "            self.ledger.accept(contents.committables)\n",
         "",
     ),
     Mutation(
@@ -355,8 +413,10 @@ MUTATIONS = (
         "The savepoint that ends a job is in the log before it commits anything",
         "chaos/simulation/driver.py",
         '            yield from tenure.publish_terminal(ref, world.read("", body))\n',
-        """            tenure._contents[ref.metadata] = world.read("", body)
-            yield from tenure.release(ref)
+        """            from tidegate.checkpoint.release_plan import publications
+
+            for early in publications(tenure.ledger.carried_by(pending.epoch)):
+                yield from commit(early)
             yield from tenure.publish_terminal(ref, world.read("", body))
 """,
         rare=True,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.committables import commit
 from tidegate.checkpoint.effects import (
     Commit,
     CommitFailed,
@@ -22,7 +23,9 @@ from tidegate.checkpoint.effects import (
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.release_plan import publications
 from tidegate.checkpoint.storage.port import Lost, Nonce, Won
+from tidegate.checkpoint.tenure import Tenure
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 
 LAYOUT = JobLayout("job")
@@ -92,8 +95,21 @@ class PlainStorage:
                 return sorted({p.partition("/")[0] for p in below if "/" in p})
             case Sleep(ms):
                 self.slept_ms += ms
-            case Commit(waiting):
-                if waiting.epoch in self.refused:
-                    raise CommitFailed("refused")
-                self.committed.append(waiting)
+            case Commit(committables):
+                for waiting in committables:
+                    if waiting.epoch in self.refused:
+                        raise CommitFailed("refused")
+                    self.committed.append(waiting)
         return None
+
+
+def release(tenure: Tenure) -> Steps[bool]:
+    """One pass over all sinks. Answer: whether all that was due is published."""
+    for publication in publications(tenure.due()):
+        try:
+            yield from commit(publication)
+        except CommitFailed:
+            continue
+        tenure.published(publication)
+    yield from tenure.record()
+    return not tenure.due()

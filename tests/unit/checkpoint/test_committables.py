@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from tests.unit.checkpoint.history_kit import PlainStorage, committable
 from tidegate.checkpoint.committables import Ledger, commit, in_order, marks, read_record, record
+from tidegate.checkpoint.effects import CommitFailed
 from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.release_plan import publications
 from tidegate.core.ids import EpochId, Term
 
 
@@ -40,20 +42,22 @@ def test_output_of_discarded_epochs_is_forgotten() -> None:
 
 
 @pytest.mark.feature("J26")
-def test_a_target_that_refuses_holds_back_its_own_channel_only() -> None:
+def test_a_target_that_refuses_holds_back_its_own_sink_only() -> None:
     storage = PlainStorage()
     storage.refused = {at(2)}
-    waiting = [committable(3), committable(1), committable(2), committable(5, partition=1)]
-    left = storage.run(commit(waiting))
-    assert storage.committed == [committable(1), committable(5, partition=1)]
-    assert left == (committable(2), committable(3))
-    storage.refused.clear()
-    assert storage.run(commit(waiting)) == ()
+    waiting = [committable(3), committable(1), committable(2), committable(5, partition=1), committable(4, sink="up")]
+    down, up = publications(waiting)
+    with pytest.raises(CommitFailed):
+        storage.run(commit(down))
+    storage.run(commit(up))
+    assert storage.committed == [committable(1), committable(4, sink="up")]
 
 
 def test_after_a_rescale_old_output_goes_first_under_its_old_partition() -> None:
-    lanes = in_order([committable(1, 7, term=2), committable(90, 7, term=1), committable(1, 0, term=2)])
-    assert [[c.epoch for c in lane] for lane in lanes.values()] == [[at(90), at(1, 2)], [at(1, 2)]]
+    waiting = [committable(1, 7, term=2), committable(90, 7, term=1), committable(1, 0, term=2)]
+    assert [[c.epoch for c in lane] for lane in in_order(waiting).values()] == [[at(90), at(1, 2)], [at(1, 2)]]
+    (all_of_it,) = publications(waiting)
+    assert [(c.epoch, c.partition) for c in all_of_it.committables] == [(at(90), 7), (at(1, 2), 0), (at(1, 2), 7)]
 
 
 @given(st.lists(st.builds(committable, st.integers(1, 6), st.integers(0, 2), st.integers(1, 2))))

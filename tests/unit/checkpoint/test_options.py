@@ -25,6 +25,7 @@ from tidegate.checkpoint.options import (
     read_file,
     read_options,
 )
+from tidegate.checkpoint.options.choices import Publisher
 from tidegate.checkpoint.options.declared import ALL, checkpointing, pipeline, unaligned
 from tidegate.checkpoint.options.docs import render
 from tidegate.checkpoint.options.option import Effect, Option
@@ -78,6 +79,11 @@ def test_defaults_are_flinks_except_retention() -> None:
         aligned_timeout_ms=0,
         backend=BackendType.HASHMAP,
         local_dirs=None,
+        stop_timeout_ms=600_000,
+        max_waiting_epochs=1_000,
+        max_waiting_bytes=10 << 30,
+        refuse_unpublished=False,
+        publisher=Publisher.TASKS,
     )
     assert RecoveryConfig.of(read_options()) == RecoveryConfig(None, False, ClaimMode.NO_CLAIM, False, None)
     assert [option.key for option in ALL if option.flink_default] == [checkpointing.RETENTION.key]

@@ -157,7 +157,7 @@ class Crash(Exception):
 @pytest.mark.feature("I18")
 @pytest.mark.parametrize(
     "point",
-    ["takeover.1-marked", "claim.1-read", "claim.2-decided", "claim.3-won", "claim.4-shown", "recover.1-read", "recover.3-commit",
+    ["takeover.1-marked", "claim.1-read", "claim.2-decided", "claim.3-won", "claim.4-shown", "recover.1-read", "recover.3-owed",
      "publish.1-metadata", "publish.2-entry", "dispose.1-read", "dispose.2-files", "dispose.3-metadata"],
 )  # fmt: skip
 def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(storage: PlainStorage, point: str) -> None:

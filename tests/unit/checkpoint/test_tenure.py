@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.checkpoint.history_kit import LAYOUT, LINE, PlainStorage, committable, signatures
+from tests.unit.checkpoint.history_kit import LAYOUT, LINE, PlainStorage, committable, release, signatures
 from tidegate.checkpoint.claim import claim
 from tidegate.checkpoint.contents import Contents
+from tidegate.checkpoint.effects import Put
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import ClaimLost
@@ -31,6 +32,7 @@ def owner(storage: PlainStorage, name: str, retained: int = 1, layout: JobLayout
     assert isinstance(entry, Entry)
     tenure = Tenure(layout, entry, lambda path, body: BODIES[body], lambda: next(sign), retained)
     storage.run(tenure.recover())
+    storage.run(release(tenure))
     return tenure
 
 
@@ -189,7 +191,7 @@ def test_output_becomes_visible_after_the_entry_and_its_rows_go_with_the_next_on
     assert isinstance(ref, CheckpointRef)
     assert storage.committed == []
     assert one.shared.count(rows) == 1
-    assert storage.run(one.release(ref)) is True
+    assert storage.run(release(one)) is True
     assert storage.committed == [waits]
     assert committed_record(ref.metadata) in storage.objects
     assert one.shared.count(rows) == 1
@@ -210,7 +212,7 @@ def test_an_ex_owner_does_not_take_rows_away_that_its_successor_carries_on() -> 
     two = owner(storage, "two", retained=2)
     publish(storage, two, 2)
     storage.refused.clear()
-    assert storage.run(one.release(ref)) is True  # it wakes up
+    assert storage.run(release(one)) is True  # it wakes up
     storage.run(one.clean(idle(2)))
     storage.run(one.sweep(idle(2)))
     assert rows in storage.objects
@@ -223,7 +225,7 @@ def test_what_a_target_did_not_take_is_carried_on() -> None:
     storage.refused = {waits.epoch}
     ref = storage.run(one.publish(draft(one, 1, output=[waits])))
     assert isinstance(ref, CheckpointRef)
-    assert storage.run(one.release(ref)) is False
+    assert storage.run(release(one)) is False
     assert committed_record(ref.metadata) not in storage.objects
     assert draft(one, 2).contents.committables == (waits,)
 
@@ -367,13 +369,19 @@ def test_output_is_settled_once_no_checkpoint_without_a_record_carries_it() -> N
     one = owner(storage, "one", retained=2)
     first = committable(10)
     storage.refused = {first.epoch}
-    ref = storage.run(one.publish(draft(one, 1, output=[first])))
-    assert not storage.run(one.release(ref))
+    storage.run(one.publish(draft(one, 1, output=[first])))
+    assert not storage.run(release(one))
     assert first in one.unsettled()
     storage.refused = set()
-    ref = storage.run(one.publish(draft(one, 2)))
-    assert storage.run(one.release(ref))
-    assert first in one.unsettled()  # the first one is retained, and nobody noted that it is committed
+    storage.run(one.publish(draft(one, 2)))
+    steps = release(one)
+    for effect in steps:
+        storage.do(effect)
+        if isinstance(effect, Put):
+            break  # it dies when only the first one is recorded
+    assert first in one.unsettled()  # the second one is retained, and nobody noted that it is committed
+    assert storage.run(release(one))
+    assert {committed_record(LAYOUT.metadata(id)) for id in (1, 2)} <= storage.objects.keys()
     for id in (3, 4):
         publish(storage, one, id)
         storage.run(one.clean(idle(id + 1)))

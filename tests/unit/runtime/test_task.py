@@ -45,11 +45,11 @@ class Count(tg.KeyedProcessFunction):
 class Level:
     """Level 2 of a two-level job with two senders, one slot of it at a time."""
 
-    def __init__(self, directory, function=None, backend="hashmap") -> None:
+    def __init__(self, directory, function=None, backend="hashmap", sink=None) -> None:
         job = tg.Job("by-hand", parallelism=2)
         one = job.source("rows", Frame()).key_by("k").process("one", Count(), schema="k string, n bigint")
         two = one.key_by("k").process("two", function or Count(), schema="k string, n bigint")
-        two.sink("out", tg.CollectSink())
+        two.sink("out", sink or tg.CollectSink())
         self.graph = graph = job.graph()
         self.plan = plan(graph)
         ids = state_ids.assign({}, [(node.uid, spec.name) for node in graph.processes for spec in node.states])

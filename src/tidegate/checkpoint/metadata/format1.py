@@ -106,6 +106,7 @@ class _Committable(msgspec.Struct, gc=False, omit_defaults=True):
     epoch: str
     payload: bytes
     staged: list[str] = []
+    size_bytes: int = 0
 
 
 class _Mark(msgspec.Struct, gc=False):
@@ -180,7 +181,7 @@ def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
             query=[_QueryFile(q.name, q.text) for q in model.query],
             committed=[_Mark(m.lineage, m.sink, m.partition, str(m.epoch)) for m in model.committed],
             committables=[
-                _Committable(c.lineage, c.sink, c.partition, str(c.epoch), c.payload, list(c.staged))
+                _Committable(c.lineage, c.sink, c.partition, str(c.epoch), c.payload, list(c.staged), c.size_bytes)
                 for c in model.committables
             ],
             operators=[_from_operator(o) for o in model.operators],
@@ -223,7 +224,9 @@ def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
             CommittedMark(Lineage(m.lineage), Uid(m.sink), m.partition, _epoch(m.epoch)) for m in body.committed
         ),
         committables=tuple(
-            Committable(Lineage(c.lineage), Uid(c.sink), c.partition, _epoch(c.epoch), c.payload, tuple(c.staged))
+            Committable(
+                Lineage(c.lineage), Uid(c.sink), c.partition, _epoch(c.epoch), c.payload, tuple(c.staged), c.size_bytes
+            )
             for c in body.committables
         ),
         operators=tuple(_to_operator(o) for o in body.operators),

@@ -142,6 +142,8 @@ class Committable:
     payload: bytes
     staged: tuple[str, ...] = ()
     """Names in the job's storage of the rows that wait for it; none where they wait in the target."""
+    size_bytes: int = 0
+    """About how large its rows are; 0 when nobody has measured it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,13 @@ class CheckpointingMode(StrEnum):
     AT_LEAST_ONCE = "AT_LEAST_ONCE"
 
 
+class Publisher(StrEnum):
+    """Who publishes output to targets that take it from any process."""
+
+    TASKS = "TASKS"
+    DRIVER = "DRIVER"
+
+
 class JobEnd(StrEnum):
     """How a run of a job ended."""
 

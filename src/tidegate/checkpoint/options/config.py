@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.checkpoint.options.choices import BackendType, CheckpointingMode, ClaimMode, RestartType, Retention
+from tidegate.checkpoint.options.choices import (
+    BackendType,
+    CheckpointingMode,
+    ClaimMode,
+    Publisher,
+    RestartType,
+    Retention,
+)
 from tidegate.checkpoint.options.declared import checkpointing as c
-from tidegate.checkpoint.options.declared import recovery, restart, state, unaligned
+from tidegate.checkpoint.options.declared import output, recovery, restart, state, unaligned
 from tidegate.checkpoint.options.reading import Options
 from tidegate.checkpoint.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
 
@@ -36,11 +43,17 @@ class CheckpointConfig:
     aligned_timeout_ms: int
     backend: BackendType
     local_dirs: str | None
+    stop_timeout_ms: int
+    max_waiting_epochs: int
+    max_waiting_bytes: int
+    refuse_unpublished: bool
+    publisher: Publisher
 
     @staticmethod
     def of(options: Options) -> CheckpointConfig:
         pause_ms = min(options[c.MIN_PAUSE], _YEAR_MS)
         interval_ms = options[c.INTERVAL]
+        stop_timeout_ms = options[output.STOP_TIMEOUT]
         return CheckpointConfig(
             interval_ms=None if interval_ms is None else max(interval_ms, pause_ms),
             mode=CheckpointingMode.AT_LEAST_ONCE if interval_ms is None else options[c.MODE],
@@ -60,7 +73,16 @@ class CheckpointConfig:
             aligned_timeout_ms=options[unaligned.ALIGNED_TIMEOUT],
             backend=options[state.BACKEND],
             local_dirs=options[c.LOCAL_DIRS],
+            stop_timeout_ms=options[c.TIMEOUT] if stop_timeout_ms is None else stop_timeout_ms,
+            max_waiting_epochs=options[output.MAX_WAITING_EPOCHS],
+            max_waiting_bytes=options[output.MAX_WAITING_SIZE],
+            refuse_unpublished=options[output.REFUSE_UNPUBLISHED],
+            publisher=options[output.PUBLISHER],
         )
+
+    @property
+    def publishes_in_tasks(self) -> bool:
+        return self.publisher is Publisher.TASKS and self.mode is CheckpointingMode.EXACTLY_ONCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,15 @@ from tidegate.connectors.files.names import Output, settled_name
 from tidegate.connectors.files.partitions import check_partitions, split
 from tidegate.connectors.files.place import FilePlace, StagedFile, open_place
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Settled, SinkWriter, WriterContext
+from tidegate.connectors.sink import (
+    CommitRequest,
+    Committer,
+    CommitterContext,
+    PublishesIn,
+    Settled,
+    SinkWriter,
+    WriterContext,
+)
 from tidegate.core.errors import GraphError
 from tidegate.core.faults import reach
 from tidegate.core.guarantee import Guarantee
@@ -49,6 +57,7 @@ class FileSink:
     """
 
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    publishes_in: ClassVar[PublishesIn] = "task"
 
     path: str
     format: str = "json"

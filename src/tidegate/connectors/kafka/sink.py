@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
 from tidegate.connectors.kafka import records
 from tidegate.connectors.kafka.marker import MAX_PARTS, Expired
-from tidegate.connectors.sink import Committer, CommitterContext, SinkWriter, Staging, WriterContext
+from tidegate.connectors.sink import Committer, CommitterContext, PublishesIn, SinkWriter, Staging, WriterContext
 from tidegate.core.durations import Duration, duration_ms, size_bytes
 from tidegate.core.errors import GraphError, StateError
 from tidegate.core.guarantee import Guarantee
@@ -53,6 +53,8 @@ class KafkaSink:
     into parts of `part_size`; one transaction carries as many as come to `transaction_size`. `expired_marker` answers
     `MarkerExpired`.
     """
+
+    publishes_in: ClassVar[PublishesIn] = "task"
 
     bootstrap_servers: str
     topic: str

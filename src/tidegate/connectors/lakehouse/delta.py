@@ -25,7 +25,7 @@ from tidegate.connectors.lakehouse.names import segment as safe
 from tidegate.connectors.lakehouse.partitions import Coded, part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
 from tidegate.connectors.outcome import CommitOutcome, outcomes
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
 from tidegate.core.guarantee import Guarantee
@@ -64,6 +64,7 @@ class DeltaSink:
     """
 
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    publishes_in: ClassVar[PublishesIn] = "driver"
     table_uri: str
     partition_by: Sequence[str] = ()
     create: bool = False

@@ -24,7 +24,7 @@ from tidegate.connectors.lakehouse.names import channel_name, file_stem, local_p
 from tidegate.connectors.lakehouse.partitions import part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
 from tidegate.connectors.outcome import CommitOutcome, outcomes
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
 from tidegate.core.guarantee import Guarantee
@@ -73,6 +73,7 @@ class IcebergSink:
     """
 
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    publishes_in: ClassVar[PublishesIn] = "driver"
     catalog: str
     table: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tidegate.connectors.sink import Committer, CommitterContext, SinkWriter, WriterContext
+from tidegate.connectors.sink import Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
 
@@ -26,6 +26,7 @@ class PostgresSink:
     """
 
     guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    publishes_in: ClassVar[PublishesIn] = "task"
 
     conninfo: str = field(repr=False)
     table: str

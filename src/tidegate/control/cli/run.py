@@ -28,6 +28,7 @@ class BadOption(TidegateError):
 @click.argument("job_file", metavar="JOB.PY", type=click.Path(exists=True, dir_okay=False))
 @click.option("-s", "--fromSavepoint", "path", help="Start from this checkpoint or savepoint: its folder or _metadata.")
 @click.option("-n", "--allowNonRestoredState", "allow", is_flag=True, help="Drop state that the job does not claim.")
+@click.option("--strict", is_flag=True, help="Refuse a snapshot of another job whose output may not be published.")
 @click.option(
     "-cm", "--claimMode", "claim_mode", type=click.Choice(["claim", "no_claim"], case_sensitive=False),
     help="Who owns the snapshot afterwards.",
@@ -45,7 +46,7 @@ class BadOption(TidegateError):
 @click.option("--savepoint-on-stop", is_flag=True, help="SIGTERM and SIGINT end the job with a savepoint.")
 @speaks
 def command(
-    out: Output, job_file: str, path: str | None, allow: bool, claim_mode: str | None, uids: tuple[str, ...],
+    out: Output, job_file: str, path: str | None, allow: bool, strict: bool, claim_mode: str | None, uids: tuple[str, ...],
     renamed: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None, fresh: bool, force: bool,
     stop_within: str, savepoint_on_stop: bool,
 ) -> int:  # fmt: skip
@@ -73,6 +74,8 @@ def command(
         options["execution.state-recovery.path"] = path
     if allow:
         options["execution.state-recovery.ignore-unclaimed-state"] = "true"
+    if strict:
+        options["execution.output.refuse-unpublished"] = "true"
     if claim_mode:
         options["execution.state-recovery.claim-mode"] = claim_mode.upper()
     if uids:

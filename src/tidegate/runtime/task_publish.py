@@ -1,0 +1,127 @@
+"""Output that the tasks of a worker process publish for the driver: begun by one task, finished while later ones run.
+
+The driver decides (`checkpoint.release_plan`) and keeps the books; the order to publish epochs of one slot travels with the
+task's assignment, and the result with an acknowledgement. Rows go from the job's storage to the target without passing the
+driver.
+
+1. A task gets an order: committables of one (lineage, sink, slot), in order of epochs, all of one stage.
+2. A thread calls a committer of that slot's own. It may outlive its task, and dies with its process.
+3. The next task that is given the order tells the result, and the driver lets go of the output. If the process died, or the
+   epoch was thrown away, the order comes again, here or on another host.
+
+So an order may be carried out twice, at the same time, or by a process that woke up long after its driver was replaced. That
+does no harm. What it publishes was in a completed checkpoint, so it had to become visible. Whoever has the job now publishes the
+same output, under the same slot, in an earlier stage than anything of its own, and begins the next stage only when the
+target has confirmed that. The marker of the slot is then past everything in the late order, which is skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from tidegate.checkpoint.staging import read_staged
+from tidegate.connectors.outcome import CommitOutcome, outcome_of
+from tidegate.connectors.sink import Committer, CommitterContext
+from tidegate.core.faults import reach
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.graph.model import Sink
+from tidegate.runtime.messages import SlotPublished
+from tidegate.runtime.program import Archive, PublishOrder
+from tidegate.runtime.rides import storage_of
+
+log = logging.getLogger("tidegate")
+
+_Key = tuple[str, Term, Lineage, Uid, Slot]
+"""Job, term of the driver, and the slot whose output it is."""
+
+_committers: dict[_Key, Committer] = {}
+_under_way: dict[_Key, Publishing] = {}
+_guard = threading.Lock()
+
+
+@dataclass
+class Publishing:
+    """One order that this process works at, or has finished."""
+
+    order: PublishOrder
+    done: threading.Event = field(default_factory=threading.Event)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    outcome: CommitOutcome = CommitOutcome.COMMITTED
+    error: str | None = None
+    told: bool = False
+    """Whether some task has acknowledged the result. Its epoch may have been thrown away."""
+
+    def run(self, committer: Callable[[], Committer]) -> None:
+        requests = self.order.requests
+        try:
+            told = committer().commit(requests)
+            reach("task-publish.1-published", sink=self.order.sink, slot=self.order.slot)
+            self.outcomes.update(each.name for each in (told or [CommitOutcome.COMMITTED] * len(requests)))
+        except Exception as error:
+            self.outcome, self.error = outcome_of(error), str(error) or type(error).__name__
+            self.outcomes[self.outcome.name] += 1
+        finally:
+            self.done.set()
+
+    def is_over(self, order: PublishOrder) -> bool:
+        """Whether the next order of the slot may begin: this one has ended, and is not the same one that succeeded."""
+        if not self.done.is_set():
+            return False
+        # A failure is told before the next attempt: otherwise one that takes longer than a task would never be heard of.
+        return self.told if self.error is not None else self.order.last != order.last
+
+    def answer(self, seconds: float) -> SlotPublished | None:
+        """What came of it; None while it goes on."""
+        if not self.done.wait(seconds):
+            return None
+        self.told = True
+        order, last = self.order, self.order.last
+        return SlotPublished(
+            order.lineage, order.sink, order.slot, last.term, last.number, dict(self.outcomes), self.outcome.name,
+            self.error,
+        )  # fmt: skip
+
+
+def begin(archive: Archive, job: str, term: Term, sink: Sink, order: PublishOrder) -> Publishing:
+    """Begin to carry out an order, unless this process is at work for that slot, or has the result already."""
+    key = (job, term, order.lineage, order.sink, order.slot)
+    with _guard:
+        found = _under_way.get(key)
+        if found is not None and not found.is_over(order):
+            return found
+        _forget_older(job, term)
+        made = _under_way[key] = Publishing(order)
+    work = partial(made.run, partial(_committer, key, archive, sink))
+    threading.Thread(target=work, name=f"tidegate-publish-{order.sink}-{order.slot}", daemon=True).start()
+    return made
+
+
+def _committer(key: _Key, archive: Archive, sink: Sink) -> Committer:
+    """One for each slot, made by the thread that first needs it: making one may ask the target, which may be down."""
+    found = _committers.get(key)
+    if found is None:
+        context = CommitterContext(sink.input.schema, partial(read_staged, storage_of(archive)))
+        found = _committers[key] = sink.target.create_committer(context)
+    return found
+
+
+def _forget_older(job: str, term: Term) -> None:
+    """Let go of what earlier drivers of the job asked for, and of their connections."""
+    old = [key for key, each in _under_way.items() if key[0] == job and key[1] < term and each.done.is_set()]
+    for key in old:
+        del _under_way[key]
+        committer = _committers.pop(key, None)
+        if (close := getattr(committer, "close", None)) is not None:
+            try:
+                close()
+            except Exception as error:
+                log.warning("connections of sink %s could not be closed: %s", key[3], error)
+
+
+def epoch_of(published: SlotPublished) -> EpochId:
+    return EpochId(Term(published.term), published.number)

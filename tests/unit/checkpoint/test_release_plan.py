@@ -1,0 +1,150 @@
+"""The order of publication: whatever waits, however a job was rescaled, wherever a target fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.checkpoint.history_kit import LINE, committable
+from tidegate.checkpoint.committables import Ledger, commit, marks
+from tidegate.checkpoint.effects import Commit, CommitFailed
+from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.release_plan import Backoff, Bounds, ReleaseSchedule, publications, stages, summary
+from tidegate.core.clock import Instant, MonotonicMs, WallMs
+from tidegate.core.ids import EpochId, Term, Uid
+
+KEYS = 12
+
+
+def at(ms: int) -> Instant:
+    return Instant(MonotonicMs(ms), WallMs(0))
+
+
+@dataclass
+class Waiting:
+    """Output of several runs of a job, each at a parallelism of its own, and the keys in every part of it."""
+
+    keys: dict[Committable, list[int]] = field(default_factory=dict)
+
+    def add(self, epoch: EpochId, slots: dict[int, list[int]]) -> None:
+        for slot, keys in slots.items():
+            self.keys[Committable(LINE, Uid("out"), slot, epoch, b"")] = keys
+
+
+@st.composite
+def waiting(draw: st.DrawFn, keyed: bool) -> Waiting:
+    """Keyed: a key's slot follows from the parallelism. Unkeyed: it may be another in every epoch."""
+    found = Waiting()
+    for term in range(1, draw(st.integers(1, 3)) + 1):
+        parallelism = draw(st.integers(1, 4))
+        for number in range(1, draw(st.integers(0, 3)) + 1):
+            slots: dict[int, list[int]] = {}
+            for key in draw(st.sets(st.integers(0, KEYS - 1), min_size=1, max_size=4)):
+                slot = key * parallelism // KEYS if keyed else draw(st.integers(0, parallelism - 1))
+                slots.setdefault(slot, []).append(key)
+            found.add(EpochId(Term(term), number), slots)
+    return found
+
+
+class Target:
+    """Publishes one request after the other, skips by marker, and checks the order of every key."""
+
+    def __init__(self, keys: dict[Committable, list[int]], failures: Iterable[bool]) -> None:
+        self._keys, self._failures = keys, iter(failures)
+        self._last: dict[int, EpochId] = {}
+        self.published: set[Committable] = set()
+
+    def take(self, each: Committable) -> None:
+        if each in self.published:
+            return
+        if next(self._failures, False):
+            raise CommitFailed("down")
+        for key in self._keys[each]:
+            before = self._last.get(key)
+            assert before is None or before <= each.epoch, f"{each.epoch} of key {key} came after {before}"
+            self._last[key] = each.epoch
+        self.published.add(each)
+        if next(self._failures, False):
+            raise CommitFailed("the answer was lost")
+
+    def run(self, effects: Iterator[Commit]) -> bool:
+        try:
+            for effect in effects:
+                for each in effect.committables:
+                    self.take(each)
+        except CommitFailed:
+            return False
+        return True
+
+
+@given(st.booleans().flatmap(waiting), st.lists(st.booleans(), max_size=40))
+def test_no_older_value_of_a_key_is_published_after_a_newer_one(found: Waiting, failures: list[bool]) -> None:
+    ledger, target = Ledger(found.keys), Target(found.keys, failures)
+    while len(ledger):
+        for publication in publications(ledger.waiting()):
+            if target.run(commit(publication)):  # type: ignore[arg-type]
+                ledger.confirm(marks(publication.committables))
+    assert target.published == set(found.keys)
+
+
+@given(st.data(), st.booleans(), st.lists(st.booleans(), max_size=40))
+def test_slots_that_do_not_wait_for_each_other_within_a_stage_keep_the_order_of_every_key(
+    data: st.DataObject, keyed: bool, failures: list[bool]
+) -> None:
+    found = data.draw(waiting(keyed))
+    target = Target(found.keys, failures)
+    for stage in stages(list(found.keys), stable=keyed):
+        slots = [[c for c in stage if c.partition == slot] for slot in sorted({c.partition for c in stage})]
+        while any(slots):
+            slot = data.draw(st.sampled_from([each for each in slots if each]))
+            if target.run(iter([Commit((slot[0],))])):
+                slot.pop(0)
+
+
+def test_a_stage_ends_with_its_term_and_without_keys_with_its_epoch() -> None:
+    found = [committable(1, 0), committable(1, 1), committable(2, 0), committable(1, 0, term=2)]
+    assert [len(stage) for stage in stages(found, stable=True)] == [3, 1]
+    assert [len(stage) for stage in stages(found, stable=False)] == [2, 1, 1]
+
+
+def test_a_sink_that_failed_waits_longer_each_time_and_the_others_do_not_wait() -> None:
+    schedule = ReleaseSchedule(Backoff(first_ms=100, greatest_ms=300, jitter=0.0))
+    due = [committable(1), committable(1, sink="up")]
+    assert [p.sink for p in schedule.begin(due, at(0))] == ["out", "up"]
+    assert schedule.begin(due, at(0)) == []  # both are at work
+    schedule.succeeded(Uid("up"))
+    assert [schedule.failed(Uid("out"), "down", at(0), 0.5)] == [100]
+    assert [p.sink for p in schedule.begin(due, at(99))] == ["up"]
+    times = []
+    for now in (100, 1_000, 10_000):
+        assert [p.sink for p in schedule.begin(due, at(now))] == ["out"]
+        times.append(schedule.failed(Uid("out"), "down", at(now), 0.5) - now)
+    assert times == [200, 300, 300]
+    assert schedule.wake_ms() == 10_300
+    assert [(str(w.sink), w.error) for w in summary(due, schedule)] == [("out", "down"), ("up", None)]
+    schedule.hurry()
+    assert [p.sink for p in schedule.begin(due, at(10_000))] == ["out"]
+    schedule.succeeded(Uid("out"))
+    assert schedule.failed(Uid("out"), "down again", at(0), 0.5) == 100
+
+
+def test_the_wait_after_a_failure_has_a_random_part() -> None:
+    backoff = Backoff(first_ms=1_000, jitter=0.2)
+    assert (backoff.delay_ms(1, 0.0), backoff.delay_ms(1, 0.5), backoff.delay_ms(1, 0.999999)) == (800, 1_000, 1_200)
+    assert backoff.delay_ms(500, 0.5) == 30_000
+
+
+@pytest.mark.parametrize(("epochs", "size_bytes", "exceeded"), [(3, 99, False), (2, 99, True), (9, 20, True)])
+def test_the_bound_counts_epochs_and_bytes_of_one_sink(epochs: int, size_bytes: int, exceeded: bool) -> None:
+    due = [
+        Committable(LINE, Uid("out"), slot, EpochId(Term(1), number), b"", size_bytes=5)
+        for slot in (0, 1)
+        for number in (1, 2, 3)
+    ]
+    (found,) = summary(due, ReleaseSchedule())
+    assert (found.epochs, found.size_bytes) == (3, 30)
+    assert Bounds(epochs, size_bytes).exceeded_by(found) == exceeded
