@@ -88,6 +88,8 @@ class World:
         self.odds = CALM
         self.crash_at: tuple[str, int] | None = None
         """(step, how many times it is reached before): one crash that does not depend on chance."""
+        self.crashed_ms = 0.0
+        """When that one came."""
         self._current: Process | None = None
         self._serial = 0
         self.storage.on_write = self._written
@@ -135,7 +137,7 @@ class World:
             self.crash_at = (point, self.crash_at[1] - 1)
         forced = self.crash_at is not None and self.crash_at[1] == 0
         if forced:
-            self.crash_at = None
+            self.crash_at, self.crashed_ms = None, self.clock.now_ms
         if forced or self.chance(self.odds.crash_at_step):
             self.tally.crashes[point] += 1
             self.note(process.name, f"crashes at {point}")

@@ -68,8 +68,11 @@ MUTATIONS = (
         "claim-again",
         "A claim that finds a checkpoint in its slot takes that one as its base",
         f"{CHECKPOINT}/claim.py",
-        "        result = yield from append(layout, mine)\n",
+        """        mine = entries.claim(before, sign(), lineage, decision.base)
+        result = yield from append(layout, mine)
+""",
         """        from dataclasses import replace
+        mine = entries.claim(before, sign(), lineage, decision.base)
         while not isinstance((result := (yield from append(layout, mine))), Won):
             mine = replace(mine, slot=mine.slot + 1)
 """,
