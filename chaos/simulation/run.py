@@ -202,6 +202,8 @@ class Run:
     def _fork(self, job: SimJob, newest: Entry) -> None:
         """Pin a checkpoint of a job that somebody else is running, and start another job from it."""
         ref = self.rng.choice(newest.retained)
+        if ref.claimed:
+            return  # a savepoint that a job has claimed is refused to every other
         origin, pin = job.plan.layout, self.world.serial("pin")
         layout = JobLayout(self.world.serial("fork"))
         plan = JobPlan(
@@ -313,12 +315,14 @@ class Run:
         kept = {ref.metadata for ref in (*newest.retained, newest.base)}
         once = {ref.metadata for entry in watch.log for ref in entry.retained if ref.claimed}
         kept |= {ref.metadata for ref in watch.pinned.values()}
-        gone = [ref.metadata for ref in self.given_away if ref.metadata in once - kept]
-        for name in gone:
-            if stays := world.storage.below(name.removesuffix("/_metadata")):
-                files = [path for path in stays if "rows" not in path]
-                if files:
-                    raise Violation(f"a claimed savepoint was dropped and not deleted: {files[:5]}")
+        for ref in self.given_away:
+            if ref.metadata in once - kept:
+                data = self._metadata(ref)
+                assert data is not None
+                named = {ref.metadata, *world.read(ref.metadata, data).files}
+                # Others may be there: uploads of second attempts that ended after the savepoint was complete.
+                if stays := named.intersection(world.storage.objects):
+                    raise Violation(f"a claimed savepoint was dropped and not deleted: {sorted(stays)[:5]}")
         if leftovers := watch.leftovers():
             raise Violation(f"{len(leftovers)} files stay although nothing needs them: {leftovers[:5]}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tidegate as tg
-from tidegate.runtime.sources import check_sources
+from tidegate.runtime.sources import check_sources, plan_of
 
 
 def sources(df):
@@ -35,3 +35,11 @@ def test_stateless_sql_and_joins_with_tables_are_fine(spark):
     check_sources(sources(df))
     check_sources(sources(df.join(table, "value")))
     check_sources(sources(table.groupBy("value").count()))
+
+
+def test_the_plan_of_a_stream_shows_the_options_it_is_read_with(spark):
+    """By them `minPartitions` of Spark's Kafka source is noticed, which needs a jar that is not here."""
+    (source,) = sources(spark.readStream.format("rate").option("rowsPerSecond", 7).load())
+    (relation,) = {line.strip() for line in plan_of(source).splitlines() if "StreamingRelationV2" in line}
+    assert "RateStreamProvider" in relation
+    assert "[rowsPerSecond=7]" in relation

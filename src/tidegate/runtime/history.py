@@ -380,10 +380,13 @@ class History:
 
     def rides(self, empty: bool) -> dict[int, Rides]:
         """What the tasks of the next epoch do for checkpoints, by level."""
-        cuts = [*([] if self._cut is None else [self._cut]), *self._cuts]
+        # In the order in which the history's thread moves a cut on: one that it moves meanwhile is seen twice, never missed.
+        cuts = list(self._cuts)
+        cuts += [] if self._cut is None else [self._cut]
+        uploading = tuple(self._uploading.values())
         config = self._config
         return plan_rides(
-            self._shape, self._tenure.term, tuple(self._uploading.values()), cuts, self._kept, self._stored,
+            self._shape, self._tenure.term, uploading, cuts, self._kept, self._stored,
             config.inline_threshold_bytes, empty, self._for_tasks,
         )  # fmt: skip
 

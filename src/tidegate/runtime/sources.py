@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from contextlib import redirect_stdout
 
@@ -26,9 +27,15 @@ _FORGETFUL = {"TextSocketSourceProvider": "a socket, which keeps no row that was
 `cleanSource` are not told from others there; `kept_files` sees them."""
 
 
+_KAFKA = re.compile(r"StreamingRelationV2 [^\n]*kafka010\.KafkaSourceProvider[^\n]*")
+_SPLITTING = re.compile(r"\b(?:minPartitions|maxRecordsPerPartition)=[^,\]\s]*", re.IGNORECASE)
+"""Options of Spark's Kafka source that split a Kafka partition over several Spark partitions."""
+
+
 def check_sources(sources: Iterable[Source], durable: bool = True) -> None:
     """Refuse streaming sources with state of Spark's own: it lives in a directory that is thrown away at every restart.
-    And, for a job with checkpoints (`durable`), sources that cannot be read again from a position."""
+    And those that read rows of one Kafka partition in several tasks, in no order. And, for a job with checkpoints
+    (`durable`), sources that cannot be read again from a position."""
     for source in sources:
         if source.bounded:
             continue
@@ -44,6 +51,20 @@ def check_sources(sources: Iterable[Source], durable: bool = True) -> None:
                 f"source {source.uid!r} contains {found}, whose state Spark keeps in a place of its own that tidegate cannot "
                 "restore. Do that step in tidegate: key_by(…).process(uid, …) on the rows before it."
             )
+        if (found := reordering(plan)) is not None:
+            raise PreconditionFailed(
+                f"source {source.uid!r} is read with {found}: Spark then splits a Kafka partition over several tasks, and rows "
+                "of a key are processed in another order than they were written. Remove the option. If the order does not "
+                "matter, call repartition(n) on the DataFrame instead."
+            )
+
+
+def reordering(plan: str) -> str | None:
+    """The option, in the text of a plan, by which Spark splits a Kafka partition over several tasks."""
+    for relation in _KAFKA.findall(plan):
+        if found := _SPLITTING.search(relation):
+            return found[0]
+    return None
 
 
 def stateful_operator(plan: str) -> str | None:

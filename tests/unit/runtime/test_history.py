@@ -6,7 +6,8 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tidegate.connectors.sink import CommitRequest
 from tidegate.core import faults
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
-from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
@@ -36,6 +37,7 @@ from tidegate.runtime.history import History
 from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.recovered import Recovered
 from tidegate.savepoint.snapshot import Snapshot
+from tidegate.state.version import VersionId
 from tidegate.testing.clock import SteppedClock
 from tidegate.testing.storage import FaultyStorage, StorageFault, Strike
 
@@ -204,6 +206,36 @@ def test_whoever_asked_for_a_savepoint_learns_why_it_failed(place: Place) -> Non
         asked = history.savepoint(str(place.folder / "a-file" / "sp"), terminal=False)
         with pytest.raises(EpochFailed, match="a-file"):
             asked.result(WAIT_S)
+
+
+class TakenWhileRead(deque[Cut]):
+    """While somebody looks through it, the history's thread comes to the epochs in it."""
+
+    def __init__(self, come: Callable[[], None]) -> None:
+        super().__init__()
+        self._come = come
+
+    def __iter__(self) -> Iterator[Cut]:
+        self._come()
+        return super().__iter__()
+
+
+def test_tasks_keep_the_version_of_an_epoch_that_the_history_comes_to_while_their_orders_are_made(place: Place) -> None:
+    with place.run() as history:
+        task, held = TaskId(1, Slot(0)), threading.Event()
+        epoch = EpochId(history.standing().term, 2)
+        version = VersionId(epoch, AttemptId(7))
+        history._call(lambda: None)  # the thread has done all that came before
+        history._post(held.wait)
+
+        def come() -> None:
+            held.set()
+            history._call(lambda: None)
+
+        history._cuts = TakenWhileRead(come)
+        cut = Cut(epoch, {task: version}, None, place.folder / "query", Clocks())
+        history.epoch_finished(EpochReport(epoch, 0, 1, 1, 1, 1, {}, {}), cut, True)
+        assert history.rides(empty=True)[1].keep[0] == (version,)
 
 
 class Death(Exception):
