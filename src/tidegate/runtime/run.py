@@ -63,7 +63,7 @@ from tidegate.runtime.file_log import COMPACT_INTERVAL
 from tidegate.runtime.history import History, OutputStopped
 from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.kafka_source import recognise
-from tidegate.runtime.kept_files import check_kept
+from tidegate.runtime.kept_files import check_declared, check_kept
 from tidegate.runtime.outlets import Outlets
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
@@ -349,6 +349,8 @@ class JobRun:
                 return
             if not self._pinned:
                 self._pin()
+            if self._history is not None and end is not None and not self._ends:
+                check_declared(self._directory, end, self._graph.sources)
             if self._history is not None and len(self._ends) == _LOOK_BACK:
                 check_kept(self._directory, self._ends[0], self._graph.sources)
             self._epoch(batch, end)
