@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,7 @@ from tidegate.state.version_directory import version_path
 
 _PART = "part"
 _LOCK = "lock"
+_RECORDS = re.compile(r"(\d+)-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +179,20 @@ def remember(directory: Path, term: Term, checkpoint_id: int, state: TaskState) 
 
 
 def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]) -> None:
-    """Remove records of checkpoints that are neither pending nor the base. Those of newer terms are another driver's."""
-    kept = {f"{of}-{id}" for of, id in keep}
+    """Remove records of checkpoints before those in `keep`, which are pending or the base, as an epoch of `term` was told.
+
+    The caller may have been paused since then. So what may have come later is left alone: ids above the lowest kept, and newer
+    terms. Of earlier terms only the base can be needed, and that one is named.
+    """
+    kept = {(int(of), id) for of, id in keep}
+    lowest = min((id for _, id in kept), default=0)
     with contextlib.suppress(FileNotFoundError), os.scandir(directory / "uploads") as entries:
         for entry in list(entries):
-            of, _, _ = entry.name.partition("-")
-            if entry.name not in kept and of.isdigit() and int(of) <= term:
+            found = _RECORDS.fullmatch(entry.name)
+            if found is None:
+                continue
+            of, id = int(found[1]), int(found[2])
+            if (of, id) not in kept and (of < term or (of == term and id < lowest)):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
