@@ -41,7 +41,7 @@ class Job:
     def source(
         self, uid: str, df: Any, *, event_time: str | None = None, out_of_orderness: Duration | None = None,
         idleness: Duration | None = None, at_most_once: bool = False, split: str | None = None,
-        watermark: str | Callable[[int, int], int] | None = None,
+        watermark: str | Callable[[int, int], int] | None = None, files_kept: bool = False,
     ) -> Stream:  # fmt: skip
         """Read a DataFrame, streaming or not. Its read positions belong to `uid` for ever.
 
@@ -49,6 +49,8 @@ class Job:
         much a row may come late: `"5 s"`, a timedelta, or milliseconds. A source that had no row for as long as
         `idleness` says does not hold the watermark of the job back; without it, it does so for ever. A source that cannot
         give the same rows again is refused by a job with checkpoints, unless `at_most_once` says that rows may be lost.
+        Files in an object store, which `cleanSource` or a lifecycle rule may remove unseen, are refused unless `files_kept`
+        declares that they stay as long as a retained checkpoint needs them.
 
         `split` names a column that tells the splits of the source apart, such as Kafka's partition or the name of the file:
         the watermark is then that of the slowest split, and `idleness` is judged for each of them.
@@ -89,7 +91,19 @@ class Job:
         id = NodeId(len(self._nodes))
         self.add(
             Source(
-                id, checked, schema, df, bounded, event_time, late_ms, idle_ms, split, column, generator, at_most_once
+                id,
+                checked,
+                schema,
+                df,
+                bounded,
+                event_time,
+                late_ms,
+                idle_ms,
+                split,
+                column,
+                generator,
+                at_most_once,
+                files_kept,
             )
         )
         return Stream(self, (StreamRef(id),), schema, event_time)

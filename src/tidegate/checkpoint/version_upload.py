@@ -10,8 +10,8 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ import msgspec
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import ElementCount, FileList, InlineFile, OperatorInfo, StateFile, TaskState
 from tidegate.checkpoint.storage import FileHandle, Storage, Upload, unique_name
+from tidegate.checkpoint.storage.upload import remove_private, replace_whole
 from tidegate.checkpoint.task_part import decode_part, digest_of, encode_part
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, TaskId, Term
@@ -29,6 +30,7 @@ from tidegate.state.version_directory import version_path
 
 _PART = "part"
 _LOCK = "lock"
+_RECORDS = re.compile(r"(\d+)-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +99,11 @@ class VersionUpload:
                 return None
             if (done := self.finished()) is not None:
                 return done
+            remove_private(self._folder)
             reach("upload.1-begun", of=self._task, checkpoint=self._order.checkpoint_id)
             state, new = self._store(manifest, attempt, go_on, progress)
             part = encode_part(state, new)
-            _write_whole(self._folder / _PART, part)
+            replace_whole(self._folder / _PART, part)
             reach("upload.2-noted", of=self._task, checkpoint=self._order.checkpoint_id)
             return part
 
@@ -173,16 +176,25 @@ def remember(directory: Path, term: Term, checkpoint_id: int, state: TaskState) 
     """After a restore: note what of the task's files is stored, as if they had been uploaded from here."""
     folder = _folder(directory, term, checkpoint_id)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_whole(folder / _PART, encode_part(state, ()))
+    replace_whole(folder / _PART, encode_part(state, ()))
 
 
 def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]) -> None:
-    """Remove records of checkpoints that are neither pending nor the base. Those of newer terms are another driver's."""
-    kept = {f"{of}-{id}" for of, id in keep}
+    """Remove records that no checkpoint needs any more. `keep` are the base and all that were pending when an epoch of `term` was
+    planned.
+
+    The caller may have been paused since then, so what may have begun later is left alone: ids above all in `keep`, and newer
+    terms. Ids grow, so what is missing below them has failed. Of earlier terms only the base can be needed, and that is named.
+    """
+    kept = {(int(of), id) for of, id in keep}
+    newest = max((id for _, id in kept), default=0)
     with contextlib.suppress(FileNotFoundError), os.scandir(directory / "uploads") as entries:
         for entry in list(entries):
-            of, _, _ = entry.name.partition("-")
-            if entry.name not in kept and of.isdigit() and int(of) <= term:
+            found = _RECORDS.fullmatch(entry.name)
+            if found is None:
+                continue
+            of, id = int(found[1]), int(found[2])
+            if (of, id) not in kept and (of < term or (of == term and id < newest)):
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
@@ -218,9 +230,3 @@ def _lock(path: Path) -> Iterator[bool]:
             yield True
     finally:
         os.close(descriptor)
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    private = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    private.write_bytes(data)
-    os.replace(private, path)

@@ -65,6 +65,8 @@ class Source:
     """Makes the watermark of (greatest time, clock), in place of the greatest less the disorder."""
     at_most_once: bool = False
     """The user knows that it does not give the same rows again, and accepts that a failure loses some."""
+    files_kept: bool = False
+    """The user declares that files stay as long as a checkpoint needs them, where tidegate cannot see it."""
 
     @property
     def watermark_column(self) -> str | None:

@@ -65,7 +65,7 @@ from tidegate.runtime.file_log import COMPACT_INTERVAL
 from tidegate.runtime.history import History, OutputNotPublished
 from tidegate.runtime.job_shape import JobShape, task_sinks
 from tidegate.runtime.kafka_source import recognise
-from tidegate.runtime.kept_files import check_kept
+from tidegate.runtime.kept_files import check_declared, check_kept
 from tidegate.runtime.outlets import Outlets
 from tidegate.runtime.output_release import OutputStopped
 from tidegate.runtime.progress import Progress
@@ -356,6 +356,8 @@ class JobRun:
                 return
             if not self._pinned:
                 self._pin()
+            if self._history is not None and end is not None and not self._ends:
+                check_declared(self._directory, end, self._graph.sources)
             if self._history is not None and len(self._ends) == _LOOK_BACK:
                 check_kept(self._directory, self._ends[0], self._graph.sources)
             self._hold_for_output()

@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 
 from tidegate.core.errors import PreconditionFailed
 from tidegate.graph.model import Source
+from tidegate.runtime.kept_files import check_place
 
 _STATEFUL = {
     "StateStoreSave": "a streaming aggregation (groupBy, window, count …)",
@@ -46,6 +47,8 @@ def check_sources(sources: Iterable[Source], durable: bool = True) -> None:
                 "Read from something that can be read again (Kafka, files without cleanSource); or accept the loss with "
                 f"job.source({str(source.uid)!r}, …, at_most_once=True)."
             )
+        if durable:
+            check_place(source, plan)
         if (found := stateful_operator(plan)) is not None:
             raise PreconditionFailed(
                 f"source {source.uid!r} contains {found}, whose state Spark keeps in a place of its own that tidegate cannot "

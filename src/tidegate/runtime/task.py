@@ -174,6 +174,8 @@ class _Task:
         """Begin, or go on with, the uploads that are asked for; they go on beside the rows."""
         orders = self.orders
         if orders.archive is not None and (self.uploads or orders.rides.records):
+            # First, because the disk may be full of them.
+            forget_uploads(self.directory, orders.epoch.term, orders.rides.records)
             self.passengers = board(
                 orders.archive, orders.job, self.directory, TaskId(self.program.level, self.slot), orders.epoch.term,
                 self.attempt, self.backend, self.uploads,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,6 +124,38 @@ def test_an_upload_that_dies_at_any_step_is_finished_by_another(home: Host, else
     assert {found.path for found in home.storage.list("job/shared")} == set(new)
     assert elsewhere.restore(state) == version(1)
     assert elsewhere.read(version(1)) == home.read(version(1))
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """Files can be made and take a few bytes, as on a disk without space."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("inline", [0, 1 << 20])
+def test_an_upload_on_a_full_disk_leaves_nothing_that_takes_space(home: Host, inline: int) -> None:
+    home.build(None, version(1), some(0, 300))
+    order = home.order(1, version(1), inline=inline)
+    for _ in range(3):
+        with full_disk(), pytest.raises(OSError, match="File too large"):
+            home.upload(order)
+    assert [path.name for path in (home.directory / "uploads" / "1-1").iterdir()] == ["lock"]
+    home.upload(order)
+
+
+def test_what_a_killed_process_left_is_removed_before_its_upload_goes_on(home: Host) -> None:
+    home.build(None, version(1), some(0, 300))
+    folder = home.directory / "uploads" / "1-1"
+    folder.mkdir(parents=True)
+    for name in ("part", "data.upload"):
+        (folder / f"{name}.{uuid.uuid4().hex}").write_bytes(bytes(1000))
+    home.upload(home.order(1, version(1), inline=1 << 20))
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "part"]
 
 
 def test_while_one_process_uploads_another_does_not(home: Host) -> None:

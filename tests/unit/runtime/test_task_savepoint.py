@@ -12,7 +12,8 @@ from tidegate.checkpoint.operators import describe
 from tidegate.checkpoint.task_part import decode_part
 from tidegate.checkpoint.version_restore import Migration, RestoreOrder
 from tidegate.checkpoint.version_upload import UploadOrder
-from tidegate.core.ids import Slot, TaskId
+from tidegate.core import faults
+from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.messages import FaultKind
 from tidegate.runtime.program import Archive, Rides
 from tidegate.state.version import VersionId
@@ -100,3 +101,25 @@ def test_a_table_that_is_gone_is_told_by_its_name(tmp_path, counted):
     ack = feed(Level(tmp_path / "new"), ["a"], 5, archive=savepoint.archive, rides=Rides(restores=(order, None)))
     assert ack.fault.kind is FaultKind.RESTORE
     assert table.name in ack.fault.text
+
+
+def test_records_of_failed_checkpoints_are_removed_before_the_next_upload(tmp_path, counted):
+    savepoint, version = counted
+    (folder,) = {path.parent.parent for path in tmp_path.rglob("v1-7")}
+    failed = folder / "uploads" / "1-3"
+    failed.mkdir(parents=True)
+    order = UploadOrder(4, version, None, 0, 0)
+    gone = []
+
+    def look(point, **context):
+        if point == "upload.1-begun":
+            gone.append(not failed.exists())
+
+    faults.arm(look)
+    try:
+        rides = Rides(uploads=((order,), ()), records=((Term(1), 2), (Term(1), 4)), wait_ms=20_000)
+        empty = [barrier(sender, 0, number=2) for sender in (0, 1)]
+        ack = savepoint.level.run([], empty, 2, version, archive=savepoint.archive, rides=rides)
+    finally:
+        faults.arm(None)
+    assert (ack.uploads[0].error, gone) == (None, [True])

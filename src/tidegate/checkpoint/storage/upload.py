@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from tidegate.checkpoint.storage.handle import PART_BYTES, Checksum, FileHandle,
 from tidegate.checkpoint.storage.port import Storage
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
+
+_PRIVATE = re.compile(r".+\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,7 @@ class Upload:
         return checksum_of_file(self._source)
 
     def _advance(self, record: UploadRecord) -> None:
-        private = _write_private(self._record_file, record)
-        os.replace(private, self._record_file)
+        replace_whole(self._record_file, msgspec.json.encode(record))
         self._record = record
 
 
@@ -117,7 +119,7 @@ def store(storage: Storage, path: str, data: bytes) -> FileHandle:
 
 def _begin(file: Path, record: UploadRecord) -> UploadRecord:
     """Write the first record, or adopt the one of whoever was faster."""
-    private = _write_private(file, record)
+    private = _write_private(file, msgspec.json.encode(record))
     try:
         os.link(private, file)
     except FileExistsError:
@@ -137,9 +139,25 @@ def _read(file: Path) -> UploadRecord | None:
     return None
 
 
-def _write_private(beside: Path, record: UploadRecord) -> Path:
+def replace_whole(file: Path, data: bytes) -> None:
+    """Write a small file in one step. When it fails, on a full disk say, nothing is left that takes space."""
+    os.replace(_write_private(file, data), file)
+
+
+def remove_private(folder: Path) -> None:
+    """Remove what killed processes left of such writes. Nobody may be writing in the folder."""
+    for path in folder.iterdir():
+        if _PRIVATE.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def _write_private(beside: Path, data: bytes) -> Path:
     private = beside.with_name(f"{beside.name}.{uuid.uuid4().hex}")
-    private.write_bytes(msgspec.json.encode(record))
+    try:
+        private.write_bytes(data)
+    except BaseException:
+        private.unlink(missing_ok=True)
+        raise
     return private
 
 
