@@ -49,6 +49,15 @@ def with_file(metadata: CheckpointMetadata, **changes: Any) -> CheckpointMetadat
     return with_task(metadata, files=files)
 
 
+def many_large_files(metadata: CheckpointMetadata) -> CheckpointMetadata:
+    """Each of 700 GB, which one alone may have."""
+    first = next(iter(metadata.tasks[0].files))
+    files = [
+        msgspec.structs.replace(first, name=f"{n}.sst", size_bytes=700 << 30, part_bytes=8 << 20) for n in range(20)
+    ]
+    return with_task(metadata, files=type(metadata.tasks[0].files)(files))
+
+
 def with_inline(metadata: CheckpointMetadata, name: str) -> CheckpointMetadata:
     return with_task(metadata, inline=(InlineFile(name, metadata.tasks[0].version, b"x"),))
 
@@ -79,6 +88,7 @@ FORGED: dict[str, Callable[[CheckpointMetadata], CheckpointMetadata]] = {
     "stored file of two lines": lambda m: with_file(m, path="shared/a\n../b"),
     "backend to import": lambda m: with_task(m, backend="tests.evil.Backend"),
     "size of 10^15": lambda m: with_file(m, size_bytes=10**15),
+    "many large files": many_large_files,
     "size below 0": lambda m: with_file(m, size_bytes=-1),
     "part of 10^15": lambda m: with_file(m, size_bytes=10**15, part_bytes=10**15),
     "key groups that are not there": lambda m: with_task(m, key_groups=(0, 10**9)),

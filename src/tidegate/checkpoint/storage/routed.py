@@ -63,8 +63,9 @@ class RoutedStorage:
         return storage.create(name, data, nonce)
 
     def get(self, path: str) -> bytes:
-        if is_absolute(path) and path.endswith("/_metadata"):
-            self._snapshots.add(path.removesuffix("/_metadata"))
+        folder = path.removesuffix("/_metadata")
+        if folder and folder != path and is_absolute(path):
+            self._snapshots.add(folder)
         storage, name = self._route(path)
         return storage.get(name)
 
