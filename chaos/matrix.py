@@ -60,7 +60,7 @@ STEPS: tuple[Step, ...] = (
         "task.1-located", "task.2-first-row", "task.3-verified", "seal.3-published", "task.4-sealed",
         "files.1-written", "files.1-staged", "task.5-prepared", "task.6-sent", "upload.1-begun",
         "storage.upload.2-part-stored", "storage.upload.3-recorded", "storage.upload.4-complete",
-        "upload.2-noted",
+        "upload.2-noted", "files.1-marked", "files.2-renamed", "task-publish.1-published",
     ),
     *(
         Step(point, True, backend=backend)
@@ -73,8 +73,8 @@ STEPS: tuple[Step, ...] = (
     *_steps(True, Phase.RECOVERING, "restore.1-begun", "restore.2-fetched", "restore.3-noted"),
     *_steps(
         False, Phase.RUNNING,
-        "epoch.2-collected", "epoch.4-recorded", "publish.1-metadata", "publish.2-entry", "release.1-commit",
-        "files.1-marked", "files.2-renamed", "release.2-committed", "clean.1-marked", "clean.2-metadata", "clean.3-files",
+        "epoch.2-collected", "epoch.4-recorded", "publish.1-metadata", "publish.2-entry", "release.2-committed",
+        "clean.1-marked", "clean.2-metadata", "clean.3-files",
     ),
     Step("storage.create.1-applied", False, Phase.RUNNING, asks_storage=True),
     *_steps(

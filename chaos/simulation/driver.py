@@ -42,9 +42,10 @@ from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 
 PATIENCE_MS = 1_500
 HEARTBEAT_MS = 400
-SINKS = (Uid("sink"), Uid("other"))
-IN_TASKS = {SINKS[0]: True}
-"""Sinks that tasks publish to, each slot by itself."""
+SINK, OTHER, UNKEYED = Uid("sink"), Uid("other"), Uid("unkeyed")
+SINKS = (SINK, OTHER, UNKEYED)
+IN_TASKS = {SINK: True, UNKEYED: False}
+"""Sinks that tasks publish to: each slot by itself, or one task for all slots. The driver publishes to the other one."""
 STOP_MS = 3_000
 """How long a stop waits for its output."""
 EPOCH_MS = 1_767_225_600_000
@@ -230,8 +231,9 @@ class SimDriver:
         committables = []
         some = sorted(rng.sample(range(self.parallelism), min(self.parallelism, 3)))
         for sink, partition in product(SINKS, some):
-            groups = key_groups(partition, self.parallelism, self.plan.groups)
-            if groups and rng.random() < 0.5:
+            of_slot = key_groups(partition, self.parallelism, self.plan.groups)
+            groups = range(self.plan.groups) if sink == UNKEYED else of_slot
+            if of_slot and rng.random() < 0.4:
                 paths = []
                 for _ in range(2 if world.chance(world.odds.second_attempt) else 1):
                     self._attempt += 1

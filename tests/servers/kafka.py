@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import uuid
@@ -98,6 +99,13 @@ class KafkaBroker:
     def kill(self) -> None:
         """SIGKILL. The data directory stays."""
         self._process.kill()
+
+    def pause(self) -> None:
+        """It falls silent, and keeps its connections."""
+        self._process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.signal(signal.SIGCONT)
 
     def stop(self) -> None:
         # An orderly end takes seconds, and nobody will read the data again.

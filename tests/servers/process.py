@@ -56,6 +56,9 @@ class ServerProcess:
                 raise RuntimeError(f"{self._process.args!r} did not become ready:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.05)
 
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """SIGKILL, as a crash would have it."""
         self._process.kill()

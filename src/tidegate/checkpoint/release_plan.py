@@ -4,8 +4,9 @@ Order is kept for each sink: nothing becomes visible after something of a later 
 and it has to be: after a rescale, or where a stream has no key, the rows of one key come from another slot than before.
 
 - The driver hands a sink all its waiting output in one call, sorted by epoch and slot; the committer publishes in that order.
-- Where the slots of a sink are published independently of each other, their output is divided into `stages`. Within a stage
-  each slot goes through its epochs by itself; no slot begins a stage before all slots have finished the one before it.
+- Where tasks publish, each slot by itself, their output is divided into `stages`. Within a stage each slot goes through its
+  epochs independently; no slot begins a stage before all slots have finished the one before it. Without a key, when rows may
+  change slots between epochs, one task publishes for all slots.
 
 Sinks are isolated from each other. The first failure ends the attempt of its own sink, which then waits: exponentially longer
 with each failure, up to a limit, and with a random part, so that many jobs do not return to a target at the same moment.
@@ -21,8 +22,8 @@ from tidegate.checkpoint.metadata import Committable
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, Uid
 
-_MOST_IN_ORDER = 100
-"""Epochs that a task is asked at once to publish for one slot."""
+_MOST_IN_ORDER = 500
+"""Committables that one task is asked at once to publish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +46,18 @@ def publications(committables: Iterable[Committable]) -> list[Publication]:
     return [Publication(sink, tuple(waiting)) for sink, waiting in sorted(by_sink.items())]
 
 
-def stages(committables: Sequence[Committable], stable: bool) -> list[tuple[Committable, ...]]:
+def stages(committables: Sequence[Committable]) -> list[tuple[Committable, ...]]:
     """Divide the output of one sink, so that within a stage its slots need not wait for each other.
 
     A new stage begins with every term: a new claim may have brought another parallelism, and with it other slots for the same
-    keys. Within a term a key stays in its slot, if the slot is chosen by key (`stable`). Otherwise, for an unkeyed stream,
-    each epoch is a stage of its own.
+    keys. Within a term a key stays in its slot. That holds for slots that are chosen by key, and only for those.
     """
     ordered = sorted(committables, key=lambda c: (c.epoch, c.partition))
-    groups = groupby(ordered, key=lambda c: c.epoch.term if stable else c.epoch)
-    return [tuple(group) for _, group in groups]
+    return [tuple(group) for _, group in groupby(ordered, key=lambda c: c.epoch.term)]
 
 
 def _some(committables: Iterable[Committable]) -> tuple[Committable, ...]:
-    """As much as one order may hold: it travels to every task."""
+    """As much as one order may hold: it travels with the assignments of all tasks."""
     return tuple(islice(committables, _MOST_IN_ORDER))
 
 
@@ -101,17 +100,26 @@ class ReleaseSchedule:
         return ready
 
     def for_tasks(self, due: Iterable[Committable], now: Instant, stable: Mapping[Uid, bool]) -> list[Publication]:
-        """What tasks are to publish now: of each sink in `stable` the first stage that is not finished, slot by slot.
+        """What tasks are to publish now, of the sinks in `stable`. Each answer is for one task.
 
-        An order is repeated until its result is known, so it may be carried out twice, and late; see `stages`. The next stage
-        begins when nothing of this one is `due` any more.
+        Where slots are stable, each slot of the first stage that is not finished. Otherwise all slots together: one task
+        publishes them in order, since a stage for each epoch would publish no more than one epoch with every round.
+
+        An order is repeated until its result is known, so it may be carried out twice, and late. The next stage begins when
+        nothing of this one is `due` any more.
         """
         ready: list[Publication] = []
         for publication in publications(c for c in due if c.sink in stable):
-            if self._may_begin(publication.sink, now):
-                first = stages(publication.committables, stable[publication.sink])[0]
-                slots = {c.partition: publication.sink for c in first}
-                ready += [Publication(sink, _some(c for c in first if c.partition == s)) for s, sink in slots.items()]
+            sink = publication.sink
+            if not self._may_begin(sink, now):
+                continue
+            if stable[sink]:
+                slots: dict[int, list[Committable]] = {}
+                for committable in stages(publication.committables)[0]:
+                    slots.setdefault(committable.partition, []).append(committable)
+                ready += [Publication(sink, _some(waiting)) for waiting in slots.values()]
+            else:
+                ready.append(Publication(sink, _some(publication.committables)))
         return ready
 
     def _may_begin(self, sink: Uid, now: Instant) -> bool:

@@ -363,7 +363,7 @@ class Tenure:
            put it there, and it is not ours.
         2. Delete the files that it names in its own folder. A crash leaves a savepoint that cannot be started from, and that is
            still on the list.
-        3. Delete `_metadata` and `_claimed`. A crash leaves nothing but the entry on the list.
+        3. Delete `_metadata`, `_claimed` and its COMMITTED record. A crash leaves nothing but the entry on the list.
         4. Our next entry takes it off the list.
         """
         deleted = 0
@@ -383,7 +383,7 @@ class Tenure:
                 reach("dispose.2-files", term=self.term)
                 deleted += len(own) + 1
             if contents is not None or body is None:
-                yield Delete((ref.metadata, claimed_record(ref.metadata)))
+                yield Delete((ref.metadata, claimed_record(ref.metadata), self._record_of(ref)))
             reach("dispose.3-metadata", term=self.term)
             self._disposed.add(ref.metadata)
         return deleted

@@ -33,7 +33,7 @@ from tidegate.runtime.anchor import Anchor, drop_anchor
 from tidegate.runtime.clocks import Clocks, Pending, is_due
 from tidegate.runtime.deadline import deadline, private_session
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
-from tidegate.runtime.messages import SlotPublished, Uploaded
+from tidegate.runtime.messages import TaskPublished, Uploaded
 from tidegate.runtime.placement import Homeless, Placed, place
 from tidegate.runtime.processing_time import ProcessingClock
 from tidegate.runtime.program import Archive, Orders, Rides, exchange, pickled, programs
@@ -77,7 +77,7 @@ class EpochReport:
     """Applied at the end of the epoch."""
     late_rows_dropped: int = 0
     """Rows that came too late for all their windows, and had no side output to go to."""
-    published: tuple[SlotPublished, ...] = field(default=(), repr=False)
+    published: tuple[TaskPublished, ...] = field(default=(), repr=False)
     """What was said of output that tasks publish."""
 
 

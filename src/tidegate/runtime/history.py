@@ -7,6 +7,7 @@ by the threads of `output_release`, which post their results. A last thread only
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -16,7 +17,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from typing import TypeVar
 
@@ -88,14 +89,13 @@ from tidegate.graph.event_times import of_split_name
 from tidegate.runtime.cut import Cut, Uploading
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.job_shape import JobShape
-from tidegate.runtime.messages import SlotPublished
+from tidegate.runtime.messages import TaskPublished
 from tidegate.runtime.output_release import OutputRelease, OutputStopped, Result, request_of
 from tidegate.runtime.program import Rides
 from tidegate.runtime.query_directory import read_sources
 from tidegate.runtime.recovered import Recovered, root_of
 from tidegate.runtime.ride_plan import plan_rides
 from tidegate.runtime.source_notes import store_notes
-from tidegate.runtime.task_publish import epoch_of
 from tidegate.savepoint.fitting import translated
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot
@@ -231,7 +231,7 @@ class History:
         if self._thread.is_alive():
             raise EpochFailed("The thread that writes the history of the job still waits for storage.")
         self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, self._now())
-        self._answer_all(EpochFailed("The checkpoint failed: the job was claimed again after a failure."))
+        self._refuse_answers(EpochFailed("The checkpoint failed: the job was claimed again after a failure."))
         after = History(
             self._storage, self._layout, self._config, self._committers, self._uids, self._clock, self._output
         )
@@ -509,6 +509,7 @@ class History:
         """Stop without a word in the log, as a crash would."""
         self._stop_thread()
         self._output.stop(_FAREWELL_S)
+        self._refuse_answers(EpochFailed("The run of the job has ended."))
 
     def _stop_thread(self) -> None:
         self._ended.set()
@@ -567,11 +568,12 @@ class History:
             log.error("the history of the job cannot go on: %s", error)
         self._failure = error
         self._failed.set()
-        self._answer_all(error)
+        self._refuse_answers(error)
 
-    def _answer_all(self, error: BaseException) -> None:
+    def _refuse_answers(self, error: BaseException) -> None:
+        """Nobody is to wait for what will not be. May be called by any thread."""
         for answer in (*self._waiting.values(), *(answer for _, answer, _ in self._awaiting)):
-            if not answer.done():
+            with contextlib.suppress(InvalidStateError):
                 answer.set_exception(error)
 
     def _beat(self) -> None:
@@ -755,7 +757,7 @@ class History:
             self._tenure.published(publication)
             self._note_published()
         elif isinstance(error, CommitFailed):
-            self._offer_again(publication.sink, publication.committables[0].epoch, str(error))
+            self._offer_again(publication.sink, publication.last, str(error))
         elif isinstance(error, OutputStopped):
             self._stop_output(error)
             return
@@ -763,19 +765,20 @@ class History:
             raise error
         self._release()
 
-    def _on_published_by_tasks(self, published: Sequence[SlotPublished]) -> None:
+    def _on_published_by_tasks(self, published: Sequence[TaskPublished]) -> None:
         for each in published:
-            sink, epoch = Uid(each.sink), epoch_of(each)
+            sink = Uid(each.sink)
+            marks = [
+                CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in each.marks
+            ]
+            epoch = max(mark.epoch for mark in marks)
             self.statistics.commits.update(each.outcomes)
             outcome = CommitOutcome[each.outcome]
             if each.error is None:
                 self._schedule.succeeded(sink)
-                mark = CommittedMark(Lineage(each.lineage), sink, each.slot, epoch)
-                self._tenure.ledger.confirm([mark])
+                self._tenure.ledger.confirm(marks)
             elif outcome.stops_the_job:
-                self._stop_output(
-                    OutputStopped(sink, f"slot {each.slot}, up to epoch {epoch}", epoch, outcome, each.error)
-                )
+                self._stop_output(OutputStopped(sink, f"up to epoch {epoch}", epoch, outcome, each.error))
             else:
                 self._offer_again(sink, epoch, each.error)
         if published:
@@ -786,7 +789,7 @@ class History:
         now = self._now()
         again_ms = self._schedule.failed(sink, error, now, random.random())
         log.warning(
-            "sink %s did not take its output of epoch %s; it is offered again in %.1f s: %s", sink, epoch,
+            "sink %s did not take its output up to epoch %s; it is offered again in %.1f s: %s", sink, epoch,
             (again_ms - now.monotonic_ms) / 1000, error,
         )  # fmt: skip
 
@@ -814,7 +817,7 @@ class History:
         ready = [each for each in self._awaiting if first is None or first > each[0]]
         self._awaiting = [each for each in self._awaiting if each not in ready]
         for _, answer, ref in ready:
-            if not answer.done():
+            with contextlib.suppress(InvalidStateError):
                 answer.set_result(ref)  # type: ignore[arg-type]
 
     def _newest_due(self) -> EpochId:

@@ -53,14 +53,21 @@ class Uploaded(msgspec.Struct, frozen=True, array_like=True):
     error: str | None
 
 
-class SlotPublished(msgspec.Struct, frozen=True, array_like=True):
-    """What came of an order to publish output of one slot, up to an epoch."""
+class PublishedMark(msgspec.Struct, frozen=True, array_like=True):
+    """All output of a slot up to an epoch."""
 
     lineage: str
-    sink: str
     slot: int
     term: int
     number: int
+
+
+class TaskPublished(msgspec.Struct, frozen=True, array_like=True):
+    """What came of an order to publish output of a sink."""
+
+    sink: str
+    marks: tuple[PublishedMark, ...]
+    """What was asked for."""
     outcomes: dict[str, int]
     """How many commits ended how, by the names of `CommitOutcome`."""
     outcome: str
@@ -98,7 +105,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True):
     """The earliest pending timers, in event time and in processing time. None: not looked at, as before."""
     late_dropped: int = 0
     """Rows that came too late for all their windows, and had no side output to go to."""
-    published: tuple[SlotPublished, ...] = ()
+    published: tuple[TaskPublished, ...] = ()
 
     @property
     def epoch(self) -> EpochId:

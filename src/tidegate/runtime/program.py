@@ -131,16 +131,20 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class PublishOrder:
-    """Output of one slot of a sink that a task is to publish, in this order. The slot may be one of an older parallelism."""
+    """Output of a sink that one task is to publish, in this order."""
 
-    lineage: Lineage
     sink: Uid
-    slot: Slot
+    lane: int
+    """The slot whose output it is, perhaps one of an older parallelism; `ALL_SLOTS` for a sink whose slots are not stable."""
     requests: tuple[CommitRequest, ...] = field(repr=False)
 
     @property
-    def last(self) -> EpochId:
-        return self.requests[-1].epoch
+    def end(self) -> tuple[EpochId, Slot]:
+        """Two orders of one lane that end alike ask for the same."""
+        return self.requests[-1].epoch, self.requests[-1].slot
+
+
+ALL_SLOTS = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from zlib import crc32
 
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.release_plan import Publication
@@ -11,7 +12,7 @@ from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.cut import Cut, Uploading
 from tidegate.runtime.job_shape import JobShape
 from tidegate.runtime.output_release import request_of
-from tidegate.runtime.program import PublishOrder, Rides
+from tidegate.runtime.program import ALL_SLOTS, PublishOrder, Rides
 from tidegate.state.version import VersionId
 
 _INLINE_TASK_BYTES = 256 << 10
@@ -28,7 +29,7 @@ def plan_rides(
 ) -> dict[int, Rides]:  # fmt: skip
     """By level. `cuts` are those of which a checkpoint may still be taken, `kept` the versions of the newest checkpoint,
     `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch is run for nothing else;
-    `publications` is output that tasks publish, each of one slot."""
+    `publications` is output that tasks publish, each one task's."""
     newest, digests = stored
     records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
     total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(shape.tasks)))
@@ -58,14 +59,16 @@ def plan_rides(
 def _publishes(
     shape: JobShape, level: int, publications: Sequence[Publication]
 ) -> tuple[tuple[PublishOrder, ...], ...]:
-    """For each slot. Output of slots that the job no longer has is dealt out to those that it has."""
+    """For each slot. Output of slots that the job no longer has is dealt out to those that it has, and so are sinks of which
+    one task publishes all."""
     orders: list[list[PublishOrder]] = [[] for _ in range(shape.parallelism)]
     for each in publications:
-        sink, first = shape.task_sinks.get(each.sink), each.committables[0]
+        sink = shape.task_sinks.get(each.sink)
         if sink is not None and sink.level == level:
-            requests = tuple(map(request_of, each.committables))
-            order = PublishOrder(first.lineage, each.sink, Slot(first.partition), requests)
-            orders[first.partition % shape.parallelism].append(order)
+            lane = each.committables[0].partition if sink.stable else ALL_SLOTS
+            place = lane if sink.stable else crc32(each.sink.encode())
+            order = PublishOrder(each.sink, lane, tuple(map(request_of, each.committables)))
+            orders[place % shape.parallelism].append(order)
     return tuple(map(tuple, orders)) if any(orders) else ()
 
 

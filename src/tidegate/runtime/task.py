@@ -31,7 +31,7 @@ from tidegate.runtime import channel
 from tidegate.runtime.channel import ChannelWriter, EdgeRows
 from tidegate.runtime.collector import seldom_collecting
 from tidegate.runtime.inlet import Inlet
-from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, SlotPublished, Uploaded, encode
+from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, TaskPublished, Uploaded, encode
 from tidegate.runtime.operators import (
     Emit,
     FunctionContext,
@@ -187,7 +187,7 @@ class _Task:
                 for order in orders.rides.publishes[self.slot]
             ]
 
-    def carried_out(self) -> tuple[tuple[Uploaded, ...], tuple[SlotPublished, ...]]:
+    def carried_out(self) -> tuple[tuple[Uploaded, ...], tuple[TaskPublished, ...]]:
         """What can be said of uploads and publications now. All have some time together to come to an end."""
         latest = time.monotonic() + self.orders.rides.wait_ms / 1000
         uploads = []

@@ -4,15 +4,16 @@ The driver decides (`checkpoint.release_plan`) and keeps the books; the order to
 task's assignment, and the result with an acknowledgement. Rows go from the job's storage to the target without passing the
 driver.
 
-1. A task gets an order: committables of one (lineage, sink, slot), in order of epochs, all of one stage.
-2. A thread calls a committer of that slot's own. It may outlive its task, and dies with its process.
+1. A task gets an order: committables of one slot, all of one stage, in the order of epochs; or of all slots of a sink, by
+   (epoch, slot).
+2. A thread calls a committer of that order's own. It may outlive its task, and dies with its process.
 3. The next task that is given the order tells the result, and the driver lets go of the output. If the process died, or the
    epoch was thrown away, the order comes again, here or on another host.
 
 So an order may be carried out twice, at the same time, or by a process that woke up long after its driver was replaced. That
 does no harm. What it publishes was in a completed checkpoint, so it had to become visible. Whoever has the job now publishes the
-same output, under the same slot, in an earlier stage than anything of its own, and begins the next stage only when the
-target has confirmed that. The marker of the slot is then past everything in the late order, which is skipped.
+same output, under the same slots, before anything that comes later, and begins that only when the target has confirmed it.
+The markers of the slots are then past everything in the late order, which is skipped.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from tidegate.checkpoint.staging import read_staged
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import Committer, CommitterContext
 from tidegate.core.faults import reach
-from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.core.ids import Term, Uid
 from tidegate.graph.model import Sink
-from tidegate.runtime.messages import SlotPublished
+from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.program import Archive, PublishOrder
 from tidegate.runtime.rides import storage_of
 
 log = logging.getLogger("tidegate")
 
-_Key = tuple[str, Term, Lineage, Uid, Slot]
-"""Job, term of the driver, and the slot whose output it is."""
+_Key = tuple[str, Term, Uid, int]
+"""Job, term of the driver, sink and lane."""
 
 _committers: dict[_Key, Committer] = {}
 _under_way: dict[_Key, Publishing] = {}
@@ -60,7 +61,7 @@ class Publishing:
         requests = self.order.requests
         try:
             told = committer().commit(requests)
-            reach("task-publish.1-published", sink=self.order.sink, slot=self.order.slot)
+            reach("task-publish.1-published", sink=self.order.sink)
             self.outcomes.update(each.name for each in (told or [CommitOutcome.COMMITTED] * len(requests)))
         except Exception as error:
             self.outcome, self.error = outcome_of(error), str(error) or type(error).__name__
@@ -73,23 +74,19 @@ class Publishing:
         if not self.done.is_set():
             return False
         # A failure is told before the next attempt: otherwise one that takes longer than a task would never be heard of.
-        return self.told if self.error is not None else self.order.last != order.last
+        return self.told if self.error is not None else self.order.end != order.end
 
-    def answer(self, seconds: float) -> SlotPublished | None:
+    def answer(self, seconds: float) -> TaskPublished | None:
         """What came of it; None while it goes on."""
         if not self.done.wait(seconds):
             return None
         self.told = True
-        order, last = self.order, self.order.last
-        return SlotPublished(
-            order.lineage, order.sink, order.slot, last.term, last.number, dict(self.outcomes), self.outcome.name,
-            self.error,
-        )  # fmt: skip
+        return TaskPublished(self.order.sink, _marks(self.order), dict(self.outcomes), self.outcome.name, self.error)
 
 
 def begin(archive: Archive, job: str, term: Term, sink: Sink, order: PublishOrder) -> Publishing:
     """Begin to carry out an order, unless this process is at work for that slot, or has the result already."""
-    key = (job, term, order.lineage, order.sink, order.slot)
+    key = (job, term, order.sink, order.lane)
     with _guard:
         found = _under_way.get(key)
         if found is not None and not found.is_over(order):
@@ -97,12 +94,12 @@ def begin(archive: Archive, job: str, term: Term, sink: Sink, order: PublishOrde
         _forget_older(job, term)
         made = _under_way[key] = Publishing(order)
     work = partial(made.run, partial(_committer, key, archive, sink))
-    threading.Thread(target=work, name=f"tidegate-publish-{order.sink}-{order.slot}", daemon=True).start()
+    threading.Thread(target=work, name=f"tidegate-publish-{order.sink}-{order.lane}", daemon=True).start()
     return made
 
 
 def _committer(key: _Key, archive: Archive, sink: Sink) -> Committer:
-    """One for each slot, made by the thread that first needs it: making one may ask the target, which may be down."""
+    """One for each lane, made by the thread that first needs it: making one may ask the target, which may be down."""
     found = _committers.get(key)
     if found is None:
         context = CommitterContext(sink.input.schema, partial(read_staged, storage_of(archive)))
@@ -120,8 +117,9 @@ def _forget_older(job: str, term: Term) -> None:
             try:
                 close()
             except Exception as error:
-                log.warning("connections of sink %s could not be closed: %s", key[3], error)
+                log.warning("connections of sink %s could not be closed: %s", key[2], error)
 
 
-def epoch_of(published: SlotPublished) -> EpochId:
-    return EpochId(Term(published.term), published.number)
+def _marks(order: PublishOrder) -> tuple[PublishedMark, ...]:
+    last = {(request.lineage, request.slot): request.epoch for request in order.requests}
+    return tuple(PublishedMark(lineage, slot, epoch.term, epoch.number) for (lineage, slot), epoch in last.items())

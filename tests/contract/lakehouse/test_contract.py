@@ -9,6 +9,7 @@ from datetime import date
 import pytest
 
 from tests.contract.lakehouse.targets import Target, committer, epoch, stage
+from tidegate.connectors.outcome import CommitRefused
 from tidegate.core import faults
 from tidegate.core.ids import Lineage
 
@@ -74,7 +75,7 @@ def test_a_committer_that_dies_at_any_step_is_followed_by_another(target: Target
     assert target.rows() == in_order(FIRST)
 
 
-def test_slots_have_markers_of_their_own_and_go_in_one_commit(target: Target):
+def test_slots_of_several_epochs_go_in_one_commit(target: Target):
     commits = committer(target.sink)
     left, right = stage(target.sink, FIRST, epoch(1, 3), slot=0), stage(target.sink, SECOND, epoch(1, 2), slot=1)
 
@@ -116,9 +117,17 @@ def test_committers_at_once_add_everything_once(target: Target):
     everyone = [committer(target.sink) for _ in range(6)]
 
     def commit_all(number: int) -> None:
-        for request in slots[number % 3]:
-            everyone[number].commit([request])
+        for requests in zip(*slots):
+            everyone[number].commit(requests)
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(commit_all, range(6)))
     assert [row[0] for row in target.rows()] == [0, 1, 10, 11, 12, 2, 20, 21, 22]
+
+
+def test_output_whose_epoch_was_committed_without_it_is_refused_and_not_left_out(target: Target):
+    commits = committer(target.sink)
+    commits.commit([stage(target.sink, FIRST, epoch(1, 1), slot=0)])
+
+    with pytest.raises(CommitRefused, match="was committed without it"):
+        commits.commit([stage(target.sink, SECOND, epoch(1, 1), slot=1)])

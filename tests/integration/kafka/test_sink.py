@@ -7,6 +7,7 @@ import os
 import signal
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Timer
 
 import confluent_kafka as ck
 import msgspec
@@ -18,6 +19,7 @@ from tidegate.connectors.kafka.committer import TransactionalCommitter
 from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable, MarkerExpired, MarkerUnsettled
 from tidegate.connectors.kafka.marker import Expired
 from tidegate.connectors.kafka.sink import Staged
+from tidegate.core import faults
 from tidegate.graph.schema import Schema
 from tidegate.testing.faults import FaultOrders
 
@@ -122,14 +124,12 @@ def test_a_transaction_that_the_broker_gave_up_is_begun_again(kafka, topic, tmp_
     assert values(kafka, topic) == ["1", "2"]
 
 
-def test_slots_keep_their_order_and_do_not_know_each_other(kafka, topic, output):
+def test_an_epoch_of_all_slots_comes_before_the_next_epoch(kafka, topic, output):
     requests = [output.numbers(range(e * 10, e * 10 + 10), e, slot) for e in (3, 1, 2) for slot in (0, 1, 2)]
     output.commit(*requests)
     output.commit(*requests)
     seen = [int(value) for value in values(kafka, topic)]
-    assert sorted(seen) == sorted(3 * list(range(10, 40)))
-    in_commit_order = [seen[at : at + 30] for at in range(0, 90, 30)]
-    assert all(one == sorted(one) for one in in_commit_order)
+    assert seen == [n for e in (1, 2, 3) for slot in (0, 1, 2) for n in range(e * 10, e * 10 + 10)]
 
 
 def test_a_fork_has_markers_of_its_own(kafka, topic, output, tmp_path):
@@ -214,6 +214,72 @@ def test_a_marker_that_kafka_does_not_settle_is_a_question_too(kafka, topic, out
     monkeypatch.undo()
     output.commit(request)
     assert values(kafka, topic) == sent
+
+
+@pytest.mark.parametrize("choice", ["publish", "skip"])
+def test_a_broker_that_is_silent_for_a_while_is_not_taken_for_a_marker_that_does_not_settle(
+    kafka, topic, output, monkeypatch, choice
+):
+    request = output.numbers([1, 2], 1)
+    output.commit(request)
+    monkeypatch.setattr("tidegate.connectors.kafka.committer._ANSWER_S", 3.0)
+    decided = Output(replace(output.sink, expired_marker=choice), output.folder)
+    later = output.numbers([3, 4], 2)
+    silent: list[Timer] = []
+
+    def fall_silent(point, **context):
+        if point == "kafka.1-taken" and not silent:
+            kafka.pause()
+            silent.append(Timer(5, kafka.resume))
+            silent[0].start()
+
+    faults.arm(fall_silent)
+    try:
+        with pytest.raises(KafkaUnavailable):
+            decided.commit(request, later)
+    finally:
+        faults.arm(None)
+        silent[0].join()
+    monkeypatch.undo()
+    output.commit(request, later)
+    assert values(kafka, topic) == ["1", "2", "3", "4"]
+
+
+def test_many_slots_share_one_producer_and_one_transaction(kafka, topic, output):
+    made = []
+
+    def note(point, **context):
+        made.append(point)
+
+    committer = output.committer()
+    first = [output.numbers([slot], 1, slot) for slot in range(80)]
+    second = [output.numbers([100 + slot], 2, slot) for slot in range(80)]
+    committer.commit(first)
+    faults.arm(note)
+    try:
+        committer.commit(second)
+    finally:
+        faults.arm(None)
+    # Nothing is begun again for slots that are held: with a producer each, most had been closed by now.
+    assert made.count("kafka.1-taken") == 0
+    assert made.count("kafka.4-committed") == 1
+    output.commit(*first, *second)
+    assert values(kafka, topic) == [str(n) for n in range(80)] + [str(100 + n) for n in range(80)]
+
+
+def test_who_takes_one_slot_of_a_sleeping_committer_of_many_ends_its_transaction(kafka, topic, output, tmp_path):
+    requests = [output.numbers([slot], 1, slot) for slot in range(3)]
+    orders = FaultOrders(tmp_path / "orders")
+    stopped = orders.give("kafka.2-sent", "stop")
+    zombie = output.commit_in_process(orders, *requests)
+    pid = orders.wait(stopped)
+    output.commit(requests[2])
+    assert values(kafka, topic) == ["2"]
+    os.kill(pid, signal.SIGCONT)
+    assert zombie.wait(60) == 0
+    assert sorted(values(kafka, topic)) == ["0", "1", "2"]
+    output.commit(*requests)
+    assert sorted(values(kafka, topic)) == ["0", "1", "2"]
 
 
 def test_a_topic_that_is_not_there_is_told_at_once(kafka, tmp_path):

@@ -300,8 +300,8 @@ MUTATIONS = (
         "stage-term",
         "Slots that are published independently stop together before each new term",
         f"{CHECKPOINT}/release_plan.py",
-        "key=lambda c: c.epoch.term if stable else c.epoch)",
-        "key=lambda c: 0)",
+        "groupby(ordered, key=lambda c: c.epoch.term)",
+        "groupby(ordered, key=lambda c: 0)",
     ),
     Mutation(
         "no-overtaking",

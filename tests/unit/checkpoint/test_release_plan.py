@@ -13,7 +13,15 @@ from tests.unit.checkpoint.history_kit import LINE, committable
 from tidegate.checkpoint.committables import Ledger, commit, marks
 from tidegate.checkpoint.effects import Commit, CommitFailed
 from tidegate.checkpoint.metadata import Committable
-from tidegate.checkpoint.release_plan import Backoff, Bounds, ReleaseSchedule, publications, stages, summary
+from tidegate.checkpoint.release_plan import (
+    Backoff,
+    Bounds,
+    Publication,
+    ReleaseSchedule,
+    publications,
+    stages,
+    summary,
+)
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Term, Uid
 
@@ -92,23 +100,32 @@ def test_no_older_value_of_a_key_is_published_after_a_newer_one(found: Waiting, 
 
 
 @given(st.data(), st.booleans(), st.lists(st.booleans(), max_size=40))
-def test_slots_that_do_not_wait_for_each_other_within_a_stage_keep_the_order_of_every_key(
+def test_tasks_that_publish_independently_twice_and_late_keep_the_order_of_every_key(
     data: st.DataObject, keyed: bool, failures: list[bool]
 ) -> None:
     found = data.draw(waiting(keyed))
-    target = Target(found.keys, failures)
-    for stage in stages(list(found.keys), stable=keyed):
-        slots = [[c for c in stage if c.partition == slot] for slot in sorted({c.partition for c in stage})]
-        while any(slots):
-            slot = data.draw(st.sampled_from([each for each in slots if each]))
-            if target.run(iter([Commit((slot[0],))])):
-                slot.pop(0)
+    ledger, schedule, target = Ledger(found.keys), ReleaseSchedule(), Target(found.keys, failures)
+    given_out: list[Publication] = []
+    while len(ledger):
+        asked = schedule.for_tasks(ledger.waiting(), at(0), {Uid("out"): keyed})
+        given_out += asked
+        order = data.draw(st.sampled_from(given_out))  # one of now, or one that some process has forgotten to carry out
+        if target.run(commit(order)) and order in asked:  # type: ignore[arg-type]
+            ledger.confirm(marks(order.committables))
+    assert target.published == set(found.keys)
 
 
-def test_a_stage_ends_with_its_term_and_without_keys_with_its_epoch() -> None:
+def test_a_stage_ends_with_its_term() -> None:
     found = [committable(1, 0), committable(1, 1), committable(2, 0), committable(1, 0, term=2)]
-    assert [len(stage) for stage in stages(found, stable=True)] == [3, 1]
-    assert [len(stage) for stage in stages(found, stable=False)] == [2, 1, 1]
+    assert [len(stage) for stage in stages(found)] == [3, 1]
+
+
+def test_tasks_get_the_slots_of_a_stage_each_or_without_a_key_one_gets_all() -> None:
+    found = [committable(1, 0), committable(1, 1), committable(2, 0), committable(1, 0, term=2)]
+    by_slot = ReleaseSchedule().for_tasks(found, at(0), {Uid("out"): True})
+    assert [each.committables for each in by_slot] == [(found[0], found[2]), (found[1],)]
+    (together,) = ReleaseSchedule().for_tasks(found, at(0), {Uid("out"): False})
+    assert together.committables == tuple(found)
 
 
 def test_a_sink_that_failed_waits_longer_each_time_and_the_others_do_not_wait() -> None:

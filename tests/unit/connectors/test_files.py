@@ -170,3 +170,16 @@ def test_columns_that_do_not_fit_are_told_when_the_job_starts(choices, ddl, word
 def test_secrets_are_not_shown():
     sink = FileSink("s3://bucket/x", options={"secret_access_key": "hush"})
     assert "hush" not in f"{sink} {sink.describe()}"
+
+
+def test_a_call_with_many_outputs_makes_each_epoch_durable_at_once(tmp_path, monkeypatch):
+    trial = SinkTrial(FileSink(str(tmp_path)), parallelism=8)
+    for _ in range(3):
+        trial.epoch(*[1] * 8)
+    trial.complete()
+    synced = []
+    monkeypatch.setattr("tidegate.connectors.files.directory._sync", synced.append)
+    trial.committer.commit(trial.requests())
+    assert len(seen(tmp_path)) == 24
+    # The marks of an epoch, then the folder of its files and the one that they left.
+    assert len(synced) == 3 * 3

@@ -26,8 +26,9 @@ from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.history import History, UnpublishedOutput
 from tidegate.runtime.job_shape import JobShape, TaskSink
-from tidegate.runtime.messages import SlotPublished
+from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.output_release import OutputStopped
+from tidegate.runtime.program import ALL_SLOTS
 
 WAIT_S = 30
 
@@ -63,7 +64,7 @@ class Job:
         self.history, self._folder, self._lineage, self._at = history, folder, lineage, EpochId(term, 1)
 
     def epoch(
-        self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[SlotPublished, ...] = ()
+        self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[TaskPublished, ...] = ()
     ) -> EpochId:
         epoch = self._at = self._at.next()
         made = tuple(
@@ -78,11 +79,11 @@ class Job:
     def cut(self) -> Cut:
         return Cut(self._at, {}, None, self._folder / "query", Clocks())
 
-    def asked(self) -> list[tuple[Slot, list[EpochId]]]:
+    def asked(self) -> list[tuple[int, list[EpochId]]]:
         """What the tasks of the next epoch are asked to publish."""
         self.history.rewind()  # returns when the thread has done all that came before
         orders = [order for each in self.history.rides(empty=True)[1].publishes for order in each]
-        return [(order.slot, [request.epoch for request in order.requests]) for order in orders]
+        return [(order.lane, [request.epoch for request in order.requests]) for order in orders]
 
     def checkpoint(self) -> None:
         """Take one; its output may wait."""
@@ -316,7 +317,8 @@ def test_sinks_sweep_on_their_own_thread_up_to_what_is_published(place: Place) -
 
 def told(job: Job, slot: int, epoch: EpochId, outcome: str = "COMMITTED", error: str | None = None) -> None:
     """A task acknowledges what came of an order."""
-    found = SlotPublished(job._lineage, "out", slot, epoch.term, epoch.number, {outcome: 1}, outcome, error)
+    mark = PublishedMark(job._lineage, slot, epoch.term, epoch.number)
+    found = TaskPublished("out", (mark,), {outcome: 1}, outcome, error)
     job.epoch(published=(found,))
 
 
@@ -345,14 +347,13 @@ def test_tasks_publish_one_stage_after_the_other_and_the_next_term_begins_when_a
     assert out.calls == []  # nothing passed through the driver
 
 
-def test_without_a_key_each_epoch_is_a_stage(place: Place) -> None:
+def test_without_a_key_one_task_publishes_all_slots_in_the_order_of_epochs(place: Place) -> None:
     with place.run(out=Target(), tasks=TaskSink(1, stable=False)) as job:
         first, second = (job.epoch("out", slots=2) for _ in range(2))
         job.checkpoint()
-        assert job.asked() == [(0, [first]), (1, [first])]
-        told(job, 0, first)
-        told(job, 1, first)
-        assert job.asked() == [(0, [second]), (1, [second])]
+        assert job.asked() == [(ALL_SLOTS, [first, first, second, second])]
+        told(job, 0, second)
+        assert job.asked() == [(ALL_SLOTS, [first, second])]
 
 
 def test_a_failure_in_a_task_lets_its_sink_wait_and_a_refusal_stops_the_job(place: Place) -> None:
@@ -367,6 +368,6 @@ def test_a_failure_in_a_task_lets_its_sink_wait_and_a_refusal_stops_the_job(plac
         assert job.asked() == [(0, [epoch])]
         told(job, 0, epoch, "FAILED_KNOWN", "no such table")
         assert job.asked() == []
-        with pytest.raises(OutputStopped, match=r"slot 0.*no such table"):
+        with pytest.raises(OutputStopped, match=r"up to epoch.*no such table"):
             job.history.check()
         assert dict(job.history.statistics.commits) == {"RETRY_LATER": 1, "FAILED_KNOWN": 1}

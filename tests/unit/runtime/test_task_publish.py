@@ -19,6 +19,7 @@ from tidegate.graph.levels import plan
 from tidegate.graph.schema import Schema
 from tidegate.runtime import task_publish
 from tidegate.runtime.job_shape import TaskSink, task_sinks
+from tidegate.runtime.messages import PublishedMark
 from tidegate.runtime.program import Archive, PublishOrder, Rides
 from tidegate.runtime.task_publish import Publishing
 
@@ -37,7 +38,7 @@ class Rows(Level):
         ack = self.run(list(rows), [barrier(0, len(rows), number=number), barrier(1, 0, number=number)], number)
         (made,) = ack.committables
         request = CommitRequest(LINE, Uid("out"), EpochId(Term(1), number), Slot(0), made.payload)
-        return PublishOrder(LINE, Uid("out"), Slot(0), (request,))
+        return PublishOrder(Uid("out"), 0, (request,))
 
     def publish(self, number: int, *orders: PublishOrder, wait_ms: int = 30_000):
         rides = Rides(publishes=(orders, ()), wait_ms=wait_ms)
@@ -59,7 +60,7 @@ def test_a_task_publishes_output_of_an_earlier_epoch_and_says_so_with_its_acknow
     order = rows.order(1, "a", "b")
     assert rows.visible() == []
     (told,) = rows.publish(2, order)
-    assert (told.sink, told.slot, told.term, told.number, told.error) == ("out", 0, 1, 1, None)
+    assert (told.sink, told.marks, told.error) == ("out", (PublishedMark("line", 0, 1, 1),), None)
     assert len(rows.visible()) == 1
     assert rows.publish(3, order) == (told,)  # asked again: the epoch of the first answer may have been thrown away
 
@@ -117,7 +118,7 @@ class Node:
 
 def begin(number: int, term: int = 1) -> Publishing:
     request = CommitRequest(LINE, Uid("out"), EpochId(Term(1), number), Slot(0), b"")
-    order = PublishOrder(LINE, Uid("out"), Slot(0), (request,))
+    order = PublishOrder(Uid("out"), 0, (request,))
     return task_publish.begin(Archive("memory://", {}), "job", Term(term), Node(HeldSink()), order)  # type: ignore[arg-type]
 
 
@@ -136,10 +137,10 @@ def test_an_order_that_takes_longer_than_a_task_goes_on_and_is_told_by_a_later_o
     held.go.set()
     first = begin(2).answer(30)
     assert first is not None
-    assert (first.number, first.error) == (1, None)
+    assert (first.marks[0].number, first.error) == (1, None)
     second = begin(2).answer(30)
     assert second is not None
-    assert (second.number, held.calls) == (2, [(EpochId(Term(1), 1),), (EpochId(Term(1), 2),)])
+    assert (second.marks[0].number, held.calls) == (2, [(EpochId(Term(1), 1),), (EpochId(Term(1), 2),)])
 
 
 @pytest.mark.parametrize("error", [OSError("down"), CommitRefused("no such table")])

@@ -19,6 +19,8 @@ from tidegate.core.faults import reach
 
 
 class Directory:
+    at_once = 1
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._hidden = path / HIDDEN
@@ -45,6 +47,13 @@ class Directory:
         draft.write_text(text)
         _sync(draft)
         os.rename(draft, self._hidden / name)
+        _sync(self._hidden)
+
+    def mark(self, name: str) -> None:
+        self.draft(name).touch()
+
+    def settle_marks(self) -> None:
+        # A file without content is no more than its name.
         _sync(self._hidden)
 
     def noted(self, name: str) -> str | None:

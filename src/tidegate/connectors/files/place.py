@@ -28,6 +28,9 @@ class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FilePlace(Protocol):
+    at_once: int
+    """How many requests it is worth making at the same time."""
+
     def draft(self, hidden: str) -> Path:
         """A local path to write a file to. `hidden` is used once."""
         ...
@@ -47,6 +50,12 @@ class FilePlace(Protocol):
     def note(self, name: str, text: str) -> None:
         """Keep a small hidden text durably, in place of the one that was there."""
         ...
+
+    def mark(self, name: str) -> None:
+        """Keep an empty note. Durable after the next `settle_marks`."""
+        ...
+
+    def settle_marks(self) -> None: ...
 
     def noted(self, name: str) -> str | None: ...
 

@@ -37,6 +37,8 @@ _OPTIONS = {
 
 
 class S3Prefix:
+    at_once = 8
+
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
         self._bucket, _, prefix = path.partition("/")
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
@@ -76,6 +78,12 @@ class S3Prefix:
 
     def note(self, name: str, text: str) -> None:
         self._client.put_object(Bucket=self._bucket, Key=self._hidden(name), Body=text.encode())
+
+    def mark(self, name: str) -> None:
+        self.note(name, "")
+
+    def settle_marks(self) -> None:
+        """What S3 has answered is durable."""
 
     def noted(self, name: str) -> str | None:
         found = self._found("get_object", Key=self._hidden(name))

@@ -8,11 +8,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import msgspec
 
@@ -20,7 +23,7 @@ from tidegate.connectors.files.formats import ENCODERS, Encoder, check_columns, 
 from tidegate.connectors.files.names import Output, settled_name
 from tidegate.connectors.files.partitions import check_partitions, split
 from tidegate.connectors.files.place import FilePlace, StagedFile, open_place
-from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome
+from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, outcomes
 from tidegate.connectors.sink import (
     CommitRequest,
     Committer,
@@ -39,6 +42,9 @@ from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _OPEN_FILES = 64
 """How many folders a task writes to at once. More than that begin further files."""
@@ -155,10 +161,25 @@ class FileWriter:
         reach("files.1-staged", file=file.final)
 
 
-class FileCommitter:
-    """Publishes what waits.
+class _State(Enum):
+    """What is known of an output before it is published."""
 
-    1. Note durably that this output is being published. A file that is not staged any more was published if there is
+    NEW = "nobody has begun to publish it"
+    BEGUN = "somebody has begun"
+    DONE = "all of it is published"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    request: CommitRequest
+    output: Output
+    files: tuple[StagedFile, ...]
+
+
+class FileCommitter:
+    """Publishes what waits, one epoch of all slots after the other.
+
+    1. Note durably that these outputs are being published. A file that is not staged any more was published if there is
        such a note, or was if a sweep has passed; perhaps a reader has taken it away since. Otherwise it is lost, and that is
        an error.
     2. Publish file by file. Each is one step, after which it is not staged any more: a repeat goes on where a crash
@@ -169,39 +190,47 @@ class FileCommitter:
         self._path, self._place = path, place
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        outcomes: dict[int, CommitOutcome] = {}
-        for place, request in sorted(enumerate(requests), key=lambda each: (each[1].epoch, each[1].slot)):
-            outcomes[place] = self._commit(request)
-        return [outcomes[place] for place in range(len(requests))]
+        published: list[CommitRequest] = []
+        ordered = sorted(requests, key=lambda request: (request.epoch, request.slot))
+        for _, found in groupby(ordered, lambda request: request.epoch):
+            published += self._publish([_Waiting(each, Output.of(each), _decode(each.payload)) for each in found])
+        return outcomes(requests, published)
 
-    def _commit(self, request: CommitRequest) -> CommitOutcome:
-        output, files = Output.of(request), _decode(request.payload)
+    def _publish(self, epoch: Sequence[_Waiting]) -> list[CommitRequest]:
+        states = list(zip(epoch, self._each(self._look, epoch)))
+        if new := [each for each, state in states if state is _State.NEW]:
+            self._each(lambda each: self._place.mark(each.output.marker), new)
+            self._place.settle_marks()
+        waiting = [each for each, state in states if state is not _State.DONE]
+        if waiting:
+            reach("files.1-marked", epoch=waiting[0].request.epoch)
+            self._each(self._place.publish, [file for each in waiting for file in each.files])
+        # Also for what was there: whoever published it may have died before it was durable.
+        self._place.settle([file for each in epoch for file in each.files])
+        return [each.request for each in waiting]
+
+    def _each(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        if min(self._place.at_once, len(items)) < 2:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(min(self._place.at_once, len(items)), "tidegate-files") as pool:
+            return list(pool.map(work, items))
+
+    def _look(self, waiting: _Waiting) -> _State:
+        output, files = waiting.output, waiting.files
         begun = self._place.noted(output.marker) is not None
-        if begun and not any(self._place.is_staged(file) for file in files):
-            # Durable it may not be yet: whoever published may have died before that.
-            self._place.settle(files)
-            return CommitOutcome.ALREADY_COMMITTED
-        if not begun and not self._begin(output, files):
-            return CommitOutcome.ALREADY_COMMITTED
-        reach("files.1-marked", epoch=request.epoch)
-        for file in files:
-            self._place.publish(file)
-        self._place.settle(files)
-        return CommitOutcome.COMMITTED
-
-    def _begin(self, output: Output, files: Sequence[StagedFile]) -> bool:
-        """Note it; False when all was published so long ago that the note has been swept."""
         gone = [file for file in files if not self._place.is_staged(file)]
-        # Asked once more: another driver may have noted and published all of it between our two questions.
-        if gone and self._place.noted(output.marker) is None:
-            if output.epoch <= self._settled(output):
-                return len(gone) < len(files)
-            raise CommitInDoubt(
-                f"{gone[0].final} was staged for epoch {output.epoch} and is gone, uncommitted. Is {self._path} the same "
-                "place for the driver and all executors, and does nobody else clean up what is hidden there?"
-            )
-        self._place.note(output.marker, "")
-        return True
+        if begun:
+            return _State.DONE if len(gone) == len(files) else _State.BEGUN
+        # Asked once more: another process may have noted and published all of it between our two questions.
+        if not gone or self._place.noted(output.marker) is not None:
+            return _State.NEW
+        if output.epoch <= self._settled(output):
+            # All was published so long ago that the note has been swept.
+            return _State.BEGUN if len(gone) < len(files) else _State.DONE
+        raise CommitInDoubt(
+            f"{gone[0].final} was staged for epoch {output.epoch} and is gone, uncommitted. Is {self._path} the same "
+            "place for the driver and all executors, and does nobody else clean up what is hidden there?"
+        )
 
     def _settled(self, output: Output) -> EpochId:
         text = self._place.noted(settled_name(output.lineage, output.sink)) or "0.0"

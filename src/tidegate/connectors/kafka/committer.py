@@ -1,28 +1,30 @@
-"""Committing in transactions: the rows of a slot and the marker that covers them become visible together, once.
+"""Committing in transactions: rows and the markers that cover them become visible together, once.
 
-Rows of one slot are committed in order of epochs and parts; slots do not wait for each other. Whatever goes wrong, the way
-on is the same, now or when the request comes again: a new producer, from step 1, where Kafka says what was committed.
+A committer has one producer for each topic, and one transaction of it carries as many epochs and slots as the size allows, in
+the order of epochs. Whatever goes wrong, the way on is the same, now or when the requests come again: a new producer, from
+step 1, where Kafka says what was committed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from threading import Thread
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from threading import Lock, Thread
 from typing import Any
 
 import msgspec
 
 from tidegate.connectors.kafka.client import connection, library, reader_settings, translate, translated
 from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, MarkerExpired, MarkerUnsettled
-from tidegate.connectors.kafka.marker import Expired, Found, Stream, decide, encode
+from tidegate.connectors.kafka.marker import NOTHING, Expired, Found, Stream, decide, encode
 from tidegate.connectors.kafka.plain_committer import send, sending_settings, settle
 from tidegate.connectors.kafka.sink import Part, Staged
 from tidegate.connectors.outcome import CommitOutcome
+from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import CommitRequest
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId
@@ -34,8 +36,6 @@ _ANSWER_S = 30.0
 _TOPIC_S = 5.0
 """How long a topic may be unknown before that is believed."""
 _FAREWELL_S = 5.0
-_PRODUCERS = 64
-"""Producers kept open. Each has threads and connections of its own."""
 _AT_ONCE = 8
 _DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 """Kafka's default of `offsets.retention.minutes`."""
@@ -46,6 +46,7 @@ class Owed:
     """One part that is to be in the topic once."""
 
     topic: str
+    stream: Stream
     epoch: EpochId
     marker: int
     part: Part
@@ -53,6 +54,8 @@ class Owed:
 
 
 class TransactionalCommitter:
+    """Threads take turns."""
+
     def __init__(
         self,
         bootstrap_servers: str,
@@ -66,100 +69,89 @@ class TransactionalCommitter:
     ) -> None:
         self._servers, self._config, self._read, self._now_ms = bootstrap_servers, config, read, now_ms
         self._timeout_ms, self._most_bytes, self._expired = timeout_ms, most_bytes, expired
-        self._open: dict[tuple[Stream, str], _Transactions] = {}
+        self._open: dict[str, _Transactions] = {}
         self._retention_ms: int | None = None
+        self._turn = Lock()
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """Publish each slot's rows that are not in the topic yet. Slots that can be committed are, also when one cannot."""
+        """Publish what is not in the topic yet, an epoch of all slots before the next one."""
         published: set[tuple[Stream, EpochId]] = set()
-        streams: dict[Stream, list[CommitRequest]] = {}
-        for request in sorted(requests, key=lambda r: r.epoch):
-            streams.setdefault(Stream(request.lineage, request.sink, request.slot), []).append(request)
-        if len(streams) == 1:
-            [(stream, theirs)] = streams.items()
-            published |= {(stream, epoch) for epoch in self._commit_stream(stream, theirs)}
-        elif streams:
-            with ThreadPoolExecutor(min(_AT_ONCE, len(streams)), "tidegate-kafka") as pool:
-                doing = {stream: pool.submit(self._commit_stream, stream, theirs) for stream, theirs in streams.items()}
-            for stream, done in doing.items():
-                published |= {(stream, epoch) for epoch in done.result()}
-        while len(self._open) > _PRODUCERS:
-            self._open.pop(next(iter(self._open))).forget()
-        known = [(Stream(request.lineage, request.sink, request.slot), request.epoch) for request in requests]
+        owed = [each for request in sorted(requests, key=lambda r: (r.epoch, r.slot)) for each in _owed(request)]
+        with self._turn:
+            for topic, theirs in _by_topic(owed):
+                self._commit_topic(topic, theirs, published)
+        known = [(_stream(request), request.epoch) for request in requests]
         return [COMMITTED if each in published else ALREADY_COMMITTED for each in known]
 
     def close(self) -> None:
         """Let go of all producers. The committer may still be used, and opens new ones."""
-        while self._open:
-            self._open.popitem()[1].forget()
+        with self._turn:
+            while self._open:
+                self._open.popitem()[1].forget()
 
-    def _commit_stream(self, stream: Stream, requests: Sequence[CommitRequest]) -> set[EpochId]:
-        """Answer: the epochs of which something was published now."""
-        published: set[EpochId] = set()
-        owed = [each for request in requests for each in _owed(request)]
-        for topic, theirs in _by_topic(owed):
-            for attempt in range(1, _ATTEMPTS + 1):
-                try:
-                    self._publish(self._transactions(stream, topic), theirs, published)
-                    break
-                except Exception as error:
-                    # Whatever it was: an open transaction would hold up every reader of committed rows.
-                    if (broken := self._open.pop((stream, topic), None)) is not None:
-                        broken.forget()
-                    # Brokers that cannot be reached were waited for already; the request comes again.
-                    if attempt == _ATTEMPTS or not isinstance(error, KafkaFenced):
-                        raise
-        return published
+    def _commit_topic(self, topic: str, owed: Sequence[Owed], published: set[tuple[Stream, EpochId]]) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._publish(self._transactions(topic), owed, published)
+                return
+            except Exception as error:
+                # Whatever it was: an open transaction would hold up every reader of committed rows.
+                if (broken := self._open.pop(topic, None)) is not None:
+                    broken.forget()
+                # Brokers that cannot be reached were waited for already; the request comes again.
+                if attempt == _ATTEMPTS or not isinstance(error, KafkaFenced):
+                    raise
 
-    def _publish(self, transactions: _Transactions, owed: Sequence[Owed], published: set[EpochId]) -> None:
-        """Bring into the topic what is not there yet, and note in `published` of which epochs that was.
+    def _publish(
+        self, transactions: _Transactions, owed: Sequence[Owed], published: set[tuple[Stream, EpochId]]
+    ) -> None:
+        """Bring into the topic what is not there yet, and note in `published` what that was.
 
-        1. Begin with a producer of this slot's transactional id: Kafka aborts whatever an earlier committer of that id left
-           open, and no such committer can go on. Then read the marker; what it covers is done.
+        1. Take the slots: Kafka aborts whatever an earlier committer of them left open, and no such committer can go on.
+           Then read their markers; what they cover is done. `_Transactions` says how.
         2. Begin a transaction and send the rows. A crash leaves an open transaction, which no reader of committed rows sees.
-        3. Add the marker to the transaction. A crash leaves it open as before.
-        4. Commit. A crash before the answer leaves it committed or aborted, and the marker in step 1 of the next tells which.
+        3. Add the markers to the transaction. A crash leaves it open as before.
+        4. Commit. A crash before the answer leaves it committed or aborted, and the markers in step 1 of the next tell which.
         """
-        marker = transactions.marker()
-        reach("kafka.1-marker-read", stream=transactions.stream, marker=marker)
-        found = [(each, self._find(transactions, marker, each)) for each in owed]
+        transactions.take({each.stream for each in owed})
+        reach("kafka.1-marker-read", topic=transactions.topic)
+        found = [(each, self._find(transactions, each)) for each in owed]
         skipped = [each for each, state in found if state is Found.UNKNOWN and self._expired is Expired.SKIP]
-        if skipped:
-            # Their marker alone, so that the question is answered for good.
-            transactions.begin()
-            transactions.mark(skipped[-1].marker)
-            transactions.commit()
         waiting = [each for each, state in found if state is not Found.COMMITTED and each not in skipped]
+        transactions.keep({each.stream for each in (*skipped, *waiting)})
+        if skipped:
+            # Their markers alone, so that the question is answered for good.
+            transactions.begin()
+            transactions.mark(_last_markers(skipped))
+            transactions.commit()
         for together in _transactions_of(waiting, self._most_bytes):
             transactions.begin()
-            for each in together:
-                transactions.send(self._read(each.part.token))
+            for packed in read_ahead(self._read, [each.part.token for each in together]):
+                transactions.send(packed)
             transactions.settle()
-            reach("kafka.2-sent", stream=transactions.stream)
-            transactions.mark(together[-1].marker)
-            reach("kafka.3-marked", stream=transactions.stream)
+            reach("kafka.2-sent", topic=transactions.topic)
+            transactions.mark(_last_markers(together))
+            reach("kafka.3-marked", topic=transactions.topic)
             transactions.commit()
-            published |= {each.epoch for each in together}
-            reach("kafka.4-committed", stream=transactions.stream)
+            published |= {(each.stream, each.epoch) for each in together}
+            reach("kafka.4-committed", topic=transactions.topic)
 
-    def _find(self, transactions: _Transactions, marker: int | None, each: Owed) -> Found:
-        if transactions.unsettled:
+    def _find(self, transactions: _Transactions, each: Owed) -> Found:
+        held = transactions.held[each.stream]
+        if held.unsettled:
             found = Found.UNKNOWN
         else:
-            retention_ms = 0 if marker is not None else self._retention()
-            found = decide(marker, each.marker, self._now_ms() - each.at_ms, retention_ms)
+            retention_ms = 0 if held.marker is not None else self._retention()
+            found = decide(held.marker, each.marker, self._now_ms() - each.at_ms, retention_ms)
         if found is Found.UNKNOWN and self._expired is Expired.FAIL:
-            told = MarkerUnsettled if transactions.unsettled else MarkerExpired
-            raise told(transactions.stream.sink, transactions.stream.slot, each.epoch, transactions.group)
+            told = MarkerUnsettled if held.unsettled else MarkerExpired
+            raise told(each.stream.sink, each.stream.slot, each.epoch, _group(each.stream))
         return found
 
-    def _transactions(self, stream: Stream, topic: str) -> _Transactions:
-        found = self._open.pop((stream, topic), None)
-        if found is None:
-            found = _Transactions(self._servers, self._config, stream, topic, self._timeout_ms)
-        # At the end: the one used last is the last to be closed.
-        self._open[stream, topic] = found
-        return found
+    def _transactions(self, topic: str) -> _Transactions:
+        if topic not in self._open:
+            self._open[topic] = _Transactions(self._servers, self._config, topic, self._timeout_ms)
+        return self._open[topic]
 
     def _retention(self) -> int:
         """How long the brokers keep offsets of idle groups; Kafka's default where we may not ask."""
@@ -168,44 +160,152 @@ class TransactionalCommitter:
         return self._retention_ms
 
 
+@dataclass(slots=True)
+class _Held:
+    """A slot whose marker nobody else can move as long as our producer is not fenced."""
+
+    members: Any
+    """The group of its marker, as a transaction wants to be told of it."""
+    marker: int | None
+    """How far the topic is. None: Kafka has no marker."""
+    unsettled: bool = False
+    """Whether Kafka holds the marker to be part of a transaction that has not ended, although there is none."""
+    own: Any = field(default=None, repr=False)
+    """The producer of the slot's own transactional id, until the slot is kept."""
+
+
 class _Transactions:
-    """The transactions of one slot into one topic, one after the other, by one producer that nobody has fenced."""
+    """The transactions into one topic, one after the other, by one producer that nobody has fenced.
 
-    def __init__(self, servers: str, config: Mapping[str, str], stream: Stream, topic: str, timeout_ms: int) -> None:
-        self.stream, self.topic = stream, topic
-        # Never to be changed: under another name, markers would not be found and open transactions not be aborted.
-        self.group = f"tidegate-{stream}"
-        self._reading = reader_settings(servers, config, self.group)
-        # A slot that moved from topic to topic has a producer for each, and they must not fence one another.
-        writing = {"transactional.id": f"{self.group}-{topic}", "transaction.timeout.ms": timeout_ms}
-        self._writing = {**sending_settings(servers, config), **writing}
+    Each slot has a transactional id of its own, and whoever begins with a producer of that id fences all before. The producer of
+    the first slot that is taken, the *leader*, sends for the others as well. So whoever takes one of those later must fence the
+    leader too, and must know of it:
+
+    1. Begin with a producer of the slot's id. From now on nobody else can do step 4 for it.
+    2. Read whom the slot's marker names as its holder. Is it another id, begin with a producer of that id too, so that it is
+       fenced as well.
+    3. Read the marker, which has come to rest.
+    4. If rows are to be sent, and the leader is another slot's: name the leader as holder, in a transaction of the slot's own
+       id. It fails if someone has done step 1 since; who does so later finds the leader in step 2.
+    """
+
+    def __init__(self, servers: str, config: Mapping[str, str], topic: str, timeout_ms: int) -> None:
+        self.topic = topic
+        self.held: dict[Stream, _Held] = {}
+        self._servers, self._config, self._timeout_ms = servers, config, timeout_ms
+        self._leader: Stream | None = None
         self._producer: Any = None
-        self._members: Any = None
-        self._marker: int | None = None
-        self.unsettled = False
-        """Whether Kafka holds the marker to be part of a transaction that has not ended, although there is none."""
+        self._next: Mapping[Stream, int] = {}
 
-    def marker(self) -> int | None:
-        """How far the topic is. Asked once: nobody else can move it as long as this producer is not fenced."""
-        if self._producer is None:
-            kafka = library()
-            with translated(f"begin transactions for topic {self.topic!r}"):
-                producer = kafka.Producer(self._writing)
-                self._see_topic(producer)
-                producer.init_transactions(_ANSWER_S)
-                # Only now: as long as an earlier transaction is open, its marker cannot be read.
-                consumer = kafka.Consumer(self._reading)
-                try:
-                    self._members = consumer.consumer_group_metadata()
-                    at = _committed(consumer, kafka.TopicPartition(self.topic, 0))
-                finally:
-                    consumer.close()
-            if at is not None and at.error is not None:
-                raise translate(at.error, f"tell the offset of group {self.group!r}")
-            self.unsettled = at is None
-            self._marker = at.offset if at is not None and at.offset >= 0 else None
-            self._producer = producer
-        return self._marker
+    def take(self, streams: Collection[Stream]) -> None:
+        """Steps 1 to 3, for slots that are not held yet."""
+        wanted = sorted((stream for stream in streams if stream not in self.held), key=lambda s: (s.lineage, s.slot))
+        if wanted and self._leader is None:
+            leader = wanted.pop(0)
+            self.held[leader] = held = self._take(leader, see_topic=True)
+            self._leader, self._producer, held.own = leader, held.own, None
+        if len(wanted) == 1:
+            self.held[wanted[0]] = self._take(wanted[0])
+        elif wanted:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(wanted)), "tidegate-kafka") as pool:
+                taking = {stream: pool.submit(self._take, stream) for stream in wanted}
+            failures = [taken.exception() for taken in taking.values()]
+            self.held |= {stream: taken.result() for stream, taken in taking.items() if taken.exception() is None}
+            if failure := next((each for each in failures if each is not None), None):
+                raise failure
+
+    def keep(self, streams: Collection[Stream]) -> None:
+        """Step 4 for these. The others have nothing to send, and are let go."""
+        for stream in [each for each, held in self.held.items() if held.own is not None and each not in streams]:
+            del self.held[stream]
+        naming = [stream for stream, held in self.held.items() if held.own is not None]
+        if len(naming) == 1:
+            self._name_leader(naming[0])
+        elif naming:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(naming)), "tidegate-kafka") as pool:
+                list(pool.map(self._name_leader, naming))
+
+    def _take(self, stream: Stream, see_topic: bool = False) -> _Held:
+        own_id = self._id(stream)
+        with translated(f"begin transactions for topic {self.topic!r}"):
+            own = self._begin_with(own_id, see_topic)
+        with translated(f"tell the offset of group {_group(stream)!r}"):
+            holder = self._offset(stream).metadata or own_id
+        if holder != own_id and (self._leader is None or holder != self._id(self._leader)):
+            with translated(f"end transactions of {holder!r}"):
+                self._begin_with(holder)
+        reach("kafka.1-taken", topic=self.topic)
+        with translated(f"tell the offset of group {_group(stream)!r}"):
+            # Only now: as long as an earlier transaction is open, the marker in it cannot be read.
+            at = self._settled_offset(stream)
+            consumer = library().Consumer(reader_settings(self._servers, self._config, _group(stream)))
+            members = consumer.consumer_group_metadata()
+            consumer.close()
+        return _Held(members, at.offset if at is not None and at.offset >= 0 else None, at is None, own)
+
+    def _settled_offset(self, stream: Stream) -> Any:
+        """The slot's marker once no transaction holds it. None: one holds it all the time, and Kafka says so."""
+        latest = time.monotonic() + _ANSWER_S
+        while True:
+            at = self._offset(stream, settled=True)
+            if at.error is None:
+                return at
+            if at.error.code() != library().KafkaError.UNSTABLE_OFFSET_COMMIT:
+                raise library().KafkaException(at.error)
+            if time.monotonic() > latest:
+                return None
+            time.sleep(0.1)
+
+    def _offset(self, stream: Stream, settled: bool = False) -> Any:
+        """The offset of the slot's group. Without `settled`, as it was before transactions that have not ended.
+
+        Asked as an administrator does. A consumer waits for the end of a transaction by itself, and a timeout of its says
+        nothing about whether it waited for that or for the brokers. A coordinator that moves or has just been made is waited
+        for: the client does not do it here.
+        """
+        kafka = library()
+        codes = kafka.KafkaError
+        moving = {codes.NOT_COORDINATOR, codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE}
+        group = _group(stream)
+        wanted = kafka.ConsumerGroupTopicPartitions(group, [kafka.TopicPartition(self.topic, 0)])
+        latest = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                asked = self._administrator.list_consumer_group_offsets(
+                    [wanted], require_stable=settled, request_timeout=_ANSWER_S
+                )
+                [at] = asked[group].result().topic_partitions
+                return at
+            except kafka.KafkaException as error:
+                if error.args[0].code() not in moving or time.monotonic() > latest:
+                    raise
+                time.sleep(0.1)
+
+    @cached_property
+    def _administrator(self) -> Any:
+        return library("confluent_kafka.admin").AdminClient(connection(self._servers, self._config))
+
+    def _name_leader(self, stream: Stream) -> None:
+        held = self.held[stream]
+        at = NOTHING if held.marker is None else held.marker
+        with translated(f"take the offset of group {_group(stream)!r} into a transaction"):
+            held.own.begin_transaction()
+            _bounded(partial(self._send_marker, held.own, stream, at), _ANSWER_S)
+            _bounded(partial(held.own.commit_transaction, _ANSWER_S), _ANSWER_S)
+        held.own = None
+
+    def _begin_with(self, transactional_id: str, see_topic: bool = False) -> Any:
+        writing = {"transactional.id": transactional_id, "transaction.timeout.ms": self._timeout_ms}
+        producer = library().Producer({**sending_settings(self._servers, self._config), **writing})
+        if see_topic:
+            self._see_topic(producer)
+        producer.init_transactions(_ANSWER_S)
+        return producer
+
+    def _id(self, stream: Stream) -> str:
+        # Never to be changed: under another name, open transactions would not be aborted. A slot that moved from topic to
+        # topic has a producer for each, and they must not fence one another.
+        return f"{_group(stream)}-{self.topic}"
 
     def _see_topic(self, producer: Any) -> None:
         """A topic that does not exist would be waited for until the transaction times out."""
@@ -232,24 +332,33 @@ class _Transactions:
         with translated(f"take rows for topic {self.topic!r}"):
             settle(self._producer, _ANSWER_S)
 
-    def mark(self, marker: int) -> None:
-        at = library().TopicPartition(self.topic, 0, marker)
-        with translated(f"take the offset of group {self.group!r} into the transaction"):
-            _bounded(partial(self._producer.send_offsets_to_transaction, [at], self._members, _ANSWER_S), _ANSWER_S)
-        self._next = marker
+    def mark(self, markers: Mapping[Stream, int]) -> None:
+        for stream, marker in markers.items():
+            with translated(f"take the offset of group {_group(stream)!r} into the transaction"):
+                _bounded(partial(self._send_marker, self._producer, stream, marker), _ANSWER_S)
+        self._next = markers
+
+    def _send_marker(self, producer: Any, stream: Stream, marker: int) -> None:
+        """With the name of the leader, who holds the slot."""
+        assert self._leader is not None
+        at = library().TopicPartition(self.topic, 0, marker, self._id(self._leader))
+        producer.send_offsets_to_transaction([at], self.held[stream].members, _ANSWER_S)
 
     def commit(self) -> None:
         with translated(f"commit rows to topic {self.topic!r}"):
             _bounded(partial(self._producer.commit_transaction, _ANSWER_S), _ANSWER_S)
-        self._marker, self.unsettled = self._next, False
+        for stream, marker in self._next.items():
+            self.held[stream].marker, self.held[stream].unsettled = marker, False
 
     def forget(self) -> None:
         """Let the producer go. An open transaction is aborted now if Kafka listens, else by the next `init_transactions`."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(library().KafkaException, KafkaUnavailable):
-                producer.purge()
-                _bounded(partial(producer.abort_transaction, _FAREWELL_S), _FAREWELL_S)
+        producers = [self._producer, *(held.own for held in self.held.values())]
+        self._producer, self._leader, self.held = None, None, {}
+        for producer in producers:
+            if producer is not None:
+                with suppress(library().KafkaException, KafkaUnavailable):
+                    producer.purge()
+                    _bounded(partial(producer.abort_transaction, _FAREWELL_S), _FAREWELL_S)
 
 
 def _bounded(call: Callable[[], None], limit_s: float) -> None:
@@ -278,36 +387,29 @@ def _bounded(call: Callable[[], None], limit_s: float) -> None:
         ) from None
 
 
-def _committed(consumer: Any, place: Any) -> Any:
-    """The group's offset; None if Kafka gives none because a transaction with it has not ended.
+def _stream(request: CommitRequest) -> Stream:
+    return Stream(request.lineage, request.sink, request.slot)
 
-    A coordinator that moves or has just been made is waited for: the client does not do it here.
-    """
-    kafka = library()
-    codes = kafka.KafkaError
-    moving = {codes.NOT_COORDINATOR, codes.COORDINATOR_LOAD_IN_PROGRESS, codes.COORDINATOR_NOT_AVAILABLE}
-    latest = time.monotonic() + _ANSWER_S
-    while True:
-        try:
-            [at] = consumer.committed([place], _ANSWER_S)
-            return at
-        except kafka.KafkaException as error:
-            code = error.args[0].code()
-            if code == codes._TIMED_OUT:
-                return None
-            if code not in moving or time.monotonic() > latest:
-                raise
-            time.sleep(0.1)
+
+def _group(stream: Stream) -> str:
+    """The group whose offset is the marker. Never to be changed: under another name, markers would not be found."""
+    return f"tidegate-{stream}"
 
 
 def _owed(request: CommitRequest) -> Iterator[Owed]:
     staged = msgspec.json.decode(request.payload, type=Staged)
     for index, part in enumerate(staged.parts):
-        yield Owed(staged.topic, request.epoch, encode(request.epoch, index), part, staged.at_ms)
+        marker = encode(request.epoch, index)
+        yield Owed(staged.topic, _stream(request), request.epoch, marker, part, staged.at_ms)
+
+
+def _last_markers(owed: Sequence[Owed]) -> dict[Stream, int]:
+    """Of parts in order: each slot's last."""
+    return {each.stream: each.marker for each in owed}
 
 
 def _by_topic(owed: Sequence[Owed]) -> Iterator[tuple[str, list[Owed]]]:
-    """Runs of parts for the same topic: a slot's topic changes at most at a restart."""
+    """Runs of parts for the same topic: a sink's topic changes at most at a restart."""
     run: list[Owed] = []
     for each in owed:
         if run and run[-1].topic != each.topic:

@@ -2,8 +2,9 @@
 
 1. In the task: rows go to Parquet files under the table's directory, named by (lineage, sink, epoch, slot, attempt). No
    commit names them, so no reader sees them. A crash leaves files that vacuum removes when they are old.
-2. At commit: the files are added in one Delta commit together with an application transaction, which says up to which
-   epoch this (lineage, sink, slot) was committed. A repeat finds it and adds nothing, whatever became of the files since.
+2. At commit: the files of all slots and epochs are added in one Delta commit together with an application transaction, which
+   says up to which epoch this (lineage, sink) was committed. A repeat finds it and adds nothing, whatever became of the
+   files since.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import msgspec
 from tidegate.connectors.lakehouse.delta_table import check_partitions, check_table
 from tidegate.connectors.lakehouse.delta_values import Statistics, partition_text
 from tidegate.connectors.lakehouse.errors import CommitConflict, StagedFilesGone, TableUnsuitable
-from tidegate.connectors.lakehouse.names import channel_name, file_stem, local_path, marker_number, require, sync
+from tidegate.connectors.lakehouse.markers import WholeEpochs, is_covered, markers_of
+from tidegate.connectors.lakehouse.names import file_stem, local_path, require, sync
 from tidegate.connectors.lakehouse.names import segment as safe
 from tidegate.connectors.lakehouse.partitions import Coded, part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
@@ -178,6 +180,7 @@ class DeltaCommitter:
     def __init__(self, sink: DeltaSink, schema: Schema) -> None:
         self._sink, self._schema = sink, schema
         self._handle: DeltaTable | None = None
+        self._whole = WholeEpochs()
 
     def prepare(self) -> None:
         """Have the table there and right, before the first row."""
@@ -206,15 +209,16 @@ class DeltaCommitter:
 
         1. Read the table as it is now; leave out requests that its markers cover. Their files may be long gone.
         2. See that the table still takes such rows, and that the files of the rest are there, whole.
-        3. Add them all and their markers in one Delta commit. A crash before it leaves nothing, one after it leaves what
-           a repeat finds at step 1. Another's commit of the same channel makes it fail: go back to 1.
+        3. Add them all and their marker in one Delta commit. A crash before it leaves nothing, one after it leaves what
+           a repeat finds at step 1. Another's commit of the same sink makes it fail: go back to 1.
         4. On a local disk, make the log durable.
         """
         from deltalake.exceptions import CommitFailedError
 
+        self._whole.check(requests)
         for attempt in range(1, ATTEMPTS + 1):
             table = self._newest()
-            waiting = [request for request in requests if not _covered(table, request)]
+            waiting = [request for request in requests if not is_covered(request, table.transaction_version)]
             reach("delta.1-read", waiting=len(waiting))
             if waiting:
                 files = [file for r in waiting for file in msgspec.json.decode(r.payload, type=Staged).files]
@@ -230,6 +234,7 @@ class DeltaCommitter:
                     continue
                 reach("delta.3-added", waiting=len(waiting))
             self._make_log_durable(table.version())
+            self._whole.committed(requests)
             return outcomes(requests, waiting)
         raise AssertionError("the last attempt returns or raises")
 
@@ -258,17 +263,13 @@ class DeltaCommitter:
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction
 
-        markers: dict[str, int] = {}
-        for request in requests:
-            name = channel_name(request)
-            markers[name] = max(markers.get(name, -1), marker_number(request.epoch))
         table.create_write_transaction(
             [AddAction(f.path, f.size, f.partition, f.modified_ms, True, f.statistics) for f in files],
             mode="append",
             schema=table.schema(),
             partition_by=list(self._sink.partition_by),
             commit_properties=CommitProperties(
-                app_transactions=[Transaction(name, version) for name, version in markers.items()]
+                app_transactions=[Transaction(name, version) for name, version in markers_of(requests).items()]
             ),
         )
 
@@ -280,8 +281,3 @@ class DeltaCommitter:
                 sync(entry)
                 since += 1
             sync(log)
-
-
-def _covered(table: DeltaTable, request: CommitRequest) -> bool:
-    committed = table.transaction_version(channel_name(request))
-    return committed is not None and committed >= marker_number(request.epoch)

@@ -2,8 +2,9 @@
 
 1. In the task: rows go to Parquet data files in the table's data location, named by (lineage, sink, epoch, slot,
    attempt). No snapshot names them, so no reader sees them. A crash leaves orphans.
-2. At commit: the files are added in one snapshot, and a table property set in the same commit says up to which epoch
-   this (lineage, sink, slot) was committed. A repeat finds it and adds nothing; properties outlive expired snapshots.
+2. At commit: the files of all slots and epochs are added in one snapshot, and a table property set in the same commit
+   says up to which epoch this (lineage, sink) was committed. A repeat finds it and adds nothing; properties outlive
+   expired snapshots.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from tidegate.connectors.lakehouse.errors import CommitConflict, StagedFilesGone, TableChanged, TableUnsuitable
 from tidegate.connectors.lakehouse.iceberg_table import TableView, check_table, load, view
-from tidegate.connectors.lakehouse.names import channel_name, file_stem, local_path, marker_number, require, sync
+from tidegate.connectors.lakehouse.markers import WholeEpochs, is_covered, markers_of, outdated
+from tidegate.connectors.lakehouse.names import file_stem, local_path, require, sync
 from tidegate.connectors.lakehouse.partitions import part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
 from tidegate.connectors.outcome import CommitOutcome, outcomes
@@ -181,6 +184,7 @@ class IcebergCommitter:
     def __init__(self, sink: IcebergSink, schema: Schema, pause: Callable[[float], None] = time.sleep) -> None:
         self._sink, self._schema, self._pause = sink, schema, pause
         self._catalog = load(sink.catalog, sink.properties)
+        self._whole = WholeEpochs()
 
     def prepare(self) -> None:
         """Have the table there and right, before the first row."""
@@ -196,16 +200,18 @@ class IcebergCommitter:
 
         1. Read the table as it is now; leave out requests that its markers cover. Their files may be long gone.
         2. See that the table is the one they were staged for, and that the files of the rest are there, whole.
-        3. Add them all and their markers in one commit of the catalog, on condition that nobody committed since 1. A
+        3. Add them all and their marker in one commit of the catalog, on condition that nobody committed since 1. A
            crash before it leaves nothing, one after it leaves what a repeat finds at step 1. On conflict, back to 1.
         """
         from pyiceberg.exceptions import CommitFailedException
 
+        self._whole.check(requests)
         for attempt in range(1, ATTEMPTS + 1):
             table = self._catalog.load_table(self._sink.table)
-            waiting = [request for request in requests if not _covered(table, request)]
+            waiting = [request for request in requests if not is_covered(request, partial(_marker, table))]
             reach("iceberg.1-read", waiting=len(waiting))
             if not waiting:
+                self._whole.committed(requests)
                 return outcomes(requests, waiting)
             staged = [msgspec.msgpack.decode(request.payload, type=Staged) for request in waiting]
             self._check(table, staged)
@@ -218,6 +224,7 @@ class IcebergCommitter:
                 self._pause(random.uniform(0, 0.02 * 2**attempt))
                 continue
             reach("iceberg.3-added", waiting=len(waiting))
+            self._whole.committed(requests)
             return outcomes(requests, waiting)
         raise AssertionError("the last attempt returns or raises")
 
@@ -241,13 +248,14 @@ class IcebergCommitter:
             raise StagedFilesGone(name, gone, "Removal of orphan files with a short age does this: keep it at days.")
 
     def _add(self, table: Table, files: Sequence[Added], requests: Sequence[CommitRequest]) -> None:
-        markers: dict[str, int] = {}
-        for request in requests:
-            name = channel_name(request)
-            markers[name] = max(markers.get(name, -1), marker_number(request.epoch))
+        markers = markers_of(requests)
+        # All properties are written again with every commit.
+        useless = outdated(table.metadata.properties, requests)
         merge = table.metadata.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
         with table.transaction() as transaction:
             transaction.set_properties({name: str(number) for name, number in markers.items()})
+            if useless:
+                transaction.remove_properties(*useless)
             update = transaction.update_snapshot()
             with update.merge_append() if merge else update.fast_append() as append:
                 for file in files:
@@ -258,9 +266,9 @@ class IcebergCommitter:
             transaction._snapshot_producers.clear()
 
 
-def _covered(table: Table, request: CommitRequest) -> bool:
-    committed = table.metadata.properties.get(channel_name(request))
-    return committed is not None and int(committed) >= marker_number(request.epoch)
+def _marker(table: Table, name: str) -> int | None:
+    found = table.metadata.properties.get(name)
+    return None if found is None else int(found)
 
 
 def _size(table: Table, path: str) -> int | None:

@@ -32,8 +32,13 @@ def segment(text: str) -> str:
     return kept if kept == text else f"{kept}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def channel_name(request: CommitRequest) -> str:
-    """Names in the table whose last epoch the marker tells: markers of other lineages, sinks and slots never meet it."""
+def marker_name(request: CommitRequest) -> str:
+    """Names in the table up to which epoch all slots of this (lineage, sink) are committed."""
+    return f"tidegate/{request.lineage}/{request.sink}/all"
+
+
+def slot_marker_name(request: CommitRequest) -> str:
+    """Names what earlier versions marked for each slot. Read, never written: no slot is called `all`."""
     return f"tidegate/{request.lineage}/{request.sink}/{request.slot}"
 
 

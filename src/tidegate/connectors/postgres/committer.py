@@ -1,18 +1,21 @@
-"""The committer, in the driver: rows and their marker in one transaction."""
+"""The committer: rows and their markers in one transaction, in a task or in the driver."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused
+from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, outcomes
 from tidegate.connectors.postgres.connection import connect, driver
 from tidegate.connectors.postgres.markers import SETTLED, Markers
-from tidegate.connectors.postgres.payload import Copy, Prepared, decode, epoch_in, gid_prefix
+from tidegate.connectors.postgres.payload import Copy, Payload, Prepared, decode, epoch_in, gid_prefix
 from tidegate.connectors.postgres.table import Table, TableRefused, check_table, read_table
+from tidegate.connectors.postgres.writer import CHUNK_BYTES
+from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import CommitRequest, CommitterContext, Settled
 from tidegate.core.faults import reach
 
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate")
 T = TypeVar("T")
+_Waiting: TypeAlias = tuple[CommitRequest, Payload]
+
+MOST_BYTES = 256 << 20
+"""Rows that one transaction brings, unless a single epoch has more: all of it is done again when the connection breaks."""
 
 
 class PostgresCommitter:
@@ -42,54 +49,73 @@ class PostgresCommitter:
             log.warning("%s does not answer yet; output will wait for it: %s", self._sink.describe(), error)
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        outcomes: dict[int, CommitOutcome] = {}
-        for place, request in sorted(enumerate(requests), key=lambda each: (each[1].epoch, each[1].slot)):
-            match decode(request.payload):
-                case Copy() as payload:
-                    outcomes[place] = self._on_server(partial(self._copy, request, payload))
-                case Prepared() as payload:
-                    outcomes[place] = self._on_server(partial(self._commit_prepared, request, payload))
-        return [outcomes[place] for place in range(len(requests))]
+        """Publish in the order of epochs: rows that wait in the job's storage many requests at a time, transactions that are
+        prepared one after the other."""
+        ordered = [(request, decode(request.payload)) for request in sorted(requests, key=lambda r: (r.epoch, r.slot))]
+        published: list[CommitRequest] = []
+        for together in _transactions(ordered):
+            match together[0]:
+                case request, Prepared() as payload:
+                    if self._on_server(partial(self._commit_prepared, request, payload)) is CommitOutcome.COMMITTED:
+                        published.append(request)
+                case _:
+                    published += self._on_server(partial(self._copy, together))
+        return outcomes(requests, published)
 
-    def _copy(self, request: CommitRequest, payload: Copy, connection: psycopg.Connection[Any]) -> CommitOutcome:
+    def close(self) -> None:
+        """Let go of the connection. The committer may still be used, and opens a new one."""
+        with self._turn:
+            self._forget()
+
+    def _copy(self, together: Sequence[_Waiting], connection: psycopg.Connection[Any]) -> list[CommitRequest]:
         """In one transaction:
 
-        1. Move the marker of (lineage, sink, slot) forward to this epoch. It is there already: nothing to do. Whoever
-           else tries waits here until this transaction has ended.
-        2. Copy the rows in; for an upsert by way of a temporary table, the last row of each key winning.
-        3. Commit. Whether an answer that was lost said yes is told by the marker when the request comes again.
+        1. Hold the markers of all (lineage, sink, slot), and move them forward. What they cover is left out. Whoever else
+           wants one of them waits here until this transaction has ended.
+        2. Copy the rows in, in the order of epochs; for upserts by way of a temporary table, the last row of each key
+           winning.
+        3. Commit. Whether an answer that was lost said yes is told by the markers when the requests come again.
         """
         with connection.transaction():
-            if not self._markers.move(connection, request.lineage, request.sink, request.slot, request.epoch):
-                return CommitOutcome.ALREADY_COMMITTED
-            reach("postgres.1-marked", epoch=request.epoch)
-            if self._sink.key:
-                self._upsert(connection, payload)
-            else:
-                self._copy_into(connection, self._target, payload)
-            reach("postgres.2-copied", epoch=request.epoch)
-        reach("postgres.3-committed", epoch=request.epoch)
-        return CommitOutcome.COMMITTED
+            markers = self._markers.hold(
+                connection, together[0][0].sink, {(request.lineage, request.slot) for request, _ in together}
+            )
+            new = [(r, payload) for r, payload in together if r.epoch > markers[r.lineage, r.slot]]
+            if not new:
+                return []
+            last = {(request.lineage, request.slot): request.epoch for request, _ in new}
+            self._markers.advance(connection, new[0][0].sink, last)
+            reach("postgres.1-marked", epoch=new[-1][0].epoch)
+            for columns, tokens in _same_columns(new):
+                if self._sink.key:
+                    self._upsert(connection, columns, tokens)
+                else:
+                    self._copy_into(connection, self._target, columns, tokens)
+            reach("postgres.2-copied", epoch=new[-1][0].epoch)
+        reach("postgres.3-committed", epoch=new[-1][0].epoch)
+        return [request for request, _ in new]
 
-    def _copy_into(self, connection: psycopg.Connection[Any], table: Any, payload: Copy) -> None:
+    def _copy_into(
+        self, connection: psycopg.Connection[Any], table: Any, columns: Sequence[str], tokens: Sequence[str]
+    ) -> None:
         from psycopg import sql
 
-        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table, _names(payload.columns))
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table, _names(columns))
         with connection.cursor().copy(statement) as copy:
-            for token in payload.tokens:
-                copy.write(self._context.read(token))
+            for text in read_ahead(self._context.read, tokens):
+                copy.write(text)
 
-    def _upsert(self, connection: psycopg.Connection[Any], payload: Copy) -> None:
+    def _upsert(self, connection: psycopg.Connection[Any], names: Sequence[str], tokens: Sequence[str]) -> None:
         from psycopg import sql
 
-        staged, columns, key = sql.Identifier("tidegate_staged"), _names(payload.columns), _names(self._sink.key)
+        staged, columns, key = sql.Identifier("tidegate_staged"), _names(names), _names(self._sink.key)
         connection.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
                 staged, columns, self._target
             )
         )
-        self._copy_into(connection, staged, payload)
-        others = [sql.Identifier(name) for name in payload.columns if name not in self._sink.key]
+        self._copy_into(connection, staged, names, tokens)
+        others = [sql.Identifier(name) for name in names if name not in self._sink.key]
         changes = [sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others]
         action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(changes)) if changes else sql.SQL("NOTHING")
         # Rows of a new table lie in the order in which they came: the place of a row tells which is the last.
@@ -99,6 +125,7 @@ class PostgresCommitter:
                 "ORDER BY {key}, ctid DESC ON CONFLICT ({key}) DO {action}"
             ).format(target=self._target, columns=columns, key=key, staged=staged, action=action)
         )
+        connection.execute(sql.SQL("DROP TABLE {}").format(staged))
 
     def _commit_prepared(
         self, request: CommitRequest, payload: Prepared, connection: psycopg.Connection[Any]
@@ -224,6 +251,38 @@ class PostgresCommitter:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _transactions(ordered: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
+    """What is committed together: as much as `MOST_BYTES` allow, cut between epochs. A prepared transaction is one."""
+    together: list[_Waiting] = []
+    size = 0
+    for _, found in groupby(ordered, lambda each: each[0].epoch):
+        epoch = list(found)
+        copies = [each for each in epoch if isinstance(each[1], Copy)]
+        added = sum(_size_bytes(each[1]) for each in copies)
+        if together and size + added > MOST_BYTES:
+            yield together
+            together, size = [], 0
+        together, size = together + copies, size + added
+        if len(copies) < len(epoch):
+            if together:
+                yield together
+            yield from ([each] for each in epoch if isinstance(each[1], Prepared))
+            together, size = [], 0
+    if together:
+        yield together
+
+
+def _size_bytes(payload: Payload) -> int:
+    return (payload.size_bytes or len(payload.tokens) * CHUNK_BYTES) if isinstance(payload, Copy) else 0
+
+
+def _same_columns(waiting: Sequence[_Waiting]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """The tokens of requests that follow each other with equal columns: a changed job may have others."""
+    copies = [payload for _, payload in waiting if isinstance(payload, Copy)]
+    for columns, found in groupby(copies, lambda payload: payload.columns):
+        yield columns, [token for payload in found for token in payload.tokens]
 
 
 def _names(columns: Sequence[str]) -> Any:

@@ -6,10 +6,11 @@ tidegate_prepared  the prepared transactions that were committed, until they are
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import PreconditionFailed
-from tidegate.core.ids import EpochId, Lineage, Uid
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 
 if TYPE_CHECKING:
     import psycopg
@@ -66,6 +67,43 @@ class Markers:
                 [lineage, sink, slot, to.term, to.number],
             ).fetchone()
             is not None
+        )
+
+    def hold(
+        self, connection: psycopg.Connection[Any], sink: Uid, slots: Collection[tuple[Lineage, Slot]]
+    ) -> dict[tuple[Lineage, Slot], EpochId]:
+        """Read the markers of these slots, and keep everybody else from them until the end of the transaction. Those that
+        are missing are made. Whoever holds several takes them in the same order, so that none waits for another's."""
+        lineages, numbers = zip(*sorted(slots))
+        values = [list(lineages), list(numbers), sink]
+        connection.execute(
+            self._of(
+                "INSERT INTO {commits} (lineage, sink, slot, term, epoch) SELECT l, %s, s, 0, 0 "
+                "FROM unnest(%s::text[], %s::integer[]) AS t (l, s) ORDER BY l, s ON CONFLICT DO NOTHING"
+            ),
+            [sink, *values[:2]],
+        )
+        found = connection.execute(
+            self._of(
+                "SELECT lineage, slot, term, epoch FROM {commits} WHERE (lineage, slot) IN "
+                "(SELECT * FROM unnest(%s::text[], %s::integer[])) AND sink = %s ORDER BY lineage, slot FOR UPDATE"
+            ),
+            values,
+        )
+        return {(Lineage(lineage), slot): EpochId(Term(term), epoch) for lineage, slot, term, epoch in found.fetchall()}
+
+    def advance(
+        self, connection: psycopg.Connection[Any], sink: Uid, to: Mapping[tuple[Lineage, Slot], EpochId]
+    ) -> None:
+        """Move markers that are held."""
+        moved = sorted((lineage, slot, epoch.term, epoch.number) for (lineage, slot), epoch in to.items())
+        connection.execute(
+            self._of(
+                "UPDATE {commits} AS c SET term = t.term, epoch = t.epoch, at = now() FROM "
+                "unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[]) AS t (lineage, slot, term, epoch) "
+                "WHERE c.lineage = t.lineage AND c.slot = t.slot AND c.sink = %s"
+            ),
+            [*map(list, zip(*moved)), sink],
         )
 
     def is_settled(self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid, epoch: EpochId) -> bool:

@@ -17,6 +17,8 @@ class Copy(msgspec.Struct, frozen=True, tag="copy"):
     columns: tuple[str, ...]
     tokens: tuple[str, ...]
     rows: int
+    size_bytes: int = 0
+    """0 in what was staged before sizes were noted."""
 
 
 class Prepared(msgspec.Struct, frozen=True, tag="prepared"):

@@ -30,7 +30,7 @@ class CopyWriter:
         self._context, self._key = context, key
         self._text = bytearray()
         self._tokens: list[str] = []
-        self._rows = 0
+        self._rows = self._size_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         from tidegate.connectors.postgres.copy_text import copy_text
@@ -48,13 +48,16 @@ class CopyWriter:
     def prepare_commit(self) -> bytes | None:
         if self._text:
             self._put()
-        return encode(Copy(self._context.schema.names, tuple(self._tokens), self._rows)) if self._tokens else None
+        if not self._tokens:
+            return None
+        return encode(Copy(self._context.schema.names, tuple(self._tokens), self._rows, self._size_bytes))
 
     def abort(self) -> None:
         self._text.clear()
 
     def _put(self) -> None:
         self._tokens.append(self._context.staging.put(bytes(self._text)))
+        self._size_bytes += len(self._text)
         self._text.clear()
 
 

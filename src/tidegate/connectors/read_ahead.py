@@ -1,0 +1,30 @@
+"""Reading staged rows ahead: storage answers in tens of milliseconds, and a commit may ask it for hundreds of objects."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+AHEAD = 4
+"""Objects that are on their way or wait to be used."""
+
+
+def read_ahead(read: Callable[[str], bytes], tokens: Iterable[str]) -> Iterator[bytes]:
+    """What the tokens stand for, in their order. A single one is read by the caller's own thread."""
+    waiting = list(tokens)
+    if len(waiting) < 2:
+        yield from map(read, waiting)
+        return
+    coming: deque[Future[bytes]] = deque()
+    with ThreadPoolExecutor(AHEAD, "tidegate-read-ahead") as pool:
+        try:
+            for token in waiting:
+                coming.append(pool.submit(read, token))
+                if len(coming) == AHEAD:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+        finally:
+            for each in coming:
+                each.cancel()
