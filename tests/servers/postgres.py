@@ -18,7 +18,7 @@ from tests.servers.wire import Wire
 class Postgres:
     """One server with one database. Ready when the constructor returns (about 2 s, most of it for a new directory)."""
 
-    def __init__(self, directory: Path, prepared_transactions: int = 64) -> None:
+    def __init__(self, directory: Path, prepared_transactions: int = 128) -> None:
         self._directory, self._prepared = directory, prepared_transactions
         self._user = _unprivileged()
         if self._user is not None:

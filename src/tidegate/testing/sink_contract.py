@@ -1,4 +1,5 @@
 """What every exactly-once sink must keep, as tests to inherit. They need pytest to be run, but no Spark.
+A sink that may repeat rows inherits `OrderContract` alone.
 
     class TestMySink(SinkContract):
         @pytest.fixture
@@ -16,12 +17,12 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import count
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import Sink
+from tidegate.connectors.sink import CommitRequest, Sink, publishes_in
 from tidegate.core.faults import reach
-from tidegate.testing.sink_trial import Row, SinkTrial, dies_at, new_rows, request_of
+from tidegate.testing.sink_trial import Row, SinkTrial, dies_at, error_at, new_rows, request_of, watching
 
 
 class SinkTarget(Protocol):
@@ -49,6 +50,22 @@ class SinkTarget(Protocol):
         ...
 
 
+@runtime_checkable
+class CountsCommits(Protocol):
+    """A target that can tell in how many transactions rows came. Then a call with many requests must be one of them."""
+
+    def commits(self) -> int:
+        """How many there were since the target was made."""
+        ...
+
+
+@runtime_checkable
+class ShowsMarkers(Protocol):
+    """A target whose markers can be listed. Then they must not grow in number with the epochs."""
+
+    def markers(self) -> list[str]: ...
+
+
 def check(target: SinkTarget, *trials: SinkTrial) -> None:
     """Readers find every row of what completed once, and nothing else."""
     _same(target.rows(), [row for trial in trials for row in trial.expected])
@@ -68,7 +85,106 @@ def _same(found: Iterable[Row], expected: Iterable[Row]) -> None:
     assert counted == wanted, f"missing {wanted - counted or 'none'}, too many {counted - wanted or 'none'}"
 
 
-class SinkContract:
+def check_order(target: SinkTarget, trial: SinkTrial, rows: list[Row] | None = None) -> None:
+    """Nothing is seen, or was before, of an epoch that came ahead of an earlier one."""
+    epochs = [trial.epoch_by_number[n] for n, _ in (target.rows() if rows is None else rows)]
+    if not epochs:
+        return
+    wanted = Counter(trial.epoch_by_number[n] for n, _ in trial.expected)
+    late = {epoch: count for epoch, count in (wanted - Counter(epochs)).items() if epoch < max(epochs)}
+    assert not late, f"rows of epoch {max(epochs)} are seen, and rows of earlier ones are missing: {late}"
+    if target.ordered:
+        assert epochs == sorted(epochs), "a row of an earlier epoch comes after one of a later epoch"
+
+
+class OrderContract:
+    """What holds for every sink: order across slots, epochs and rescales; outages; calls with many requests."""
+
+    def test_an_epoch_of_all_slots_is_seen_before_any_later_one(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink(), parallelism=3)
+        for _ in range(3):
+            trial.epoch(2, 1, 2)
+        trial.complete()
+        seen: list[list[Row]] = []
+        with watching(lambda: seen.append(target.rows())):
+            assert trial.release()
+        for rows in seen:
+            check_order(target, trial, rows)
+        check_order(target, trial)
+        check(target, trial)
+
+    def test_epochs_of_slots_that_take_turns_come_in_order(self, target: SinkTarget) -> None:
+        """As in a stream without keys, whose rows change their slot from epoch to epoch."""
+        trial = SinkTrial(target.sink(), parallelism=3)
+        for counts in ((0, 0, 2), (2, 0, 0), (0, 2, 0), (0, 0, 2)):
+            trial.epoch(*counts)
+        assert trial.checkpoint()
+        check_order(target, trial)
+        check(target, trial)
+
+    def test_output_that_waits_through_a_rescale_comes_before_that_of_the_new_slots(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink(), parallelism=4)
+        trial.epoch(1, 1, 1, 1)
+        assert trial.checkpoint()
+        with target.outage():
+            for _ in range(2):
+                trial.epoch(2, 2, 2, 2)
+                assert not trial.checkpoint()
+            assert not trial.rescale(2)
+            for _ in range(2):
+                trial.epoch(2, 2)
+                assert not trial.checkpoint()
+        assert trial.release()
+        check_order(target, trial)
+        check(target, trial)
+
+    def test_the_newest_value_of_a_key_is_the_last_although_its_slot_has_changed(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink(), parallelism=4)
+        [(key, _)] = new_rows(1)
+        with target.outage():
+            trial.epoch_of([], [], [], [(key, "old")])
+            assert not trial.checkpoint()
+            assert not trial.rescale(2)
+            trial.epoch_of([], [(key, "new")])
+            assert not trial.checkpoint()
+        assert trial.release()
+        found = [name for n, name in target.rows() if n == key]
+        assert set(found) in ({"new", "old"}, {"new"})
+        assert len(found) <= 2
+        if target.ordered:
+            assert found[-1] == "new"
+
+    def test_a_target_that_is_down_for_an_hour_gets_everything_once_and_in_order(self, target: SinkTarget) -> None:
+        """A checkpoint every five minutes, each of which is refused; in the middle another driver takes over."""
+        trial = SinkTrial(target.sink())
+        trial.epoch(1, 1)
+        assert trial.checkpoint()
+        with target.outage():
+            for minutes in range(0, 60, 5):
+                trial.epoch(1, minutes % 2)
+                assert not trial.checkpoint()
+                assert not trial.release()
+                if minutes == 30:
+                    assert not trial.rescale(2)
+        assert trial.release()
+        check_order(target, trial)
+        check(target, trial)
+
+    def test_a_call_with_many_slots_and_epochs_is_one_commit(self, target: SinkTarget) -> None:
+        """Where the target can tell how many there were."""
+        trial = SinkTrial(target.sink(), parallelism=8)
+        for _ in range(10):
+            trial.epoch(*[1] * 8)
+        before = target.commits() if isinstance(target, CountsCommits) else 0
+        assert trial.checkpoint()
+        if isinstance(target, CountsCommits):
+            made = target.commits() - before
+            assert made == 1, f"80 requests in one call made {made} commits"
+        check_order(target, trial)
+        check(target, trial)
+
+
+class SinkContract(OrderContract):
     # -- what readers see --------------------------------------------------------------------------------------------
 
     def test_rows_are_seen_once_their_checkpoint_is_complete_and_not_before(self, target: SinkTarget) -> None:
@@ -156,9 +272,9 @@ class SinkContract:
         def drive() -> None:
             committer = trial.new_committer()
             ready.wait(10)
-            for request in trial.requests():
+            for requests in trial.small_calls():
                 try:
-                    committer.commit([request])
+                    committer.commit(requests)
                 except Exception:
                     return  # one of them may lose; what counts is what readers find
 
@@ -169,6 +285,36 @@ class SinkContract:
             driver.join(60)
         assert trial.restart()
         check(target, trial)
+
+    def test_slots_are_published_by_tasks_side_by_side(self, target: SinkTarget) -> None:
+        """And by one process for all of them, before and after. Where tasks do not publish, one process does it all."""
+        trial = SinkTrial(target.sink(), parallelism=3)
+
+        def publish(slots: set[int]) -> None:
+            committer = trial.new_committer()
+            mine: list[CommitRequest] = [request for request in trial.requests() if request.slot in slots]
+            for _ in range(10):
+                try:
+                    committer.commit(mine)
+                except Exception:
+                    continue  # another one held it up for a moment
+                break
+            close = getattr(committer, "close", None)
+            if close is not None:
+                close()
+
+        everyone = [{0, 1, 2}]
+        tasks = [{0}, {1}, {2}] if publishes_in(target.sink()) == "task" else everyone
+        for hands in (everyone, tasks, [{0, 2}, {1}] if tasks != everyone else everyone, everyone, tasks):
+            trial.epoch(2, 2, 2)
+            trial.epoch(1, 0, 2)
+            trial.complete()
+            threads = [threading.Thread(target=publish, args=(slots,)) for slots in hands]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(120)
+            check(target, trial)
 
     # -- deaths ------------------------------------------------------------------------------------------------------
 
@@ -239,6 +385,25 @@ class SinkContract:
         trial.epoch(2)
         assert trial.checkpoint()
         check(target, trial)
+
+    def test_a_target_may_go_away_at_any_step_of_a_commit(self, target: SinkTarget) -> None:
+        """The same committer is asked again, and what it published before is neither lost nor repeated."""
+        for step in count():
+            trial = SinkTrial(target.sink())
+            trial.epoch(2, 2)
+            trial.epoch(0, 2)
+            trial.complete()
+            with error_at(step, ConnectionError("the target went away")) as fault:
+                trial.release()
+            check_order(target, trial)
+            assert trial.release(), fault.reached
+            trial.epoch(1, 1)
+            assert trial.checkpoint(), fault.reached
+            check(target, trial)
+            target.take_away()
+            if not fault.happened:
+                break
+        assert step >= 2
 
     # -- targets that are away ---------------------------------------------------------------------------------------
 
@@ -419,4 +584,20 @@ class SinkContract:
         trial.sweep()
         trial.at = later
         assert trial.release()
+        check(target, trial)
+
+    def test_markers_outlive_sweeps_and_do_not_grow_with_epochs(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        trial.sweep()
+        few = len(target.markers()) if isinstance(target, ShowsMarkers) else 0
+        for _ in range(4):
+            trial.epoch(2, 2)
+            assert trial.checkpoint()
+            trial.sweep()
+        if isinstance(target, ShowsMarkers):
+            assert len(target.markers()) <= few
+        for requests in trial.small_calls():
+            trial.new_committer().commit(requests)
         check(target, trial)

@@ -6,25 +6,24 @@
         trial.checkpoint()                 # the driver dies at the third step it comes to
     trial.restart()                        # another one commits what the checkpoint carried, perhaps again
 
-Order, repeats and what is carried from checkpoint to checkpoint are decided by the code that decides them in a job.
+What is carried from checkpoint to checkpoint is decided by the code that decides it in a job.
 """
 
 from __future__ import annotations
 
 import itertools
 import pickle
+import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidegate.checkpoint.committables import Ledger, commit, in_order, marks
-from tidegate.checkpoint.effects import CommitFailed, perform
+from tidegate.checkpoint.committables import Ledger, marks
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import Committable
-from tidegate.checkpoint.release_plan import publications
 from tidegate.checkpoint.staging import JobStaging, read_staged
 from tidegate.connectors.outcome import outcome_of
 from tidegate.connectors.sink import (
@@ -36,6 +35,7 @@ from tidegate.connectors.sink import (
     SinkWriter,
     Sweeping,
     WriterContext,
+    publishes_in,
 )
 from tidegate.core.faults import arm, reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
@@ -101,6 +101,40 @@ def dies_at(step: int) -> Iterator[Death]:
 
 
 @contextmanager
+def error_at(step: int, error: Exception) -> Iterator[Death]:
+    """The fault point number `step`, counted from 0, raises `error` once: as a target that goes away for a moment would."""
+    fault = Death(step)
+
+    def reached(point: str, **context: Any) -> None:
+        fault.reached.append(point)
+        if len(fault.reached) == step + 1:
+            fault.happened = True
+            raise error
+
+    arm(reached)
+    try:
+        yield fault
+    finally:
+        arm(None)
+
+
+@contextmanager
+def watching(look: Callable[[], object]) -> Iterator[None]:
+    """Call `look` at every fault point, as a reader would who never takes his eyes off the target."""
+    one_at_a_time = threading.Lock()
+
+    def reached(point: str, **context: Any) -> None:
+        with one_at_a_time:
+            look()
+
+    arm(reached)
+    try:
+        yield
+    finally:
+        arm(None)
+
+
+@contextmanager
 def failing(prefix: str, error: Exception) -> Iterator[None]:
     """Every fault point whose name begins with `prefix` raises `error`: as a target that is down would."""
 
@@ -130,6 +164,8 @@ class SinkTrial:
         self.completed: list[Committable] = []
         """What checkpoints carried: all that a driver may commit once more, if the records of it are lost."""
         self.expected: list[Row] = []
+        self.epoch_by_number: dict[int, EpochId] = {}
+        """The first column of each accepted row → the epoch that made it, the last one where several did."""
         self._open: list[tuple[EpochId, list[Row]]] = []
         self.committer = self.new_committer()
 
@@ -162,6 +198,7 @@ class SinkTrial:
         """The attempts whose rows count. What others of the epoch did is thrown away."""
         self.ledger.accept(each for each in prepared if each is not None)
         self._open.append((self.at, rows))
+        self.epoch_by_number |= {row[0]: self.at for row in rows}
 
     def attempt(self, slot: int, rows: Sequence[Row]) -> Committable | None:
         """One attempt of one task in the present epoch. Dying in it leaves whatever the writer left."""
@@ -198,28 +235,30 @@ class SinkTrial:
         return self.release()
 
     def release(self) -> bool:
+        """Offer all that waits, in one call. Answer: whether the target took all of it."""
         carried = self.ledger.carried_by(self.at)
-        for publication in publications(carried):
-            try:
-                perform(commit(publication), self.storage, self._commit)
-            except CommitFailed:
-                return False
-        self.ledger.confirm(marks(carried))
-        return True
-
-    def _commit(self, committables: Sequence[Committable]) -> None:
+        if not carried:
+            return True
         try:
             reach("trial.commit-begins")
-            self.committer.commit([request_of(committable) for committable in committables])
+            self.committer.commit(requests_of(carried))
+            reach("trial.commit-ends")
         except Exception as error:
             if outcome_of(error).stops_the_job:
                 raise
-            raise CommitFailed(str(error)) from error
-        reach("trial.commit-ends")
+            return False
+        self.ledger.confirm(marks(carried))
+        return True
 
     def requests(self) -> list[CommitRequest]:
         """Everything that was ever complete, as one long list that a forgetful driver would commit again."""
-        return [request_of(c) for lane in in_order(self.completed).values() for c in lane]
+        return requests_of(self.completed)
+
+    def small_calls(self) -> list[list[CommitRequest]]:
+        """The same in as many calls as a runtime may make: each request by itself if tasks publish, else each epoch."""
+        if publishes_in(self.sink) == "task":
+            return [[request] for request in self.requests()]
+        return [list(found) for _, found in itertools.groupby(self.requests(), lambda request: request.epoch)]
 
     def rewind(self) -> None:
         """The same driver goes back to the newest checkpoint: epochs after it never were. Their numbers stay used."""
@@ -234,6 +273,15 @@ class SinkTrial:
         self._open = []
         self.at = EpochId(Term(self.at.term + 1), 0)
         self.ledger = Ledger(self.completed)
+        self.committer = self.new_committer()
+        return self.release()
+
+    def rescale(self, parallelism: int) -> bool:
+        """As `restart`, where the records of what was published are kept: only what waits is offered."""
+        self.parallelism = parallelism
+        self._open = []
+        self.at = EpochId(Term(self.at.term + 1), 0)
+        self.ledger = Ledger(self.ledger.carried_by(self.at))
         self.committer = self.new_committer()
         return self.release()
 
@@ -264,6 +312,11 @@ def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
     from tidegate.graph.columns import batch_from_rows
 
     return batch_from_rows(rows, SCHEMA)
+
+
+def requests_of(committables: Iterable[Committable]) -> list[CommitRequest]:
+    """In the order in which a committer is given them."""
+    return [request_of(c) for c in sorted(committables, key=lambda c: (c.epoch, c.partition))]
 
 
 def request_of(committable: Committable) -> CommitRequest:

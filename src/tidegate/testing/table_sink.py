@@ -34,6 +34,8 @@ class MemoryTable:
 
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     markers: dict[tuple[Lineage, Uid, Slot], EpochId] = field(default_factory=dict)
+    commits: int = 0
+    """How many transactions brought rows."""
     down: bool = False
     refusal: Exception | None = None
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -77,15 +79,16 @@ class TableCommitter:
         self._table, self._context = table, context
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        published: list[CommitRequest] = []
-        for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
-            rows = [tuple(row.values()) for batch in read_batches(request, self._context) for row in batch.to_pylist()]
-            reach("table.1-read")
-            with self._table.lock:
-                if self._publish(request, rows):
-                    published.append(request)
-            reach("table.2-committed")
+        found = [(request, self._rows(request)) for request in sorted(requests, key=lambda r: (r.epoch, r.slot))]
+        reach("table.1-read")
+        with self._table.lock:
+            published = [request for request, rows in found if self._publish(request, rows)]
+            self._table.commits += bool(published)
+        reach("table.2-committed")
         return outcomes(requests, published)
+
+    def _rows(self, request: CommitRequest) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for batch in read_batches(request, self._context) for row in batch.to_pylist()]
 
     def _publish(self, request: CommitRequest, rows: list[tuple[Any, ...]]) -> bool:
         if self._table.down:

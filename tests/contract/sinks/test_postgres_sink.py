@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -14,7 +16,7 @@ from tests.servers.postgres import Postgres
 from tidegate.connectors.postgres import PostgresSink
 from tidegate.connectors.postgres.table import TableRefused
 from tidegate.core.errors import PreconditionFailed, SchemaError, StateError
-from tidegate.testing.sink_contract import SinkContract, check
+from tidegate.testing.sink_contract import SinkContract, check, check_order
 from tidegate.testing.sink_trial import SinkTrial, failing
 
 __all__ = ["postgres_server"]
@@ -50,6 +52,16 @@ class PostgresTarget:
         prepared = self.do("SELECT gid FROM pg_prepared_xacts p JOIN pg_database ON datname = p.database")
         return [gid for (gid,) in prepared + self.do(f"SELECT gid FROM {self.schema}.tidegate_prepared")]
 
+    def markers(self):
+        return [str(marker) for marker in self.do(f"SELECT lineage, sink, slot FROM {self.schema}.tidegate_commits")]
+
+
+class CountingTarget(PostgresTarget):
+    """Every row knows the transaction that brought it."""
+
+    def commits(self):
+        return self.do(f"SELECT count(DISTINCT xmin::text) FROM {self.schema}.out")[0][0]
+
 
 @pytest.fixture(autouse=True)
 def _no_prepared_transactions_left(postgres_server):
@@ -64,14 +76,14 @@ def _no_prepared_transactions_left(postgres_server):
 class TestAppends(SinkContract):
     @pytest.fixture
     def target(self, postgres_server):
-        return PostgresTarget(postgres_server)
+        return CountingTarget(postgres_server)
 
 
 @pytest.mark.feature("J15")
 class TestUpserts(SinkContract):
     @pytest.fixture
     def target(self, postgres_server):
-        return PostgresTarget(postgres_server, ", PRIMARY KEY (n)", mode="upsert", key=["n"])
+        return CountingTarget(postgres_server, ", PRIMARY KEY (n)", mode="upsert", key=["n"])
 
 
 class TwoPhaseTarget(PostgresTarget):
@@ -201,3 +213,56 @@ def test_a_user_who_may_not_write_is_told_what_to_grant(postgres_server):
     target.do(f"GRANT INSERT ON {target.schema}.out TO {target.schema}")
     with pytest.raises(PreconditionFailed, match="CREATE TABLE IF NOT EXISTS"):
         SinkTrial(PostgresSink(conninfo, f"{target.schema}.out"))
+
+
+def test_a_large_call_is_cut_between_epochs(postgres_server, monkeypatch):
+    monkeypatch.setattr("tidegate.connectors.postgres.committer.MOST_BYTES", 200)
+    target = CountingTarget(postgres_server)
+    trial = SinkTrial(target.sink())
+    for _ in range(6):
+        trial.epoch(3, 3)
+    assert trial.checkpoint()
+    assert 1 < target.commits() <= 6
+    check_order(target, trial)
+    check(target, trial)
+
+
+def test_the_last_value_of_a_key_wins_over_many_epochs_and_slots_in_one_call(postgres_server):
+    target = CountingTarget(postgres_server, ", PRIMARY KEY (n)", mode="upsert", key=["n"])
+    trial = SinkTrial(target.sink(), parallelism=3)
+    for epoch in range(1, 7):
+        slots = [[], [], []]
+        slots[-epoch % 3] = [(7, f"value {epoch}"), (epoch + 100, "other")]
+        trial.epoch_of(*slots)
+    assert trial.checkpoint()
+    assert dict(target.rows())[7] == "value 6"
+    assert target.commits() == 1
+
+
+def test_committers_of_overlapping_slots_do_not_wait_for_each_other_for_ever(postgres_server):
+    target = CountingTarget(postgres_server)
+    trial = SinkTrial(target.sink(), parallelism=6)
+    for _ in range(5):
+        trial.epoch(*[2] * 6)
+    trial.complete()
+    with ThreadPoolExecutor(4) as pool:
+        shares = [trial.requests(), trial.requests()[::-1], trial.requests()[:15], trial.requests()[10:]]
+        done = [pool.submit(trial.new_committer().commit, share) for share in shares]
+        assert all(each.exception(60) is None for each in done)
+    check(target, trial)
+
+
+def test_a_closed_committer_opens_its_connection_again(postgres_server):
+    target = PostgresTarget(postgres_server)
+    trial = SinkTrial(
+        PostgresSink(f"{postgres_server.conninfo} application_name={target.schema}", f"{target.schema}.out")
+    )
+    for _ in range(2):
+        trial.epoch(1, 1)
+        assert trial.checkpoint()
+        trial.committer.close()
+    latest = time.monotonic() + 10
+    while target.do("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", target.schema):
+        # The server needs a moment to notice.
+        assert time.monotonic() < latest
+    check(target, trial)

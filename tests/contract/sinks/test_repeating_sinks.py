@@ -7,7 +7,60 @@ import pytest
 import tidegate as tg
 from tidegate.connectors.sink import CommitterContext
 from tidegate.core.guarantee import Guarantee
-from tidegate.testing.sink_trial import SCHEMA, SinkTrial
+from tidegate.testing.sink_contract import OrderContract
+from tidegate.testing.sink_trial import SCHEMA, SinkTrial, failing
+
+
+class ListTarget:
+    """Rows in the memory of the driver."""
+
+    ordered = True
+
+    def __init__(self, collects):
+        self.seen = []
+        self.kept = KeptCollect(self.seen) if collects else KeptCallback(lambda rows, epoch: self.seen.extend(rows))
+
+    def sink(self):
+        return self.kept
+
+    def rows(self):
+        return [tuple(row) for row in self.seen]
+
+    def outage(self):
+        return failing("trial.commit-begins", ConnectionError("down"))
+
+
+_kept = {}
+
+
+def _given(key):
+    return _kept[key]
+
+
+class Kept:
+    """Is not parted from what it has in the driver, although the trial pickles it."""
+
+    def __reduce__(self):
+        _kept[id(self)] = self
+        return _given, (id(self),)
+
+
+class KeptCollect(Kept, tg.CollectSink): ...
+
+
+class KeptCallback(Kept, tg.CallbackSink): ...
+
+
+class TestCollectSink(OrderContract):
+    @pytest.fixture
+    def target(self):
+        return ListTarget(collects=True)
+
+
+class TestCallbackSink(OrderContract):
+    @pytest.fixture
+    def target(self):
+        return ListTarget(collects=False)
 
 
 @pytest.mark.feature("J29")

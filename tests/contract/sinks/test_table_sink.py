@@ -32,6 +32,12 @@ class TableTarget:
     def leavings(self):
         return []
 
+    def commits(self):
+        return self.table.commits
+
+    def markers(self):
+        return [str(channel) for channel in self.table.markers]
+
 
 class TestTableSink(SinkContract):
     @pytest.fixture

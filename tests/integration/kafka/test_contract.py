@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from tests.integration.kafka.topics import read
 from tidegate.connectors.kafka import KafkaSink
 from tidegate.graph.schema import Schema
-from tidegate.testing.sink_contract import SinkContract
+from tidegate.testing.sink_contract import OrderContract, SinkContract
 from tidegate.testing.sink_trial import failing
 
 RECORDS = Schema.parse("value string")
@@ -24,6 +24,7 @@ class AsRecords:
     """A sink for the rows of a trial, which are no records by themselves."""
 
     sink: KafkaSink
+    publishes_in = "task"
 
     def create_writer(self, context):
         return RecordWriter(self.sink.create_writer(replace(context, schema=RECORDS)))
@@ -65,9 +66,32 @@ class TopicTarget:
     def leavings(self):
         return []
 
+    def commits(self):
+        """The end of each transaction is a record of its own, which readers are not shown."""
+        place = ck.TopicPartition(self.topic, 0)
+        consumer = ck.Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "counter"})
+        try:
+            first, end = consumer.get_watermark_offsets(place, 30)
+        finally:
+            consumer.close()
+        return end - first - len(read(self.kafka, self.topic, "read_uncommitted"))
+
+
+class PlainTarget(TopicTarget):
+    commits = None
+
+    def sink(self):
+        return AsRecords(KafkaSink(self.kafka.bootstrap_servers, self.topic, "at-least-once"))
+
 
 @pytest.mark.slow
 class TestKafkaSink(SinkContract):
     @pytest.fixture
     def target(self, kafka):
         return TopicTarget(kafka)
+
+
+class TestKafkaSinkWithoutTransactions(OrderContract):
+    @pytest.fixture
+    def target(self, kafka):
+        return PlainTarget(kafka)

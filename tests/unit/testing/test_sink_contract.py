@@ -97,7 +97,51 @@ class SweepsTooMuch(TableCommitter):
             self._table.markers[settled.lineage, settled.sink, Slot(slot)] = later
 
 
+class SlotAfterSlot(TableCommitter):
+    """Brings each slot through all its epochs before the next one begins."""
+
+    def commit(self, requests):
+        for request in sorted(requests, key=lambda r: (r.slot, r.epoch)):
+            super().commit([request])
+
+
+class OneByOne(TableCommitter):
+    def commit(self, requests):
+        for request in requests:
+            super().commit([request])
+
+
+class GoesOnAfterAFailure(TableCommitter):
+    """Tries the other requests too, and tells of the failure at the end."""
+
+    def commit(self, requests):
+        failure = None
+        for request in requests:
+            try:
+                super().commit([request])
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+
+class MarksEveryEpoch(TableCommitter):
+    def _publish(self, request, rows):
+        self._table.markers[request.lineage, request.epoch, request.slot] = request.epoch
+        return super()._publish(request, rows)
+
+
 MISTAKES = [
+    (SlotAfterSlot, "test_an_epoch_of_all_slots_is_seen_before_any_later_one"),
+    (SlotAfterSlot, "test_epochs_of_slots_that_take_turns_come_in_order"),
+    (SlotAfterSlot, "test_output_that_waits_through_a_rescale_comes_before_that_of_the_new_slots"),
+    (SlotAfterSlot, "test_the_newest_value_of_a_key_is_the_last_although_its_slot_has_changed"),
+    (SlotAfterSlot, "test_a_target_that_is_down_for_an_hour_gets_everything_once_and_in_order"),
+    (OneByOne, "test_a_call_with_many_slots_and_epochs_is_one_commit"),
+    (GoesOnAfterAFailure, "test_a_target_may_go_away_at_any_step_of_a_commit"),
+    (NoMarker, "test_slots_are_published_by_tasks_side_by_side"),
+    (NoMarker, "test_markers_outlive_sweeps_and_do_not_grow_with_epochs"),
+    (MarksEveryEpoch, "test_markers_outlive_sweeps_and_do_not_grow_with_epochs"),
     (NoMarker, "test_a_commit_repeated_changes_nothing"),
     (NoMarker, "test_two_drivers_commit_at_the_same_time"),
     (NoMarker, "test_an_old_driver_that_wakes_up_changes_nothing"),
@@ -158,6 +202,12 @@ class Target:
     def outage(self):
         return self.table.outage()
 
+    def commits(self):
+        return self.table.commits
+
+    def markers(self):
+        return list(self.table.markers)
+
 
 @pytest.mark.parametrize(("committer", "finder"), MISTAKES)
 def test_a_mistake_is_found(committer, finder):
@@ -204,10 +254,10 @@ def test_a_writer_without_patience_is_found(finder):
 def test_a_death_is_at_the_step_that_was_chosen():
     trial = SinkTrial(TableSink(uuid.uuid4().hex))
     trial.epoch(1, 1)
-    with dies_at(2) as death:
+    with dies_at(3) as death:
         trial.checkpoint()
     assert death.happened
-    assert death.reached == ["trial.commit-begins", "trial.read", "table.1-read"]
+    assert death.reached == ["trial.commit-begins", "trial.read", "trial.read", "table.1-read"]
     with dies_at(99) as death:
         assert trial.restart()
     assert not death.happened
