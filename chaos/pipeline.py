@@ -62,6 +62,7 @@ class TopicFeed:
     """Rows into the source's topic, in order within each key, and what they were. A broker that is down is waited for."""
 
     ends: Ends
+    keys: int = KEYS
     rows: list[tuple[int, int]] = field(default_factory=list)
     _producer: Any = None
 
@@ -76,7 +77,7 @@ class TopicFeed:
             }
             self._producer = ck.Producer(settings)
         for i in range(len(self.rows), len(self.rows) + count):
-            k = random.Random(i).randrange(KEYS)
+            k = random.Random(i).randrange(self.keys)
             self._producer.produce(
                 self.ends.source, key=str(k), value=str(i), partition=k % SOURCE_PARTITIONS, on_delivery=_delivered
             )
@@ -105,14 +106,21 @@ class PipelineTorment(Torment):
         self._seen = 0
         self._counting = threading.Lock()
         where, store = ends.checkpoints()
-        plan = {
+        self._plan = {
             "servers": ends.broker.wired_servers, "source": ends.source, "target": ends.target(), "checkpoints": where,
             "store": store,
         }  # fmt: skip
-        (folder / "plan.json").write_text(json.dumps(plan))
+        self.plan(2)
         # The harness looks at the job's log without the wire, which may be cut.
         direct = ends.store.address.options() if hasattr(ends, "store") else {}
         self._storage = open_storage(where or str(folder / "checkpoints"), **direct)
+
+    def plan(self, parallelism: int) -> None:
+        """What the job is told when it is started next."""
+        self.parallelism = parallelism
+        draft = self.folder / "plan.draft"
+        draft.write_text(json.dumps(self._plan | {"parallelism": parallelism}))
+        draft.rename(self.folder / "plan.json")
 
     # -- what differs from the job on files ----------------------------------------------------------------------------
 
@@ -290,6 +298,10 @@ def count_rows(fed: list[tuple[int, int]], found: list[Row], ordered: bool) -> C
 
 
 def run_pipeline(options: argparse.Namespace) -> int:
+    if options.upserts or options.rescales:
+        from chaos.rescales import run_rescales
+
+        return run_rescales(options)
     if options.plain_spark and options.pipeline not in ("kafka-kafka", "kafka-postgres"):
         say("Spark alone is tried into Kafka and PostgreSQL.")
         return 2
