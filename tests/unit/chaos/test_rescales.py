@@ -69,3 +69,9 @@ def test_walk_has_every_kind_of_fault_and_begins_with_a_rescale_while_output_wai
     assert episodes[0].outage is not None
     assert Fault.RESCALE in episodes[0].during
     assert Fault.CLOCK not in {fault for each in plan_episodes(pipeline, 50, seed=1) for fault in each.during}
+
+
+def test_walk_of_stops_begins_with_one_while_the_target_is_away():
+    first, second, *_ = plan_episodes("kafka-postgres", 3, seed=1, only="stop with savepoint")
+    assert (first.outage is not None, first.during) == (True, (Fault.STOP,))
+    assert (second.outage, second.during) == (None, (Fault.STOP,))
