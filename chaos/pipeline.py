@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
 _IN_TASKS = ("task.2-first-row", "task.4-sealed", "task.5-prepared", "task.6-sent", "upload.2-noted")
 _IN_DRIVER = ("epoch.4-recorded", "publish.1-metadata", "publish.2-entry", "release.1-commit", "release.2-committed")
-_OF_SINKS = {
+STEPS_OF_SINKS = {
     "kafka-kafka": ("kafka.1-marker-read", "kafka.2-sent", "kafka.3-marked", "kafka.4-committed"),
     "kafka-postgres": ("postgres.1-marked", "postgres.2-copied", "postgres.3-committed"),
     "kafka-files-s3": ("files.1-marked", "files.2-completed"),
@@ -163,7 +163,7 @@ class PipelineTorment(Torment):
         """Bring a fault about, at a point or at no particular moment, and wait until new rows are seen again."""
         self._await_rows(self.visible(), RECOVERY_S)
         started = time.monotonic()
-        where = "at random"
+        where, driver = "at random", self.driver
         if point is None:
             time.sleep(self._random.uniform(0, 2))
             started = time.monotonic()
@@ -177,6 +177,8 @@ class PipelineTorment(Torment):
                 say(f"  {kind} at {point}: not reached")
                 return
             where, started = f"at {point}", time.monotonic()
+            if kind is Kind.DRIVER and driver is not None and pid != driver.pid:
+                kind = Kind.WORKER  # A task came to that step, not the driver.
             if kind not in _ACTION:
                 self._while_stopped(kind, pid)
         before = max(self.visible(), self._seen)
@@ -250,7 +252,7 @@ def plan_rounds(pipeline: str, rounds: int, seed: int, plain: bool, only: str | 
     if pipeline == "kafka-kafka" and only is None:
         kinds = [kind for kind in kinds if kind not in (Kind.SOURCE, Kind.CUT_SOURCE)]  # both ends are one broker
     chance.shuffle(kinds)
-    of_sink = _OF_SINKS[pipeline]
+    of_sink = STEPS_OF_SINKS[pipeline]
     places = {
         Kind.WORKER: _IN_TASKS,
         Kind.EXECUTOR: _IN_TASKS,
