@@ -43,7 +43,7 @@ CHECKPOINTS = 2
 STALL_S = 150.0
 """Without a checkpoint for so long while the target is away, the job counts as stalled. A busy machine takes a minute to start
 a driver."""
-STOP_S = 20.0
+STOP_S = 60.0
 """So long a stop may take its time while the target is away; then the target comes back."""
 JUMPS_S = (-7200.0, -600.0, 600.0, 3000.0)
 """Kafka refuses rows that are dated more than an hour ahead."""
