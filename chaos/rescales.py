@@ -275,7 +275,7 @@ class RescaleTorment(PipelineTorment):
                 (self.folder / STOPPED).unlink()
             (self.folder / STOP).touch()
             answer = self._answer(STOP_S)
-            early = answer is not None
+            early = answer is not None and come_back.pending
             come_back()
             answer = answer or self._answer(RECOVERY_S)
             if answer is None:
