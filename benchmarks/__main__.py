@@ -17,6 +17,7 @@ NAMES = {
     "checkpoint": "benchmarks.checkpoint",
     "kafka": "benchmarks.kafka",
     "keyed-count": "benchmarks.keyed_count",
+    "release": "benchmarks.release",
     "savepoint": "benchmarks.savepoint",
     "state-growth": "benchmarks.state_growth",
     "timers": "benchmarks.timers",

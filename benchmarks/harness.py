@@ -147,7 +147,7 @@ def table(report: Mapping[str, Any]) -> str:
         lines.append([name, _number(figure["median"]), figure["unit"], spread, f"n={len(figure['samples'])}"])
     text = _aligned(["figure", "median", "unit", "quartiles", ""], lines)
     ratios = [
-        [name, f"{r['value']:.2f}", str(r.get("wanted") or ""), {True: "yes", False: "NO"}.get(r.get("reached"), "")]
+        [name, f"{r['value']:.2f}", _wanted(r), {True: "yes", False: "NO"}.get(r.get("reached"), "")]
         for name, r in report.get("ratios", {}).items()
     ]
     if ratios:
@@ -160,6 +160,13 @@ def table(report: Mapping[str, Any]) -> str:
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in [head, *rows])
+
+
+def _wanted(ratio: Mapping[str, Any]) -> str:
+    wanted = ratio.get("wanted")
+    if isinstance(wanted, float | int):
+        return f"{'<=' if ratio.get('at_most') else '>='} {wanted:g}"
+    return str(wanted or "")
 
 
 def _number(value: float) -> str:

@@ -34,13 +34,13 @@ class Ends(ABC):
 
     def __init__(self, folder: Path) -> None:
         self._open = ExitStack()
-        self.source_wire = Wire()
+        self.source_wire, self.target_wire = Wire(), Wire()
         self._open.callback(self.source_wire.stop)
+        self._open.callback(self.target_wire.stop)
         (folder / "kafka").mkdir(parents=True)
-        self.broker = KafkaBroker(folder / "kafka", self.source_wire)
+        self.broker = KafkaBroker(folder / "kafka", self.source_wire, self.target_wire)
         self._open.callback(self.broker.stop)
         self.source = self.broker.topic(SOURCE_PARTITIONS, "source")
-        self.target_wire = self.source_wire
 
     def __enter__(self) -> Ends:
         return self
@@ -71,9 +71,15 @@ class Ends(ABC):
     @abstractmethod
     def rows(self) -> list[Row]: ...
 
+    def sent(self) -> list[tuple[int, int]]:
+        """Key and number of each row of the source, in order within each key, as Kafka has them."""
+        from tests.integration.kafka.topics import read
+
+        return [(int(message.key()), int(message.value())) for message in read(self.broker, self.source)]
+
 
 class KafkaEnds(Ends):
-    """The target is a topic of the same broker."""
+    """The target is a topic of the same broker, reached over a wire of its own."""
 
     server = "broker"
 
@@ -84,7 +90,7 @@ class KafkaEnds(Ends):
         self._counted = 0
 
     def target(self) -> dict[str, Any]:
-        return {"kind": "kafka", "servers": self.broker.wired_servers, "topic": self.topic}
+        return {"kind": "kafka", "servers": self.broker.second_servers, "topic": self.topic}
 
     def kill_target(self) -> None:
         self.broker.kill()
@@ -123,8 +129,6 @@ class PostgresEnds(Ends):
         self._open.callback(shutil.rmtree, directory, ignore_errors=True)
         self.database = Postgres(directory)
         self._open.callback(self.database.stop)
-        self.target_wire = Wire()
-        self._open.callback(self.target_wire.stop)
         self._ask("CREATE TABLE counted (place bigserial, k integer, i bigint, n bigint)")
 
     def target(self) -> dict[str, Any]:
@@ -150,6 +154,41 @@ class PostgresEnds(Ends):
             return [] if cursor.description is None else cursor.fetchall()
 
 
+class UpsertEnds(PostgresEnds):
+    """A table with the newest row of each key. A trigger of the database writes down every change that became visible."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        for statement in _WATCHED:
+            self._ask(statement)
+
+    def target(self) -> dict[str, Any]:
+        return super().target() | {"table": "latest", "key": ["k"]}
+
+    def count(self) -> int:
+        """How many rows the newest values account for."""
+        return int(self._ask("SELECT coalesce(sum(m), 0) FROM (SELECT max(n) AS m FROM changes GROUP BY k) s")[0][0])
+
+    def rows(self) -> list[Row]:
+        """The newest of each key."""
+        return [(k, i, n) for k, i, n in self._ask("SELECT k, i, n FROM latest ORDER BY k")]
+
+    def changes(self) -> list[Row]:
+        """Every value that a key ever had, in the order in which it had them."""
+        return [(k, i, n) for k, i, n in self._ask("SELECT k, i, n FROM changes ORDER BY place")]
+
+
+_WATCHED = (
+    "CREATE TABLE latest (k integer PRIMARY KEY, i bigint, n bigint)",
+    "CREATE TABLE changes (place bigserial, k integer, i bigint, n bigint)",
+    "CREATE INDEX ON changes (k, n)",
+    """CREATE FUNCTION write_down() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN INSERT INTO changes (k, i, n) VALUES (NEW.k, NEW.i, NEW.n); RETURN NULL; END $$""",
+    "CREATE TRIGGER watching AFTER INSERT OR UPDATE ON latest FOR EACH ROW EXECUTE FUNCTION write_down()",
+)
+"""The trigger runs while the changed row is locked, so `place` has the order of the changes of each key."""
+
+
 class S3Ends(Ends):
     """Rows and checkpoints in one bucket, reached over one wire."""
 
@@ -160,8 +199,6 @@ class S3Ends(Ends):
         (folder / "s3").mkdir()
         self.store = SeaweedFS(folder / "s3")
         self._open.callback(self.store.stop)
-        self.target_wire = Wire()
-        self._open.callback(self.target_wire.stop)
         address = self.store.address
         self.wired: S3Address = address.behind(self.target_wire.lead_to(address.host, address.port).port)
 

@@ -1,4 +1,8 @@
-"""The job of a pipeline: rows from Kafka, numbered per key, to a real target. Started as often as it dies."""
+"""The job of a pipeline: rows from Kafka, numbered per key, to a real target. Started as often as it dies.
+
+`plan.json` in its folder says where rows come from and go, and with which parallelism. A file `stop` there asks for an end with
+a savepoint; the answer is a file `stopped`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from chaos.counted import DELAYS, SPARK, run_to_end
+from chaos.counted import DELAYS, SPARK
+
+NAME = "piped"
+STOP, STOPPED = "stop", "stopped"
+STOP_FAILED = 4
 
 
 class Number(tg.KeyedProcessFunction):
@@ -32,7 +40,8 @@ def sink_of(stream: Any, target: dict[str, Any]) -> None:
             records = stream.map(as_record, schema="key string, value string")
             records.sink("out", tg.KafkaSink(target["servers"], target["topic"]))
         case "postgres":
-            stream.sink("out", tg.PostgresSink(target["conninfo"], target["table"]))
+            mode = {"mode": "upsert", "key": target["key"]} if "key" in target else {}
+            stream.sink("out", tg.PostgresSink(target["conninfo"], target["table"], **mode))
         case "files":
             stream.sink("out", tg.FileSink(target["path"], options=target["options"]))
         case "delta":
@@ -57,7 +66,7 @@ def main(argv: list[str]) -> int:
     rows = frame.selectExpr(
         "cast(cast(key as string) as int) as k", "cast(cast(value as string) as bigint) as i"
     )  # fmt: skip
-    job = tg.Job("piped", parallelism=2)
+    job = tg.Job(NAME, parallelism=plan["parallelism"])
     numbered = job.source("rows", rows).key_by("k").process("number", Number(), schema="k int, i bigint, n bigint")
     sink_of(numbered, plan["target"])
     checkpoint = tg.Checkpointing(
@@ -68,7 +77,29 @@ def main(argv: list[str]) -> int:
         **DELAYS,
         **{f"s3.{name}": plan["store"][key] for name, key in _STORE.items() if key in plan["store"]},
     }
-    return run_to_end(job, spark, checkpoint=checkpoint, options=chosen)
+    try:
+        return run(job, Path(options.folder), spark=spark, checkpoint=checkpoint, options=chosen)
+    except tg.TidegateError as error:
+        print(f"ENDED {error.code}: {error}", file=sys.stderr, flush=True)
+        return 3
+
+
+def run(job: tg.Job, folder: Path, **choices: Any) -> int:
+    """Run the job until it ends or is asked to stop with a savepoint. The exit code is 0, or that of a stop that failed."""
+    running = job.start(**choices)
+    while not running.await_termination(0.2):
+        if (folder / STOP).exists():
+            (folder / STOP).unlink()
+            try:
+                answer = {"savepoint": running.stop_with_savepoint(f"file://{folder}/savepoints")}
+            except Exception as error:
+                answer = {"failure": f"{type(error).__name__}: {error}"}
+            draft = folder / f"{STOPPED}.draft"
+            draft.write_text(json.dumps(answer))
+            draft.rename(folder / STOPPED)
+            if "failure" in answer and running.has_ended:
+                return STOP_FAILED
+    return 0
 
 
 _STORE = {

@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
 _IN_TASKS = ("task.2-first-row", "task.4-sealed", "task.5-prepared", "task.6-sent", "upload.2-noted")
 _IN_DRIVER = ("epoch.4-recorded", "publish.1-metadata", "publish.2-entry", "release.1-commit", "release.2-committed")
-_OF_SINKS = {
+STEPS_OF_SINKS = {
     "kafka-kafka": ("kafka.1-marker-read", "kafka.2-sent", "kafka.3-marked", "kafka.4-committed"),
     "kafka-postgres": ("postgres.1-marked", "postgres.2-copied", "postgres.3-committed"),
     "kafka-files-s3": ("files.1-marked", "files.2-completed"),
@@ -62,6 +62,7 @@ class TopicFeed:
     """Rows into the source's topic, in order within each key, and what they were. A broker that is down is waited for."""
 
     ends: Ends
+    keys: int = KEYS
     rows: list[tuple[int, int]] = field(default_factory=list)
     _producer: Any = None
 
@@ -76,7 +77,7 @@ class TopicFeed:
             }
             self._producer = ck.Producer(settings)
         for i in range(len(self.rows), len(self.rows) + count):
-            k = random.Random(i).randrange(KEYS)
+            k = random.Random(i).randrange(self.keys)
             self._producer.produce(
                 self.ends.source, key=str(k), value=str(i), partition=k % SOURCE_PARTITIONS, on_delivery=_delivered
             )
@@ -105,14 +106,21 @@ class PipelineTorment(Torment):
         self._seen = 0
         self._counting = threading.Lock()
         where, store = ends.checkpoints()
-        plan = {
+        self._plan = {
             "servers": ends.broker.wired_servers, "source": ends.source, "target": ends.target(), "checkpoints": where,
             "store": store,
         }  # fmt: skip
-        (folder / "plan.json").write_text(json.dumps(plan))
+        self.plan(2)
         # The harness looks at the job's log without the wire, which may be cut.
         direct = ends.store.address.options() if hasattr(ends, "store") else {}
         self._storage = open_storage(where or str(folder / "checkpoints"), **direct)
+
+    def plan(self, parallelism: int) -> None:
+        """What the job is told when it is started next."""
+        self.parallelism = parallelism
+        draft = self.folder / "plan.draft"
+        draft.write_text(json.dumps(self._plan | {"parallelism": parallelism}))
+        draft.rename(self.folder / "plan.json")
 
     # -- what differs from the job on files ----------------------------------------------------------------------------
 
@@ -155,7 +163,7 @@ class PipelineTorment(Torment):
         """Bring a fault about, at a point or at no particular moment, and wait until new rows are seen again."""
         self._await_rows(self.visible(), RECOVERY_S)
         started = time.monotonic()
-        where = "at random"
+        where, driver = "at random", self.driver
         if point is None:
             time.sleep(self._random.uniform(0, 2))
             started = time.monotonic()
@@ -169,6 +177,8 @@ class PipelineTorment(Torment):
                 say(f"  {kind} at {point}: not reached")
                 return
             where, started = f"at {point}", time.monotonic()
+            if kind is Kind.DRIVER and driver is not None and pid != driver.pid:
+                kind = Kind.WORKER  # A task came to that step, not the driver.
             if kind not in _ACTION:
                 self._while_stopped(kind, pid)
         before = max(self.visible(), self._seen)
@@ -242,7 +252,7 @@ def plan_rounds(pipeline: str, rounds: int, seed: int, plain: bool, only: str | 
     if pipeline == "kafka-kafka" and only is None:
         kinds = [kind for kind in kinds if kind not in (Kind.SOURCE, Kind.CUT_SOURCE)]  # both ends are one broker
     chance.shuffle(kinds)
-    of_sink = _OF_SINKS[pipeline]
+    of_sink = STEPS_OF_SINKS[pipeline]
     places = {
         Kind.WORKER: _IN_TASKS,
         Kind.EXECUTOR: _IN_TASKS,
@@ -290,6 +300,10 @@ def count_rows(fed: list[tuple[int, int]], found: list[Row], ordered: bool) -> C
 
 
 def run_pipeline(options: argparse.Namespace) -> int:
+    if options.upserts or options.rescales:
+        from chaos.rescales import run_rescales
+
+        return run_rescales(options)
     if options.plain_spark and options.pipeline not in ("kafka-kafka", "kafka-postgres"):
         say("Spark alone is tried into Kafka and PostgreSQL.")
         return 2

@@ -54,6 +54,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="between real servers, which are killed too",
     )  # fmt: skip
     parser.add_argument(
+        "--rescales", action="store_true",
+        help="a pipeline whose target is away for minutes while the job is killed, stopped and started with another parallelism",
+    )  # fmt: skip
+    parser.add_argument(
+        "--upserts", action="store_true", help="--rescales of kafka-postgres with the newest value of each key"
+    )
+    parser.add_argument(
+        "--outage", type=float, default=120.0, metavar="SECONDS",
+        help="how long a target is away with --rescales, half of it to twice as long (default: 120)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--clock-jumps", action="store_true", help="with --rescales, the wall clock of driver and workers jumps too"
+    )
+    parser.add_argument(
         "--savepoints", action="store_true", help="die in the middle of savepoints, stops, and starts from a savepoint"
     )
     parser.add_argument(
@@ -91,6 +105,10 @@ class Torment:
         self.recovery_s: dict[str, list[float]] = defaultdict(list)
         self.driver: subprocess.Popen[bytes] | None = None
         self.starts = self.gave_up = 0
+        self.environment: dict[str, str] = {}
+        """Further variables of the driver."""
+        self.most_unseen = 3_000
+        """Rows that were sent and cannot be seen yet: above that, no more are sent."""
         self._drivers: list[subprocess.Popen[bytes]] = []
         self._stop = threading.Event()
         self._hold = threading.Event()
@@ -116,6 +134,7 @@ class Torment:
         environment = {
             **os.environ,
             **fault_environment(self.orders),
+            **self.environment,
             "TIDEGATE_LOCAL_DIR": str(self.folder / "driver"),
         }
         with log:
@@ -152,7 +171,7 @@ class Torment:
     def _keep_feeding(self) -> None:
         while not self._stop.wait(0.3):
             # A job that is down is not buried under rows: what is measured then is recovery, not catching up.
-            if len(self.feed.rows) - self.visible() < 3_000:
+            if len(self.feed.rows) - self.visible() < self.most_unseen:
                 self.feed.write(20)
 
     # -- one fault ----------------------------------------------------------------------------------------------------

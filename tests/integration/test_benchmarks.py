@@ -37,3 +37,18 @@ def test_savepoint_takes_its_ratios_against_a_plain_copy(tmp_path):
         "rescale 4 to 8 / plain copy": ">= 0.5",
         "rescale 8 to 4 / plain copy": ">= 0.5",
     }
+
+
+def test_release_compares_one_call_and_two_workers_with_a_call_per_slot_and_epoch(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "release", "--quick", "--only", "postgres"]
+    told = subprocess.run([*command, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True)
+
+    assert told.returncode == 0, told.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert set(report["figures"]) == {
+        f"postgres, 8 slots: {how}" for how in ("call per slot and epoch", "one call", "two workers")
+    }
+    ratio = report["ratios"]["postgres, 8 slots: two workers / call per slot and epoch"]
+    assert ratio["value"] > 0
+    assert (ratio["wanted"], ratio["at_most"]) == (4, False)
+    assert ">= 4" in told.stdout

@@ -71,16 +71,20 @@ _ONE_NODE = {
 class KafkaBroker:
     """One broker. Ready when the constructor returns (5 to 10 s); `kill` and `start` play a crash and what follows."""
 
-    def __init__(self, directory: Path, wire: Wire | None = None) -> None:
-        """`wire`: clients that begin at its port (`wired_servers`) are told to go on speaking through it."""
+    def __init__(self, directory: Path, wire: Wire | None = None, second: Wire | None = None) -> None:
+        """`wire`: clients that begin at its port (`wired_servers`) are told to go on speaking through it. `second` is another
+        one (`second_servers`), so that one part of a job can be cut off from the broker and another not."""
         self._directory = directory
-        port, wired, controller = free_ports(3)
+        port, wired, further, controller = free_ports(4)
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self.wired_servers = f"127.0.0.1:{wired if wire is None else wire.lead_to('127.0.0.1', wired).port}"
+        self.second_servers = f"127.0.0.1:{further if second is None else second.lead_to('127.0.0.1', further).port}"
         settings = _ONE_NODE | {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://127.0.0.1:{wired},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://{self.wired_servers}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,WIRED:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://127.0.0.1:{wired},SECOND://127.0.0.1:{further},"
+            f"CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://{self.wired_servers},"
+            f"SECOND://{self.second_servers}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,WIRED:PLAINTEXT,SECOND:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": str(directory / "data"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import time
 from collections.abc import Iterator
 
 from tests.servers.loop_server import LoopServer
@@ -27,6 +28,8 @@ class Wire:
         self._writers: set[asyncio.StreamWriter] = set()
         self.lost_bytes = 0
         """How much of answers was lost."""
+        self.reached_at: float | None = None
+        """When the first connection since it was last mended reached the server, in monotonic seconds."""
         self._server = LoopServer("wire", self._serve)
         self.port = self._server.port
 
@@ -60,6 +63,7 @@ class Wire:
 
     async def _turn(self, state: State) -> None:
         self._state = state
+        self.reached_at = None
         if state is not State.DEAF:
             # A connection on which answers were lost cannot be mended.
             for writer in list(self._writers):
@@ -74,6 +78,8 @@ class Wire:
         except OSError:
             writer.transport.abort()
             return
+        if self._state is State.OPEN and self.reached_at is None:
+            self.reached_at = time.monotonic()
         ends = {writer, far_writer}
         self._writers |= ends
         try:

@@ -43,3 +43,8 @@ def test_the_table_says_which_ratio_was_not_reached():
     }
 
     assert table(report).splitlines()[-1].split() == ["ours", "/", "bare", "0.70", ">=", "0.8", "NO"]
+
+
+def test_bound_that_is_a_number_is_shown_with_its_direction():
+    ratios = {"new / old": {"value": 5.0, "wanted": 4, "at_most": False, "reached": True}}
+    assert table({"ratios": ratios}).splitlines()[-1].split() == ["new", "/", "old", "5.00", ">=", "4", "yes"]
