@@ -49,7 +49,7 @@ class Client:
             raise Unreachable(
                 f"An address is host:port, http://host:port or https://host:port. A token goes into {VARIABLE}."
             )
-        self._token = token or find_token(host, port)
+        self._token, self._place = token, (host, port)
         local = host == "localhost" or host == "::1" or host.startswith("127.")
         handlers = [_NoRedirect(), *([urllib.request.ProxyHandler({})] if local else [])]
         self._opener = urllib.request.build_opener(*handlers)
@@ -57,8 +57,10 @@ class Client:
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         request = urllib.request.Request(f"{self._root}{path}", method=method)
         request.add_header("Content-Type", "application/json")
-        if self._token:
-            request.add_header("Authorization", f"Bearer {self._token}")
+        # Looked up each time: the job may have been started, or started again, since the last request.
+        token = self._token or find_token(*self._place)
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
         data = None if body is None else json.dumps(body).encode()
         try:
             with self._opener.open(request, data, timeout=60) as answer:

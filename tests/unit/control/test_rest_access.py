@@ -125,6 +125,18 @@ def test_the_command_line_finds_the_token_of_its_own_user(server: RestServer) ->
     assert Client(f"localhost:{server.port}").jobs()[0]["jid"] == ID
 
 
+def test_a_client_outlives_the_servers_that_it_asks(run: Pretended, directory: Path) -> None:
+    """Whoever watches a job begins before it and goes on when it is started again, with another token."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    client, tokens = Client(f"127.0.0.1:{port}"), set()
+    for _ in range(2):
+        with RestServer(run, port=port) as server:  # type: ignore[arg-type]
+            assert client.jobs()[0]["jid"] == ID
+            tokens.add(server.token)
+    assert len(tokens) == 2
+
+
 def test_the_token_file_goes_with_its_server(run: Pretended, directory: Path) -> None:
     first = RestServer(run)  # type: ignore[arg-type]
     (kept,) = first.token_files
@@ -259,14 +271,13 @@ def closed(connection: socket.socket) -> bool:
 
 
 def test_a_request_that_does_not_end_is_cut_off(run: Pretended, directory: Path) -> None:
-    with RestServer(run, limits=Limits(request_s=0.2)) as server:  # type: ignore[arg-type]
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
-            assert closed(silent)
-        with raw(server, "GET /jobs HTTP/1.1") as half_a_head:
-            assert closed(half_a_head)
-        with raw(server, f"POST /jobs/{ID}/stop HTTP/1.1\r\nContent-Length: 9", b"\r\n{") as half_a_body:
-            assert closed(half_a_body)
-        assert Client(server.url).jobs()
+    with RestServer(run, limits=Limits(request_s=1)) as server:  # type: ignore[arg-type]
+        silent = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        half_a_head = raw(server, "GET /jobs HTTP/1.1")
+        half_a_body = raw(server, f"POST /jobs/{ID}/stop HTTP/1.1\r\nContent-Length: 9", b"\r\n{")
+        for slow in (silent, half_a_head, half_a_body):
+            with slow:
+                assert closed(slow)
     assert run.asked == []
 
 
