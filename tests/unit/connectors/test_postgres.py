@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.connectors.postgres.committer import _same_columns, _transactions
 from tidegate.connectors.postgres.copy_text import copy_text
-from tidegate.connectors.postgres.payload import epoch_in, gid_of, gid_prefix
+from tidegate.connectors.postgres.payload import Copy, Prepared, decode, epoch_in, gid_of, gid_prefix
 from tidegate.connectors.postgres.table import Column, Table, TableRefused, UniqueIndex, check_table
-from tidegate.connectors.sink import WriterContext
+from tidegate.connectors.postgres.writer import CHUNK_BYTES
+from tidegate.connectors.sink import CommitRequest, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.columns import batch_from_rows
@@ -153,3 +155,40 @@ def test_ids_of_transactions_are_short_and_tell_their_epoch(lineage, sink, numbe
     assert epoch_in(gid) == epoch
     assert gid.startswith(gid_prefix(Lineage(lineage), Uid(sink)))
     assert epoch_in("somebody-elses") is None
+
+
+def waiting(number: int, slot: int, payload: Copy | Prepared) -> tuple[CommitRequest, Copy | Prepared]:
+    return CommitRequest(Lineage("line"), Uid("out"), EpochId(Term(1), number), Slot(slot), b""), payload
+
+
+def rows(*tokens: str, size_bytes: int = 10, columns: tuple[str, ...] = ("n",)) -> Copy:
+    return Copy(columns, tokens, 1, size_bytes)
+
+
+def places(transactions):
+    return [[(request.epoch.number, request.slot) for request, _ in together] for together in transactions]
+
+
+def test_a_transaction_takes_whole_epochs_up_to_its_size(monkeypatch):
+    monkeypatch.setattr("tidegate.connectors.postgres.committer.MOST_BYTES", 45)
+    ordered = [waiting(number, slot, rows("x")) for number in (1, 2, 3) for slot in (0, 1)]
+    ordered.append(waiting(4, 0, rows("large", size_bytes=99)))
+    assert places(_transactions(ordered)) == [[(1, 0), (1, 1), (2, 0), (2, 1)], [(3, 0), (3, 1)], [(4, 0)]]
+
+
+def test_prepared_transactions_stand_alone_and_keep_the_order_of_epochs():
+    prepared = Prepared("gid", 1)
+    ordered = [waiting(1, 0, rows("x")), waiting(2, 0, prepared), waiting(2, 1, prepared), waiting(3, 0, rows("y"))]
+    assert places(_transactions(ordered)) == [[(1, 0)], [(2, 0)], [(2, 1)], [(3, 0)]]
+
+
+def test_rows_of_a_changed_job_are_copied_with_their_own_columns():
+    new = [waiting(1, 0, rows("a", "b")), waiting(1, 1, rows("c")), waiting(2, 0, rows("d", columns=("n", "m")))]
+    assert list(_same_columns(new)) == [(("n",), ["a", "b", "c"]), (("n", "m"), ["d"])]
+
+
+def test_what_was_staged_before_sizes_were_noted_counts_by_its_chunks(monkeypatch):
+    monkeypatch.setattr("tidegate.connectors.postgres.committer.MOST_BYTES", 3 * CHUNK_BYTES)
+    old = [waiting(number, 0, rows("a", "b", size_bytes=0)) for number in (1, 2)]
+    assert places(_transactions(old)) == [[(1, 0)], [(2, 0)]]
+    assert decode(b'{"type":"copy","columns":["n"],"tokens":["a"],"rows":1}').size_bytes == 0

@@ -20,7 +20,7 @@ import msgspec
 
 from tidegate.connectors.kafka.client import connection, library, reader_settings, translate, translated
 from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, MarkerExpired, MarkerUnsettled
-from tidegate.connectors.kafka.marker import NOTHING, Expired, Found, Stream, decide, encode
+from tidegate.connectors.kafka.marker import Expired, Found, Stream, decide, encode
 from tidegate.connectors.kafka.plain_committer import send, sending_settings, settle
 from tidegate.connectors.kafka.sink import Part, Staged
 from tidegate.connectors.outcome import CommitOutcome
@@ -118,7 +118,7 @@ class TransactionalCommitter:
         found = [(each, self._find(transactions, each)) for each in owed]
         skipped = [each for each, state in found if state is Found.UNKNOWN and self._expired is Expired.SKIP]
         waiting = [each for each, state in found if state is not Found.COMMITTED and each not in skipped]
-        transactions.keep({each.stream for each in (*skipped, *waiting)})
+        transactions.keep(_first_markers([*skipped, *waiting]))
         if skipped:
             # Their markers alone, so that the question is answered for good.
             transactions.begin()
@@ -214,23 +214,23 @@ class _Transactions:
             if failure := next((each for each in failures if each is not None), None):
                 raise failure
 
-    def keep(self, streams: Collection[Stream]) -> None:
-        """Step 4 for these. The others have nothing to send, and are let go."""
-        for stream in [each for each, held in self.held.items() if held.own is not None and each not in streams]:
+    def keep(self, first: Mapping[Stream, int]) -> None:
+        """Step 4 for these, with the marker of what each sends first. The others have nothing to send, and are let go."""
+        for stream in [each for each, held in self.held.items() if held.own is not None and each not in first]:
             del self.held[stream]
-        naming = [stream for stream, held in self.held.items() if held.own is not None]
+        naming = [(stream, first[stream]) for stream, held in self.held.items() if held.own is not None]
         if len(naming) == 1:
-            self._name_leader(naming[0])
+            self._name_leader(*naming[0])
         elif naming:
             with ThreadPoolExecutor(min(_AT_ONCE, len(naming)), "tidegate-kafka") as pool:
-                list(pool.map(self._name_leader, naming))
+                list(pool.map(self._name_leader, *zip(*naming)))
 
     def _take(self, stream: Stream, see_topic: bool = False) -> _Held:
         own_id = self._id(stream)
         with translated(f"begin transactions for topic {self.topic!r}"):
             own = self._begin_with(own_id, see_topic)
         with translated(f"tell the offset of group {_group(stream)!r}"):
-            holder = self._offset(stream).metadata or own_id
+            holder = self._holder(stream, self._offset(stream).metadata)
         if holder != own_id and (self._leader is None or holder != self._id(self._leader)):
             with translated(f"end transactions of {holder!r}"):
                 self._begin_with(holder)
@@ -242,6 +242,11 @@ class _Transactions:
             members = consumer.consumer_group_metadata()
             consumer.close()
         return _Held(members, at.offset if at is not None and at.offset >= 0 else None, at is None, own)
+
+    def _holder(self, stream: Stream, named: str | None) -> str:
+        """The transactional id that a marker names. Somebody else may have written anything there: not ours, no holder."""
+        ours = named is not None and named.startswith(_sink_prefix(stream)) and named.endswith(f"-{self.topic}")
+        return named if ours and named is not None else self._id(stream)
 
     def _settled_offset(self, stream: Stream) -> Any:
         """The slot's marker once no transaction holds it. None: one holds it all the time, and Kafka says so."""
@@ -285,9 +290,10 @@ class _Transactions:
     def _administrator(self) -> Any:
         return library("confluent_kafka.admin").AdminClient(connection(self._servers, self._config))
 
-    def _name_leader(self, stream: Stream) -> None:
+    def _name_leader(self, stream: Stream, first: int) -> None:
         held = self.held[stream]
-        at = NOTHING if held.marker is None else held.marker
+        # A marker that is not there is made so that it covers all before what is sent now, and nothing of it.
+        at = first - 1 if held.marker is None else held.marker
         with translated(f"take the offset of group {_group(stream)!r} into a transaction"):
             held.own.begin_transaction()
             _bounded(partial(self._send_marker, held.own, stream, at), _ANSWER_S)
@@ -396,11 +402,20 @@ def _group(stream: Stream) -> str:
     return f"tidegate-{stream}"
 
 
+def _sink_prefix(stream: Stream) -> str:
+    """With what all groups and transactional ids of the sink begin."""
+    return f"tidegate-{stream.lineage}-{stream.sink}-"
+
+
 def _owed(request: CommitRequest) -> Iterator[Owed]:
     staged = msgspec.json.decode(request.payload, type=Staged)
     for index, part in enumerate(staged.parts):
         marker = encode(request.epoch, index)
         yield Owed(staged.topic, _stream(request), request.epoch, marker, part, staged.at_ms)
+
+
+def _first_markers(owed: Sequence[Owed]) -> dict[Stream, int]:
+    return _last_markers(sorted(owed, key=lambda each: each.marker, reverse=True))
 
 
 def _last_markers(owed: Sequence[Owed]) -> dict[Stream, int]:

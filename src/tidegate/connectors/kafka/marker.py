@@ -15,8 +15,6 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 
 _TERM_BITS, _NUMBER_BITS, _PART_BITS = 20, 32, 11
 MAX_PARTS = 1 << _PART_BITS
-NOTHING = 0
-"""A marker that covers no output: terms are counted from one."""
 
 
 @dataclass(frozen=True, slots=True)

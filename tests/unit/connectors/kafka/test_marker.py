@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.connectors.kafka.marker import MAX_PARTS, NOTHING, Found, decide, decode, encode
+from tidegate.connectors.kafka.marker import MAX_PARTS, Found, decide, decode, encode
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Term
 
@@ -46,8 +46,3 @@ def test_a_place_without_room_is_refused_instead_of_wrapped(place):
 )
 def test_no_marker_is_no_answer_once_the_broker_may_have_forgotten_it(marker, age_ms, found):
     assert decide(marker, wanted=10, age_ms=age_ms, retention_ms=1000) is found
-
-
-@given(term=st.integers(1, 99), number=st.integers(0, 99), part=st.integers(0, 9))
-def test_nothing_is_before_all_output(term, number, part):
-    assert decide(NOTHING, encode(EpochId(Term(term), number), part), 0, 0) is Found.WAITING

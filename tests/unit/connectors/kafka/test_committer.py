@@ -1,0 +1,49 @@
+"""What the committer decides before it speaks to a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.connectors.kafka.committer import Owed, _first_markers, _last_markers, _Transactions, _transactions_of
+from tidegate.connectors.kafka.marker import Stream, encode
+from tidegate.connectors.kafka.sink import Part
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+
+
+def stream(slot: int) -> Stream:
+    return Stream(Lineage("line"), Uid("out"), Slot(slot))
+
+
+def owed(slot: int, number: int, part: int = 0, size_bytes: int = 10) -> Owed:
+    epoch = EpochId(Term(1), number)
+    return Owed("t", stream(slot), epoch, encode(epoch, part), Part(f"{number}-{slot}-{part}", 1, size_bytes), 0)
+
+
+@pytest.mark.parametrize(
+    ("named", "holder"),
+    [
+        (None, "tidegate-line-out-3-t"),
+        ("", "tidegate-line-out-3-t"),
+        ("tidegate-line-out-1-t", "tidegate-line-out-1-t"),
+        ("payments", "tidegate-line-out-3-t"),
+        ("tidegate-line-other-1-t", "tidegate-line-out-3-t"),
+        ("tidegate-line-out-1-elsewhere", "tidegate-line-out-3-t"),
+    ],
+)
+def test_a_marker_names_its_holder_and_strangers_are_not_fenced(named, holder):
+    assert _Transactions("host:9092", {}, "t", 1000)._holder(stream(3), named) == holder
+
+
+def test_a_transaction_carries_epochs_in_order_and_the_last_marker_of_each_slot():
+    parts = [owed(slot, number) for number in (1, 2, 3) for slot in (0, 1)]
+    together = list(_transactions_of(parts, most_bytes=40))
+    assert [[each.part.token for each in some] for some in together] == [
+        ["1-0-0", "1-1-0", "2-0-0", "2-1-0"],
+        ["3-0-0", "3-1-0"],
+    ]
+    assert _last_markers(together[0]) == {stream(slot): owed(slot, 2).marker for slot in (0, 1)}
+
+
+def test_a_slot_without_a_marker_gets_one_that_covers_nothing_of_what_is_sent():
+    parts = [owed(0, 2), owed(1, 2), owed(0, 3)]
+    assert _first_markers(parts) == {stream(0): owed(0, 2).marker, stream(1): owed(1, 2).marker}
