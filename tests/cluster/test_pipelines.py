@@ -29,3 +29,13 @@ def test_every_row_is_found_once_and_in_order_whatever_dies(tmp_path: Path, pipe
     result = walked(tmp_path, "--pipeline", pipeline, "--rounds", "1", "--seed", seed)
     assert result["rounds"] == 1
     assert result["rows"] > 50
+
+
+@pytest.mark.slow
+def test_no_older_value_replaces_a_newer_one_after_an_outage_and_a_rescale(tmp_path: Path) -> None:
+    """The database is away, and the job restarts with two slots instead of four while its output waits."""
+    result = walked(
+        tmp_path, "--pipeline", "kafka-postgres", "--upserts", "--rounds", "2", "--outage", "4", "--seed", "4"
+    )
+    assert result["parallelisms"] == [4, 2]
+    assert (result["rounds"], result["overwritten"], result["stalls"]) == (2, 0, 0)
