@@ -11,7 +11,7 @@ from itertools import count, product
 from chaos.simulation.faults import CALM
 from chaos.simulation.model import Epoch, Snapshot, StateFile, key_groups, verify
 from chaos.simulation.world import Process, World
-from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.claim import claim, claim_again, show_life
 from tidegate.checkpoint.committables import channel, commit
 from tidegate.checkpoint.coordinator import (
     Action,
@@ -24,7 +24,7 @@ from tidegate.checkpoint.coordinator import (
     StartUpload,
 )
 from tidegate.checkpoint.effects import CommitFailed, Delete, Get, Put, Sleep, Steps
-from tidegate.checkpoint.entry import CheckpointRef, Outcome, Signature
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
@@ -49,6 +49,10 @@ IN_TASKS = {SINK: True, UNKEYED: False}
 STOP_MS = 3_000
 """How long a stop waits for its output."""
 EPOCH_MS = 1_767_225_600_000
+
+
+BACKOFF = Backoff(first_ms=100, greatest_ms=800)
+"""Of a sink whose target does not answer."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ class SimDriver:
         self._uploaded: dict[tuple[int, int], Ack] = {}
         self._number = 0
         self._ran = False
-        self._schedule = ReleaseSchedule(Backoff(first_ms=100, greatest_ms=800))
+        self._schedule = ReleaseSchedule(BACKOFF)
         self._stopped: tuple[CheckpointRef, Instant] | None = None
         """The savepoint that ended the job, and since when its output is waited for."""
         self._in_tasks: set[tuple[Uid, int, EpochId]] = set()
@@ -106,6 +110,10 @@ class SimDriver:
         """(checkpoint, task) whose upload never comes to an end."""
         self._triggered_ms: dict[int, float] = {}
         self._idle_since_ms: float | None = None
+        self._life = 0
+        """How often the job was claimed again by this process."""
+        self._signed: set[Nonce] = set()
+        self._beating = False
 
     @property
     def now(self) -> Instant:
@@ -113,22 +121,64 @@ class SimDriver:
         return Instant(MonotonicMs(elapsed_ms), WallMs(EPOCH_MS + elapsed_ms + self.process.wall_offset_ms))
 
     def sign(self) -> Signature:
-        return Signature(Nonce(self.world.serial(f"nonce-{self.process.name}")), self.process.name, self.now.wall_ms)
+        nonce = Nonce(self.world.serial(f"nonce-{self.process.name}"))
+        self._signed.add(nonce)
+        return Signature(nonce, self.process.name + (f".{self._life}" if self._life else ""), self.now.wall_ms)
 
     def main(self) -> Steps[str]:
         world, plan = self.world, self.plan
         mint: Callable[[], Lineage] = lambda: Lineage(world.serial("lineage"))  # noqa: E731
-        entry = yield from claim(plan.layout, self._start, self.sign, mint, PATIENCE_MS, self._force)
-        world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
+        self._entry = yield from claim(plan.layout, self._start, self.sign, mint, PATIENCE_MS, self._force)
         world.tally.events["claims"] += 1
-        tenure = self.tenure = Tenure(plan.layout, entry, world.read, self.sign, plan.num_retained)
+        while True:
+            try:
+                return (yield from self._own())
+            except StorageError:
+                if world.rng.random() < 0.2:
+                    raise
+                self._entry = yield from self._claim_again()
+
+    def _claim_again(self) -> Steps[Entry]:
+        """A write has an outcome that nobody knows. A sweep or a publication that the life before began goes on beside, and its
+        result is heard by nobody."""
+        self.inbox.clear()
+        self._hanging.clear()
+        self._schedule = ReleaseSchedule(BACKOFF)
+        self._stopped = None
+        self._triggered_ms.clear()
+        self._idle_since_ms = None
+        for left in (2, 1, 0):
+            self._life += 1
+            yield Sleep(self.world.rng.randrange(1, 500))
+            try:
+                entry = yield from claim_again(self.plan.layout, self._newest(), self._signed, self.sign)
+            except StorageError:
+                if not left:
+                    raise
+            else:
+                break
+        self.world.tally.events["claims again"] += 1
+        return entry
+
+    def _newest(self) -> Entry:
+        """The newest entry that this process knows to be its own."""
+        tenure: Tenure | None = getattr(self, "tenure", None)
+        return self._entry if tenure is None or tenure.term < self._entry.term else tenure.entry
+
+    def _own(self) -> Steps[str]:
+        world, plan, entry = self.world, self.plan, self._entry
+        world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
+        tenure = Tenure(plan.layout, entry, world.read, self.sign, plan.num_retained)
         data = yield from tenure.recover()
+        self.tenure = tenure
         self._restore(data)
         tasks = [TaskId(1, Slot(n)) for n in range(self.parallelism)]
         coordinator = self.coordinator = Coordinator(plan.cadence, tasks, entry.last_id, entry.base)
         yield from self._act(coordinator.start(self.now, world.rng.randrange(plan.cadence.period_ms or 1)))
-        world.spawn(self.process, self._beat())
-        world.spawn(self.process, self._release())
+        if not self._beating:
+            self._beating = True
+            world.spawn(self.process, self._beat())
+            world.spawn(self.process, self._release())
         while True:
             calm = 3 if world.odds is CALM and not self.winding_down else 1
             yield Sleep(int(calm * plan.epoch_ms * world.rng.uniform(0.5, 1.5)))
@@ -169,10 +219,14 @@ class SimDriver:
         """Runs beside the main thread."""
         for beat in count(1):
             yield Sleep(HEARTBEAT_MS)
+            mine = self._newest()
             try:
-                yield from show_life(self.plan.layout, self.tenure.entry, beat)
+                yield from show_life(self.plan.layout, mine, beat)
             except StorageError:
                 pass
+            except ClaimLost as lost:
+                if lost.winner.nonce not in self._signed:
+                    raise
 
     # epochs
 
@@ -288,8 +342,10 @@ class SimDriver:
             self._later(action.id, action.epoch, action.base, action.request, tasks)
 
     def _later(self, id: int, epoch: EpochId, base: str | None, request: Request, tasks: Iterable[int]) -> None:
-        delay = self.world.rng.uniform(5, 600)
-        self.world.clock.after(delay, lambda: self._upload(id, epoch, base, request, tasks))
+        delay, life = self.world.rng.uniform(5, 600), self._life
+        self.world.clock.after(
+            delay, lambda: self._upload(id, epoch, base, request, tasks) if life == self._life else None
+        )
 
     def _upload(self, id: int, epoch: EpochId, base: str | None, request: Request, tasks: Iterable[int]) -> None:
         """A task puts what the base does not have into storage, whether its driver still lives or not."""
@@ -336,8 +392,11 @@ class SimDriver:
         copies = 2 if world.chance(world.odds.doubled_message) else 1
         if world.chance(world.odds.lost_message):
             copies -= 1
+        life = self._life
         for _ in range(copies):
-            world.clock.after(world.rng.uniform(1, 400), lambda: self.inbox.append(message))
+            world.clock.after(
+                world.rng.uniform(1, 400), lambda: self.inbox.append(message) if life == self._life else None
+            )
 
     def _remind(self) -> None:
         """Every epoch carries the question again to tasks that have not answered."""
@@ -487,12 +546,13 @@ class SimDriver:
         self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))
 
     def _publish_output(self, publication: Publication) -> Steps[None]:
+        life, error = self._life, None
         try:
             yield from commit(publication)
-        except CommitFailed as error:
-            self.inbox.append(Published(publication, str(error)))
-        else:
-            self.inbox.append(Published(publication))
+        except CommitFailed as failed:
+            error = str(failed)
+        if life == self._life:
+            self.inbox.append(Published(publication, error))
 
     def _note(self, result: Published) -> None:
         sink = result.publication.sink
