@@ -11,7 +11,7 @@ from itertools import count
 from chaos.simulation.faults import CALM
 from chaos.simulation.model import Epoch, Snapshot, StateFile, key_groups, verify
 from chaos.simulation.world import Process, World
-from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.claim import claim, claim_again, show_life
 from tidegate.checkpoint.coordinator import (
     Action,
     Cadence,
@@ -22,7 +22,7 @@ from tidegate.checkpoint.coordinator import (
     StartUpload,
 )
 from tidegate.checkpoint.effects import Delete, Get, Put, Sleep, Steps
-from tidegate.checkpoint.entry import CheckpointRef, Outcome, Signature
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
@@ -82,27 +82,69 @@ class SimDriver:
         self._attempt = 0
         self._hanging: set[tuple[int, int]] = set()
         """(checkpoint, task) whose upload never comes to an end."""
+        self._life = 0
+        """How often the job was claimed again by this process."""
+        self._signed: set[Nonce] = set()
+        self._beating = False
 
     @property
     def now(self) -> int:
         return int(self.world.clock.now_ms)
 
     def sign(self) -> Signature:
-        return Signature(Nonce(self.world.serial(f"nonce-{self.process.name}")), self.process.name, self.now)
+        nonce = Nonce(self.world.serial(f"nonce-{self.process.name}"))
+        self._signed.add(nonce)
+        return Signature(nonce, self.process.name + (f".{self._life}" if self._life else ""), self.now)
 
     def main(self) -> Steps[str]:
         world, plan = self.world, self.plan
         mint: Callable[[], Lineage] = lambda: Lineage(world.serial("lineage"))  # noqa: E731
-        entry = yield from claim(plan.layout, self._start, self.sign, mint, PATIENCE_MS, self._force)
-        world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
+        self._entry = yield from claim(plan.layout, self._start, self.sign, mint, PATIENCE_MS, self._force)
         world.tally.events["claims"] += 1
-        tenure = self.tenure = Tenure(plan.layout, entry, world.read, self.sign, plan.num_retained)
+        while True:
+            try:
+                return (yield from self._own())
+            except StorageError:
+                if world.rng.random() < 0.2:
+                    raise
+                self._entry = yield from self._claim_again()
+
+    def _claim_again(self) -> Steps[Entry]:
+        """A write has an outcome that nobody knows. A sweep that the life before began goes on beside."""
+        self.inbox.clear()
+        self._hanging.clear()
+        self._unreleased = None
+        for left in (2, 1, 0):
+            self._life += 1
+            yield Sleep(self.world.rng.randrange(1, 500))
+            try:
+                entry = yield from claim_again(self.plan.layout, self._newest(), self._signed, self.sign)
+            except StorageError:
+                if not left:
+                    raise
+            else:
+                break
+        self.world.tally.events["claims again"] += 1
+        return entry
+
+    def _newest(self) -> Entry:
+        """The newest entry that this process knows to be its own."""
+        tenure: Tenure | None = getattr(self, "tenure", None)
+        return self._entry if tenure is None or tenure.term < self._entry.term else tenure.entry
+
+    def _own(self) -> Steps[str]:
+        world, plan, entry = self.world, self.plan, self._entry
+        world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
+        tenure = Tenure(plan.layout, entry, world.read, self.sign, plan.num_retained)
         data = yield from tenure.recover()
+        self.tenure = tenure
         self._restore(data)
         tasks = [TaskId(1, Slot(n)) for n in range(self.parallelism)]
         coordinator = self.coordinator = Coordinator(plan.cadence, tasks, entry.last_id, entry.base)
         yield from self._act(coordinator.start(self.now, world.rng.randrange(plan.cadence.period_ms or 1)))
-        world.spawn(self.process, self._beat())
+        if not self._beating:
+            self._beating = True
+            world.spawn(self.process, self._beat())
         while True:
             calm = 3 if world.odds is CALM and not self.winding_down else 1
             yield Sleep(int(calm * plan.epoch_ms * world.rng.uniform(0.5, 1.5)))
@@ -132,10 +174,14 @@ class SimDriver:
         """Runs beside the main thread."""
         for beat in count(1):
             yield Sleep(HEARTBEAT_MS)
+            mine = self._newest()
             try:
-                yield from show_life(self.plan.layout, self.tenure.entry, beat)
+                yield from show_life(self.plan.layout, mine, beat)
             except StorageError:
                 pass
+            except ClaimLost as lost:
+                if lost.winner.nonce not in self._signed:
+                    raise
 
     # epochs
 
@@ -247,8 +293,10 @@ class SimDriver:
             self._later(action.id, action.epoch, action.base, action.request, tasks)
 
     def _later(self, id: int, epoch: EpochId, base: str | None, request: Request, tasks: Iterable[int]) -> None:
-        delay = self.world.rng.uniform(5, 600)
-        self.world.clock.after(delay, lambda: self._upload(id, epoch, base, request, tasks))
+        delay, life = self.world.rng.uniform(5, 600), self._life
+        self.world.clock.after(
+            delay, lambda: self._upload(id, epoch, base, request, tasks) if life == self._life else None
+        )
 
     def _upload(self, id: int, epoch: EpochId, base: str | None, request: Request, tasks: Iterable[int]) -> None:
         """A task puts what the base does not have into storage, whether its driver still lives or not."""
@@ -295,8 +343,11 @@ class SimDriver:
         copies = 2 if world.chance(world.odds.doubled_message) else 1
         if world.chance(world.odds.lost_message):
             copies -= 1
+        life = self._life
         for _ in range(copies):
-            world.clock.after(world.rng.uniform(1, 400), lambda: self.inbox.append(message))
+            world.clock.after(
+                world.rng.uniform(1, 400), lambda: self.inbox.append(message) if life == self._life else None
+            )
 
     def _remind(self) -> None:
         """Every epoch carries the question again to tasks that have not answered."""

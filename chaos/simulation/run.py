@@ -183,7 +183,10 @@ class Run:
 
     def _fork(self, job: SimJob, newest: Entry) -> None:
         """Pin a checkpoint of a job that somebody else is running, and start another job from it."""
-        ref = self.rng.choice(newest.retained)
+        own = [ref for ref in newest.retained if not ref.claimed]  # the product refuses another job's claimed savepoint
+        if not own:
+            return
+        ref = self.rng.choice(own)
         origin, pin = job.plan.layout, self.world.serial("pin")
         layout = JobLayout(self.world.serial("fork"))
         plan = JobPlan(

@@ -28,6 +28,7 @@ from tidegate.checkpoint.effects import (
     Sleep,
     Steps,
 )
+from tidegate.checkpoint.entry import LogCorrupt
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.storage.errors import StorageError
@@ -166,8 +167,12 @@ class World:
         except Crash:
             self.kill(process, "crash")
         except TidegateError as trouble:
-            if isinstance(trouble, ClaimLost) and trouble.winner.owner == process.name:
+            if isinstance(trouble, ClaimLost) and trouble.winner.owner.partition(".")[0] == process.name:
                 raise Violation(f"{process.name} believes that it lost the job to itself") from trouble
+            if isinstance(trouble, LogCorrupt):
+                raise Violation(
+                    f"{process.name} says that somebody damaged the log, and nobody did: {trouble}"
+                ) from trouble
             if thread.main or isinstance(trouble, ClaimLost):
                 self.kill(process, f"{trouble.code}: {trouble}")
         else:

@@ -111,8 +111,7 @@ def claim_again(layout: JobLayout, last: Entry, ours: Container[Nonce], sign: Ca
             raise StartRefused(last_run(before, False), decision)
         assert isinstance(decision, Resume)
         mine = entries.claim(before, sign(), decision.lineage, decision.base)
-        result = yield from append(layout, mine)
-        if isinstance(result, Won):
+        if isinstance((yield from append(layout, mine)), Won):
             reach("claim-again.2-won")
             yield from show_life(layout, mine, 0)
             return mine

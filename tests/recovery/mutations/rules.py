@@ -23,6 +23,22 @@ class Mutation:
 
 MUTATIONS = (
     Mutation(
+        "again-own",
+        "Who does not know the outcome of its write claims the job again only after entries of its own",
+        f"{CHECKPOINT}/claim.py",
+        "        if before.nonce != last.nonce and before.nonce not in ours:\n",
+        "        if False:\n",
+        rare=True,
+    ),
+    Mutation(
+        "end-found",
+        "The end of the log is compared with traces that were read before it",
+        f"{CHECKPOINT}/log_end.py",
+        "    slot, term, last_id = _reach((yield from newest(layout, slot)))\n",
+        "",
+        rare=True,
+    ),
+    Mutation(
         "nonce",
         "“Exists” to one's own write is told apart from another's by reading the body back",
         f"{CHECKPOINT}/storage/arbitration.py",
