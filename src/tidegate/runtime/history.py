@@ -352,6 +352,7 @@ class History:
             self.statistics.restored(
                 Restored(entry.base.id, now.wall_ms, not entry.base.owned, f"{self._storage.url}/{entry.base.metadata}")
             )
+        self.waiting_output = summary(self._tenure.due(), self._schedule)
         interval = config.interval_ms or 0
         first_ms = round(random.uniform(config.min_pause_ms, max(interval, config.min_pause_ms)))
         self._post(lambda: self._act(self._coordinator.start(self._now(), first_ms)))
