@@ -556,3 +556,35 @@ def until(holds, timeout_s: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < latest, "it did not come to that"
         time.sleep(0.05)
+
+
+class Switched:
+    """A target that takes rows while the file `up` is there."""
+
+    def __init__(self, up):
+        self.up = up
+        self.rows = []
+
+    def __call__(self, rows, epoch):
+        if not self.up.exists():
+            raise ConnectionError("the target is away")
+        self.rows += [tuple(row) for row in rows]
+
+
+def test_a_stop_that_succeeds_leaves_no_output_unpublished_and_one_that_fails_says_where_it_is(shop):
+    target = Switched(shop.folder / "up")
+    job = tg.Job("stopped", parallelism=2)
+    source = shop.spark.readStream.schema("k int, i bigint").parquet(str(shop.folder / "in"))
+    counted = job.source("rows", source).key_by("k").process("count", Count(), schema="k int, n bigint")
+    counted.sink("out", tg.CallbackSink(target))
+    choices = shop.choices(savepoint_dir=str(shop.folder / "sp"), options={"execution.output.stop-timeout": "1 s"})
+    run = job.start(shop.spark, **choices)
+    until(lambda: sum(report.rows_in for report in run.reports) == 30)
+    with pytest.raises(TidegateError, match=r"savepoint-.*sink 'out'.*the target is away") as failed:
+        run.stop_with_savepoint()
+    assert (run.status, target.rows) == ("FAILED", [])
+    assert Path(failed.value.path.split()[-1]).joinpath("_metadata").exists()
+    target.up.touch()
+    again = job.start(shop.spark, **choices)
+    again.stop_with_savepoint(drain=True)
+    assert (again.status, len(target.rows)) == ("FINISHED", 30)

@@ -183,7 +183,7 @@ class _Task:
         if orders.archive is not None and orders.rides.publishes:
             sinks = {node.uid: node for node in self.program.nodes if isinstance(node, Sink)}
             self.publishing = [
-                publish(orders.archive, orders.job, orders.epoch.term, sinks[order.sink], order)
+                publish(orders.archive, orders.job, orders.lineage, orders.epoch.term, sinks[order.sink], order)
                 for order in orders.rides.publishes[self.slot]
             ]
 

@@ -29,7 +29,7 @@ from tidegate.checkpoint.staging import read_staged
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import Committer, CommitterContext
 from tidegate.core.faults import reach
-from tidegate.core.ids import Term, Uid
+from tidegate.core.ids import Lineage, Term, Uid
 from tidegate.graph.model import Sink
 from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.program import Archive, PublishOrder
@@ -38,7 +38,9 @@ from tidegate.runtime.rides import storage_of
 log = logging.getLogger("tidegate")
 
 _Key = tuple[str, Term, Uid, int]
-"""Job, term of the driver, sink and lane."""
+"""Run, term of the driver, sink and lane. Worker processes serve many jobs, also of one name in several places."""
+_MOST = 256
+"""Lanes whose committers, and with them their connections, a process keeps."""
 
 _committers: dict[_Key, Committer] = {}
 _under_way: dict[_Key, Publishing] = {}
@@ -84,14 +86,16 @@ class Publishing:
         return TaskPublished(self.order.sink, _marks(self.order), dict(self.outcomes), self.outcome.name, self.error)
 
 
-def begin(archive: Archive, job: str, term: Term, sink: Sink, order: PublishOrder) -> Publishing:
+def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: Sink, order: PublishOrder) -> Publishing:
     """Begin to carry out an order, unless this process is at work for that slot, or has the result already."""
-    key = (job, term, order.sink, order.lane)
+    run = f"{archive.url} {job} {lineage}"
+    key = (run, term, order.sink, order.lane)
     with _guard:
         found = _under_way.get(key)
         if found is not None and not found.is_over(order):
             return found
-        _forget_older(job, term)
+        _forget_older(run, term)
+        _under_way.pop(key, None)  # To the end: those at the beginning go first.
         made = _under_way[key] = Publishing(order)
     work = partial(made.run, partial(_committer, key, archive, sink))
     threading.Thread(target=work, name=f"tidegate-publish-{order.sink}-{order.lane}", daemon=True).start()
@@ -107,10 +111,11 @@ def _committer(key: _Key, archive: Archive, sink: Sink) -> Committer:
     return found
 
 
-def _forget_older(job: str, term: Term) -> None:
-    """Let go of what earlier drivers of the job asked for, and of their connections."""
-    old = [key for key, each in _under_way.items() if key[0] == job and key[1] < term and each.done.is_set()]
-    for key in old:
+def _forget_older(run: str, term: Term) -> None:
+    """Let go of what earlier drivers of the job asked for, and of what was used least lately, with their connections."""
+    ended = [key for key, each in _under_way.items() if each.done.is_set()]
+    old = [key for key in ended if key[0] == run and key[1] < term]
+    for key in old or ended[: max(0, len(_under_way) - _MOST)]:
         del _under_way[key]
         committer = _committers.pop(key, None)
         if (close := getattr(committer, "close", None)) is not None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -116,10 +116,11 @@ class Node:
         schema = None
 
 
-def begin(number: int, term: int = 1) -> Publishing:
+def begin(number: int, term: int = 1, place: str = "memory://", lineage: Lineage = LINE) -> Publishing:
     request = CommitRequest(LINE, Uid("out"), EpochId(Term(1), number), Slot(0), b"")
     order = PublishOrder(Uid("out"), 0, (request,))
-    return task_publish.begin(Archive("memory://", {}), "job", Term(term), Node(HeldSink()), order)  # type: ignore[arg-type]
+    sink: Any = Node(HeldSink())
+    return task_publish.begin(Archive(place, {}), "job", lineage, Term(term), sink, order)
 
 
 @pytest.fixture
@@ -141,6 +142,17 @@ def test_an_order_that_takes_longer_than_a_task_goes_on_and_is_told_by_a_later_o
     second = begin(2).answer(30)
     assert second is not None
     assert (second.marks[0].number, held.calls) == (2, [(EpochId(Term(1), 1),), (EpochId(Term(1), 2),)])
+
+
+@pytest.mark.parametrize("other", [{"place": "elsewhere://"}, {"lineage": Lineage("another")}, {"term": 2}])
+def test_another_run_of_a_job_in_the_same_process_has_committers_of_its_own(held: Held, other: dict[str, Any]) -> None:
+    """Executors serve one job after the other, and a name says nothing about the target."""
+    held.go.set()
+    assert begin(1).answer(30) is not None
+    HeldSink.committer = second = Held()
+    second.go.set()
+    assert begin(1, **other).answer(30) is not None
+    assert (len(held.calls), len(second.calls)) == (1, 1)
 
 
 @pytest.mark.parametrize("error", [OSError("down"), CommitRefused("no such table")])
