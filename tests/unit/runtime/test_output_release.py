@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.checkpoint.coordinator import FailJob
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.options import Checkpointing, read_options
 from tidegate.checkpoint.options.config import CheckpointConfig
@@ -24,7 +25,7 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
-from tidegate.runtime.history import History, UnpublishedOutput
+from tidegate.runtime.history import CheckpointsFailed, History, UnpublishedOutput
 from tidegate.runtime.job_shape import JobShape, TaskSink
 from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.output_release import OutputStopped
@@ -265,6 +266,24 @@ def test_output_that_is_refused_for_good_stops_the_job_and_is_not_offered_again(
         with pytest.raises(OutputStopped, match=r"no such table.*offered again by the next start"):
             job.history.check()
         eventually(lambda: len(up.published) == 1)
+        assert out.calls == [1]
+
+
+def test_a_refusal_outlives_failed_checkpoints_and_the_rewind_after_them(place: Place) -> None:
+    out = Target()
+    with place.run(out=out) as job:
+        out.open.clear()
+        job.epoch("out")
+        job.checkpoint()
+        eventually(lambda: out.calls == [1])
+        job.history._call(lambda: job.history._act([FailJob("too many checkpoints failed")]))
+        assert isinstance(job.history._failure, CheckpointsFailed)
+        out.error = CommitRefused("no such table")
+        out.open.set()
+        eventually(lambda: [waits.error is not None for waits in job.history.waiting_output] == [True])
+        job.history.rewind()
+        assert job.history.failed.is_set()
+        assert isinstance(job.history.broken, OutputStopped)
         assert out.calls == [1]
 
 
