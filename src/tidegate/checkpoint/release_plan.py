@@ -129,8 +129,11 @@ class ReleaseSchedule:
     def _has_waited(self, sink: Uid, now: Instant) -> bool:
         return now.monotonic_ms >= self._not_before_ms.get(sink, now.monotonic_ms)
 
-    def succeeded(self, sink: Uid) -> None:
+    def succeeded(self, sink: Uid, now: Instant) -> None:
+        """The sink, or one of its slots, was published to. The wait after a failure of another slot goes on."""
         self._busy.discard(sink)
+        if not self._has_waited(sink, now):
+            return
         for notes in (self._failures, self._errors, self._not_before_ms):
             notes.pop(sink, None)
 
@@ -160,9 +163,9 @@ class ReleaseSchedule:
         """Somebody waits for all output: offer it at once."""
         self._not_before_ms.clear()
 
-    def wake_ms(self) -> MonotonicMs | None:
-        """When time alone lets a sink begin again."""
-        return min(self._not_before_ms.values(), default=None)
+    def wake_ms(self, now: Instant) -> MonotonicMs | None:
+        """When time alone lets a sink begin again. Those whose wait is over have begun, and are waited for otherwise."""
+        return min((at_ms for at_ms in self._not_before_ms.values() if at_ms > now.monotonic_ms), default=None)
 
     def error(self, sink: Uid) -> str | None:
         """What the target said last, if it has not taken anything since."""

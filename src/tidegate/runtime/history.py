@@ -744,14 +744,14 @@ class History:
         stable = {uid: sink.stable for uid, sink in in_tasks.items()}
         self._for_tasks = tuple(self._schedule.for_tasks(due, now, stable))
         self.waiting_output = summary(due, self._schedule)
-        self._wake_at(self._schedule.wake_ms())
+        self._wake_at(self._schedule.wake_ms(now))
 
     def _on_published(self, result: Result) -> None:
         publication, error = result.publication, result.error
         for outcome in result.outcomes:
             self.statistics.commits[outcome.name] += 1
         if error is None:
-            self._schedule.succeeded(publication.sink)
+            self._schedule.succeeded(publication.sink, self._now())
             self._tenure.published(publication)
             self._note_published()
         elif isinstance(error, CommitFailed):
@@ -772,7 +772,7 @@ class History:
             self.statistics.commits.update(each.outcomes)
             outcome = CommitOutcome[each.outcome]
             if each.error is None:
-                self._schedule.succeeded(sink)
+                self._schedule.succeeded(sink, self._now())
                 self._tenure.ledger.confirm(marks)
             elif outcome.stops_the_job:
                 self._stop_output(OutputStopped(sink, f"up to epoch {epoch}", epoch, outcome, each.error))
