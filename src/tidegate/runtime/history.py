@@ -287,8 +287,10 @@ class History:
         if not snapshot.committables:
             return
         found = self._perform(newest(self._layout))
-        if found is not None and found.lineage == snapshot.lineage and not fresh:
-            return  # The job's own: it publishes what the snapshot carries.
+        if found is not None and found.lineage == snapshot.lineage:
+            newest_one = found.base is not None and found.base.metadata == source.metadata
+            if newest_one or not fresh:
+                return  # The job's own: it publishes what the snapshot carries.
         if self._storage_has(committed_name(source, JobLayout(snapshot.job), snapshot)):
             return
         epochs = len({committable.epoch for committable in snapshot.committables})

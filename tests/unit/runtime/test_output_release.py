@@ -101,7 +101,7 @@ class Place:
     @contextlib.contextmanager
     def run(
         self, job: str = "job", path: str | None = None, strict: bool = False, tasks: TaskSink | None = None,
-        **targets: Target,
+        fresh: bool = False, **targets: Target,
     ) -> Iterator[Job]:  # fmt: skip
         layout = JobLayout(job)
         options = {
@@ -116,8 +116,8 @@ class Place:
         source = None
         if path is not None:
             source, snapshot = resolve(self.storage, layout, path)
-            history.check_origin(source, snapshot, fresh=False)
-        found = history.open(Start(source), force=True)
+            history.check_origin(source, snapshot, fresh=fresh)
+        found = history.open(Start(source, fresh), force=True)
         history.check_output(allow=False)
         in_tasks = {} if tasks is None else {Uid(name): tasks for name in targets}
         history.follow(JobShape(job, 2, 128, "hashmap", 1, (), (), {}, "4.3.0", in_tasks))
@@ -231,6 +231,18 @@ def test_a_terminal_savepoint_whose_output_waits_is_published_by_the_next_start(
     with place.run(out=out) as job:
         job.history.published().result(WAIT_S)
     assert len(out.published) == 1
+
+
+def test_a_new_line_from_the_newest_savepoint_publishes_what_that_one_carries(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+    out.error = None
+    with place.run(path=path, fresh=True, strict=True, out=out) as job:
+        job.history.published().result(WAIT_S)
+        assert len(out.published) == 1
 
 
 def test_a_start_under_another_name_warns_of_output_that_nobody_published_and_strictly_is_refused(
