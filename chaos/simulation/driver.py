@@ -557,7 +557,7 @@ class SimDriver:
     def _note(self, result: Published) -> None:
         sink = result.publication.sink
         if result.error is None:
-            self._schedule.succeeded(sink)
+            self._schedule.succeeded(sink, self.now)
             self.tenure.published(result.publication)
         else:
             self._schedule.failed(sink, result.error, self.now, self.world.rng.random())

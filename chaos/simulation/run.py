@@ -158,7 +158,8 @@ class Run:
             self._fork(job, newest)
         elif what in ("force", "fresh"):
             self.world.tally.events[f"starts with {what}"] += 1
-            self._replace(job, Start(fresh=what == "fresh"), True)
+            begins_at = newest.base if what == "fresh" and newest is not None and self.world.chance(0.5) else None
+            self._replace(job, Start(begins_at, fresh=what == "fresh"), True)
 
     @staticmethod
     def _order(job: SimJob, what: str) -> None:

@@ -146,7 +146,7 @@ def claim(before: Entry | None, by: Signature, lineage: Lineage, base: Checkpoin
     slot = 1 if before is None else before.slot + 1
     return Entry(
         slot, Kind.CLAIM, _term_after(before, base), by.nonce, by.owner, by.at_ms, lineage, base,
-        _retained_after(before, base), 0 if before is None else before.last_id, _owed_after(before, base),
+        _retained_after(before, base), 0 if before is None else before.last_id, _owed_after(before, base, lineage),
         disposing=() if before is None else before.disposing,
     )  # fmt: skip
 
@@ -157,16 +157,30 @@ def _retained_after(before: Entry | None, base: CheckpointRef | None) -> tuple[C
     return kept if base is None or not base.claimed or base in kept else (*kept, base)
 
 
-def _owed_after(before: Entry | None, base: CheckpointRef | None) -> tuple[CheckpointRef, ...]:
+def _owed_after(before: Entry | None, base: CheckpointRef | None, lineage: Lineage) -> tuple[CheckpointRef, ...]:
     if before is None:
         return ()
     left = before.base
-    # A savepoint that the log has already may be given away later: the same one all the same.
-    if left is None or (base is not None and left.metadata == base.metadata) or left in before.owed:
+    if left is None or left in before.owed:
+        return before.owed
+    # Whoever begins another line takes the state of its base along, and not its output.
+    if _same(left, base) and left.lineage == lineage:
         return before.owed
     given_up = left.is_ours and left not in before.retained
     origins = left.lineage != before.lineage  # a fork's base: that output is its origin's to commit
     return before.owed if given_up or origins else (*before.owed, left)
+
+
+def _same(left: CheckpointRef | None, base: CheckpointRef | None) -> bool:
+    """A savepoint that the log has already may be given away later: the same one all the same."""
+    return left is not None and base is not None and left.metadata == base.metadata
+
+
+def _owes_too_little(before: Entry | None, entry: Entry) -> bool:
+    if entry.owed == _owed_after(before, entry.base, entry.lineage):
+        return False
+    # Older logs do not owe the output of a snapshot when another line begins from that very snapshot.
+    return before is None or not _same(before.base, entry.base) or entry.owed != before.owed
 
 
 def _term_after(before: Entry | None, base: CheckpointRef | None) -> Term:
@@ -236,7 +250,7 @@ def _objection(before: Entry | None, entry: Entry) -> str | None:
             return "is a claim that changes what is retained"
         if entry.disposing != (() if before is None else before.disposing):
             return "is a claim that changes what is to be disposed of"
-        if entry.owed != _owed_after(before, entry.base):
+        if _owes_too_little(before, entry):
             return "is a claim that forgets output which is still to come"
         if entry.base is not None and entry.base.owned and entry.base not in kept:
             return "is a claim whose base is not retained"

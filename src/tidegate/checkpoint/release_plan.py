@@ -85,6 +85,7 @@ class ReleaseSchedule:
         self._failures: dict[Uid, int] = {}
         self._errors: dict[Uid, str] = {}
         self._not_before_ms: dict[Uid, MonotonicMs] = {}
+        self._refused: set[Uid] = set()
 
     def begin(
         self, due: Iterable[Committable], now: Instant, in_tasks: Container[Uid] = frozenset()
@@ -123,10 +124,16 @@ class ReleaseSchedule:
         return ready
 
     def _may_begin(self, sink: Uid, now: Instant) -> bool:
+        return sink not in self._refused and self._has_waited(sink, now)
+
+    def _has_waited(self, sink: Uid, now: Instant) -> bool:
         return now.monotonic_ms >= self._not_before_ms.get(sink, now.monotonic_ms)
 
-    def succeeded(self, sink: Uid) -> None:
+    def succeeded(self, sink: Uid, now: Instant) -> None:
+        """The sink, or one of its slots, was published to. The wait after a failure of another slot goes on."""
         self._busy.discard(sink)
+        if not self._has_waited(sink, now):
+            return
         for notes in (self._failures, self._errors, self._not_before_ms):
             notes.pop(sink, None)
 
@@ -134,19 +141,31 @@ class ReleaseSchedule:
         """Answer: when the sink is offered its output again. Failures of several slots at once count as one."""
         self._busy.discard(sink)
         self._errors[sink] = error
-        if not self._may_begin(sink, now):
+        if not self._has_waited(sink, now):
             return self._not_before_ms[sink]
         self._failures[sink] = self._failures.get(sink, 0) + 1
         self._not_before_ms[sink] = now.plus(self._backoff.delay_ms(self._failures[sink], chance))
         return self._not_before_ms[sink]
 
+    def refused(self, sink: Uid, error: str) -> None:
+        """The sink will not take its output: it is never offered again by this run, whatever else happens to the job."""
+        self._busy.discard(sink)
+        self._errors[sink] = error
+        self._refused.add(sink)
+        self._not_before_ms.pop(sink, None)
+
+    @property
+    def stuck(self) -> frozenset[Uid]:
+        """Sinks that have refused their output."""
+        return frozenset(self._refused)
+
     def hurry(self) -> None:
         """Somebody waits for all output: offer it at once."""
         self._not_before_ms.clear()
 
-    def wake_ms(self) -> MonotonicMs | None:
-        """When time alone lets a sink begin again."""
-        return min(self._not_before_ms.values(), default=None)
+    def wake_ms(self, now: Instant) -> MonotonicMs | None:
+        """When time alone lets a sink begin again. Those whose wait is over have begun, and are waited for otherwise."""
+        return min((at_ms for at_ms in self._not_before_ms.values() if at_ms > now.monotonic_ms), default=None)
 
     def error(self, sink: Uid) -> str | None:
         """What the target said last, if it has not taken anything since."""

@@ -183,8 +183,6 @@ class History:
         self._cuts: deque[Cut] = deque()
         """Of epochs that this thread has not come to. A checkpoint may still be taken of any of them."""
         self._schedule = ReleaseSchedule()
-        self._stuck: set[Uid] = set()
-        """Sinks that will not take their output; the job stops."""
         self._output = output or OutputRelease(committers, storage)
         self._awaiting: list[tuple[EpochId, Future[CheckpointRef] | Future[None], CheckpointRef | None]] = []
         """Answers that are given when all output up to an epoch is published."""
@@ -289,8 +287,10 @@ class History:
         if not snapshot.committables:
             return
         found = self._perform(newest(self._layout))
-        if found is not None and found.lineage == snapshot.lineage and not fresh:
-            return  # The job's own: it publishes what the snapshot carries.
+        if found is not None and found.lineage == snapshot.lineage:
+            newest_one = found.base is not None and found.base.metadata == source.metadata
+            if newest_one or not fresh:
+                return  # The job's own: it publishes what the snapshot carries.
         if self._storage_has(committed_name(source, JobLayout(snapshot.job), snapshot)):
             return
         epochs = len({committable.epoch for committable in snapshot.committables})
@@ -744,24 +744,23 @@ class History:
         due, now, in_tasks = self._tenure.due(), self._now(), self._shape.task_sinks
         for publication in self._schedule.begin(due, now, in_tasks):
             self._output.publish(publication, lambda result: self._post(lambda: self._on_published(result)))
-        stable = {uid: sink.stable for uid, sink in in_tasks.items() if uid not in self._stuck}
+        stable = {uid: sink.stable for uid, sink in in_tasks.items()}
         self._for_tasks = tuple(self._schedule.for_tasks(due, now, stable))
         self.waiting_output = summary(due, self._schedule)
-        self._wake_at(self._schedule.wake_ms())
+        self._wake_at(self._schedule.wake_ms(now))
 
     def _on_published(self, result: Result) -> None:
         publication, error = result.publication, result.error
         for outcome in result.outcomes:
             self.statistics.commits[outcome.name] += 1
         if error is None:
-            self._schedule.succeeded(publication.sink)
+            self._schedule.succeeded(publication.sink, self._now())
             self._tenure.published(publication)
             self._note_published()
         elif isinstance(error, CommitFailed):
             self._offer_again(publication.sink, publication.last, str(error))
         elif isinstance(error, OutputStopped):
             self._stop_output(error)
-            return
         else:
             raise error
         self._release()
@@ -776,7 +775,7 @@ class History:
             self.statistics.commits.update(each.outcomes)
             outcome = CommitOutcome[each.outcome]
             if each.error is None:
-                self._schedule.succeeded(sink)
+                self._schedule.succeeded(sink, self._now())
                 self._tenure.ledger.confirm(marks)
             elif outcome.stops_the_job:
                 self._stop_output(OutputStopped(sink, f"up to epoch {epoch}", epoch, outcome, each.error))
@@ -795,10 +794,14 @@ class History:
         )  # fmt: skip
 
     def _stop_output(self, error: OutputStopped) -> None:
-        """The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them."""
+        """The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
+
+        A restart of the epochs does not help, so it takes the place of a failure that would be over with one.
+        """
         log.error("%s", error)
-        self._stuck.add(error.sink)
-        self._failure = self._failure or error
+        self._schedule.refused(error.sink, str(error))
+        if self._failure is None or isinstance(self._failure, CheckpointsFailed):
+            self._failure = error
         self._failed.set()
 
     def _note_published(self) -> None:

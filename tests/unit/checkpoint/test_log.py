@@ -145,3 +145,13 @@ def test_a_claim_owes_the_output_it_turns_away_from_but_not_that_of_a_forks_orig
     assert claimed(log[-1], log[-1].base).owed == ()
     origin = ref(3, owned=False, lineage=entries.Lineage("another"))
     assert claimed(claimed(base=origin)).owed == ()
+
+
+def test_another_line_owes_the_output_of_the_snapshot_it_begins_from_and_logs_older_than_that_rule_are_read() -> None:
+    log = grown(4)
+    other = entries.claim(log[-1], next(SIGN), entries.Lineage("another"), log[-1].base)
+    assert other.owed == (log[-1].base,)
+    assert entries.fold([*log, other])
+    assert entries.fold([*log, replace(other, owed=())])
+    with pytest.raises(LogCorrupt, match="forgets output"):
+        entries.fold([*log, replace(other, owed=(), base=log[-1].retained[0])])

@@ -133,7 +133,7 @@ def test_a_sink_that_failed_waits_longer_each_time_and_the_others_do_not_wait() 
     due = [committable(1), committable(1, sink="up")]
     assert [p.sink for p in schedule.begin(due, at(0))] == ["out", "up"]
     assert schedule.begin(due, at(0)) == []  # both are at work
-    schedule.succeeded(Uid("up"))
+    schedule.succeeded(Uid("up"), at(0))
     assert [schedule.failed(Uid("out"), "down", at(0), 0.5)] == [100]
     assert [p.sink for p in schedule.begin(due, at(99))] == ["up"]
     times = []
@@ -141,12 +141,36 @@ def test_a_sink_that_failed_waits_longer_each_time_and_the_others_do_not_wait() 
         assert [p.sink for p in schedule.begin(due, at(now))] == ["out"]
         times.append(schedule.failed(Uid("out"), "down", at(now), 0.5) - now)
     assert times == [200, 300, 300]
-    assert schedule.wake_ms() == 10_300
+    assert schedule.wake_ms(at(10_000)) == 10_300
     assert [(str(w.sink), w.error) for w in summary(due, schedule)] == [("out", "down"), ("up", None)]
     schedule.hurry()
     assert [p.sink for p in schedule.begin(due, at(10_000))] == ["out"]
-    schedule.succeeded(Uid("out"))
+    schedule.succeeded(Uid("out"), at(10_000))
     assert schedule.failed(Uid("out"), "down again", at(0), 0.5) == 100
+
+
+def test_time_wakes_nobody_for_a_sink_that_is_at_work_again() -> None:
+    schedule = ReleaseSchedule(Backoff(first_ms=100, jitter=0.0))
+    due, in_tasks = [committable(1), committable(1, sink="task")], {Uid("task"): True}
+    for sink in ("out", "task"):
+        schedule.failed(Uid(sink), "down", at(0), 0.5)
+    assert schedule.wake_ms(at(0)) == 100
+    assert [p.sink for p in schedule.begin(due, at(150), in_tasks)] == ["out"]
+    assert [p.sink for p in schedule.for_tasks(due, at(150), in_tasks)] == ["task"]
+    assert schedule.wake_ms(at(150)) is None
+
+
+def test_a_slot_that_is_published_does_not_end_the_wait_after_the_failure_of_another() -> None:
+    schedule = ReleaseSchedule(Backoff(first_ms=100, jitter=0.0))
+    due, in_tasks = [committable(1), committable(1, 1)], {Uid("out"): True}
+    assert len(schedule.for_tasks(due, at(0), in_tasks)) == 2
+    schedule.failed(Uid("out"), "down", at(10), 0.5)
+    schedule.succeeded(Uid("out"), at(20))
+    assert schedule.for_tasks(due[:1], at(50), in_tasks) == []
+    assert schedule.error(Uid("out")) == "down"
+    assert len(schedule.for_tasks(due[:1], at(110), in_tasks)) == 1
+    schedule.succeeded(Uid("out"), at(120))
+    assert schedule.error(Uid("out")) is None
 
 
 def test_the_wait_after_a_failure_has_a_random_part() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.checkpoint.coordinator import FailJob
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.options import Checkpointing, read_options
 from tidegate.checkpoint.options.config import CheckpointConfig
@@ -24,7 +25,7 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
-from tidegate.runtime.history import History, UnpublishedOutput
+from tidegate.runtime.history import CheckpointsFailed, History, UnpublishedOutput
 from tidegate.runtime.job_shape import JobShape, TaskSink
 from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.output_release import OutputStopped
@@ -100,7 +101,7 @@ class Place:
     @contextlib.contextmanager
     def run(
         self, job: str = "job", path: str | None = None, strict: bool = False, tasks: TaskSink | None = None,
-        **targets: Target,
+        fresh: bool = False, **targets: Target,
     ) -> Iterator[Job]:  # fmt: skip
         layout = JobLayout(job)
         options = {
@@ -115,8 +116,8 @@ class Place:
         source = None
         if path is not None:
             source, snapshot = resolve(self.storage, layout, path)
-            history.check_origin(source, snapshot, fresh=False)
-        found = history.open(Start(source), force=True)
+            history.check_origin(source, snapshot, fresh=fresh)
+        found = history.open(Start(source, fresh), force=True)
         history.check_output(allow=False)
         in_tasks = {} if tasks is None else {Uid(name): tasks for name in targets}
         history.follow(JobShape(job, 2, 128, "hashmap", 1, (), (), {}, "4.3.0", in_tasks))
@@ -232,6 +233,18 @@ def test_a_terminal_savepoint_whose_output_waits_is_published_by_the_next_start(
     assert len(out.published) == 1
 
 
+def test_a_new_line_from_the_newest_savepoint_publishes_what_that_one_carries(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+    out.error = None
+    with place.run(path=path, fresh=True, strict=True, out=out) as job:
+        job.history.published().result(WAIT_S)
+        assert len(out.published) == 1
+
+
 def test_a_start_under_another_name_warns_of_output_that_nobody_published_and_strictly_is_refused(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -265,6 +278,24 @@ def test_output_that_is_refused_for_good_stops_the_job_and_is_not_offered_again(
         with pytest.raises(OutputStopped, match=r"no such table.*offered again by the next start"):
             job.history.check()
         eventually(lambda: len(up.published) == 1)
+        assert out.calls == [1]
+
+
+def test_a_refusal_outlives_failed_checkpoints_and_the_rewind_after_them(place: Place) -> None:
+    out = Target()
+    with place.run(out=out) as job:
+        out.open.clear()
+        job.epoch("out")
+        job.checkpoint()
+        eventually(lambda: out.calls == [1])
+        job.history._call(lambda: job.history._act([FailJob("too many checkpoints failed")]))
+        assert isinstance(job.history._failure, CheckpointsFailed)
+        out.error = CommitRefused("no such table")
+        out.open.set()
+        eventually(lambda: [waits.error is not None for waits in job.history.waiting_output] == [True])
+        job.history.rewind()
+        assert job.history.failed.is_set()
+        assert isinstance(job.history.broken, OutputStopped)
         assert out.calls == [1]
 
 
