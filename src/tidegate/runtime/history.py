@@ -186,6 +186,10 @@ class History:
         self._output = output or OutputRelease(committers, storage)
         self._awaiting: list[tuple[EpochId, Future[CheckpointRef] | Future[None], CheckpointRef | None]] = []
         """Answers that are given when all output up to an epoch is published."""
+        self._asked: set[Future[None]] = set()
+        """Answers that the thread of the history has not come to."""
+        self._over: BaseException | None = None
+        """Why nothing is answered any more."""
         self._for_tasks: tuple[Publication, ...] = ()
         """What tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
         self._settled: dict[Uid, EpochId] = {}
@@ -414,7 +418,7 @@ class History:
             self._patient.add(token)
         answer = self._waiting[token] = Future()
         wish = Request(RequestKind.MANUAL, self._now().monotonic_ms, token, forced=True)
-        self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
+        self._ask(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
     def check_target(self, target: str | None) -> None:
@@ -444,20 +448,22 @@ class History:
         self._waiting[token] = done
         kind = RequestKind.TERMINAL_SAVEPOINT if terminal else RequestKind.SAVEPOINT
         wish = Request(kind, self._now().monotonic_ms, token, target=folder, format=format)
-        self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
+        self._ask(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
     def published(self) -> Future[None]:
         """Done when all output that may be seen by now is published, and that is noted durably."""
         answer: Future[None] = Future()
+        self._asked.add(answer)
 
         def wait() -> None:
             self._schedule.hurry()
             self._awaiting.append((self._newest_due(), answer, None))
+            self._asked.discard(answer)
             self._release()
             self._note_published()
 
-        self._post(wait)
+        self._ask(wait)
         return answer
 
     def held_by(self) -> WaitingOutput | None:
@@ -509,7 +515,7 @@ class History:
         """Stop without a word in the log, as a crash would."""
         self._stop_thread()
         self._output.stop(_FAREWELL_S)
-        self._refuse_answers(EpochFailed("The run of the job has ended."))
+        self._answer_no_more(EpochFailed("The run of the job has ended."))
 
     def _stop_thread(self) -> None:
         self._ended.set()
@@ -522,6 +528,12 @@ class History:
 
     def _post(self, work: Callable[[], None]) -> None:
         self._inbox.put(work)
+
+    def _ask(self, work: Callable[[], None]) -> None:
+        """The same, for what somebody waits for: if the thread has ended, nobody waits for ever."""
+        self._post(work)
+        if self._over is not None:
+            self._refuse_answers(self._over)
 
     def _call(self, work: Callable[[], T]) -> T:
         """Have it done by the history's thread, and wait."""
@@ -568,11 +580,15 @@ class History:
             log.error("the history of the job cannot go on: %s", error)
         self._failure = error
         self._failed.set()
+        self._answer_no_more(error)
+
+    def _answer_no_more(self, error: BaseException) -> None:
+        self._over = self._over or error
         self._refuse_answers(error)
 
     def _refuse_answers(self, error: BaseException) -> None:
         """Nobody is to wait for what will not be. May be called by any thread."""
-        for answer in (*self._waiting.values(), *(answer for _, answer, _ in self._awaiting)):
+        for answer in (*self._waiting.values(), *self._asked, *(answer for _, answer, _ in self._awaiting)):
             with contextlib.suppress(InvalidStateError):
                 answer.set_exception(error)
 
@@ -802,6 +818,7 @@ class History:
         if self._failure is None or isinstance(self._failure, CheckpointsFailed):
             self._failure = error
         self._failed.set()
+        self._note_published()
 
     def _note_published(self) -> None:
         """Record what is published, and tell those who wait for it."""
@@ -822,6 +839,12 @@ class History:
         for _, answer, ref in ready:
             with contextlib.suppress(InvalidStateError):
                 answer.set_result(ref)  # type: ignore[arg-type]
+        if isinstance(self._failure, OutputStopped):
+            # Nobody offers the output again before the next start.
+            for _, answer, _ in self._awaiting:
+                with contextlib.suppress(InvalidStateError):
+                    answer.set_exception(self._failure)
+            self._awaiting.clear()
 
     def _newest_due(self) -> EpochId:
         """The last epoch whose output may be seen by now."""

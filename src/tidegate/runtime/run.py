@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -481,13 +481,15 @@ class JobRun:
 
     def _await_restored_output(self, history: History) -> None:
         """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints comes before that of this one."""
-        try:
-            history.published().result(self._timeout_s())
-        except TimeoutError:
+        answer, latest = history.published(), time.monotonic() + self._timeout_s()
+        while not answer.done() and time.monotonic() < latest:
+            history.check()
+            wait([answer], timeout=_PACE_S)
+        if answer.done():
+            answer.result()
+        else:
             waiting = "; ".join(str(each) for each in history.waiting_output)
-            raise EpochFailed(
-                f"Output of the checkpoint that the job started from is not published: {waiting}."
-            ) from None
+            raise EpochFailed(f"Output of the checkpoint that the job started from is not published: {waiting}.")
 
     @property
     def _at_least_once(self) -> bool:

@@ -21,6 +21,7 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
 from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.sink import CommitRequest, Settled
+from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
@@ -63,13 +64,15 @@ class Job:
 
     def __init__(self, history: History, folder: Path, lineage: Lineage, term: Any) -> None:
         self.history, self._folder, self._lineage, self._at = history, folder, lineage, EpochId(term, 1)
+        self.waited_at_first = 0
 
     def epoch(
-        self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[TaskPublished, ...] = ()
-    ) -> EpochId:
+        self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[TaskPublished, ...] = (),
+        staged: tuple[str, ...] = (),
+    ) -> EpochId:  # fmt: skip
         epoch = self._at = self._at.next()
         made = tuple(
-            CommitRequest(self._lineage, Uid(sink), epoch, Slot(slot), b"rows", size_bytes=size_bytes)
+            CommitRequest(self._lineage, Uid(sink), epoch, Slot(slot), b"rows", staged, size_bytes)
             for sink in sinks
             for slot in range(slots)
         )
@@ -101,7 +104,7 @@ class Place:
     @contextlib.contextmanager
     def run(
         self, job: str = "job", path: str | None = None, strict: bool = False, tasks: TaskSink | None = None,
-        fresh: bool = False, **targets: Target,
+        fresh: bool = False, claim: bool = False, allow: bool = False, **targets: Target,
     ) -> Iterator[Job]:  # fmt: skip
         layout = JobLayout(job)
         options = {
@@ -117,11 +120,14 @@ class Place:
         if path is not None:
             source, snapshot = resolve(self.storage, layout, path)
             history.check_origin(source, snapshot, fresh=fresh)
+            source = history.take(source, snapshot, claim)
         found = history.open(Start(source, fresh), force=True)
-        history.check_output(allow=False)
+        history.check_output(allow=allow)
         in_tasks = {} if tasks is None else {Uid(name): tasks for name in targets}
+        waited = len(history.waiting_output)
         history.follow(JobShape(job, 2, 128, "hashmap", 1, (), (), {}, "4.3.0", in_tasks))
         running = Job(history, self.folder, found.lineage, found.term)
+        running.waited_at_first = waited
         history.begin_at(running.cut())
         try:
             yield running
@@ -216,6 +222,35 @@ def test_what_a_savepoint_carried_is_recorded_in_the_jobs_folder_and_not_offered
     with place.run(path=path, out=again) as job:
         job.history.published().result(WAIT_S)
         assert again.calls == []
+
+
+def test_a_savepoint_whose_output_was_never_published_is_offered_it_all(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+        job.epoch("out")
+        job.checkpoint()
+    again = Target()
+    with place.run(path=path, out=again) as job:
+        job.history.published().result(WAIT_S)
+        assert len(again.published) == 2
+
+
+def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Place) -> None:
+    out = Target()
+    out.error = CommitRefused("no such table")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        early = job.history.request()
+        with pytest.raises(OutputStopped):
+            early.result(WAIT_S)
+        with pytest.raises(OutputStopped):
+            job.history.published().result(WAIT_S)
+    for late in (job.history.published, job.history.request):
+        with pytest.raises(EpochFailed, match="has ended"):
+            late().result(WAIT_S)
 
 
 def test_a_terminal_savepoint_whose_output_waits_is_published_by_the_next_start(place: Place) -> None:
