@@ -224,6 +224,25 @@ def test_what_a_savepoint_carried_is_recorded_in_the_jobs_folder_and_not_offered
         assert again.calls == []
 
 
+def test_what_a_savepoint_carries_is_not_offered_again_when_a_later_run_has_published_it(place: Place) -> None:
+    """The run that took the savepoint died before it could record that."""
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+    out.error = None
+    with place.run(out=out) as job:
+        job.history.published().result(WAIT_S)
+        job.epoch()
+        job.checkpoint()
+    again = Target()
+    with place.run(path=path, out=again) as job:
+        job.history.published().result(WAIT_S)
+        assert again.calls == []
+        assert any("/committed/" in name for name in place.records())
+
+
 def test_a_savepoint_whose_output_was_never_published_is_offered_it_all(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
