@@ -222,8 +222,18 @@ class Tenure:
 
     def _learn_committed(self, ref: CheckpointRef) -> Steps[None]:
         contents = self._contents[ref.metadata]
-        done: bytes | None = (yield Get(self._record_of(ref))) if contents.staged else None
+        done: bytes | None = (yield Get(self._record_of(ref))) if contents.committables else None
+        if done is None and self._is_carried_on(ref):
+            self._unrecorded[ref.metadata] = ref, contents
         self.shared.register(ref.metadata, contents.files if done is not None else contents.files | contents.staged)
+
+    def _is_carried_on(self, ref: CheckpointRef) -> bool:
+        """Whether a newer one of its line is taken over here: what that does not carry of its output is published."""
+        base = self.entry.base
+        taken = [*self.entry.owed, *((base,) if base is not None and base.lineage == self.entry.lineage else ())]
+        if any(each in self.unreadable for each in taken):
+            return False
+        return any(each.lineage == ref.lineage and ref.epoch <= each.epoch for each in taken)
 
     def publish(self, draft: Draft) -> Steps[CheckpointRef]:
         """Make a fully acknowledged checkpoint real.

@@ -257,6 +257,19 @@ def test_a_savepoint_whose_output_was_never_published_is_offered_it_all(place: P
         assert len(again.published) == 2
 
 
+def test_every_retained_checkpoint_is_recorded_once_its_output_is_published(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        for _ in range(2):
+            job.epoch("out")
+            job.checkpoint()
+    out.error = None
+    with place.run(out=out) as job:
+        job.history.published().result(WAIT_S)
+        assert len(place.records()) == 2
+
+
 def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Place) -> None:
     out = Target()
     out.error = CommitRefused("no such table")
