@@ -41,7 +41,7 @@ from tidegate.checkpoint.effects import CommitFailed, Steps, perform
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout, committed_record
-from tidegate.checkpoint.log import newest
+from tidegate.checkpoint.log import ClaimLost, newest
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     Committable,
@@ -112,6 +112,8 @@ _RECORD_AGAIN_MS = 1_000
 """When a COMMITTED record is tried again that storage did not take."""
 _FAREWELL_S = 60.0
 """How long the end of a run waits for threads that are still at work."""
+_LAST_OUTPUT_S = 10.0
+"""How long the log waits for what sinks are publishing, before it says that the run has ended."""
 
 
 class UnclaimedOutput(RestoreError):
@@ -171,6 +173,7 @@ class History:
         self._storage, self._layout, self._config, self._uids = storage, layout, config, uids or {}
         self._committers, self._clock, self._now = committers, clock, clock.now
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
         self._patient: set[str] = set()
         """Those of them that wait for output, too."""
@@ -495,6 +498,8 @@ class History:
             self._clean()
 
         try:
+            # What sinks are at is taken into account: a checkpoint whose output is published need not be kept for it.
+            self._output.stop(_LAST_OUTPUT_S)
             self._call(last)
         finally:
             self.leave()
@@ -515,6 +520,9 @@ class History:
         """Stop without a word in the log, as a crash would."""
         self._stop_thread()
         self._output.stop(_FAREWELL_S)
+        thread = getattr(self, "_thread", None)
+        if thread is not None and not thread.is_alive():
+            self._record_last_results()
         self._answer_no_more(EpochFailed("The run of the job has ended."))
 
     def _stop_thread(self) -> None:
@@ -758,11 +766,33 @@ class History:
         """Let output of completed checkpoints be published: of each sink that is not at work or waiting after a failure."""
         due, now, in_tasks = self._tenure.due(), self._now(), self._shape.task_sinks
         for publication in self._schedule.begin(due, now, in_tasks):
-            self._output.publish(publication, lambda result: self._post(lambda: self._on_published(result)))
+            self._output.publish(publication, self._on_result)
         stable = {uid: sink.stable for uid, sink in in_tasks.items()}
         self._for_tasks = tuple(self._schedule.for_tasks(due, now, stable))
         self.waiting_output = summary(due, self._schedule)
         self._wake_at(self._schedule.wake_ms(now))
+
+    def _on_result(self, result: Result) -> None:
+        """Called by the thread of a sink."""
+        self._results.put(result)
+        self._post(lambda: self._on_published(self._results.get_nowait()))
+
+    def _record_last_results(self) -> None:
+        """Note what sinks have published while the thread of the history came to its end."""
+        taken: list[Publication] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                result = self._results.get_nowait()
+                if result.error is None:
+                    taken.append(result.publication)
+        if not taken or isinstance(self._failure, ClaimLost):
+            return
+        for publication in taken:
+            self._tenure.published(publication)
+        try:
+            self._perform(self._tenure.record())
+        except StorageError as error:
+            log.warning("that output is published could not be noted; it is offered again: %s", error)
 
     def _on_published(self, result: Result) -> None:
         publication, error = result.publication, result.error

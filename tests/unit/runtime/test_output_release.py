@@ -14,6 +14,7 @@ import pytest
 from tidegate.checkpoint.coordinator import FailJob
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.options import Checkpointing, read_options
+from tidegate.checkpoint.options.choices import JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule
 from tidegate.checkpoint.retained import resolve
@@ -268,6 +269,31 @@ def test_every_retained_checkpoint_is_recorded_once_its_output_is_published(plac
     with place.run(out=out) as job:
         job.history.published().result(WAIT_S)
         assert len(place.records()) == 2
+
+
+def test_what_is_published_while_a_run_ends_is_recorded(place: Place) -> None:
+    out = Target()
+    with place.run(out=out) as job:
+        out.open.clear()
+        job.epoch("out")
+        job.checkpoint()
+        eventually(lambda: out.calls == [1])
+        threading.Timer(0.05, out.open.set).start()
+        job.history.finish(JobEnd.CANCELED)
+    assert len(out.published) == 1
+    assert len(place.records()) == 1
+
+
+def test_what_is_published_while_a_run_is_left_is_recorded(place: Place) -> None:
+    out = Target()
+    with place.run(out=out) as job:
+        out.open.clear()
+        job.epoch("out")
+        job.checkpoint()
+        eventually(lambda: out.calls == [1])
+        threading.Timer(0.05, out.open.set).start()
+        job.history.leave()
+    assert len(place.records()) == 1
 
 
 def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Place) -> None:
