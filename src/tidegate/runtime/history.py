@@ -134,12 +134,15 @@ class UnpublishedOutput(RestoreError):
 
     code = "UNPUBLISHED_OUTPUT"
 
-    def __init__(self, job: str, path: str, epochs: int) -> None:
+    def __init__(self, job: str, path: str, epochs: int, claim: bool = False) -> None:
+        otherwise = "start without --strict (execution.output.refuse-unpublished)."
+        if claim:
+            otherwise = "start with claim mode NO_CLAIM: a job that has it with claim mode CLAIM deletes it."
         super().__init__(
             f"The snapshot at {path} carries output of {epochs} epoch{'' if epochs == 1 else 's'} that may not be published. "
             f"It belongs to the job {job!r}: only a start of that job publishes it, and this job never will. Start that job "
             "once, stop it with a savepoint and start from that one; or, if the output is known to be there or is not "
-            "wanted, start without --strict (execution.output.refuse-unpublished)."
+            f"wanted, {otherwise}"
         )
 
 
@@ -288,9 +291,12 @@ class History:
             self.hold(source)
         return source
 
-    def check_origin(self, source: CheckpointRef, snapshot: CheckpointMetadata, fresh: bool) -> None:
+    def check_origin(
+        self, source: CheckpointRef, snapshot: CheckpointMetadata, fresh: bool, claim: bool = False
+    ) -> None:
         """Warn when the job begins another line of history from a snapshot whose output may not be published: it stays the
-        output of the job that took the snapshot. Raises `UnpublishedOutput` if that is to be refused."""
+        output of the job that took the snapshot. Raises `UnpublishedOutput` if that is to be refused, and always with `claim`:
+        this job would delete the only snapshot from which the other one can publish it."""
         if not snapshot.committables:
             return
         found = self._perform(newest(self._layout))
@@ -301,8 +307,8 @@ class History:
         if self._storage_has(committed_name(source, JobLayout(snapshot.job), snapshot)):
             return
         epochs = len({committable.epoch for committable in snapshot.committables})
-        unpublished = UnpublishedOutput(snapshot.job, source.metadata, epochs)
-        if self._config.refuse_unpublished:
+        unpublished = UnpublishedOutput(snapshot.job, source.metadata, epochs, claim)
+        if self._config.refuse_unpublished or claim:
             raise unpublished
         log.warning("%s", unpublished)
 

@@ -251,8 +251,9 @@ class JobRun:
         if not (chosen.fresh and source is None):
             self._check_fits(history.peek(source))
         if source is not None and given is not None:
-            history.check_origin(source, given, chosen.fresh)
-            source = history.take(source, given, chosen.recovery.claim_mode is ClaimMode.CLAIM)
+            claim = chosen.recovery.claim_mode is ClaimMode.CLAIM
+            history.check_origin(source, given, chosen.fresh, claim)
+            source = history.take(source, given, claim)
         found = history.open(Start(source, chosen.fresh), chosen.force)
         try:
             history.check_output(self._allow)

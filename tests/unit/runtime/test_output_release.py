@@ -120,7 +120,7 @@ class Place:
         source = None
         if path is not None:
             source, snapshot = resolve(self.storage, layout, path)
-            history.check_origin(source, snapshot, fresh=fresh)
+            history.check_origin(source, snapshot, fresh=fresh, claim=claim)
             source = history.take(source, snapshot, claim)
         found = history.open(Start(source, fresh), force=True)
         history.check_output(allow=allow)
@@ -294,6 +294,21 @@ def test_what_is_published_while_a_run_is_left_is_recorded(place: Place) -> None
         threading.Timer(0.05, out.open.set).start()
         job.history.leave()
     assert len(place.records()) == 1
+
+
+def test_another_job_cannot_claim_a_savepoint_whose_output_nobody_published(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+    with pytest.raises(UnpublishedOutput, match=r"claim mode CLAIM.*NO_CLAIM"), place.run("other", path, claim=True):
+        pass
+    out.error = None
+    with place.run(out=out) as job:
+        job.history.published().result(WAIT_S)
+    with place.run("other", path, claim=True):
+        pass
 
 
 def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Place) -> None:
