@@ -23,14 +23,14 @@ from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
 from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.sink import CommitRequest, Settled
 from tidegate.core.errors import EpochFailed
-from tidegate.core.ids import EpochId, Lineage, Slot, Uid
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.history import CheckpointsFailed, History, UnpublishedOutput
 from tidegate.runtime.job_shape import JobShape, TaskSink
 from tidegate.runtime.messages import PublishedMark, TaskPublished
-from tidegate.runtime.output_release import OutputStopped
+from tidegate.runtime.output_release import OutputStopped, _SinkThread
 from tidegate.runtime.program import ALL_SLOTS
 
 WAIT_S = 30
@@ -324,6 +324,27 @@ def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Pla
     for late in (job.history.published, job.history.request):
         with pytest.raises(EpochFailed, match="has ended"):
             late().result(WAIT_S)
+
+
+def test_a_sweep_that_comes_while_another_begins_is_not_lost() -> None:
+    out = Target()
+    began, go_on = threading.Event(), threading.Event()
+
+    class Slow(_SinkThread):
+        def _take_settled(self) -> Settled | None:
+            found = super()._take_settled()
+            began.set()
+            assert go_on.wait(WAIT_S)
+            return found
+
+    sink = Slow(Uid("out"), out, LocalStorage(Path()))
+    epochs = [EpochId(Term(1), number) for number in (1, 2)]
+    sink.begin_sweep(Settled(Lineage("line"), Uid("out"), epochs[0]))
+    assert began.wait(WAIT_S)
+    sink.begin_sweep(Settled(Lineage("line"), Uid("out"), epochs[1]))
+    go_on.set()
+    eventually(lambda: [each.epoch for each in out.swept] == epochs)
+    sink.stop()
 
 
 def test_a_terminal_savepoint_whose_output_waits_is_published_by_the_next_start(place: Place) -> None:
