@@ -316,7 +316,8 @@ class Tenure:
             dropped = ref.owned and ref not in self.entry.retained
             if not dropped and self.ledger.holds(contents.committables):
                 continue
-            if contents.committables and not dropped:
+            # What the user let go of was not published: it is there for whoever starts from this one with the sink again.
+            if contents.committables and not dropped and not self.ledger.has_forgotten(contents.committables):
                 yield Put(self._record_of(ref), committables.record(contents.committables))
                 if ref.owned:
                     self._released.add(ref.metadata)

@@ -311,6 +311,21 @@ def test_another_job_cannot_claim_a_savepoint_whose_output_nobody_published(plac
         pass
 
 
+def test_output_that_was_let_go_of_is_not_recorded_as_published(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        job.checkpoint()
+    with place.run(allow=True) as job:
+        job.history.published().result(WAIT_S)
+        assert place.records() == []
+    out.error = None
+    with place.run(out=out) as job:  # there is no checkpoint without it yet, and the sink is back
+        job.history.published().result(WAIT_S)
+        assert len(out.published) == 1
+
+
 def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Place) -> None:
     out = Target()
     out.error = CommitRefused("no such table")
