@@ -348,6 +348,7 @@ class History:
         for sink in lost:
             log.warning("output that waited for the sink %r is dropped: the job has no such sink", sink)
             self._tenure.ledger.forget(sink)
+        self.waiting_output = summary(self._tenure.due(), self._schedule)
 
     def follow(self, shape: JobShape) -> None:
         """The job is known to fit: begin to take checkpoints."""

@@ -326,6 +326,16 @@ def test_output_that_was_let_go_of_is_not_recorded_as_published(place: Place) ->
         assert len(out.published) == 1
 
 
+def test_what_waits_is_known_before_the_first_epoch(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        job.checkpoint()
+    with place.run(out=out) as job:
+        assert job.waited_at_first == 1
+
+
 def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Place) -> None:
     out = Target()
     out.error = CommitRefused("no such table")
