@@ -47,6 +47,7 @@ class Ledger:
 
     def __init__(self, waiting: Iterable[Committable] = ()) -> None:
         self._waiting: dict[tuple[Channel, EpochId], Committable] = {}
+        self._forgotten: set[tuple[Channel, EpochId]] = set()
         self.accept(waiting)
 
     def accept(self, committables: Iterable[Committable]) -> None:
@@ -83,11 +84,16 @@ class Ledger:
 
     def forget(self, sink: Uid) -> None:
         """The user lets go of what waits for a sink that is no more."""
+        self._forgotten |= {key for key, c in self._waiting.items() if c.sink == sink}
         self._waiting = {key: c for key, c in self._waiting.items() if c.sink != sink}
 
     def holds(self, committables: Iterable[Committable]) -> bool:
         """Whether any of them still waits."""
         return any((channel(c), c.epoch) in self._waiting for c in committables)
+
+    def has_forgotten(self, committables: Iterable[Committable]) -> bool:
+        """Whether any of them was let go of, and so was never published."""
+        return any((channel(c), c.epoch) in self._forgotten for c in committables)
 
     def waiting(self) -> tuple[Committable, ...]:
         return tuple(self._waiting.values())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.checkpoint import committables
 from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.committables import Ledger
+from tidegate.checkpoint.committables import Ledger, channel
 from tidegate.checkpoint.contents import Contents, Reader
 from tidegate.checkpoint.effects import Create, Delete, Get, ListFolders, ListNames, Put, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
@@ -27,7 +27,7 @@ from tidegate.checkpoint.storage.errors import StorageError
 from tidegate.checkpoint.storage.port import Lost, Nonce, Won
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
-from tidegate.core.ids import EpochId, Term
+from tidegate.core.ids import EpochId, Lineage, Term
 
 
 class CheckpointUnreadable(TidegateError):
@@ -137,6 +137,7 @@ class Tenure:
         3. Take over the output that the base carries, and that earlier claims turned away from: what once completed
            becomes visible, in order of epochs, even if a rollback abandons it. It is `due` from here on; what is not
            published by then is carried by the next checkpoint. A crash leaves all of that to the next start.
+           What an older base carries, and a newer one that was turned away from does not any more, is published.
         """
         base = self.entry.base
         data: bytes | None = None
@@ -166,9 +167,10 @@ class Tenure:
     def _take_over_output(self, refs: Iterable[CheckpointRef]) -> Steps[None]:
         """Step 3 of `recover`, for the base and for what was turned away from."""
         recorded: list[CommittedMark] = []
+        left_behind = self._left_behind()
         for ref in refs:
             contents = self._contents[ref.metadata]
-            self.ledger.accept(contents.committables)
+            self.ledger.accept(c for c in contents.committables if not left_behind(c))
             self._owing.append(contents)
             done: bytes | None = yield Get(self._record_of(ref))
             if done is None:
@@ -176,6 +178,27 @@ class Tenure:
             else:
                 recorded += committables.read_record(done)
         self.ledger.confirm(recorded)
+
+    def _left_behind(self) -> Callable[[Committable], bool]:
+        """Whether one that was turned away from, of the same line and not older, carries it no more: then it is published.
+
+        A savepoint is complete only when the log has a checkpoint of its epoch or a later one, and each of those carries on
+        what is not published. So rows of a savepoint may be gone although nothing is recorded for it: a run that did not
+        know it has published them.
+        """
+        owed = self.entry.owed
+        if any(ref in self.unreadable for ref in owed):
+            return lambda waits: False
+        carried = {(channel(c), c.epoch) for ref in owed for c in self._contents[ref.metadata].committables}
+        reached: dict[Lineage, EpochId] = {}
+        for ref in owed:
+            reached[ref.lineage] = max(ref.epoch, reached.get(ref.lineage, ref.epoch))
+
+        def is_left_behind(waits: Committable) -> bool:
+            last = reached.get(waits.lineage)
+            return last is not None and waits.epoch <= last and (channel(waits), waits.epoch) not in carried
+
+        return is_left_behind
 
     def _record_of(self, ref: CheckpointRef) -> str:
         """Where it is recorded that all output of a checkpoint is published. Never in a savepoint's folder: that is the
@@ -199,8 +222,18 @@ class Tenure:
 
     def _learn_committed(self, ref: CheckpointRef) -> Steps[None]:
         contents = self._contents[ref.metadata]
-        done: bytes | None = (yield Get(self._record_of(ref))) if contents.staged else None
+        done: bytes | None = (yield Get(self._record_of(ref))) if contents.committables else None
+        if done is None and self._is_carried_on(ref):
+            self._unrecorded[ref.metadata] = ref, contents
         self.shared.register(ref.metadata, contents.files if done is not None else contents.files | contents.staged)
+
+    def _is_carried_on(self, ref: CheckpointRef) -> bool:
+        """Whether a newer one of its line is taken over here: what that does not carry of its output is published."""
+        base = self.entry.base
+        taken = [*self.entry.owed, *((base,) if base is not None and base.lineage == self.entry.lineage else ())]
+        if any(each in self.unreadable for each in taken):
+            return False
+        return any(each.lineage == ref.lineage and ref.epoch <= each.epoch for each in taken)
 
     def publish(self, draft: Draft) -> Steps[CheckpointRef]:
         """Make a fully acknowledged checkpoint real.
@@ -283,7 +316,8 @@ class Tenure:
             dropped = ref.owned and ref not in self.entry.retained
             if not dropped and self.ledger.holds(contents.committables):
                 continue
-            if contents.committables and not dropped:
+            # What the user let go of was not published: it is there for whoever starts from this one with the sink again.
+            if contents.committables and not dropped and not self.ledger.has_forgotten(contents.committables):
                 yield Put(self._record_of(ref), committables.record(contents.committables))
                 if ref.owned:
                     self._released.add(ref.metadata)

@@ -41,7 +41,7 @@ from tidegate.checkpoint.effects import CommitFailed, Steps, perform
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout, committed_record
-from tidegate.checkpoint.log import newest
+from tidegate.checkpoint.log import ClaimLost, newest
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     Committable,
@@ -112,6 +112,8 @@ _RECORD_AGAIN_MS = 1_000
 """When a COMMITTED record is tried again that storage did not take."""
 _FAREWELL_S = 60.0
 """How long the end of a run waits for threads that are still at work."""
+_LAST_OUTPUT_S = 10.0
+"""How long the log waits for what sinks are publishing, before it says that the run has ended."""
 
 
 class UnclaimedOutput(RestoreError):
@@ -132,12 +134,15 @@ class UnpublishedOutput(RestoreError):
 
     code = "UNPUBLISHED_OUTPUT"
 
-    def __init__(self, job: str, path: str, epochs: int) -> None:
+    def __init__(self, job: str, path: str, epochs: int, claim: bool = False) -> None:
+        otherwise = "start without --strict (execution.output.refuse-unpublished)."
+        if claim:
+            otherwise = "start with claim mode NO_CLAIM: a job that has it with claim mode CLAIM deletes it."
         super().__init__(
             f"The snapshot at {path} carries output of {epochs} epoch{'' if epochs == 1 else 's'} that may not be published. "
             f"It belongs to the job {job!r}: only a start of that job publishes it, and this job never will. Start that job "
             "once, stop it with a savepoint and start from that one; or, if the output is known to be there or is not "
-            "wanted, start without --strict (execution.output.refuse-unpublished)."
+            f"wanted, {otherwise}"
         )
 
 
@@ -171,6 +176,7 @@ class History:
         self._storage, self._layout, self._config, self._uids = storage, layout, config, uids or {}
         self._committers, self._clock, self._now = committers, clock, clock.now
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._results: queue.SimpleQueue[Result] = queue.SimpleQueue()
         self._waiting: dict[str, Future[CheckpointRef]] = {}
         self._patient: set[str] = set()
         """Those of them that wait for output, too."""
@@ -186,6 +192,10 @@ class History:
         self._output = output or OutputRelease(committers, storage)
         self._awaiting: list[tuple[EpochId, Future[CheckpointRef] | Future[None], CheckpointRef | None]] = []
         """Answers that are given when all output up to an epoch is published."""
+        self._asked: set[Future[None]] = set()
+        """Answers that the thread of the history has not come to."""
+        self._over: BaseException | None = None
+        """Why nothing is answered any more."""
         self._for_tasks: tuple[Publication, ...] = ()
         """What tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
         self._settled: dict[Uid, EpochId] = {}
@@ -281,9 +291,12 @@ class History:
             self.hold(source)
         return source
 
-    def check_origin(self, source: CheckpointRef, snapshot: CheckpointMetadata, fresh: bool) -> None:
+    def check_origin(
+        self, source: CheckpointRef, snapshot: CheckpointMetadata, fresh: bool, claim: bool = False
+    ) -> None:
         """Warn when the job begins another line of history from a snapshot whose output may not be published: it stays the
-        output of the job that took the snapshot. Raises `UnpublishedOutput` if that is to be refused."""
+        output of the job that took the snapshot. Raises `UnpublishedOutput` if that is to be refused, and always with `claim`:
+        this job would delete the only snapshot from which the other one can publish it."""
         if not snapshot.committables:
             return
         found = self._perform(newest(self._layout))
@@ -294,8 +307,8 @@ class History:
         if self._storage_has(committed_name(source, JobLayout(snapshot.job), snapshot)):
             return
         epochs = len({committable.epoch for committable in snapshot.committables})
-        unpublished = UnpublishedOutput(snapshot.job, source.metadata, epochs)
-        if self._config.refuse_unpublished:
+        unpublished = UnpublishedOutput(snapshot.job, source.metadata, epochs, claim)
+        if self._config.refuse_unpublished or claim:
             raise unpublished
         log.warning("%s", unpublished)
 
@@ -335,6 +348,7 @@ class History:
         for sink in lost:
             log.warning("output that waited for the sink %r is dropped: the job has no such sink", sink)
             self._tenure.ledger.forget(sink)
+        self.waiting_output = summary(self._tenure.due(), self._schedule)
 
     def follow(self, shape: JobShape) -> None:
         """The job is known to fit: begin to take checkpoints."""
@@ -415,7 +429,7 @@ class History:
             self._patient.add(token)
         answer = self._waiting[token] = Future()
         wish = Request(RequestKind.MANUAL, self._now().monotonic_ms, token, forced=True)
-        self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
+        self._ask(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
     def check_target(self, target: str | None) -> None:
@@ -445,20 +459,22 @@ class History:
         self._waiting[token] = done
         kind = RequestKind.TERMINAL_SAVEPOINT if terminal else RequestKind.SAVEPOINT
         wish = Request(kind, self._now().monotonic_ms, token, target=folder, format=format)
-        self._post(lambda: self._act(self._coordinator.request(wish, self._now())))
+        self._ask(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
     def published(self) -> Future[None]:
         """Done when all output that may be seen by now is published, and that is noted durably."""
         answer: Future[None] = Future()
+        self._asked.add(answer)
 
         def wait() -> None:
             self._schedule.hurry()
             self._awaiting.append((self._newest_due(), answer, None))
+            self._asked.discard(answer)
             self._release()
             self._note_published()
 
-        self._post(wait)
+        self._ask(wait)
         return answer
 
     def held_by(self) -> WaitingOutput | None:
@@ -490,6 +506,8 @@ class History:
             self._clean()
 
         try:
+            # What sinks are at is taken into account: a checkpoint whose output is published need not be kept for it.
+            self._output.stop(_LAST_OUTPUT_S)
             self._call(last)
         finally:
             self.leave()
@@ -510,7 +528,10 @@ class History:
         """Stop without a word in the log, as a crash would."""
         self._stop_thread()
         self._output.stop(_FAREWELL_S)
-        self._refuse_answers(EpochFailed("The run of the job has ended."))
+        thread = getattr(self, "_thread", None)
+        if thread is not None and not thread.is_alive():
+            self._record_last_results()
+        self._answer_no_more(EpochFailed("The run of the job has ended."))
 
     def _stop_thread(self) -> None:
         self._ended.set()
@@ -523,6 +544,12 @@ class History:
 
     def _post(self, work: Callable[[], None]) -> None:
         self._inbox.put(work)
+
+    def _ask(self, work: Callable[[], None]) -> None:
+        """The same, for what somebody waits for: if the thread has ended, nobody waits for ever."""
+        self._post(work)
+        if self._over is not None:
+            self._refuse_answers(self._over)
 
     def _call(self, work: Callable[[], T]) -> T:
         """Have it done by the history's thread, and wait."""
@@ -569,11 +596,15 @@ class History:
             log.error("the history of the job cannot go on: %s", error)
         self._failure = error
         self._failed.set()
+        self._answer_no_more(error)
+
+    def _answer_no_more(self, error: BaseException) -> None:
+        self._over = self._over or error
         self._refuse_answers(error)
 
     def _refuse_answers(self, error: BaseException) -> None:
         """Nobody is to wait for what will not be. May be called by any thread."""
-        for answer in (*self._waiting.values(), *(answer for _, answer, _ in self._awaiting)):
+        for answer in (*self._waiting.values(), *self._asked, *(answer for _, answer, _ in self._awaiting)):
             with contextlib.suppress(InvalidStateError):
                 answer.set_exception(error)
 
@@ -743,11 +774,33 @@ class History:
         """Let output of completed checkpoints be published: of each sink that is not at work or waiting after a failure."""
         due, now, in_tasks = self._tenure.due(), self._now(), self._shape.task_sinks
         for publication in self._schedule.begin(due, now, in_tasks):
-            self._output.publish(publication, lambda result: self._post(lambda: self._on_published(result)))
+            self._output.publish(publication, self._on_result)
         stable = {uid: sink.stable for uid, sink in in_tasks.items()}
         self._for_tasks = tuple(self._schedule.for_tasks(due, now, stable))
         self.waiting_output = summary(due, self._schedule)
         self._wake_at(self._schedule.wake_ms(now))
+
+    def _on_result(self, result: Result) -> None:
+        """Called by the thread of a sink."""
+        self._results.put(result)
+        self._post(lambda: self._on_published(self._results.get_nowait()))
+
+    def _record_last_results(self) -> None:
+        """Note what sinks have published while the thread of the history came to its end."""
+        taken: list[Publication] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                result = self._results.get_nowait()
+                if result.error is None:
+                    taken.append(result.publication)
+        if not taken or isinstance(self._failure, ClaimLost):
+            return
+        for publication in taken:
+            self._tenure.published(publication)
+        try:
+            self._perform(self._tenure.record())
+        except StorageError as error:
+            log.warning("that output is published could not be noted; it is offered again: %s", error)
 
     def _on_published(self, result: Result) -> None:
         publication, error = result.publication, result.error
@@ -803,6 +856,7 @@ class History:
         if self._failure is None or isinstance(self._failure, CheckpointsFailed):
             self._failure = error
         self._failed.set()
+        self._note_published()
 
     def _note_published(self) -> None:
         """Record what is published, and tell those who wait for it."""
@@ -823,6 +877,12 @@ class History:
         for _, answer, ref in ready:
             with contextlib.suppress(InvalidStateError):
                 answer.set_result(ref)  # type: ignore[arg-type]
+        if isinstance(self._failure, OutputStopped):
+            # Nobody offers the output again before the next start.
+            for _, answer, _ in self._awaiting:
+                with contextlib.suppress(InvalidStateError):
+                    answer.set_exception(self._failure)
+            self._awaiting.clear()
 
     def _newest_due(self) -> EpochId:
         """The last epoch whose output may be seen by now."""

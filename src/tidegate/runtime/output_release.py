@@ -97,6 +97,7 @@ class _SinkThread:
         self._uid, self._committer, self._storage = uid, committer, storage
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._settled: Settled | None = None
+        self._settled_lock = threading.Lock()
         self._stopped = False
         self.thread: threading.Thread | None = None
 
@@ -112,10 +113,16 @@ class _SinkThread:
 
     def begin_sweep(self, settled: Settled) -> None:
         """One that has not begun is replaced: the later one covers it."""
-        waits = self._settled is not None
-        self._settled = settled
+        with self._settled_lock:
+            waits = self._settled is not None
+            self._settled = settled
         if not waits:
             self.begin(self._sweep)
+
+    def _take_settled(self) -> Settled | None:
+        with self._settled_lock:
+            settled, self._settled = self._settled, None
+        return settled
 
     def stop(self) -> None:
         self._stopped = True
@@ -152,7 +159,7 @@ class _SinkThread:
         return Result(publication, tuple(outcomes), error)
 
     def _sweep(self) -> None:
-        settled, self._settled = self._settled, None
+        settled = self._take_settled()
         assert settled is not None
         assert isinstance(self._committer, Sweeping)
         try:

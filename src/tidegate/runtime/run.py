@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -251,8 +251,9 @@ class JobRun:
         if not (chosen.fresh and source is None):
             self._check_fits(history.peek(source))
         if source is not None and given is not None:
-            history.check_origin(source, given, chosen.fresh)
-            source = history.take(source, given, chosen.recovery.claim_mode is ClaimMode.CLAIM)
+            claim = chosen.recovery.claim_mode is ClaimMode.CLAIM
+            history.check_origin(source, given, chosen.fresh, claim)
+            source = history.take(source, given, claim)
         found = history.open(Start(source, chosen.fresh), chosen.force)
         try:
             history.check_output(self._allow)
@@ -481,13 +482,15 @@ class JobRun:
 
     def _await_restored_output(self, history: History) -> None:
         """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints comes before that of this one."""
-        try:
-            history.published().result(self._timeout_s())
-        except TimeoutError:
+        answer, latest = history.published(), time.monotonic() + self._timeout_s()
+        while not answer.done() and time.monotonic() < latest:
+            history.check()
+            wait([answer], timeout=_PACE_S)
+        if answer.done():
+            answer.result()
+        else:
             waiting = "; ".join(str(each) for each in history.waiting_output)
-            raise EpochFailed(
-                f"Output of the checkpoint that the job started from is not published: {waiting}."
-            ) from None
+            raise EpochFailed(f"Output of the checkpoint that the job started from is not published: {waiting}.")
 
     @property
     def _at_least_once(self) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from tidegate.checkpoint.coordinator import FailJob
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.options import Checkpointing, read_options
+from tidegate.checkpoint.options.choices import JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule
 from tidegate.checkpoint.retained import resolve
@@ -21,14 +22,15 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
 from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.sink import CommitRequest, Settled
-from tidegate.core.ids import EpochId, Lineage, Slot, Uid
+from tidegate.core.errors import EpochFailed
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
 from tidegate.runtime.history import CheckpointsFailed, History, UnpublishedOutput
 from tidegate.runtime.job_shape import JobShape, TaskSink
 from tidegate.runtime.messages import PublishedMark, TaskPublished
-from tidegate.runtime.output_release import OutputStopped
+from tidegate.runtime.output_release import OutputStopped, _SinkThread
 from tidegate.runtime.program import ALL_SLOTS
 
 WAIT_S = 30
@@ -63,13 +65,15 @@ class Job:
 
     def __init__(self, history: History, folder: Path, lineage: Lineage, term: Any) -> None:
         self.history, self._folder, self._lineage, self._at = history, folder, lineage, EpochId(term, 1)
+        self.waited_at_first = 0
 
     def epoch(
-        self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[TaskPublished, ...] = ()
-    ) -> EpochId:
+        self, *sinks: str, slots: int = 1, size_bytes: int = 0, published: tuple[TaskPublished, ...] = (),
+        staged: tuple[str, ...] = (),
+    ) -> EpochId:  # fmt: skip
         epoch = self._at = self._at.next()
         made = tuple(
-            CommitRequest(self._lineage, Uid(sink), epoch, Slot(slot), b"rows", size_bytes=size_bytes)
+            CommitRequest(self._lineage, Uid(sink), epoch, Slot(slot), b"rows", staged, size_bytes)
             for sink in sinks
             for slot in range(slots)
         )
@@ -101,7 +105,7 @@ class Place:
     @contextlib.contextmanager
     def run(
         self, job: str = "job", path: str | None = None, strict: bool = False, tasks: TaskSink | None = None,
-        fresh: bool = False, **targets: Target,
+        fresh: bool = False, claim: bool = False, allow: bool = False, **targets: Target,
     ) -> Iterator[Job]:  # fmt: skip
         layout = JobLayout(job)
         options = {
@@ -116,12 +120,15 @@ class Place:
         source = None
         if path is not None:
             source, snapshot = resolve(self.storage, layout, path)
-            history.check_origin(source, snapshot, fresh=fresh)
+            history.check_origin(source, snapshot, fresh=fresh, claim=claim)
+            source = history.take(source, snapshot, claim)
         found = history.open(Start(source, fresh), force=True)
-        history.check_output(allow=False)
+        history.check_output(allow=allow)
         in_tasks = {} if tasks is None else {Uid(name): tasks for name in targets}
+        waited = len(history.waiting_output)
         history.follow(JobShape(job, 2, 128, "hashmap", 1, (), (), {}, "4.3.0", in_tasks))
         running = Job(history, self.folder, found.lineage, found.term)
+        running.waited_at_first = waited
         history.begin_at(running.cut())
         try:
             yield running
@@ -216,6 +223,153 @@ def test_what_a_savepoint_carried_is_recorded_in_the_jobs_folder_and_not_offered
     with place.run(path=path, out=again) as job:
         job.history.published().result(WAIT_S)
         assert again.calls == []
+
+
+def test_what_a_savepoint_carries_is_not_offered_again_when_a_later_run_has_published_it(place: Place) -> None:
+    """The run that took the savepoint died before it could record that."""
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+    out.error = None
+    with place.run(out=out) as job:
+        job.history.published().result(WAIT_S)
+        job.epoch()
+        job.checkpoint()
+    again = Target()
+    with place.run(path=path, out=again) as job:
+        job.history.published().result(WAIT_S)
+        assert again.calls == []
+        assert any("/committed/" in name for name in place.records())
+
+
+def test_a_savepoint_whose_output_was_never_published_is_offered_it_all(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+        job.epoch("out")
+        job.checkpoint()
+    again = Target()
+    with place.run(path=path, out=again) as job:
+        job.history.published().result(WAIT_S)
+        assert len(again.published) == 2
+
+
+def test_every_retained_checkpoint_is_recorded_once_its_output_is_published(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        for _ in range(2):
+            job.epoch("out")
+            job.checkpoint()
+    out.error = None
+    with place.run(out=out) as job:
+        job.history.published().result(WAIT_S)
+        assert len(place.records()) == 2
+
+
+def test_what_is_published_while_a_run_ends_is_recorded(place: Place) -> None:
+    out = Target()
+    with place.run(out=out) as job:
+        out.open.clear()
+        job.epoch("out")
+        job.checkpoint()
+        eventually(lambda: out.calls == [1])
+        threading.Timer(0.05, out.open.set).start()
+        job.history.finish(JobEnd.CANCELED)
+    assert len(out.published) == 1
+    assert len(place.records()) == 1
+
+
+def test_what_is_published_while_a_run_is_left_is_recorded(place: Place) -> None:
+    out = Target()
+    with place.run(out=out) as job:
+        out.open.clear()
+        job.epoch("out")
+        job.checkpoint()
+        eventually(lambda: out.calls == [1])
+        threading.Timer(0.05, out.open.set).start()
+        job.history.leave()
+    assert len(place.records()) == 1
+
+
+def test_another_job_cannot_claim_a_savepoint_whose_output_nobody_published(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        path = job.history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+    with pytest.raises(UnpublishedOutput, match="NO_CLAIM.*claim mode CLAIM deletes it"), place.run("other", path, claim=True):
+        pass
+    out.error = None
+    with place.run(out=out) as job:
+        job.history.published().result(WAIT_S)
+    with place.run("other", path, claim=True):
+        pass
+
+
+def test_output_that_was_let_go_of_is_not_recorded_as_published(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        job.checkpoint()
+    with place.run(allow=True) as job:
+        job.history.published().result(WAIT_S)
+        assert place.records() == []
+    out.error = None
+    with place.run(out=out) as job:  # there is no checkpoint without it yet, and the sink is back
+        job.history.published().result(WAIT_S)
+        assert len(out.published) == 1
+
+
+def test_what_waits_is_known_before_the_first_epoch(place: Place) -> None:
+    out = Target()
+    out.error = OSError("down")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        job.checkpoint()
+    with place.run(out=out) as job:
+        assert job.waited_at_first == 1
+
+
+def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Place) -> None:
+    out = Target()
+    out.error = CommitRefused("no such table")
+    with place.run(out=out) as job:
+        job.epoch("out")
+        early = job.history.request()
+        with pytest.raises(OutputStopped):
+            early.result(WAIT_S)
+        with pytest.raises(OutputStopped):
+            job.history.published().result(WAIT_S)
+    for late in (job.history.published, job.history.request):
+        with pytest.raises(EpochFailed, match="has ended"):
+            late().result(WAIT_S)
+
+
+def test_a_sweep_that_comes_while_another_begins_is_not_lost() -> None:
+    out = Target()
+    began, go_on = threading.Event(), threading.Event()
+
+    class Slow(_SinkThread):
+        def _take_settled(self) -> Settled | None:
+            found = super()._take_settled()
+            began.set()
+            assert go_on.wait(WAIT_S)
+            return found
+
+    sink = Slow(Uid("out"), out, LocalStorage(Path()))
+    epochs = [EpochId(Term(1), number) for number in (1, 2)]
+    sink.begin_sweep(Settled(Lineage("line"), Uid("out"), epochs[0]))
+    assert began.wait(WAIT_S)
+    sink.begin_sweep(Settled(Lineage("line"), Uid("out"), epochs[1]))
+    go_on.set()
+    eventually(lambda: [each.epoch for each in out.swept] == epochs)
+    sink.stop()
 
 
 def test_a_terminal_savepoint_whose_output_waits_is_published_by_the_next_start(place: Place) -> None:
