@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -13,6 +14,8 @@ class Part:
     paths: tuple[str, ...]
     seconds: int
     """About how long it takes beside another part. Only decides which part begins first."""
+    heavy: bool = False
+    """Whether it runs a cluster of six JVMs. Two of those at once starve each other."""
 
 
 FAST = (
@@ -23,9 +26,9 @@ FAST = (
 )
 
 CI = (
-    Part("cluster", ("tests/cluster",), 600),
-    Part("pipelines", ("tests/cluster/test_pipelines.py",), 400),
-    Part("chaos", ("tests/cluster/test_chaos.py",), 300),
+    Part("cluster", ("tests/cluster",), 600, heavy=True),
+    Part("pipelines", ("tests/cluster/test_pipelines.py",), 400, heavy=True),
+    Part("chaos", ("tests/cluster/test_chaos.py",), 300, heavy=True),
     Part("integration", ("tests/integration",), 600),
     Part("kafka", ("tests/integration/kafka",), 200),
     Part("docs", ("tests/integration/test_docs.py", "tests/integration/test_benchmarks.py"), 300),
@@ -33,6 +36,13 @@ CI = (
     Part("contract", ("tests/contract",), 200),
     Part("recovery", ("tests/recovery",), 150),
 )
+
+
+def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
+    """The part to begin now: a heavy one if none is running, otherwise one that is not; the longest first."""
+    heavy_runs = any(part.heavy for part in running)
+    fitting = [part for part in waiting if not (part.heavy and heavy_runs)]
+    return max(fitting, key=lambda part: (part.heavy, part.seconds), default=None)
 
 
 def left_out(part: Part, parts: tuple[Part, ...]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.tiers.budgets import VARIABLE
-from tests.tiers.parts import Part, left_out
+from tests.tiers.parts import Part, left_out, next_part
 from tests.tiers.summary import Summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,15 +45,16 @@ class Running:
 def run_parts(tier: str, parts: Sequence[Part], artifacts: Path, more: Sequence[str] = ()) -> int:
     """Run all parts. Returns 0 if every test passed. The last line printed is a closing line in pytest's form."""
     artifacts.mkdir(parents=True, exist_ok=True)
-    waiting = sorted(parts, key=lambda part: -part.seconds)
+    waiting = list(parts)
     running: list[Running] = []
     failed: list[Running] = []
     summary = Summary()
     begun, busy, told = time.monotonic(), _cpu(), time.monotonic()
     try:
         while waiting or running:
-            while waiting and len(running) < SIDE_BY_SIDE:
-                running.append(_start(tier, waiting.pop(0), tuple(parts), artifacts, more))
+            while len(running) < SIDE_BY_SIDE and (part := next_part(waiting, [each.part for each in running])):
+                waiting.remove(part)
+                running.append(_start(tier, part, tuple(parts), artifacts, more))
             time.sleep(0.2)
             for each in [each for each in running if each.process.poll() is not None]:
                 running.remove(each)

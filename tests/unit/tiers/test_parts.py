@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.sparks import ROOT
-from tests.tiers.parts import CI, Part, left_out
+from tests.tiers.parts import CI, Part, left_out, next_part
 
 
 def _files(part: Part) -> set[Path]:
@@ -27,3 +27,12 @@ def test_a_file_that_is_a_part_of_its_own_is_left_out_of_its_folder():
     folder, file = Part("folder", ("tests/cluster",), 1), Part("file", ("tests/cluster/test_chaos.py",), 1)
     assert left_out(folder, (folder, file)) == ["tests/cluster/test_chaos.py"]
     assert left_out(file, (folder, file)) == []
+
+
+def test_two_clusters_never_run_side_by_side():
+    cluster, walk = Part("cluster", ("a",), 600, heavy=True), Part("walk", ("b",), 400, heavy=True)
+    short, long = Part("short", ("c",), 10), Part("long", ("d",), 300)
+    assert next_part([short, walk, long, cluster], []) is cluster
+    assert next_part([short, walk, long], [cluster]) is long
+    assert next_part([walk], [cluster]) is None
+    assert next_part([walk, short], [short]) is walk
