@@ -58,6 +58,7 @@ from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
+from tidegate.runtime.empty_epochs import empty_epoch
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.epoch_reports import EpochReports
 from tidegate.runtime.failover import Counters
@@ -341,10 +342,10 @@ class JobRun:
 
     # -- epochs ------------------------------------------------------------------------------------------------------
 
-    def run_empty_epoch(self, attempt: int | None = None) -> EpochReport:
-        """An epoch without a batch, between two batches."""
+    def run_empty_epoch(self, attempt: int | None = None, *, time_stands: bool = False) -> EpochReport:
+        """An epoch without a batch, between two batches; without timers, too, if `time_stands`."""
         with self._take_turn(self._attempt if attempt is None else attempt):
-            return self._epoch(None, self._done)
+            return self._epoch(None, self._done, time_stands=time_stands)
 
     def _on_batch(self, attempt: int, batch: DataFrame, batch_id: int) -> None:
         with self._take_turn(attempt):
@@ -390,7 +391,7 @@ class JobRun:
         self._pinned = True
 
     def _hold_for_output(self) -> None:
-        """Wait as long as too much output waits for a sink. Checkpoints, timers and recovery go on; the turn must be held.
+        """Wait as long as too much output waits for a sink. Checkpoints and recovery go on; the turn must be held.
 
         Raises `_Stopping` when the job is to stop: the batch is read again by the next start.
         """
@@ -406,8 +407,9 @@ class JobRun:
                 self.held_by = None
                 raise _Stopping
             history.check()
-            if history.wants_ride() or self._driver.timers_due():
-                self._epoch(None, self._done)
+            found = empty_epoch(history.wants_ride(), self._driver.timers_due(), held=True)
+            if found is not None:
+                self._epoch(None, self._done, time_stands=found.time_stands)
             else:
                 time.sleep(_PACE_S)
         self.held_by = None
@@ -514,9 +516,12 @@ class JobRun:
                 return
             if time.monotonic() - self._last_epoch <= _IDLE_S or self._turn.locked():
                 continue
-            if (history is not None and history.wants_ride()) or self._driver.timers_due():
+            held = history is not None and history.held_by() is not None
+            rides = history is not None and history.wants_ride()
+            found = empty_epoch(rides, self._driver.timers_due(), held)
+            if found is not None:
                 try:
-                    self.run_empty_epoch(attempt)
+                    self.run_empty_epoch(attempt, time_stands=found.time_stands)
                 except _Stopping:
                     return
                 except Exception:

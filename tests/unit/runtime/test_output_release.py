@@ -302,7 +302,10 @@ def test_another_job_cannot_claim_a_savepoint_whose_output_nobody_published(plac
     with place.run(out=out) as job:
         job.epoch("out")
         path = job.history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
-    with pytest.raises(UnpublishedOutput, match="NO_CLAIM.*claim mode CLAIM deletes it"), place.run("other", path, claim=True):
+    with (
+        pytest.raises(UnpublishedOutput, match=r"NO_CLAIM.*claim mode CLAIM deletes it"),
+        place.run("other", path, claim=True),
+    ):
         pass
     out.error = None
     with place.run(out=out) as job:
