@@ -137,6 +137,7 @@ class JobRun:
         """Where the savepoint goes that ends the job, if one is to, and its format."""
         self._draining = False
         self._last_savepoint: str | None = None
+        self._output_latest: float | None = None
         self.held_by: WaitingOutput | None = None
         """The sink for which so much output waits that no batch is read until it has caught up."""
         self._done: Positions | None = None
@@ -446,6 +447,8 @@ class JobRun:
         assert history is not None
         assert self._durability is not None
         timeout_s = self._durability.checkpoints.stop_timeout_ms / 1000
+        if self._output_latest is not None:
+            timeout_s = max(0.0, min(timeout_s, self._output_latest - time.monotonic()))
         answer = history.published()
         try:
             # What a timer emitted now would come after the end.
@@ -454,7 +457,7 @@ class JobRun:
                 return
         except OutputStopped as stopped:
             raise OutputNotPublished(place, history.waiting_output, str(stopped)) from stopped
-        why = f"a sink did not take its output within {timeout_s:g} s (execution.output.stop-timeout)."
+        why = f"a sink did not take its output within {timeout_s:.3g} s (execution.output.stop-timeout, --stop-within)."
         raise OutputNotPublished(place, history.waiting_output, why)
 
     def _epoch(
@@ -740,6 +743,19 @@ class JobRun:
         if self._history is None:
             raise PreconditionFailed("A job without checkpoints has no savepoints. Start it with checkpoint=….")
         return self._history
+
+    def stop_within(self, seconds: float) -> None:
+        """Whoever stops the job has so much time only: do not wait longer for targets, whatever the options say."""
+        self._output_latest = time.monotonic() + seconds
+
+    @property
+    def left_behind(self) -> str:
+        """What a stop that is cut off has reached, for people: its savepoint, and output that waits."""
+        history, place = self._history, self._last_savepoint
+        waiting = () if history is None else history.waiting_output
+        said = [] if place is None else [f"it resumes from the savepoint {place}"]
+        said += [f"output waits: {'; '.join(map(str, waiting))}"] if waiting else []
+        return "; ".join(said)
 
     def cancel(self) -> None:
         """End the job without a last checkpoint: the next start goes on from the one before."""
