@@ -809,20 +809,24 @@ class History:
             self._schedule.succeeded(publication.sink, self._now())
             self._tenure.published(publication)
             self._note_published()
-        elif isinstance(error, CommitFailed):
+        elif result.taken:
+            self._tenure.published(Publication(publication.sink, result.taken))
+        if isinstance(error, CommitFailed):
             self._offer_again(publication.sink, publication.last, str(error))
         elif isinstance(error, OutputStopped):
             self._stop_output(error)
-        else:
+        elif error is not None:
             raise error
         self._release()
 
     def _on_published_by_tasks(self, published: Sequence[TaskPublished]) -> None:
         for each in published:
             sink = Uid(each.sink)
-            marks = [
-                CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in each.marks
-            ]
+            marks, taken = (
+                [CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in some]
+                for some in (each.marks, each.taken)
+            )
+            self._tenure.ledger.confirm(taken)
             epoch = max(mark.epoch for mark in marks)
             self.statistics.commits.update(each.outcomes)
             outcome = CommitOutcome[each.outcome]
