@@ -456,9 +456,9 @@ class JobRun:
                 answer.result()
                 return
         except OutputStopped as stopped:
-            raise OutputNotPublished(place, history.waiting_output, str(stopped)) from stopped
-        why = f"a sink did not take its output within {timeout_s:.3g} s (execution.output.stop-timeout, --stop-within)."
-        raise OutputNotPublished(place, history.waiting_output, why)
+            asked = self._stopping.is_set()
+            raise OutputNotPublished(place, history.waiting_output, str(stopped), asked) from stopped
+        raise OutputNotPublished.in_time(place, history.waiting_output, timeout_s, self._stopping.is_set())
 
     def _epoch(
         self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False

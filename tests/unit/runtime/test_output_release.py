@@ -16,7 +16,7 @@ from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.options import Checkpointing, read_options
 from tidegate.checkpoint.options.choices import JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
-from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule
+from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule, WaitingOutput
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
@@ -27,7 +27,7 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
-from tidegate.runtime.history import CheckpointsFailed, History, UnpublishedOutput
+from tidegate.runtime.history import CheckpointsFailed, History, OutputNotPublished, UnpublishedOutput
 from tidegate.runtime.job_shape import JobShape, TaskSink
 from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.output_release import OutputStopped, _SinkThread
@@ -601,3 +601,11 @@ def test_a_task_is_not_asked_again_for_what_its_target_took_before_it_failed(pla
         told(job, 0, second, "RETRY_LATER", "reset", taken=first)
         job.history.published()
         assert job.asked() == [(0, [second])]
+
+
+def test_an_end_that_failed_names_who_did_not_answer_and_how_it_came_about() -> None:
+    waits = WaitingOutput(Uid("out"), 1, 0, EpochId(Term(1), 1), "down")
+    assert "has stopped with checkpoint 3" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
+    assert "a sink did not take" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
+    assert "storage did not take the record" in str(OutputNotPublished.in_time("checkpoint 3", [], 5))
+    assert "has read all there was" in str(OutputNotPublished.in_time("checkpoint 3", [], 5, stopped=False))
