@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, RetryLater
 from tidegate.core.errors import GraphError
@@ -44,10 +45,12 @@ __all__ = [
     "Staging",
     "Sweeping",
     "WriterContext",
+    "calls_of",
     "publishes_in",
 ]
 
 PublishesIn: TypeAlias = Literal["task", "driver"]
+Request = TypeVar("Request")
 
 
 class Staging(Protocol):
@@ -111,7 +114,9 @@ class SinkWriter(Protocol):
 
 class Committer(Protocol):
     """Publishes the output of one sink. Made in the driver, or in a task where the sink `publishes_in` tasks. One that holds
-    connections has a method `close()`, after which it may be used again and opens new ones."""
+    connections has a method `close()`, after which it may be used again and opens new ones. One whose target keeps no markers
+    has the attribute `keeps_markers = False`: it is called for one epoch after the other, and what it has taken is not sent
+    again after a failure."""
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome] | None:
         """Publish requests of any number of slots and epochs, each with its marker, in as few transactions as the target
@@ -173,6 +178,15 @@ class Sink(Protocol):
     def describe(self) -> str:
         """A few words for `explain`."""
         ...
+
+
+def calls_of(
+    committer: object, requests: Sequence[Request], epoch: Callable[[Request], EpochId]
+) -> list[list[Request]]:
+    """What is handed to the committer in one call each: all of it, or without markers one epoch after the other."""
+    if getattr(committer, "keeps_markers", True):
+        return [list(requests)]
+    return [list(group) for _, group in groupby(requests, key=epoch)]
 
 
 def publishes_in(sink: object) -> PublishesIn:

@@ -88,6 +88,7 @@ class WriteAheadSink:
 class WriteAheadCommitter:
     def __init__(self, sink: WriteAheadSink, context: CommitterContext) -> None:
         self._sink, self._context = sink, context
+        self.keeps_markers = sink.idempotent
 
     def commit(self, requests: Sequence[CommitRequest]) -> None:
         for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):

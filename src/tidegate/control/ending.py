@@ -27,6 +27,10 @@ from tidegate.core.errors import TidegateError
 log = logging.getLogger("tidegate")
 
 
+_FOR_OUTPUT = 0.5
+"""The part of the time for an orderly end in which targets are waited for."""
+
+
 class ExitCode(IntEnum):
     ENDED = 0
     FAILED = 1
@@ -41,6 +45,9 @@ class Endable(Protocol):
 
     @property
     def status(self) -> str: ...
+    @property
+    def left_behind(self) -> str: ...
+    def stop_within(self, seconds: float) -> None: ...
     def stop(self) -> None: ...
     def stop_with_savepoint(self) -> str: ...
     def await_termination(self) -> bool: ...
@@ -51,8 +58,9 @@ class Ending:
     """Waits for the end of a run, and brings it about when a signal asks for it.
 
     1. The first signal lets the epoch that runs finish, and takes a last checkpoint or a savepoint. A crash meanwhile leaves
-       the job as any crash does: the next start recovers it.
-    2. If that takes longer than `within_s`, the process ends at once with TOO_LATE.
+       the job as any crash does: the next start recovers it. For targets that do not take their output it waits for a part
+       of the time only, so that there is time to end in order and to say what waits.
+    2. If that takes longer than `within_s`, the process ends at once with TOO_LATE, and names the savepoint, if there is one.
     3. A second signal ends the process as signals do.
     """
 
@@ -80,6 +88,7 @@ class Ending:
                 signal.signal(one, signal.SIG_DFL)
         log.info("%s: the job stops, within %g s", signal.Signals(number).name, self.within_s)
         self._asked.set()
+        self.run.stop_within(self.within_s * _FOR_OUTPUT)
         self._stopper = threading.Thread(target=self._stop, name="tidegate-stop", daemon=True)
         self._stopper.start()
         threading.Thread(target=self._watch, name="tidegate-deadline", daemon=True).start()
@@ -115,7 +124,6 @@ class Ending:
 
     def _watch(self) -> None:
         if not self._ended.wait(self.within_s):
-            log.error(
-                "the job did not stop within %g s; its next start goes on from the last completed checkpoint", self.within_s
-            )  # fmt: skip
+            left = self.run.left_behind or "its next start goes on from the last completed checkpoint"
+            log.error("the job did not stop within %g s; %s", self.within_s, left)
             self.give_up(ExitCode.TOO_LATE)

@@ -147,17 +147,29 @@ class UnpublishedOutput(RestoreError):
 
 
 class OutputNotPublished(TidegateError):
-    """A job was stopped, and its targets did not take all its output in time. The rows are kept."""
+    """A job came to its end, and its targets did not take all its output in time. The rows are kept."""
 
     code = "OUTPUT_NOT_PUBLISHED"
 
-    def __init__(self, place: str, waiting: Sequence[WaitingOutput], why: str) -> None:
+    def __init__(self, place: str, waiting: Sequence[WaitingOutput], why: str, stopped: bool = True) -> None:
+        """`stopped`: somebody stopped the job; otherwise there was nothing more to read, and it may be restarted."""
         self.path, self.waiting = place, tuple(waiting)
         listed = "; ".join(str(each) for each in waiting) or "nothing is known to wait"
+        end = "has stopped" if stopped else "has read all there was, and ends"
         super().__init__(
-            f"The job has stopped with {place}, but not all its output is published: {why} Still waiting: {listed}. The rows are "
+            f"The job {end} with {place}, but not all its output is published: {why} Still waiting: {listed}. The rows are "
             "kept. Start the job again under the same name, when its targets answer, and it publishes them."
         )
+
+    @classmethod
+    def in_time(
+        cls, place: str, waiting: Sequence[WaitingOutput], seconds: float, stopped: bool = True
+    ) -> OutputNotPublished:
+        """Time is up. If nothing waits, the targets are not to blame: storage did not take the note of it."""
+        within = f"within {seconds:.3g} s (execution.output.stop-timeout, --stop-within)."
+        if waiting:
+            return cls(place, waiting, f"a sink did not take its output {within}", stopped)
+        return cls(place, waiting, f"the sinks took it, and storage did not take the record of that {within}", stopped)
 
 
 class CheckpointsFailed(EpochFailed):
@@ -810,20 +822,24 @@ class History:
             self._schedule.succeeded(publication.sink, self._now())
             self._tenure.published(publication)
             self._note_published()
-        elif isinstance(error, CommitFailed):
+        elif result.taken:
+            self._tenure.published(Publication(publication.sink, result.taken))
+        if isinstance(error, CommitFailed):
             self._offer_again(publication.sink, publication.last, str(error))
         elif isinstance(error, OutputStopped):
             self._stop_output(error)
-        else:
+        elif error is not None:
             raise error
         self._release()
 
     def _on_published_by_tasks(self, published: Sequence[TaskPublished]) -> None:
         for each in published:
             sink = Uid(each.sink)
-            marks = [
-                CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in each.marks
-            ]
+            marks, taken = (
+                [CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in some]
+                for some in (each.marks, each.taken)
+            )
+            self._tenure.ledger.confirm(taken)
             epoch = max(mark.epoch for mark in marks)
             self.statistics.commits.update(each.outcomes)
             outcome = CommitOutcome[each.outcome]

@@ -73,6 +73,8 @@ class TaskPublished(msgspec.Struct, frozen=True, array_like=True):
     outcome: str
     error: str | None
     """None: all of it is published."""
+    taken: tuple[PublishedMark, ...] = ()
+    """What the target has certainly taken before it failed."""
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True):

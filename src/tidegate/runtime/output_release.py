@@ -26,7 +26,7 @@ from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.checkpoint.storage import Storage
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping
+from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping, calls_of
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import EpochId, Slot, Uid
 
@@ -54,6 +54,8 @@ class Result:
     publication: Publication
     outcomes: tuple[CommitOutcome, ...]
     error: BaseException | None
+    taken: tuple[Committable, ...] = ()
+    """What the target has certainly taken, if it did not take all: the first ones."""
 
 
 class OutputRelease:
@@ -138,8 +140,14 @@ class _SinkThread:
 
     def publish(self, publication: Publication) -> Result:
         outcomes: list[CommitOutcome] = []
+        taken: list[Committable] = []
 
         def call(committables: Sequence[Committable]) -> None:
+            for part in calls_of(self._committer, committables, lambda c: c.epoch):
+                call_once(part)
+                taken.extend(part)
+
+        def call_once(committables: Sequence[Committable]) -> None:
             try:
                 told = self._committer.commit([request_of(committable) for committable in committables])
             except Exception as error:
@@ -156,7 +164,7 @@ class _SinkThread:
             perform(commit(publication), self._storage, call)
         except BaseException as problem:
             error = problem
-        return Result(publication, tuple(outcomes), error)
+        return Result(publication, tuple(outcomes), error, tuple(taken))
 
     def _sweep(self) -> None:
         settled = self._take_settled()

@@ -58,6 +58,7 @@ from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
+from tidegate.runtime.empty_epochs import empty_epoch
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.epoch_reports import EpochReports
 from tidegate.runtime.failover import Counters
@@ -136,6 +137,7 @@ class JobRun:
         """Where the savepoint goes that ends the job, if one is to, and its format."""
         self._draining = False
         self._last_savepoint: str | None = None
+        self._output_latest: float | None = None
         self.held_by: WaitingOutput | None = None
         """The sink for which so much output waits that no batch is read until it has caught up."""
         self._done: Positions | None = None
@@ -341,10 +343,10 @@ class JobRun:
 
     # -- epochs ------------------------------------------------------------------------------------------------------
 
-    def run_empty_epoch(self, attempt: int | None = None) -> EpochReport:
-        """An epoch without a batch, between two batches."""
+    def run_empty_epoch(self, attempt: int | None = None, *, time_stands: bool = False) -> EpochReport:
+        """An epoch without a batch, between two batches; without timers, too, if `time_stands`."""
         with self._take_turn(self._attempt if attempt is None else attempt):
-            return self._epoch(None, self._done)
+            return self._epoch(None, self._done, time_stands=time_stands)
 
     def _on_batch(self, attempt: int, batch: DataFrame, batch_id: int) -> None:
         with self._take_turn(attempt):
@@ -390,7 +392,7 @@ class JobRun:
         self._pinned = True
 
     def _hold_for_output(self) -> None:
-        """Wait as long as too much output waits for a sink. Checkpoints, timers and recovery go on; the turn must be held.
+        """Wait as long as too much output waits for a sink. Checkpoints and recovery go on; the turn must be held.
 
         Raises `_Stopping` when the job is to stop: the batch is read again by the next start.
         """
@@ -406,8 +408,9 @@ class JobRun:
                 self.held_by = None
                 raise _Stopping
             history.check()
-            if history.wants_ride() or self._driver.timers_due():
-                self._epoch(None, self._done)
+            found = empty_epoch(history.wants_ride(), self._driver.timers_due(), held=True)
+            if found is not None:
+                self._epoch(None, self._done, time_stands=found.time_stands)
             else:
                 time.sleep(_PACE_S)
         self.held_by = None
@@ -444,6 +447,8 @@ class JobRun:
         assert history is not None
         assert self._durability is not None
         timeout_s = self._durability.checkpoints.stop_timeout_ms / 1000
+        if self._output_latest is not None:
+            timeout_s = max(0.0, min(timeout_s, self._output_latest - time.monotonic()))
         answer = history.published()
         try:
             # What a timer emitted now would come after the end.
@@ -451,9 +456,9 @@ class JobRun:
                 answer.result()
                 return
         except OutputStopped as stopped:
-            raise OutputNotPublished(place, history.waiting_output, str(stopped)) from stopped
-        why = f"a sink did not take its output within {timeout_s:g} s (execution.output.stop-timeout)."
-        raise OutputNotPublished(place, history.waiting_output, why)
+            asked = self._stopping.is_set()
+            raise OutputNotPublished(place, history.waiting_output, str(stopped), asked) from stopped
+        raise OutputNotPublished.in_time(place, history.waiting_output, timeout_s, self._stopping.is_set())
 
     def _epoch(
         self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False
@@ -514,9 +519,12 @@ class JobRun:
                 return
             if time.monotonic() - self._last_epoch <= _IDLE_S or self._turn.locked():
                 continue
-            if (history is not None and history.wants_ride()) or self._driver.timers_due():
+            held = history is not None and history.held_by() is not None
+            rides = history is not None and history.wants_ride()
+            found = empty_epoch(rides, self._driver.timers_due(), held)
+            if found is not None:
                 try:
-                    self.run_empty_epoch(attempt)
+                    self.run_empty_epoch(attempt, time_stands=found.time_stands)
                 except _Stopping:
                     return
                 except Exception:
@@ -735,6 +743,19 @@ class JobRun:
         if self._history is None:
             raise PreconditionFailed("A job without checkpoints has no savepoints. Start it with checkpoint=….")
         return self._history
+
+    def stop_within(self, seconds: float) -> None:
+        """Whoever stops the job has so much time only: do not wait longer for targets, whatever the options say."""
+        self._output_latest = time.monotonic() + seconds
+
+    @property
+    def left_behind(self) -> str:
+        """What a stop that is cut off has reached, for people: its savepoint, and output that waits."""
+        history, place = self._history, self._last_savepoint
+        waiting = () if history is None else history.waiting_output
+        said = [] if place is None else [f"it resumes from the savepoint {place}"]
+        said += [f"output waits: {'; '.join(map(str, waiting))}"] if waiting else []
+        return "; ".join(said)
 
     def cancel(self) -> None:
         """End the job without a last checkpoint: the next start goes on from the one before."""

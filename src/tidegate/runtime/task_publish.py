@@ -21,13 +21,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from tidegate.checkpoint.staging import read_staged
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import Committer, CommitterContext
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, calls_of
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Term, Uid
 from tidegate.graph.model import Sink
@@ -56,15 +56,19 @@ class Publishing:
     outcomes: Counter[str] = field(default_factory=Counter)
     outcome: CommitOutcome = CommitOutcome.COMMITTED
     error: str | None = None
+    taken: list[CommitRequest] = field(default_factory=list)
     told: bool = False
     """Whether some task has acknowledged the result. Its epoch may have been thrown away."""
 
     def run(self, committer: Callable[[], Committer]) -> None:
         requests = self.order.requests
         try:
-            told = committer().commit(requests)
-            reach("task-publish.1-published", sink=self.order.sink)
-            self.outcomes.update(each.name for each in (told or [CommitOutcome.COMMITTED] * len(requests)))
+            made = committer()
+            for part in calls_of(made, requests, lambda request: request.epoch):
+                told = made.commit(part)
+                reach("task-publish.1-published", sink=self.order.sink)
+                self.outcomes.update(each.name for each in (told or [CommitOutcome.COMMITTED] * len(part)))
+                self.taken.extend(part)
         except Exception as error:
             self.outcome, self.error = outcome_of(error), str(error) or type(error).__name__
             self.outcomes[self.outcome.name] += 1
@@ -83,7 +87,10 @@ class Publishing:
         if not self.done.wait(seconds):
             return None
         self.told = True
-        return TaskPublished(self.order.sink, _marks(self.order), dict(self.outcomes), self.outcome.name, self.error)
+        taken = _marks(self.taken) if self.error is not None else ()
+        return TaskPublished(
+            self.order.sink, _marks(self.order.requests), dict(self.outcomes), self.outcome.name, self.error, taken
+        )
 
 
 def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: Sink, order: PublishOrder) -> Publishing:
@@ -125,6 +132,6 @@ def _forget_older(run: str, term: Term) -> None:
                 log.warning("connections of sink %s could not be closed: %s", key[2], error)
 
 
-def _marks(order: PublishOrder) -> tuple[PublishedMark, ...]:
-    last = {(request.lineage, request.slot): request.epoch for request in order.requests}
+def _marks(requests: Sequence[CommitRequest]) -> tuple[PublishedMark, ...]:
+    last = {(request.lineage, request.slot): request.epoch for request in requests}
     return tuple(PublishedMark(lineage, slot, epoch.term, epoch.number) for (lineage, slot), epoch in last.items())

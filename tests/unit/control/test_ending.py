@@ -18,6 +18,10 @@ class Pretended:
     def __init__(self, error: BaseException | None = None, hangs: bool = False) -> None:
         self.status, self._error, self._hangs = "RUNNING", error, hangs
         self.end, self.told = threading.Event(), threading.Event()
+        self.left_behind, self.within_s = "", 0.0
+
+    def stop_within(self, seconds: float) -> None:
+        self.within_s = seconds
 
     def stop(self) -> None:
         self.told.set()
@@ -98,3 +102,23 @@ def test_every_failure_of_ours_has_a_code_in_its_message() -> None:
     ending.wait()
     assert ending.problem == f"{EpochFailed.code}: the deadline passed"
     assert issubclass(EpochFailed, TidegateError)
+
+
+def test_targets_are_waited_for_no_longer_than_the_signal_allows() -> None:
+    run = Pretended()
+    ending = Ending(run, 20)
+    tell(ending)
+    ending.wait()
+    assert 0 < run.within_s < 20
+
+
+def test_a_stop_that_is_cut_off_names_its_savepoint(caplog: pytest.LogCaptureFixture) -> None:
+    run, codes = Pretended(hangs=True), list[int]()
+    run.left_behind = "it resumes from the savepoint /savepoints/sp-1"
+    gave_up = threading.Event()
+    ending = Ending(run, 0.01, give_up=lambda code: (codes.append(code), gave_up.set()))
+    tell(ending)
+    assert gave_up.wait(30)
+    assert codes == [ExitCode.TOO_LATE]
+    assert "savepoint /savepoints/sp-1" in caplog.text
+    run.finish("CANCELED")

@@ -16,7 +16,7 @@ from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.options import Checkpointing, read_options
 from tidegate.checkpoint.options.choices import JobEnd
 from tidegate.checkpoint.options.config import CheckpointConfig
-from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule
+from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule, WaitingOutput
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
@@ -27,7 +27,7 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.runtime.clocks import Clocks
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
-from tidegate.runtime.history import CheckpointsFailed, History, UnpublishedOutput
+from tidegate.runtime.history import CheckpointsFailed, History, OutputNotPublished, UnpublishedOutput
 from tidegate.runtime.job_shape import JobShape, TaskSink
 from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.output_release import OutputStopped, _SinkThread
@@ -503,10 +503,43 @@ def test_sinks_sweep_on_their_own_thread_up_to_what_is_published(place: Place) -
         assert out.swept[-1].epoch == first
 
 
-def told(job: Job, slot: int, epoch: EpochId, outcome: str = "COMMITTED", error: str | None = None) -> None:
+class Plain(Target):
+    """Shows every row that comes, again and again; the connection breaks at the fifth request."""
+
+    keeps_markers = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        self.calls.append(len(requests))
+        for request in requests:
+            if self.error is not None and len(self.seen) == 4:
+                raise self.error
+            self.seen.append(request.epoch.number)
+
+
+def test_a_target_without_markers_is_not_sent_again_what_it_took_before_it_failed(place: Place) -> None:
+    out = Plain()
+    out.error = OSError("reset")
+    with place.run(out=out) as job:
+        epochs = [job.epoch("out").number for _ in range(7)]
+        job.checkpoint()
+        eventually(lambda: bool(job.history.waiting_output) and job.history.waiting_output[0].epochs == 3)
+        out.error = None
+        job.history.published().result(WAIT_S)
+    assert out.seen == epochs
+
+
+def told(
+    job: Job, slot: int, epoch: EpochId, outcome: str = "COMMITTED", error: str | None = None,
+    taken: EpochId | None = None,
+) -> None:  # fmt: skip
     """A task acknowledges what came of an order."""
     mark = PublishedMark(job._lineage, slot, epoch.term, epoch.number)
-    found = TaskPublished("out", (mark,), {outcome: 1}, outcome, error)
+    before = () if taken is None else (PublishedMark(job._lineage, slot, taken.term, taken.number),)
+    found = TaskPublished("out", (mark,), {outcome: 1}, outcome, error, before)
     job.epoch(published=(found,))
 
 
@@ -559,3 +592,20 @@ def test_a_failure_in_a_task_lets_its_sink_wait_and_a_refusal_stops_the_job(plac
         with pytest.raises(OutputStopped, match=r"up to epoch.*no such table"):
             job.history.check()
         assert dict(job.history.statistics.commits) == {"RETRY_LATER": 1, "FAILED_KNOWN": 1}
+
+
+def test_a_task_is_not_asked_again_for_what_its_target_took_before_it_failed(place: Place) -> None:
+    with place.run(out=Target(), tasks=TaskSink(1, stable=True)) as job:
+        first, second = job.epoch("out"), job.epoch("out")
+        job.checkpoint()
+        told(job, 0, second, "RETRY_LATER", "reset", taken=first)
+        job.history.published()
+        assert job.asked() == [(0, [second])]
+
+
+def test_an_end_that_failed_names_who_did_not_answer_and_how_it_came_about() -> None:
+    waits = WaitingOutput(Uid("out"), 1, 0, EpochId(Term(1), 1), "down")
+    assert "has stopped with checkpoint 3" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
+    assert "a sink did not take" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
+    assert "storage did not take the record" in str(OutputNotPublished.in_time("checkpoint 3", [], 5))
+    assert "has read all there was" in str(OutputNotPublished.in_time("checkpoint 3", [], 5, stopped=False))

@@ -193,3 +193,19 @@ def test_slots_are_stable_behind_a_key_and_only_there(tmp_path: Path) -> None:
 class Passes(tg.KeyedProcessFunction):
     def process_element(self, row, ctx):
         yield row
+
+
+def test_a_committer_without_markers_is_called_for_each_epoch_and_what_it_took_is_told() -> None:
+    class Plain:
+        keeps_markers = False
+
+        def commit(self, requests: Sequence[CommitRequest]) -> None:
+            if requests[0].epoch.number == 3:
+                raise OSError("reset")
+
+    requests = [CommitRequest(LINE, Uid("out"), EpochId(Term(1), number), Slot(0), b"") for number in (1, 2, 3, 4)]
+    at_work = Publishing(PublishOrder(Uid("out"), 0, tuple(requests)))
+    at_work.run(Plain)
+    found = at_work.answer(0)
+    assert found is not None
+    assert (found.error, found.taken) == ("reset", (PublishedMark("line", 0, 1, 2),))

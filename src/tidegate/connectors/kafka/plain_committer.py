@@ -79,6 +79,8 @@ def settle(producer: Any, silence_s: float) -> None:
 
 
 class PlainCommitter:
+    keeps_markers = False
+
     def __init__(self, bootstrap_servers: str, config: Mapping[str, str], read: Callable[[str], bytes]) -> None:
         self._settings = sending_settings(bootstrap_servers, config)
         self._read = read

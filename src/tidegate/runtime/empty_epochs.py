@@ -1,0 +1,21 @@
+"""When an epoch without a batch is run. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyEpoch:
+    time_stands: bool
+    """No timer fires in it."""
+
+
+def empty_epoch(rides: bool, timers_due: bool, held: bool) -> EmptyEpoch | None:
+    """`rides`: uploads or orders to publish wait for an epoch. `held`: too much output waits for a sink.
+
+    While it does, timers wait: what they emit would wait, too, and without a bound. Uploads and orders do not.
+    """
+    if held:
+        return EmptyEpoch(time_stands=True) if rides else None
+    return EmptyEpoch(time_stands=False) if rides or timers_due else None
