@@ -487,8 +487,10 @@ class SimDriver:
         self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))
 
     def _publish_output(self, publication: Publication) -> Steps[None]:
+        """One event for each committable: others publish, crash and sleep in between."""
         try:
-            yield from commit(publication)
+            for committable in publication.committables:
+                yield from commit(Publication(publication.sink, (committable,)))
         except CommitFailed as error:
             self.inbox.append(Published(publication, str(error)))
         else:
