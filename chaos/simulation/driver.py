@@ -546,9 +546,11 @@ class SimDriver:
         self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))
 
     def _publish_output(self, publication: Publication) -> Steps[None]:
+        """One event for each committable: others publish, crash and sleep in between."""
         life, error = self._life, None
         try:
-            yield from commit(publication)
+            for committable in publication.committables:
+                yield from commit(Publication(publication.sink, (committable,)))
         except CommitFailed as failed:
             error = str(failed)
         if life == self._life:

@@ -394,8 +394,16 @@ MUTATIONS = (
         "recommit",
         "Recovery commits what the base carries",
         f"{CHECKPOINT}/tenure.py",
-        "            self.ledger.accept(contents.committables)\n",
+        "            self.ledger.accept(c for c in contents.committables if not left_behind(c))\n",
         "",
+    ),
+    Mutation(
+        "fresh-from-own",
+        "A new line from the job's own newest snapshot owes the output of that one",
+        f"{CHECKPOINT}/entry.py",
+        "if _same(left, base) and left.lineage == lineage:",
+        "if _same(left, base):",
+        rare=True,
     ),
     Mutation(
         "fork-output",
