@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def eventually(what: str, holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def eventually(what: str, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
     """Return when `holds()` does; fail with `what` when it never did."""
     deadline = time.monotonic() + timeout_s
     while not holds():

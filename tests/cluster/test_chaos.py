@@ -13,7 +13,9 @@ pytestmark = [pytest.mark.timeout(LIMIT_S + 20), pytest.mark.budget(480)]
 
 
 @pytest.mark.feature("H1", "H4", "H5")
-@pytest.mark.parametrize(("backend", "unique"), [("rocksdb", False), ("hashmap", True)])
+@pytest.mark.parametrize(
+    ("backend", "unique"), [("rocksdb", False), pytest.param("hashmap", True, marks=pytest.mark.slow)]
+)
 @pytest.mark.feature("C1", "C3")
 def test_no_row_is_lost_or_doubled_whatever_dies(tmp_path: Path, backend: str, unique: bool) -> None:
     more = ["--unique"] if unique else []

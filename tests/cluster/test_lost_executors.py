@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.standalone import host_of
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_an_executor_killed_between_epochs(trial, cluster):
     """A new one on the same host finds the versions there: slots are where they were."""
     job = trial().feed(epochs=2).settle()
@@ -19,7 +19,7 @@ def test_an_executor_killed_between_epochs(trial, cluster):
     assert job.run.counters.rewinds == 0
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", [1, 2])
 def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, level):
     """While a task of level 1 runs; or while one of level 2 does, so that the stage above must run again too."""
@@ -35,7 +35,7 @@ def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, le
     assert job.run.counters.rewinds == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_five_executor_deaths_in_a_row_cost_no_rewind(trial, cluster):
     """Each costs one discarded epoch at most, since slots follow their state to whichever partition lies with it."""
     job = trial().feed(epochs=2).settle()

@@ -10,7 +10,7 @@ import pytest
 from tidegate.core.errors import StateLost
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_lost_host_ends_the_job_within_its_timeout(trial, cluster):
     """The host is waited for, since it may only be restarting; then the error says what would have helped."""
     job = trial().feed(epochs=2).settle().hurry(host_timeout_ms=6_000)
@@ -25,7 +25,7 @@ def test_a_lost_host_ends_the_job_within_its_timeout(trial, cluster):
     assert job.run.counters.rewinds == 1
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_version_that_is_gone_from_its_home_ends_the_job_at_once(trial, cluster):
     """A task that runs at home and finds nothing need not be tried again."""
     job = trial().feed(epochs=2).settle()

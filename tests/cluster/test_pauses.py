@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.standalone import host_of
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_paused_python_worker_is_left_behind_at_the_deadline(trial, orders, caplog, level):
     """It would hold its task for ever: neither Spark nor the worker's own executor sees anything wrong."""
@@ -23,7 +23,7 @@ def test_a_paused_python_worker_is_left_behind_at_the_deadline(trial, orders, ca
     assert "took longer than 10000 ms" in caplog.text
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_paused_executor_is_waited_for_and_comes_back(trial, cluster, orders):
     """Its host is silent for 15 s: longer than the deadline, and longer than Spark believes that it lives."""
     job = trial().feed(epochs=2).settle().hurry(epoch_timeout_ms=10_000)

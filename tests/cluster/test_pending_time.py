@@ -69,7 +69,7 @@ def feed(folder, number: int, batch) -> None:
     (folder / "drafts" / name).rename(folder / "in" / name)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.feature("A5", "B2")
 def test_what_is_pending_when_an_executor_dies_comes_out_once(cluster, cluster_session, orders, tmp_path):
     (tmp_path / "in").mkdir()

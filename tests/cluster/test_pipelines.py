@@ -17,9 +17,9 @@ WALKS = [
     # The driver is killed within the database's transaction.
     ("kafka-postgres", "58"),
     # The S3 server is killed while files are made visible.
-    ("kafka-files-s3", "21"),
+    pytest.param("kafka-files-s3", "21", marks=pytest.mark.slow),
     # The wire to the object store is cut while a commit is added to the table.
-    ("kafka-delta", "22"),
+    pytest.param("kafka-delta", "22", marks=pytest.mark.slow),
 ]
 
 

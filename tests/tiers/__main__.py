@@ -1,4 +1,4 @@
-"""`python -m tests.tiers fast|ci [pytest's arguments]` and `python -m tests.tiers nightly [PART …]`."""
+"""`python -m tests.tiers fast|ci [--parts NAME,…] [pytest's arguments]` and `python -m tests.tiers nightly [PART …]`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from tests.tiers.run import ROOT, run_parts
 
 def main(words: list[str]) -> int:
     match words:
+        case ["ci", "--parts", names, *more]:
+            chosen = [part for part in CI if part.name in names.split(",")]
+            return run_parts("ci", chosen, ROOT / "artifacts", more, others=CI)
         case ["fast", *more]:
             return run_parts("fast", FAST, ROOT / "artifacts", more)
         case ["ci", *more]:

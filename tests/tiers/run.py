@@ -16,7 +16,7 @@ from tests.tiers.summary import Summary
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDE_BY_SIDE = 2
-"""As many parts as the machine of CI has cores. Most parts wait about half of their time."""
+"""As many parts as the machine of CI has cores."""
 PROGRESS_S = 60.0
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for seconds: a small job took 28 s of processor time instead of 44, most of it compiling and collecting."""
@@ -42,8 +42,13 @@ class Running:
         return found[-1] if found else "begins"
 
 
-def run_parts(tier: str, parts: Sequence[Part], artifacts: Path, more: Sequence[str] = ()) -> int:
-    """Run all parts. Returns 0 if every test passed. The last line printed is a closing line in pytest's form."""
+def run_parts(
+    tier: str, parts: Sequence[Part], artifacts: Path, more: Sequence[str] = (), others: Sequence[Part] = ()
+) -> int:
+    """Run all parts. Returns 0 if every test passed. The last line printed is a closing line in pytest's form.
+
+    `others`: all parts of the tier, when only some are run.
+    """
     artifacts.mkdir(parents=True, exist_ok=True)
     waiting = list(parts)
     running: list[Running] = []
@@ -54,7 +59,7 @@ def run_parts(tier: str, parts: Sequence[Part], artifacts: Path, more: Sequence[
         while waiting or running:
             while len(running) < SIDE_BY_SIDE and (part := next_part(waiting, [each.part for each in running])):
                 waiting.remove(part)
-                running.append(_start(tier, part, tuple(parts), artifacts, more))
+                running.append(_start(tier, part, tuple(others or parts), artifacts, more))
             time.sleep(0.2)
             for each in [each for each in running if each.process.poll() is not None]:
                 running.remove(each)

@@ -29,8 +29,8 @@ def test_a_file_that_is_a_part_of_its_own_is_left_out_of_its_folder():
     assert left_out(file, (folder, file)) == []
 
 
-def test_two_clusters_never_run_side_by_side():
-    cluster, walk = Part("cluster", ("a",), 600, heavy=True), Part("walk", ("b",), 400, heavy=True)
+def test_two_parts_with_spark_never_run_side_by_side():
+    cluster, walk = Part("cluster", ("a",), 600, jvm=True), Part("walk", ("b",), 400, jvm=True)
     short, long = Part("short", ("c",), 10), Part("long", ("d",), 300)
     assert next_part([short, walk, long, cluster], []) is cluster
     assert next_part([short, walk, long], [cluster]) is long
