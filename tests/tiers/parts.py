@@ -1,4 +1,4 @@
-"""The parts that a tier consists of. A part is one pytest process. Two run side by side, at most one of them with Spark."""
+"""The parts that a tier consists of. A part is one pytest process; two run side by side, if they get along."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ class Part:
     paths: tuple[str, ...]
     rank: int
     """The larger, the earlier it begins."""
-    jvm: bool = False
-    """Whether it runs Spark. Two of those at once starve each other on two cores: Python workers take half a minute to start,
-    and what is waited for does not come in time."""
+    weight: int = 1
+    """1 without a JVM, 2 with a local Spark, 3 with a cluster of six JVMs. See `CAPACITY`."""
 
+
+CAPACITY = 4
+"""What may run at once on two cores. A cluster beside a second Spark starves: Python workers take half a minute to start, and
+what the tests wait for does not come in time."""
 
 FAST = (
     Part(
@@ -27,12 +30,12 @@ FAST = (
 )
 
 CI = (
-    Part("integration", ("tests/integration",), 900, jvm=True),
-    Part("kafka", ("tests/integration/kafka",), 800, jvm=True),
-    Part("pipelines", ("tests/cluster/test_pipelines.py",), 700, jvm=True),
-    Part("chaos", ("tests/cluster/test_chaos.py",), 600, jvm=True),
-    Part("cluster", ("tests/cluster",), 500, jvm=True),
-    Part("docs", ("tests/integration/test_docs.py", "tests/integration/test_benchmarks.py"), 400, jvm=True),
+    Part("integration", ("tests/integration",), 900, weight=2),
+    Part("kafka", ("tests/integration/kafka",), 700, weight=2),
+    Part("pipelines", ("tests/cluster/test_pipelines.py",), 600, weight=3),
+    Part("chaos", ("tests/cluster/test_chaos.py",), 500, weight=3),
+    Part("cluster", ("tests/cluster",), 400, weight=3),
+    Part("docs", ("tests/integration/test_docs.py", "tests/integration/test_benchmarks.py"), 800, weight=2),
     Part("contract", ("tests/contract",), 300),
     Part("recovery", ("tests/recovery",), 200),
     Part("unit", ("tests/architecture", "tests/compat", "tests/unit"), 100),
@@ -41,10 +44,9 @@ CI = (
 
 
 def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
-    """The part to begin now: one with a JVM if none of those is running, otherwise one without."""
-    jvm_runs = any(part.jvm for part in running)
-    fitting = [part for part in waiting if not (part.jvm and jvm_runs)]
-    return max(fitting, key=lambda part: (part.jvm, part.rank), default=None)
+    """The part to begin now, if there is one that fits beside what is running."""
+    free = CAPACITY - sum(part.weight for part in running)
+    return max((part for part in waiting if part.weight <= free), key=lambda part: part.rank, default=None)
 
 
 def left_out(part: Part, parts: tuple[Part, ...]) -> list[str]:

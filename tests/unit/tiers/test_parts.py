@@ -29,10 +29,10 @@ def test_a_file_that_is_a_part_of_its_own_is_left_out_of_its_folder():
     assert left_out(file, (folder, file)) == []
 
 
-def test_two_parts_with_spark_never_run_side_by_side():
-    cluster, walk = Part("cluster", ("a",), 600, jvm=True), Part("walk", ("b",), 400, jvm=True)
-    short, long = Part("short", ("c",), 10), Part("long", ("d",), 300)
-    assert next_part([short, walk, long, cluster], []) is cluster
-    assert next_part([short, walk, long], [cluster]) is long
-    assert next_part([walk], [cluster]) is None
-    assert next_part([walk, short], [short]) is walk
+def test_a_cluster_runs_beside_a_part_without_spark_only():
+    cluster, spark, unit = Part("cluster", ("a",), 1, 3), Part("spark", ("b",), 3, 2), Part("unit", ("c",), 2)
+    assert next_part([cluster, spark, unit], []) is spark
+    assert next_part([cluster, spark, unit], [spark]) is spark
+    assert next_part([cluster, unit], [spark]) is unit
+    assert next_part([cluster, spark], [cluster]) is None
+    assert next_part([unit], [cluster]) is unit
