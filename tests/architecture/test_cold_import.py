@@ -1,6 +1,7 @@
 """`import tidegate` is quick and brings no heavy library along.
 
-Time is that of the processor, the best of five: neighbours on a shared machine would otherwise decide.
+Time is that of the processor, the best of five, and counted in loops of a million turns: neighbours on a shared machine would
+otherwise decide. The same machine took between 110 and 180 ms within an hour, and always between 2.2 and 2.5 loops.
 """
 
 from __future__ import annotations
@@ -9,23 +10,27 @@ import subprocess
 import sys
 
 HEAVY = ("pyspark", "pyarrow", "numpy", "pandas", "rocksdict", "obstore")
-LIMIT_MS = 150
+LIMIT_LOOPS = 3.0
 PROBE = """
 import sys, time
 start = time.process_time()
+for _ in range(1_000_000):
+    pass
+loop = time.process_time() - start
+start = time.process_time()
 import tidegate
 tidegate.Job, tidegate.ValueState
-print((time.process_time() - start) * 1000, *(m for m in sys.modules if m.partition(".")[0] in {heavy!r}))
+print((time.process_time() - start) / loop, *(m for m in sys.modules if m.partition(".")[0] in {heavy!r}))
 """
 
 
 def test_cold_import() -> None:
-    times = []
+    loops = []
     for _ in range(5):
         probe = subprocess.run(
             [sys.executable, "-c", PROBE.format(heavy=HEAVY)], capture_output=True, text=True, check=True
         )
-        milliseconds, *heavy = probe.stdout.split()
+        taken, *heavy = probe.stdout.split()
         assert not heavy
-        times.append(float(milliseconds))
-    assert min(times) < LIMIT_MS
+        loops.append(float(taken))
+    assert min(loops) < LIMIT_LOOPS
