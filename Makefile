@@ -3,7 +3,7 @@
 
 help:
 	@echo "test-fast  tests that need no JVM and no server, under a minute"
-	@echo "ci         everything a change can break, as CI runs it: under 30 minutes on two cores"
+	@echo "ci         everything a change can break, as CI runs it: half an hour or more on two cores"
 	@echo "nightly    all walks, full simulations, slow tests: hours; resumes where it was interrupted."
 	@echo "           PARTS='simulation slow' narrows it, SIZE=0.1 shortens it"
 	@echo "setup      create .venv from the lock file"
