@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.walks import LIMIT_S, walked
 
-pytestmark = [pytest.mark.timeout(LIMIT_S + 20), pytest.mark.budget(480)]
+pytestmark = [pytest.mark.timeout(LIMIT_S + 20), pytest.mark.budget(LIMIT_S)]
 """A walk starts a cluster and a job of its own."""
 
 
