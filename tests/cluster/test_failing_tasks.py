@@ -8,7 +8,7 @@ POINTS = ["task.1-located", "task.2-first-row", "task.3-verified", "task.4-seale
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+@pytest.mark.parametrize("backend", ["rocksdb", pytest.param("hashmap", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("action", ["raise", "kill"])
 def test_a_task_that_fails_at_any_step_is_retried_from_the_same_version(
     trial, cluster_session, orders, action, backend

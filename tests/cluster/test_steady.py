@@ -20,7 +20,7 @@ def test_over_thirty_epochs_every_slot_stays_with_its_state(trial):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+@pytest.mark.parametrize("backend", ["rocksdb", pytest.param("hashmap", marks=pytest.mark.slow)])
 def test_empty_epochs_acknowledge_the_same_versions_again(trial, cluster, backend):
     """Between two batches, and as often as one likes: no version changes, and no directory is made."""
     job = trial(backend=backend).feed(epochs=2).settle()
