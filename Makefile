@@ -2,7 +2,7 @@
 .PHONY: help ci setup format lint types imports test test-fast nightly features bench
 
 help:
-	@echo "test-fast  tests that need no JVM and no server, under a minute"
+	@echo "test-fast  tests that need no JVM and no server, about a minute"
 	@echo "ci         everything a change can break, as CI runs it: half an hour or more on two cores"
 	@echo "nightly    all walks, full simulations, slow tests: hours; resumes where it was interrupted."
 	@echo "           PARTS='simulation slow' narrows it, SIZE=0.1 shortens it"

@@ -40,7 +40,7 @@ CI = (
     Part("recovery", ("tests/recovery",), 200),
     Part("unit", ("tests/architecture", "tests/compat", "tests/unit"), 100),
 )
-"""In the order in which a mistake is most likely found."""
+"""Their ranks put first what most likely finds a mistake."""
 
 
 def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
