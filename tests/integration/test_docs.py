@@ -6,13 +6,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.integration.programs import Programs
 from tests.integration.terminal import play
 
 ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 240
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = sorted(
     str(page.relative_to(ROOT))
@@ -26,28 +29,24 @@ def blocks(page: str) -> list[str]:
     return BLOCK.findall((ROOT / page).read_text())
 
 
-def run(code: str, tmp_path: Path, timeout_s: int = 240) -> str:
-    script = tmp_path / "page.py"
-    script.write_text(code)
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=timeout_s, env=environment, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    return done.stdout
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Programs]:
+    made = Programs()
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_of_the_guide_runs(page, tmp_path):
+def test_a_page_of_the_guide_runs(page, programs, tmp_path):
     found = blocks(page)
     assert found
-    run("\n".join(found), tmp_path)
+    programs.run("\n".join(found), tmp_path, LIMIT_S)
 
 
-def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(tmp_path):
+def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(programs, tmp_path):
     """The example runs for ever; it gets a Ctrl-C once it has printed counts."""
     first, second = blocks("README.md")
-    run(second, tmp_path)
+    programs.run(second, tmp_path, LIMIT_S)
     script = tmp_path / "first.py"
     script.write_text(first)
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -103,8 +102,8 @@ def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(tmp_path):
         ("orders.py", ["total   ('north', 19.5, 2)", "total   ('south', 5.0, 1)", "unknown ('zoe', 3.0)"]),
     ],
 )
-def test_an_example_runs_and_prints_what_it_says(example, expected, tmp_path):
-    output = run((ROOT / "examples" / example).read_text(), tmp_path)
+def test_an_example_runs_and_prints_what_it_says(example, expected, programs, tmp_path):
+    output = programs.run((ROOT / "examples" / example).read_text(), tmp_path, LIMIT_S)
     assert all(line in output for line in expected), output
 
 

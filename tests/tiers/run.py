@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.tiers import jvms
 from tests.tiers.budgets import VARIABLE
 from tests.tiers.parts import Part, left_out, next_part
 from tests.tiers.summary import Summary
@@ -18,8 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SIDE_BY_SIDE = 2
 """As many parts as the machine of CI has cores."""
 PROGRESS_S = 60.0
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for seconds: a small job took 28 s of processor time instead of 44, most of it compiling and collecting."""
 _MARKED = {"fast": "not slow and not large", "ci": "not slow"}
 NO_TESTS = 5
 """pytest's exit code when every test was deselected."""
@@ -95,7 +94,7 @@ def _start(tier: str, part: Part, parts: tuple[Part, ...], artifacts: Path, more
         sys.executable, "-u", "-m", "pytest", "-m", _MARKED[tier], *part.paths, *ignored, f"--junitxml={junit}",
         "-o", "junit_duration_report=total", *more,
     ]  # fmt: skip
-    environment = {"JAVA_TOOL_OPTIONS": SHORT_LIVED, **os.environ, VARIABLE: tier}
+    environment = {"JAVA_TOOL_OPTIONS": jvms.options(), **os.environ, VARIABLE: tier}
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT

@@ -118,7 +118,7 @@ class StandaloneCluster:
         """Bring up the master, then all workers. If anything fails, everything is ended again."""
         self._leash = Leash()
         self._directory = self._given_directory or Path(tempfile.mkdtemp(prefix="tidegate-cluster-"))
-        (self._directory / "conf").mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(parents=True, exist_ok=True)
         try:
             self._start_master()
             self.workers = [Worker(i, f"127.0.0.{i + 2}", self._directory / f"host-{i}") for i in range(self._count)]
@@ -261,6 +261,7 @@ class StandaloneCluster:
         environment = {
             **inherited,
             "SPARK_HOME": str(home),
+            # The folder does not exist: with a folder among its paths, Java could not share class data (tests/tiers/jvms.py).
             "SPARK_CONF_DIR": str(self._directory / "conf"),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": options,
