@@ -41,7 +41,6 @@ from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
 from tidegate.checkpoint.tenure import CheckpointUnreadable
 from tidegate.core.clock import SYSTEM_CLOCK
-from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
     EpochFailed,
     GraphError,
@@ -61,6 +60,7 @@ from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.empty_epochs import empty_epoch
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.epoch_reports import EpochReports
+from tidegate.runtime.epoch_trigger import EpochTrigger
 from tidegate.runtime.failover import Counters
 from tidegate.runtime.file_log import COMPACT_INTERVAL
 from tidegate.runtime.history import History, OutputNotPublished
@@ -119,7 +119,7 @@ class JobRun:
         self, spark: SparkSession, graph: Graph, settings: Settings, trigger: Any, durability: Durability | None = None
     ) -> None:
         self._spark, self._graph, self._settings, self._durability = spark, graph, settings, durability
-        self._trigger = _trigger(trigger)
+        self._trigger = EpochTrigger.parse(trigger)
         self._progress = Progress(graph.job)
         archive = None if durability is None else durability.archive
         self._storage = (
@@ -335,9 +335,7 @@ class JobRun:
         writer = combine(self._graph.sources).writeStream.queryName(self._graph.job)
         writer = writer.option("checkpointLocation", directory.as_uri())
         writer = writer.foreachBatch(lambda batch, batch_id: self._on_batch(attempt, batch, batch_id))
-        if self._trigger:
-            writer = writer.trigger(**self._trigger)
-        self._query = writer.start()
+        self._query = self._trigger.start(self._spark, writer)
         if self._history is not None or self._driver.has_timers:
             threading.Thread(target=self._pace, args=(attempt,), name="tidegate-pace", daemon=True).start()
 
@@ -349,6 +347,16 @@ class JobRun:
             return self._epoch(None, self._done, time_stands=time_stands)
 
     def _on_batch(self, attempt: int, batch: DataFrame, batch_id: int) -> None:
+        latest = time.monotonic() + self._trigger.interval_s
+        self._run_batch(attempt, batch, batch_id)
+        # Uploads and timers may take the turn meanwhile.
+        while self._goes_on(attempt) and (left_s := latest - time.monotonic()) > 0:
+            self._stopping.wait(min(left_s, _PACE_S))
+
+    def _goes_on(self, attempt: int) -> bool:
+        return attempt == self._attempt and not self._stopping.is_set() and self._error is None
+
+    def _run_batch(self, attempt: int, batch: DataFrame, batch_id: int) -> None:
         with self._take_turn(attempt):
             assert self._directory is not None
             end = read_positions(self._directory, batch_id)
@@ -372,7 +380,7 @@ class JobRun:
     def _take_turn(self, attempt: int) -> Iterator[None]:
         """One epoch at a time, and none after one that failed: what it left uncommitted must not be overtaken."""
         with self._turn:
-            if self._error is not None or self._stopping.is_set() or attempt != self._attempt:
+            if not self._goes_on(attempt):
                 raise _Stopping
             self._turn_of = threading.get_ident()
             try:
@@ -512,7 +520,7 @@ class JobRun:
         cannot go on."""
         history = self._history
         failed = self._stopping if history is None else history.failed
-        while attempt == self._attempt and not self._stopping.is_set() and self._error is None:
+        while self._goes_on(attempt):
             if failed.wait(_PACE_S):
                 if history is not None:
                     self._break_off(attempt)
@@ -843,18 +851,6 @@ def _format(given: str) -> str:
     if given.upper() not in (CANONICAL, NATIVE):
         raise OptionError((f"There is no savepoint format {given!r}. Use {CANONICAL} or {NATIVE}.",))
     return given.upper()
-
-
-def _trigger(trigger: Any) -> dict[str, Any]:
-    match trigger:
-        case None:
-            return {}
-        case "available-now" | "availableNow":
-            return {"availableNow": True}
-        case int() | float():
-            raise GraphError(f"trigger={trigger!r} has no unit. Write '5 s', '500 ms' or 'available-now'.")
-        case interval:
-            return {"processingTime": f"{duration_ms(interval)} milliseconds"}
 
 
 def _shape(driver: Driver, spark_version: str, by_tasks: bool) -> JobShape:

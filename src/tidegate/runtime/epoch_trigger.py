@@ -1,0 +1,66 @@
+"""When epochs begin: as often as possible, at an interval, or until the sources have nothing more.
+
+Spark's own trigger with an interval goes by the wall clock: after the clock was set back by two hours it begins no batch for two
+hours. So an interval is kept here, by monotonic time. A batch returns to Spark when its interval is over, and Spark looks for
+the rows of the next one only then; while there are none, it looks again after an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tidegate.core.durations import duration_ms
+from tidegate.core.errors import GraphError
+
+_POLLING_DELAY = "spark.sql.streaming.pollingDelay"
+"""How long Spark waits before it asks sources again that had no rows. A query takes it over when it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTrigger:
+    """`job.run(trigger=…)`."""
+
+    interval_s: float = 0.0
+    """From the beginning of one epoch with rows to the beginning of the next, at least."""
+    available_now: bool = False
+    """Take the rows that are there, then end."""
+
+    @classmethod
+    def parse(cls, given: Any) -> EpochTrigger:
+        match given:
+            case None:
+                return cls()
+            case "available-now" | "availableNow":
+                return cls(available_now=True)
+            case int() | float():
+                raise GraphError(f"trigger={given!r} has no unit. Write '5 s', '500 ms' or 'available-now'.")
+            case interval:
+                return cls(interval_s=duration_ms(interval) / 1000)
+
+    def start(self, spark: SparkSession, writer: DataStreamWriter) -> StreamingQuery:
+        if self.available_now:
+            writer = writer.trigger(availableNow=True)
+        with self._polling(spark):
+            return writer.start()
+
+    @contextmanager
+    def _polling(self, spark: SparkSession) -> Iterator[None]:
+        if not self.interval_s:
+            yield
+            return
+        before = spark.conf.get(_POLLING_DELAY, None)
+        spark.conf.set(_POLLING_DELAY, f"{round(self.interval_s * 1000)}ms")
+        try:
+            yield
+        finally:
+            if before is None:
+                spark.conf.unset(_POLLING_DELAY)
+            else:
+                spark.conf.set(_POLLING_DELAY, before)
