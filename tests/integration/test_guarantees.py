@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 import tidegate as tg
+from tests.cluster.standalone import eventually
 from tests.integration.inputs import write_batches
 from tests.servers.fixtures import postgres_server
 from tidegate.runtime.kept_files import FilesVanish
@@ -127,6 +128,22 @@ def test_a_bounded_job_with_two_phases_commits_everything_before_it_ends(spark, 
         found = db.execute(f"SELECT i, n FROM {table}").fetchall()
         assert sorted(found) == [(i, i // 5 + 1) for _, i in ROWS]
         assert db.execute("SELECT gid FROM pg_prepared_xacts").fetchall() == []
+
+
+def test_a_session_that_ends_while_output_waits_ends_the_job(spark, tmp_path):
+    """The batch that is held back would wait as long as the target is away; nobody would come to fetch it."""
+
+    def away(rows, token):
+        raise ConnectionError("nobody answers")
+
+    job = tg.Job("held", parallelism=1)
+    rows_of(spark, job, tmp_path / "in").sink("out", tg.WriteAheadSink(away, idempotent=True, publishes_in="driver"))
+    checkpoint = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="100 ms")
+    run = job.start(spark, checkpoint=checkpoint, options={"execution.output.max-waiting-epochs": "1"})
+    eventually("a batch that is held back", lambda: run.held_by is not None)
+    spark.stop()
+    with pytest.raises(tg.errors.EpochFailed, match="session has ended while the job waited for a sink"):
+        run.await_termination(60)
 
 
 @pytest.mark.feature("J3")

@@ -86,6 +86,8 @@ log = logging.getLogger("tidegate")
 _IDLE_S = 0.5
 """How long no batch must have come before uploads get an epoch of their own."""
 _PACE_S = 0.05
+_LOOK_S = 2.0
+"""How often a job that waits for a sink looks whether its Spark session is still there."""
 _LOOK_BACK = 2
 """Spark tells a source that a batch is done when it plans the next one; so two batches later it has acted on it."""
 _HOPELESS = (
@@ -409,13 +411,17 @@ class JobRun:
         if history is None or holding is None:
             return
         log.warning("no batch is read while too much output waits: %s", holding, extra={"job": self._graph.job})
-        started = time.monotonic()
+        started = looked = time.monotonic()
         while (now_holding := history.held_by()) is not None:
             self.held_by = now_holding
             if self._stopping.is_set():
                 self.held_by = None
                 raise _Stopping
             history.check()
+            if time.monotonic() - looked > _LOOK_S:
+                looked = time.monotonic()
+                if _is_dead(self._spark):
+                    raise EpochFailed("The Spark session has ended while the job waited for a sink.")
             found = empty_epoch(history.wants_ride(), self._driver.timers_due(), held=True)
             if found is not None:
                 self._epoch(None, self._done, time_stands=found.time_stands)
