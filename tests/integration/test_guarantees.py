@@ -25,13 +25,13 @@ ROWS = [(i % 5, i) for i in range(50)]
 RESTARTS = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "10 ms"}
 
 
-def fails_until_spark_gives_up(folder: str) -> None:
-    """Raises as often as Spark tries a task, and then never again: the job has to go back to its checkpoint once."""
+def fails_at_both_tries(folder: str) -> None:
+    """Raises as often as an epoch is tried, and then never again: the job has to go back to its checkpoint once."""
     tried = Path(folder)
     tried.mkdir(exist_ok=True)
-    if len(list(tried.iterdir())) < 4:
+    if len(list(tried.iterdir())) < 2:
         (tried / uuid.uuid4().hex).touch()
-        raise RuntimeError("not today")
+        raise ConnectionError("not today")
 
 
 class Count(tg.KeyedProcessFunction):
@@ -43,7 +43,7 @@ class Count(tg.KeyedProcessFunction):
     def process_element(self, row, ctx):
         self.n.update(self.n.value() + 1)
         if row.i == 35:
-            fails_until_spark_gives_up(self.folder)
+            fails_at_both_tries(self.folder)
         yield row.i, self.n.value()
 
 
@@ -64,7 +64,7 @@ class Numbered(tg.MapFunction, tg.CheckpointedFunction):
     def map(self, row):
         self.n += 1
         if row.i == 35:
-            fails_until_spark_gives_up(self.folder)
+            fails_at_both_tries(self.folder)
         return row.i, self.n
 
 
@@ -118,7 +118,7 @@ def test_a_bounded_job_with_two_phases_commits_everything_before_it_ends(spark, 
         db.execute(f"CREATE TABLE {table} (i bigint, n bigint)")
         job = tg.Job("bounded", parallelism=2)
         (tmp_path / "raised").mkdir()
-        for _ in range(4):
+        for _ in range(2):
             (tmp_path / "raised" / uuid.uuid4().hex).touch()
         rows = rows_of(spark, job, tmp_path / "in").key_by("k")
         counted = rows.process("count", Count(tmp_path / "raised"), schema="i bigint, n bigint")

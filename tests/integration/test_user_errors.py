@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from pathlib import Path
+
 import pytest
 
 import tidegate as tg
@@ -32,6 +35,42 @@ def test_an_error_of_the_function_names_operator_error_and_line(spark, tmp_path)
         run(spark, df, Divide())
     assert "10 // row.v" in str(caught.value)
     assert caught.value.operator == "divide"
+
+
+class Tried(tg.KeyedProcessFunction):
+    """Notes each call, then raises."""
+
+    def __init__(self, folder, error):
+        self.folder, self.error = str(folder), error
+
+    def process_element(self, row, ctx):
+        Path(self.folder, uuid.uuid4().hex).touch()
+        raise self.error
+
+
+@pytest.mark.parametrize(("error", "calls"), [(AttributeError("no such thing"), 1), (ValueError("bad row"), 2)])
+def test_a_mistake_ends_the_job_at_once_and_a_bad_row_at_its_second_try(spark, tmp_path, error, calls):
+    """Whatever the restart strategy says; Spark, which would try each task four times, is not asked."""
+    (tmp_path / "calls").mkdir()
+    df = stream(spark, tmp_path / "in", "k string, v int", [[("a", 5)]])
+    job = tg.Job("errors", parallelism=2)
+    job.source("rows", df).key_by("k").process("tried", Tried(tmp_path / "calls", error), schema="k string").sink(
+        "out", tg.CollectSink()
+    )
+    checkpoint = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 h")
+    options = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "100"}
+    with pytest.raises(tg.errors.UserCodeError, match=r"row:  \(k='a', v=5\), key 'a'") as caught:
+        job.run(spark, trigger="available-now", checkpoint=checkpoint, options=options)
+    assert caught.value.fatal
+    assert len(list((tmp_path / "calls").iterdir())) == calls
+
+
+def test_an_error_before_the_first_shuffle_is_reported_like_any_other(spark, tmp_path):
+    job = tg.Job("errors", parallelism=2)
+    rows = job.source("rows", stream(spark, tmp_path, "k string, v int", [[("a", 5), ("b", 0)]]))
+    rows.map(lambda row: (row.k, 10 // row.v), schema="k string, n int", name="divided").sink("out", tg.CollectSink())
+    with pytest.raises(tg.errors.UserCodeError, match=r"'divided' raised ZeroDivisionError[^$]*row:  \(k='b', v=0\)"):
+        job.run(spark, trigger="available-now")
 
 
 def test_the_same_in_a_bounded_run(spark, tmp_path):

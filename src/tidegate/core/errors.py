@@ -89,15 +89,16 @@ class ProtocolViolation(EpochFailed):
 
 
 class UserCodeError(TidegateError):
-    """A function of the user's raised."""
+    """A function of the user's raised. The text says at which row and line, and what to do."""
 
     code = "USER_CODE"
 
-    def __init__(self, operator: str, message: str, traceback: str = "") -> None:
+    def __init__(self, operator: str, message: str, details: str = "", *, fatal: bool = False) -> None:
         self.operator = operator
-        self.traceback = traceback
+        self.fatal = fatal
+        """Whether it would come back however often the job is restarted."""
         super().__init__(
-            f"The function of operator {operator!r} raised {message}" + (f"\n{traceback}" if traceback else "")
+            f"The function of operator {operator!r} raised {message}" + (f"\n{details}" if details else "")
         )
 
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.checkpoint.operators import declared
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.connectors.sink import CommitRequest
-from tidegate.core.errors import EpochFailed, RestoreFailed, StateLost
+from tidegate.core.errors import EpochFailed, RestoreFailed, StateLost, UserCodeError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.core.times import MIN_WATERMARK, EpochTime
@@ -38,7 +38,7 @@ from tidegate.runtime.placement import Homeless, Placed, place
 from tidegate.runtime.processing_time import ProcessingClock
 from tidegate.runtime.program import Archive, Orders, Rides, exchange, pickled, programs
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.verdict import Accepted, Expected, Unrestorable, Verdict, judge, strays
+from tidegate.runtime.verdict import Accepted, Expected, Unrestorable, UserFailed, Verdict, judge, strays
 from tidegate.state.version import VersionId, VersionRef
 
 log = logging.getLogger("tidegate")
@@ -152,6 +152,7 @@ class Driver:
         self._time = _STANDING if time_stands else next_time
         started = time.monotonic()
         tries = 0
+        failed: UserFailed | None = None
         while True:
             tries += 1
             self._ensure_placed()
@@ -161,6 +162,10 @@ class Driver:
                 verdict = strays(verdict, self._anchor.layout) or verdict
             if isinstance(verdict, Accepted):
                 break
+            if isinstance(verdict, UserFailed):
+                self._check_worth_a_retry(epoch, verdict, failed)
+                failed = verdict
+                continue
             self._discard(epoch, verdict, tries)
             # A fresh number for a fresh try would leave gaps; attempts tell tries apart, so the epoch keeps its own.
         self._accept(epoch, verdict)
@@ -182,7 +187,8 @@ class Driver:
         except Exception as error:
             found = user_code.find(str(error))
             if found is not None:
-                raise found from error
+                log.debug("the Spark job of epoch %s failed", epoch, exc_info=error)
+                raise found from None
             if isinstance(error, PythonException):
                 # Spark has tried the task four times; code that raises by itself would do so again.
                 raise EpochFailed(
@@ -244,6 +250,15 @@ class Driver:
         }
         self._pending = {}
         return self.run_epoch(None, rides=rides, time_stands=True)
+
+    def _check_worth_a_retry(self, epoch: EpochId, failed: UserFailed, before: UserFailed | None) -> None:
+        """Raise the user's error, unless it is the first of the epoch and the next try may be better: nothing of the epoch was
+        made visible, and the same rows are at hand."""
+        action = failover.after_user_error(failed.reports, None if before is None else before.reports)
+        if isinstance(action, UserCodeError):
+            raise action
+        self.counters = failover.count(self.counters, action)
+        log.warning("epoch %s discarded and repeated: %s", epoch, action.reason)
 
     def _discard(self, epoch: EpochId, cause: Any, tries: int) -> None:
         homes = {task: ref.host for task, ref in self.versions.items()}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tidegate.core.errors import UserCodeError
 from tidegate.core.ids import HostId, Slot, TaskId
 from tidegate.runtime.messages import Ack
+from tidegate.runtime.user_code import UserErrorReport
 from tidegate.runtime.verdict import Broken, Damaged, Missed, Unrestorable
 
 
@@ -73,6 +75,23 @@ def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: 
         )
         return GiveUp(f"tried {tries} times; the last time: {action.reason}. Nothing of it was made visible. {advice}.")
     return action
+
+
+def after_user_error(
+    now: Sequence[UserErrorReport], before: Sequence[UserErrorReport] | None
+) -> Repeat | UserCodeError:
+    """What to do about functions that raised in an epoch; `before` is what raised at the try before. The error to raise, or one
+    more try where that may help: a mistake in the program would only come back."""
+    again = {report.same_row for report in before or ()}
+    for report in now:
+        if report.programming:
+            return report.told()
+    if before is None:
+        return Repeat(f"operator {now[0].operator!r} raised {now[0].error}", False)
+    for report in now:
+        if report.same_row in again:
+            return report.told(comes_back=True)
+    return now[0].told()
 
 
 def count(counters: Counters, action: Repeat | Rewind | GiveUp) -> Counters:

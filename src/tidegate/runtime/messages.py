@@ -26,6 +26,8 @@ class FaultKind(StrEnum):
     """A task above did no work."""
     CORRUPT = "corrupt"
     """The version to start from is here and damaged."""
+    USER = "user"
+    """A function of the user's raised. The text is a `UserErrorReport`."""
     RESTORE = "restore"
     """What the checkpoint says cannot be brought back: a file in storage is missing or damaged."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.checkpoint.staging import JobStaging
@@ -275,6 +276,7 @@ class ProcessOperator:
         out: list[Any] = []
         extend = out.extend
         scope, context = self._states.scope, self._process_context
+        row: Any = None
         try:
             if times is None:
                 context.row_time = None
@@ -288,7 +290,7 @@ class ProcessOperator:
                     if result is not None:
                         extend(result)
         except Exception as error:
-            raise FunctionFailed(self.name, error) from error
+            raise FunctionFailed(self.name, error, row, scope.key) from error
         self.rows_in += len(keys)
         self._deliver(out)
         self._states.bound_memory()
@@ -346,7 +348,7 @@ class ProcessOperator:
         except FunctionFailed:
             raise
         except Exception as error:
-            raise FunctionFailed(self.name, error) from error
+            raise FunctionFailed(self.name, error, key=scope.key) from error
         self._deliver(out)
         return fired
 
@@ -414,20 +416,22 @@ class TransformOperator:
     def _run(self, rows: list[Any]) -> None:
         call = self._call
         out: list[Any]
+        left = iter(rows)
         try:
             if self._kind == "map":
                 # Not list(map(…)): a StopIteration out of the function would end it early and in silence.
-                out = [call(row) for row in rows]
+                out = [call(row) for row in left]
             elif self._kind == "filter":
-                out = [row for row in rows if call(row)]
+                out = [row for row in left if call(row)]
             else:
                 out = []
-                for row in rows:
+                for row in left:
                     result = call(row)
                     if result is not None:
                         out.extend(result)
         except Exception as error:
-            raise FunctionFailed(self.name, error) from error
+            # The iterator has moved past the row that failed, and knows how many are left.
+            raise FunctionFailed(self.name, error, rows[len(rows) - length_hint(left) - 1]) from error
         self.rows_in += len(rows)
         self.rows_out += len(out)
         if out:

@@ -605,7 +605,7 @@ class JobRun:
         while True:
             history = self._history
             kind = _kind(error)
-            if history is None or self._stopping.is_set() or isinstance(error, _HOPELESS) or _is_dead(self._spark):
+            if history is None or self._stopping.is_set() or _is_hopeless(error) or _is_dead(self._spark):
                 self._give_up(error, kind)
             assert self._durability is not None
             if isinstance(history.broken, _HOPELESS):
@@ -880,6 +880,10 @@ def _rebuilt(spark: SparkSession, directory: Path, sources: tuple[SourceNotes, .
     if all(source.line is None and not source.notes for source in sources):
         return None
     return rebuild(directory, sources, batch, int(spark.conf.get(COMPACT_INTERVAL) or 10))
+
+
+def _is_hopeless(error: BaseException) -> bool:
+    return isinstance(error, _HOPELESS) or (isinstance(error, UserCodeError) and error.fatal)
 
 
 def _is_dead(spark: SparkSession) -> bool:

@@ -46,7 +46,7 @@ from tidegate.runtime.program import Orders
 from tidegate.runtime.rides import Passenger, board, storage_of
 from tidegate.runtime.task_publish import Publishing
 from tidegate.runtime.task_publish import begin as publish
-from tidegate.runtime.user_code import FunctionFailed
+from tidegate.runtime.user_code import FunctionFailed, encoded
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.evolution import MigrationFailed
 from tidegate.savepoint.fitting import converter
@@ -346,6 +346,17 @@ class _Task:
             event, processing = zip(*pending)
             self.timers = _least(event), _least(processing)
 
+    def seal(self) -> Manifest | None:
+        """Let functions keep what they hold and close them; make the next version of the state, if anything changed."""
+        for operator in self.operators.values():
+            operator.snapshot()
+        for operator in self.operators.values():
+            operator.close()
+        if self.untouched:
+            self.state.abandon()
+            return None
+        return self.state.seal() if self.stateful else None
+
     @property
     def untouched(self) -> bool:
         """Whether nothing happened that could have changed state, though it may have been opened."""
@@ -418,8 +429,9 @@ def run_level(
 
     1. Find the slot and the version to start from, in the first epoch after a recovery by bringing it back. Not here:
        drain, answer with a miss. Uploads for checkpoints begin, or go on, beside all that follows.
-    2. Read rows, run operators, send on what they emit. A crash leaves a private directory. A function that raises on
-       input that a task above poisoned has seen only a part of its rows: that is the miss's fault, not the function's.
+    2. Read rows, run operators, send on what they emit. A crash leaves a private directory. A function that raises: read the
+       rest, answer so, seal nothing. If a task above has poisoned the input, the function has seen only a part of its rows: that
+       is the miss's fault, not the function's.
     3. Verify the input: a barrier from every sender, the rows they announced. Wrong: answer so, seal nothing. Right: apply
        the clocks of the epoch and fire the timers that are due, which may send rows on.
     4. Seal the state version. A crash after it leaves a version that nobody names.
@@ -443,29 +455,26 @@ def run_level(
 def _run(task: _Task, stream: Iterator[pa.RecordBatch], started: float) -> Iterator[pa.RecordBatch]:
     """Steps 2 to 6 of `run_level`."""
     try:
+        manifest: Manifest | None = None
         try:
             yield from task.read(stream)
             fault = task.inlet.fault()
-        except FunctionFailed:
+        except FunctionFailed as failed:
             task.drain(stream)
-            fault = task.inlet.barrier_fault()
-            if fault is None:
-                raise
+            fault = task.inlet.barrier_fault() or _user_fault(failed)
+        if fault is None:
+            reach("task.3-verified", task=task)
+            try:
+                yield from task.advance()
+                manifest = task.seal()
+            except FunctionFailed as failed:
+                fault = _user_fault(failed)
         if fault is not None:
             task.abort()
             yield from task.finish(fault, None, (), 0, started)
             return
-        reach("task.3-verified", task=task)
-        yield from task.advance()
-        for operator in task.operators.values():
-            operator.snapshot()
-        for operator in task.operators.values():
-            operator.close()
         if task.writer is not None:
             yield from task.writer.take()
-        if task.untouched:
-            task.state.abandon()
-        manifest = task.state.seal() if task.stateful and not task.untouched else None
         reach("task.4-sealed", task=task)
         prepared = [sink.prepare_commit() for sink in task.sinks]
         committables = tuple(item for item in prepared if item is not None)
@@ -485,6 +494,10 @@ def _run(task: _Task, stream: Iterator[pa.RecordBatch], started: float) -> Itera
         raise
 
 
+def _user_fault(failed: FunctionFailed) -> Fault:
+    return Fault(FaultKind.USER, encoded(failed.report))
+
+
 def run_source_stage(
     orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
@@ -494,30 +507,41 @@ def run_source_stage(
     """
     started = time.monotonic()
     task = _Task(orders, Slot(partition % orders.parallelism), partition, AttemptId(attempt))
+    stream = iter(batches)
+    fault: Fault | None = None
+    with seldom_collecting():
+        try:
+            yield from _source_rows(task, stream)
+        except FunctionFailed as failed:
+            fault = _user_fault(failed)
+            for _ in stream:
+                pass  # Spark ends a worker that leaves input unread.
+        yield from task.finish(fault, None, (), 0, started)
+
+
+def _source_rows(task: _Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     assert task.writer is not None
     sources = [node for node in task.program.nodes if isinstance(node, Source)]
-    with seldom_collecting():
-        task.assemble()
-        for batch in batches:
-            for place, source in enumerate(sources):
-                struct = batch.column(place)
-                struct = struct.drop_null() if struct.null_count else struct
-                if len(struct) == 0:
-                    continue
-                task.inlet.rows += len(struct)
-                if source.watermark_column is not None:
-                    times = struct.field(source.schema.index(source.watermark_column))
-                    splits = None if source.split is None else struct.field(source.schema.index(source.split))
-                    task.note_event_times(source.uid, times, splits)
-                stream = StreamRef(source.id)
-                rows = EdgeRows(Edge(-1, stream, source.id, 0, (), source.schema, 0, 0), struct, pa.nulls(0))
-                for id in task.program.consumers.get(stream, ()):
-                    task.operators[id].accept_edge(rows)
-                for edge in task.program.outgoing:
-                    if edge.source == stream:
-                        task.writer.send_columns(edge, rows.columns, task.slot)
-            yield from task.writer.take()
-        for operator in task.operators.values():
-            operator.close()
+    task.assemble()
+    for batch in batches:
+        for place, source in enumerate(sources):
+            struct = batch.column(place)
+            struct = struct.drop_null() if struct.null_count else struct
+            if len(struct) == 0:
+                continue
+            task.inlet.rows += len(struct)
+            if source.watermark_column is not None:
+                times = struct.field(source.schema.index(source.watermark_column))
+                splits = None if source.split is None else struct.field(source.schema.index(source.split))
+                task.note_event_times(source.uid, times, splits)
+            stream = StreamRef(source.id)
+            rows = EdgeRows(Edge(-1, stream, source.id, 0, (), source.schema, 0, 0), struct, pa.nulls(0))
+            for id in task.program.consumers.get(stream, ()):
+                task.operators[id].accept_edge(rows)
+            for edge in task.program.outgoing:
+                if edge.source == stream:
+                    task.writer.send_columns(edge, rows.columns, task.slot)
         yield from task.writer.take()
-        yield from task.finish(None, None, (), 0, started)
+    for operator in task.operators.values():
+        operator.close()
+    yield from task.writer.take()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tidegate.core.ids import EpochId, HostId
 from tidegate.runtime.messages import Ack, FaultKind, decode_ack, decode_barrier, digest
+from tidegate.runtime.user_code import UserErrorReport, decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,14 @@ class Unrestorable:
     acks: tuple[Ack, ...]
 
 
-Verdict = Accepted | Missed | Broken | Damaged | Unrestorable
+@dataclass(frozen=True, slots=True)
+class UserFailed:
+    """Functions of the user's raised, on input that was whole."""
+
+    reports: tuple[UserErrorReport, ...]
+
+
+Verdict = Accepted | Missed | Broken | Damaged | Unrestorable | UserFailed
 
 
 def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
@@ -62,7 +70,7 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
 
     1. The last level's barriers: one from each slot, of this epoch.
     2. Acknowledgements: exactly one for each (level, slot), of this epoch, from a partition below the parallelism.
-    3. Faults: a miss explains the poison below it.
+    3. Faults: a miss explains the poison below it, and so does a function that raised.
     4. Digests: each task of level n consumed just the attempts of level n-1 whose acknowledgements arrived.
     """
     barriers = [decode_barrier(row) for row in control_rows]
@@ -89,6 +97,9 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
     missed = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.MISS)
     if missed:
         return Missed(missed)
+    failed = [ack.fault.text for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.USER]
+    if failed:
+        return UserFailed(tuple(map(decoded, failed)))
     for ack in acks:
         if ack.fault is not None:
             return Broken(f"level {ack.level}, slot {ack.sender}: {ack.fault.text}")

@@ -16,7 +16,7 @@ from tidegate.runtime import task
 from tidegate.runtime.channel import arrow_schema
 from tidegate.runtime.messages import Barrier, FaultKind, decode_ack, decode_barrier, encode
 from tidegate.runtime.program import Orders, exchange, pickled, programs
-from tidegate.runtime.user_code import FunctionFailed
+from tidegate.runtime.user_code import decoded
 from tidegate.state.version import VersionId
 
 
@@ -124,8 +124,19 @@ def test_a_function_that_trips_on_half_of_its_rows_does_not_end_the_job(tmp_path
     """A task above did no work, so an order is missing and its payment looks wrong. The miss is to blame."""
     ack = Level(tmp_path).run(["trap"], [barrier(0, 1), barrier(1, 0, poisoned=True)])
     assert ack.fault.kind is FaultKind.POISONED
-    with pytest.raises(FunctionFailed, match="a payment without its order"):
-        Level(tmp_path).run(["trap"], [barrier(0, 1), barrier(1, 0)])
+    ack = Level(tmp_path).run(["trap"], [barrier(0, 1), barrier(1, 0)])
+    assert ack.fault.kind is FaultKind.USER
+
+
+def test_a_function_that_raises_is_reported_with_its_row_and_key_and_leaves_nothing(tmp_path):
+    ack = Level(tmp_path).run(["a", "trap", "b"], [barrier(0, 2), barrier(1, 1)])
+    assert (ack.fault.kind, ack.version, ack.committables) == (FaultKind.USER, None, ())
+    report = decoded(ack.fault.text)
+    assert report.row is not None
+    assert "'trap'" in report.row
+    assert report.key == "'trap'"
+    assert "a payment without its order" in report.error
+    assert list(tmp_path.rglob("v*-*")) == []
 
 
 def test_functions_are_fresh_for_every_attempt(tmp_path):

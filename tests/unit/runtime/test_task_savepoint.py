@@ -118,8 +118,12 @@ def test_records_of_failed_checkpoints_are_removed_before_the_next_upload(tmp_pa
     faults.arm(look)
     try:
         rides = Rides(uploads=((order,), ()), records=((Term(1), 2), (Term(1), 4)), wait_ms=20_000)
-        empty = [barrier(sender, 0, number=2) for sender in (0, 1)]
-        ack = savepoint.level.run([], empty, 2, version, archive=savepoint.archive, rides=rides)
+        for number in range(2, 100):
+            # A task waits until a part more is stored; the next one asks again.
+            empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
+            ack = savepoint.level.run([], empty, number, version, archive=savepoint.archive, rides=rides)
+            if ack.uploads:
+                break
     finally:
         faults.arm(None)
     assert (ack.uploads[0].error, gone) == (None, [True])
