@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -62,15 +63,20 @@ def test_bounded_and_streaming_runs_agree(spark, tmp_path, backend):
 
 
 @pytest.mark.feature("L2")
-def test_a_task_that_fails_is_replayed_by_spark_from_the_start(spark, tmp_path):
+@pytest.mark.parametrize("dies", [True, False], ids=["its process dies", "its function raises"])
+def test_a_task_that_fails_is_run_again_from_the_start(spark, tmp_path, dies):
+    """Spark replays a task that died; a function that raised gets one more try of its epoch."""
+    flag = tmp_path / "failed"
+
     class FailsOnce(tg.KeyedProcessFunction):
         n = tg.ValueState(int, default=0)
 
         def process_element(self, row, ctx):
-            from pyspark import TaskContext
-
             self.n.update(self.n.value() + 1)
-            if self.n.value() == 3 and TaskContext.get().attemptNumber() == 0:
+            if self.n.value() == 3 and not flag.exists():
+                flag.touch()
+                if dies:
+                    os._exit(1)
                 raise OSError("a disk that comes and goes")
             yield row.user, self.n.value()
 
@@ -79,4 +85,5 @@ def test_a_task_that_fails_is_replayed_by_spark_from_the_start(spark, tmp_path):
     df = spark.read.schema(SCHEMA).parquet(write_batches(tmp_path / "b", SCHEMA, [[("a", 1)] * 5 + [("b", 1)] * 5]))
     job.source("orders", df).key_by("user").process("n", FailsOnce(), schema="user string, n bigint").sink("out", sink)
     job.run(spark)
+    assert flag.exists()
     assert sorted(sink.rows) == [(user, n) for user in "ab" for n in range(1, 6)]

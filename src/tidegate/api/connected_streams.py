@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.api.functions import KeyedCoProcessFunction, states_of
+from tidegate.api.mistakes import called_like
 from tidegate.api.streams import KeyedStream, Stream, as_schema
 from tidegate.core.errors import GraphError
 from tidegate.graph.on_error import OnError
@@ -19,6 +20,7 @@ class ConnectedStreams:
         check_connected(first, second)
         self._first, self._second = first, second
 
+    @called_like("process('matched', Match(), schema='order string, payment string')")
     def process(
         self, uid: str, function: KeyedCoProcessFunction, *, schema: str | Schema,
         side_outputs: Mapping[str, str | Schema] | None = None, on_error: OnError | str = "fail",

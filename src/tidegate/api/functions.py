@@ -18,6 +18,7 @@ from tidegate.api.context import (
     RuntimeContext,
     SnapshotContext,
 )
+from tidegate.api.mistakes import check_function
 from tidegate.api.states import ListState, declared_states
 from tidegate.core.errors import GraphError
 from tidegate.graph.states import TIMERS, StateSpec
@@ -163,6 +164,7 @@ def operator_states_of(function: Any) -> tuple[StateSpec, ...]:
                 f"State {state.name!r} of {type(function).__name__} is declared per window, which only a ProcessWindowFunction "
                 "has. Leave out per_window()."
             )
+    check_function(function, [state.name for state in states])
     return states
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidegate.api.mistakes import called_like
 from tidegate.api.streams import Stream
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
@@ -38,6 +39,7 @@ class Job:
         self.max_parallelism = max_parallelism
         self._nodes: list[Node] = []
 
+    @called_like("source('orders', spark.readStream.…load())")
     def source(
         self, uid: str, df: Any, *, event_time: str | None = None, out_of_orderness: Duration | None = None,
         idleness: Duration | None = None, at_most_once: bool = False, split: str | None = None,

@@ -99,8 +99,8 @@ class Declaration:
         where = "" if owner is None else f" of {owner.__name__}"
         return StateUnbound(
             f"State {self._name!r}{where} was used outside a running job. There is state only while a row or a timer "
-            "is processed, and for its key: use it in process_element or on_timer, not in __init__. To try a function "
-            "by hand, use tidegate.testing.harness."
+            "is processed, and for its key: use it in process_element or on_timer, not in __init__ or open. To try a "
+            "function by hand, use tidegate.testing.harness."
         )
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from tidegate.api.functions import (
     operator_states_of,
     states_of,
 )
+from tidegate.api.mistakes import called_like
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.types import schema_of
@@ -119,6 +120,7 @@ class Stream:
         schema = self._job.draft().schema(stream)
         return Stream(self._job, (stream,), schema, kept_event_time(self.event_time, schema))
 
+    @called_like("sink('totals-out', PrintSink())")
     def sink(self, uid: str, target: Any) -> None:
         """End the stream in a target, under a uid that names its output for ever."""
         nodes = self._job.draft().nodes
@@ -166,6 +168,16 @@ class Stream:
         graph = self._job.draft()
         return " ∪ ".join(str(graph.node(stream.node)) for stream in self._streams)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if not name.startswith("_") and hasattr(KeyedStream, name):
+                raise AttributeError(
+                    f"{name} needs rows that are brought together by a key. Write stream.key_by('column').{name}(…); the "
+                    f"columns are {', '.join(self.schema.names)}."
+                )
+            raise AttributeError(f"A Stream has no {name!r}.")
+
     def __repr__(self) -> str:
         return f"<Stream of {self._shown()}: {self.schema}>"
 
@@ -181,6 +193,7 @@ class KeyedStream:
     def key(self) -> tuple[str, ...]:
         return self._input.key
 
+    @called_like("process('totals', Totals(), schema='user string, total double')")
     def process(
         self,
         uid: str,
@@ -333,6 +346,7 @@ class BroadcastConnectedStream:
     def __init__(self, keyed: KeyedStream, broadcast: BroadcastStream) -> None:
         self._keyed, self._broadcast = keyed, broadcast
 
+    @called_like("process('rated', Rated(), schema='user string, rate double')")
     def process(
         self,
         uid: str,

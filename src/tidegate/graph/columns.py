@@ -24,7 +24,7 @@ from datetime import date, datetime
 from decimal import Context, Decimal
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -93,7 +93,16 @@ def keys_of(columns: Sequence[pa.Array], types: Sequence[DataType]) -> list[Any]
 @lru_cache(maxsize=512)
 def struct_class(fields: tuple[Field, ...]) -> type[tuple[Any, ...]]:
     """The named tuple of a struct's values. A name that Python does not allow becomes `_0`, `_1`, … by its position."""
-    return namedtuple("Struct", [field.name for field in fields], rename=True)
+    made = namedtuple("Struct", [field.name for field in fields], rename=True)  # type: ignore[misc]
+    made.__getattr__ = _no_column  # type: ignore[attr-defined]
+    return made
+
+
+def _no_column(row: Any, name: str) -> NoReturn:
+    """Called for an attribute that a row does not have, and for no other."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise AttributeError(f"There is no column {name!r}. The columns are {', '.join(row._fields)}.")
 
 
 def plain_values(column: pa.Array, width: npt.DTypeLike) -> npt.NDArray[Any]:

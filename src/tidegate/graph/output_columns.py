@@ -219,7 +219,10 @@ def _one_row(row: Any, number: int, schema: Schema) -> Sequence[Any]:
             return [row[name] for name in names]
         found = f"the keys {', '.join(map(str, row)) or '(none)'}"
     elif isinstance(row, _NO_ROW):
-        found = f"a {type(row).__name__} in place of a row; a row of one column is written (value,)"
+        found = (
+            f"a {type(row).__name__} in place of a row (if the function returns one row, let it yield the row instead; a row of "
+            "one column is written (value,))"
+        )
     else:
         declared = _declared(type(row), names)
         if len(declared) == len(names) and all(hasattr(row, name) for name in names):

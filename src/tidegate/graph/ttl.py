@@ -91,6 +91,8 @@ class StateTtlConfig:
         """What a declaration was given, as a config. None where entries live for ever, `UpdateType.Disabled` included."""
         if ttl is None:
             return None
+        if isinstance(ttl, int) and ttl > 0:
+            raise GraphError(f"ttl={ttl!r} has no unit. Write '{ttl} s', '{ttl} ms', a timedelta, or a StateTtlConfig.")
         config = ttl if isinstance(ttl, StateTtlConfig) else cls(ttl)
         return None if config.update_type is UpdateType.Disabled else config
 

@@ -34,6 +34,7 @@ from tidegate.runtime.clocks import Clocks, Pending, is_due
 from tidegate.runtime.deadline import deadline, private_session
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
 from tidegate.runtime.messages import TaskPublished, Uploaded
+from tidegate.runtime.own_modules import ship_own_modules
 from tidegate.runtime.placement import Homeless, Placed, place
 from tidegate.runtime.processing_time import ProcessingClock
 from tidegate.runtime.program import Archive, Orders, Rides, exchange, pickled, programs
@@ -116,6 +117,7 @@ class Driver:
         timed = {node.id for node in graph.processes if any(spec.kind is StateKind.TIMERS for spec in node.states)}
         self._timed_levels = frozenset(level.index for level in self.plan.levels if timed.intersection(level.nodes))
         self.state_ids = state_ids.assign(identity.state_ids, declared(graph))
+        ship_own_modules()
         self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
         self._rides: Mapping[int, Rides] = {}

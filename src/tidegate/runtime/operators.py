@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.checkpoint.staging import JobStaging
 from tidegate.connectors.sink import SinkWriter, WriterContext
-from tidegate.core.errors import GraphError
+from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import EpochId, KeyGroup
 from tidegate.core.times import NO_TIME, EpochTime, TimeDomain
 from tidegate.graph.canonical import canonical_of
@@ -145,6 +145,13 @@ def _closed(function: Any, name: str) -> None:
             raise FunctionFailed(name, error) from error
 
 
+def _not_rows(result: Any) -> SchemaError | None:
+    """What to say of a function that returned neither rows nor None."""
+    if result is None or hasattr(result, "__iter__"):
+        return None
+    return SchemaError(f"It returned {result!r}, which is no rows. Let it yield rows, or return a list of them.")
+
+
 def _no_timer(timestamp: int, context: Any) -> None:
     return None
 
@@ -196,7 +203,8 @@ class ProcessOperator:
         self.rows_in = self.rows_out = 0
         self._function = function = node.function
         self._context = context
-        states.bind(function)
+        if hasattr(function, "attach_states"):
+            states.bind(function)
         calls = (
             [function.process_element]
             if node.second is None
@@ -231,12 +239,21 @@ class ProcessOperator:
     def open(self) -> None:
         self._hooks.initialize()
         _opened(self._function, self._context, self.name)
+        # Not before: there is no key yet in `open`, and a declared state says so as long as it is not bound.
+        if not hasattr(self._function, "attach_states"):
+            self._states.bind(self._function)
 
     def snapshot(self) -> None:
         self._hooks.snapshot()
 
     def close(self) -> None:
         _closed(self._function, self.name)
+
+    def _check_bound(self) -> None:
+        try:
+            self._states.check_bound(self._function)
+        except GraphError as error:
+            raise FunctionFailed(self.name, error) from error
 
     def accept(self, rows: Sequence[Any]) -> None:
         raise AssertionError("a keyed operator is always reached through a shuffle")
@@ -277,6 +294,7 @@ class ProcessOperator:
         extend = out.extend
         scope, context = self._states.scope, self._process_context
         row: Any = None
+        result: Any = None
         try:
             if times is None:
                 context.row_time = None
@@ -290,7 +308,9 @@ class ProcessOperator:
                     if result is not None:
                         extend(result)
         except Exception as error:
-            raise FunctionFailed(self.name, error, row, scope.key) from error
+            cause = _not_rows(result) or error
+            raise FunctionFailed(self.name, cause, row, scope.key) from cause
+        self._check_bound()
         self.rows_in += len(keys)
         self._deliver(out)
         self._states.bound_memory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import io
 import pickle
 from collections.abc import Mapping
@@ -48,7 +49,52 @@ def programs(graph: Graph, plan: Plan, state_ids: Mapping[tuple[Uid, str], int])
 
 
 def pickled(program: LevelProgram) -> bytes:
-    """A program with the user's functions, those of the main script and lambdas included."""
+    """A program with the user's functions, those of the main script and lambdas included. GraphError for one that cannot
+    travel."""
+    try:
+        return _pickled(program)
+    except Exception as error:
+        for node in program.nodes:
+            _check_travels(node, error)
+        raise GraphError(f"The functions of the job cannot be sent to the workers: {_reason(error)}.") from error
+
+
+def _check_travels(node: Node, error: Exception) -> None:
+    """Raise GraphError if this is the node whose function cannot be pickled, and name what it holds."""
+    carried = getattr(node, "function", None) or getattr(node, "target", None)
+    try:
+        _pickled(carried)
+        return
+    except Exception as found:
+        reason = _reason(found)
+    held = next((name for name, value in _attributes(carried) if not _travels(value)), None)
+    what = f"its attribute {held!r} cannot be pickled ({reason})" if held else f"it cannot be pickled ({reason})"
+    raise GraphError(
+        f"{node} cannot be sent to the workers: {what}. Make connections, locks, clients and open files in open(), which is "
+        "called in the task, and not in __init__ or at the top of the script."
+    ) from error
+
+
+def _attributes(carried: Any) -> list[tuple[str, Any]]:
+    closure = inspect.getclosurevars(carried) if inspect.isfunction(carried) else None
+    if closure is not None:
+        return [*closure.nonlocals.items(), *closure.globals.items()]
+    return list(vars(carried).items()) if hasattr(carried, "__dict__") else []
+
+
+def _travels(value: Any) -> bool:
+    try:
+        _pickled(value)
+    except Exception:
+        return False
+    return True
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+
+
+def _pickled(carried: Any) -> bytes:
     from pyspark import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
@@ -62,7 +108,7 @@ def pickled(program: LevelProgram) -> bytes:
             return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
     with io.BytesIO() as body:
-        Pickler(body).dump(program)  # type: ignore[no-untyped-call]
+        Pickler(body).dump(carried)  # type: ignore[no-untyped-call]
         return body.getvalue()
 
 

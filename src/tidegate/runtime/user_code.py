@@ -114,7 +114,7 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
                 "The same row failed again when it was tried once more, so the job ends. Correct the function and start the job "
                 "again; or go on without such rows: process(…, on_error='skip') or on_error='dead-letter'."
             )
-        return "The row is read again when the job goes back to its last checkpoint."
+        return "This may pass by itself: a job with checkpoints goes back to the last one and reads the row again."
 
 
 def trace_of(error: BaseException) -> str:

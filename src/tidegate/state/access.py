@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import copy
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, get_args
 
+from tidegate.core.copies import copier_of
 from tidegate.core.errors import StateError
 from tidegate.core.ids import EpochId
 from tidegate.core.types import Codec, codec_of
@@ -57,17 +58,20 @@ class Accessor(Protocol):
 class _Keyed:
     """What all keyed accessors share: where they are (scope), where entries go (store), how an entry's key begins."""
 
-    __slots__ = ("_decode", "_encode", "_encode_key", "_id", "_scope", "_store", "expiry", "written")
+    __slots__ = ("_copied", "_decode", "_encode", "_encode_key", "_id", "_scope", "_store", "expiry", "written")
 
     def __init__(
-        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, codec: Codec, expiry: Expiry | None
-    ) -> None:
+        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, codec: Codec, expiry: Expiry | None,
+        copied: Callable[[Any], Any] | None = None,
+    ) -> None:  # fmt: skip
         self._scope = scope
         self._store = store
         self._id = state_id
         self._encode_key = keys.encode
         self._decode = codec.decode
         self._encode = codec.encode if expiry is None else expiry.stamping(codec.encode)
+        self._copied = copied
+        """Makes a copy of what goes in and of what comes out, where that could be changed by the function that has it."""
         self.expiry = expiry
         self.written = 0
         """Entries handed to the store so far."""
@@ -125,6 +129,14 @@ class ValueAccessor(_Keyed):
 
         self.value = value
         self.update = update
+
+    def isolate(self, type: Any) -> None:
+        """From here on functions get copies and give copies (see `core.copies`). Not for accumulators, which are changed in
+        place by functions made for it."""
+        copied, read, update = copier_of(type), self.value, self.update
+        if copied is not None:
+            self.value = lambda: copied(read())
+            self.update = lambda value: update(copied(value))
 
     def clear(self) -> None:
         key = self._scope.key
@@ -220,7 +232,7 @@ class ListAccessor(_Keyed):
         self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None,
         epoch: EpochId,
     ) -> None:  # fmt: skip
-        super().__init__(scope, store, state_id, keys, codec_of(list[spec.value]), expiry)  # type: ignore[name-defined]
+        super().__init__(scope, store, state_id, keys, codec_of(list[spec.value]), expiry, copier_of(spec.value))  # type: ignore[name-defined]
         self._epoch = epoch
         self._stored: dict[Any, tuple[Any, ...]] = {}
         self._added: dict[Any, tuple[int, list[Any]]] = {}
@@ -234,11 +246,12 @@ class ListAccessor(_Keyed):
         entry = self._added.get(key)
         added = tuple(entry[1]) if entry else ()
         stored = self._stored.get(key)
-        if stored is None:
-            return self._stream(key, scope.key_group, added)
-        return iter(stored + added)
+        found = self._stream(key, scope.key_group, added) if stored is None else iter(stored + added)
+        return found if self._copied is None else map(self._copied, found)
 
     def add(self, value: Any) -> None:
+        if self._copied is not None:
+            value = self._copied(value)
         scope = self._scope
         entry = self._added.get(scope.key)
         if entry is None:
@@ -332,7 +345,7 @@ class MapAccessor(_Keyed):
     def __init__(
         self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
     ) -> None:
-        super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry)
+        super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry, copier_of(spec.value))
         user_keys = KeyCodec.of_python(spec.map_key)
         self._encode_user_key, self._decode_user_key = user_keys.encode, user_keys.decode
         # One NaN and one zero, or the cache would hold several entries where the store has one.
@@ -344,9 +357,14 @@ class MapAccessor(_Keyed):
 
     def get(self, user_key: Any) -> Any:
         value = self._lookup(user_key)
-        return None if value is ABSENT else value
+        if value is ABSENT:
+            return None
+        return value if self._copied is None else self._copied(value)
 
     def put(self, user_key: Any, value: Any) -> None:
+        self._put(user_key, value if self._copied is None or value is ABSENT else self._copied(value))
+
+    def _put(self, user_key: Any, value: Any) -> None:
         if self._canonical is not None:
             user_key = self._canonical(user_key)
         scope = self._scope
@@ -413,7 +431,7 @@ class MapAccessor(_Keyed):
         value = self._lookup(user_key)
         if value is ABSENT:
             raise KeyError(user_key)
-        return value
+        return value if self._copied is None else self._copied(value)
 
     def stored(self) -> dict[Any, Any] | None:
         """The whole map, or None where it is empty. Renews nothing."""

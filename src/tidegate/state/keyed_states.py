@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tidegate.core.errors import WrongValue
+from tidegate.core.errors import GraphError, WrongValue
 from tidegate.core.ids import EpochId
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.state.access import ListAccessor, MapAccessor, Scope, ValueAccessor
@@ -75,6 +75,7 @@ class KeyedStates:
                     self.timers = kind(store, id, keys, groups)
                 case StateKind.VALUE:
                     self.accessors[spec.name] = values(*common)
+                    self.accessors[spec.name].isolate(spec.value)
                 case StateKind.LIST:
                     self.accessors[spec.name] = lists(*common, epoch)
                 case StateKind.MAP | StateKind.SORTED_MAP:
@@ -95,6 +96,18 @@ class KeyedStates:
             return
         for name, accessor in self.accessors.items():
             setattr(function, name, accessor)
+
+    def check_bound(self, function: Any) -> None:
+        """Raise GraphError if the function has put something else in the place of a state."""
+        if hasattr(function, "attach_states"):
+            return
+        attributes = vars(function)
+        for name, accessor in self.accessors.items():
+            if attributes.get(name) is not accessor:
+                raise GraphError(
+                    f"{type(function).__name__} assigned to its state {name!r}, which replaces it. Write "
+                    f"self.{name}.update(…) to change what it holds, or call the variable something else."
+                )
 
     def set_time(self, now_ms: int, watermark_ms: int) -> None:
         """Move the clock, between rows. What was written before keeps the time it was written at."""

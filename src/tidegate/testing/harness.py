@@ -328,6 +328,12 @@ def _checked(collected: list[Any], schema: Schema | None) -> Emit:
     def emit(rows: Sequence[Any]) -> None:
         if schema is not None:
             batch_from_rows(rows, schema)
+        for row in rows:
+            if isinstance(row, str | bytes | int | float | None):
+                raise SchemaError(
+                    f"The function gave out {row!r}, which is no row: rows are tuples or dicts. If it returns one row, let it "
+                    "yield the row instead; a row of one column is written (value,)."
+                )
         collected.extend(rows)
 
     return emit

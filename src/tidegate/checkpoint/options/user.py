@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 from tidegate.checkpoint.options.declared import checkpointing as c
 from tidegate.checkpoint.options.declared import recovery, state, unaligned
+from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.options.option import Option, as_text
+from tidegate.checkpoint.options.reading import read_options
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.redaction import redacted
 
@@ -44,6 +46,26 @@ class Checkpointing:
     """(uid, state) to fields inside its type that have another name than in that snapshot: old to new."""
     options: Mapping[str, object] = field(default_factory=dict)
 
+    def __new__(cls, **given: Any) -> Self:
+        known = [each.name for each in fields(cls)]
+        problems = tuple(_no_such_field(name, known) for name in given if name not in known)
+        if problems:
+            raise OptionError(problems)
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name, option in FIELDS.items():
+            value = getattr(self, name)
+            if value is not None:
+                try:
+                    option.parse(_text(name, option, value))
+                except ValueError as error:
+                    problems.append(f"{name}={value!r}: {error}.")
+        if problems:
+            raise OptionError(tuple(problems))
+        read_options(self.options)
+
     def __repr__(self) -> str:
         """What is set. Of `options` only the keys: their values may be secrets."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "options"}
@@ -61,6 +83,14 @@ class Checkpointing:
                     given.pop(old, None)
                 given[option.key] = _text(name, option, value)
         return given
+
+
+def _no_such_field(name: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches  # Slow to import, and only needed to refuse.
+
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    meant = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."
+    return f"Checkpointing has no {name!r}. {meant}"
 
 
 def _text(name: str, option: Option[Any], value: object) -> str:

@@ -44,7 +44,7 @@ def open_storage(
             raise StorageMisconfigured(
                 text, "", f"A directory takes no options, but was given {sorted(options)}. Remove them."
             )
-        return LocalStorage(_directory(text) if scheme else Path(text), patience, confined)
+        return LocalStorage(_directory(text) if scheme else _path(text), patience, confined)
     if scheme in _OBJECT_STORES:
         # Not at the top: a cold import of tidegate must not load the client.
         from tidegate.checkpoint.storage.object_store import ObjectStorage
@@ -52,6 +52,14 @@ def open_storage(
         return ObjectStorage(text, options, patience)
     advice = _OTHERS.get(scheme, "Use a path, file://, s3://, gs:// or az://.")
     raise StorageMisconfigured(text, "", f"{text!r} cannot be opened as checkpoint storage. {advice}")
+
+
+def _path(text: str) -> Path:
+    scheme, colon, rest = text.partition(":")
+    if colon and scheme.lower() in (*_OBJECT_STORES, "file") and rest.startswith("/"):
+        meant = f"{scheme}://{rest.lstrip('/')}" if scheme.lower() != "file" else f"file:///{rest.lstrip('/')}"
+        raise StorageMisconfigured(text, "", f"{text!r} is an address with a slash missing. Write {meant}.")
+    return Path(text).expanduser() if text.startswith("~") else Path(text)
 
 
 def _directory(text: str) -> Path:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
 from tidegate.checkpoint.storage.errors import StorageMisconfigured
 from tidegate.checkpoint.storage.port import Lost, Storage, Won, new_nonce, unique_name
 
@@ -13,6 +17,7 @@ def probe(storage: Storage, prefix: str = "probe") -> None:
     2. Create it again with another body: must lose to the first. A store that ignores conditions fails here.
     3. Read and list it. 4. Delete it. A crash leaves one object of a few bytes below `prefix`.
     """
+    check_folder(storage.url)
     path = f"{prefix}/{unique_name()}"
     first, second = new_nonce(), new_nonce()
     try:
@@ -24,6 +29,32 @@ def probe(storage: Storage, prefix: str = "probe") -> None:
         _require(path in {each.path for each in storage.list(prefix)}, storage, path, "a written object is not listed")
     finally:
         storage.delete([path])
+
+
+def check_folder(url: str) -> None:
+    """Raise `StorageMisconfigured` for a local folder that is none, or cannot be made. Other stores are not asked."""
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return
+    folder = Path(unquote(parts.path))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        found = next(place for place in (folder, *folder.parents) if place.exists())
+        raise StorageMisconfigured(
+            url, "", f"Checkpoints cannot be kept in {folder}: {found} is a file. Name a folder."
+        ) from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise StorageMisconfigured(
+            url, "", f"Checkpoints cannot be kept in {folder}: it cannot be made ({reason}). Name a folder that this user may "
+            "write to.",
+        ) from None  # fmt: skip
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StorageMisconfigured(
+            url, "", f"Checkpoints cannot be kept in {folder}: this user may not write there. Change its rights, or name "
+            "another folder.",
+        )  # fmt: skip
 
 
 def _require(kept: bool, storage: Storage, path: str, broken: str) -> None:

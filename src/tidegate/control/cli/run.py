@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 
 import click
 
@@ -61,6 +62,7 @@ def command(
     from tidegate.control.ending import Ending
     from tidegate.control.job_file import load_job, module_of
     from tidegate.control.rest import serve
+    from tidegate.runtime.own_modules import ship_own_modules
     from tidegate.runtime.program import ship_by_value
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -87,6 +89,7 @@ def command(
     allowed = options.pop("rest.allowed-hosts", "").split(",")
     job = load_job(job_file)
     ship_by_value(module_of(job_file))
+    ship_own_modules(str(Path(job_file).parent))
     if parallelism is not None:
         job.parallelism = parallelism
     within_s = duration_ms(stop_within) / 1000

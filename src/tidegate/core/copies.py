@@ -1,0 +1,66 @@
+"""Copies of values of state, so that no one but the state changes what it holds.
+
+A function that changes a list in place after `value()`, or after `update(list)`, changes its own list. Without copies, whether
+such a change is kept would depend on caches, backends and restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Any
+
+from tidegate.core.types import TypeSchema, codec_of, schema_of
+
+_SHALLOW: dict[str, Any] = {"list": list, "dict": dict, "set": set}
+
+
+@cache
+def copier_of(tp: Any) -> Callable[[Any], Any] | None:
+    """What makes a copy of a value of this type. None where values cannot be changed, and need none.
+
+    A list, dict or set of values that cannot be changed is copied as it is; all else goes through bytes and back, as it would in
+    a checkpoint. Raises WrongValue for what does not fit the type.
+    """
+    schema = schema_of(tp)
+    inner = schema["of"] if schema["type"] == "optional" else schema
+    if _is_fixed(inner) or _is_fixed_class(tp, inner):
+        return None
+    codec = codec_of(tp)
+    encode, decode = codec.encode, codec.decode
+    plain = _SHALLOW.get(inner["type"])
+    if plain is not None and all(_is_fixed(inner[part]) for part in ("element", "key", "value") if part in inner):
+
+        def copied(value: Any) -> Any:
+            if value.__class__ is plain:
+                return value.copy()
+            return None if value is None else decode(encode(value))
+
+        return copied
+    return lambda value: None if value is None else decode(encode(value))
+
+
+def _is_fixed(schema: TypeSchema) -> bool:
+    """Whether nothing in a value of this type can be changed. Of a class its description does not tell."""
+    match schema:
+        case {"type": "optional", "of": inner}:
+            return _is_fixed(inner)
+        case {"type": "frozenset", "element": inner} | {"type": "tuple", "variadic": inner}:
+            return _is_fixed(inner)
+        case {"type": "tuple", "elements": elements}:
+            return all(map(_is_fixed, elements))
+        case {"type": "list" | "set" | "dict" | "struct"}:
+            return False
+    return True
+
+
+def _is_fixed_class(tp: Any, schema: TypeSchema) -> bool:
+    if schema["type"] != "struct" or not isinstance(tp, type):
+        return False
+    frozen = (
+        issubclass(tp, tuple)
+        or (is_dataclass(tp) and tp.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+        or bool(getattr(getattr(tp, "__struct_config__", None), "frozen", False))
+    )
+    return frozen and all(_is_fixed(field["type"]) for field in schema["fields"])

@@ -1,0 +1,240 @@
+"""Typical mistakes, and what a person reads. Each message says what is wrong, and what to write instead.
+
+Those that need a running job are in `tests/integration/test_user_errors.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+import tidegate as tg
+from tidegate.checkpoint.storage import open_storage, probe
+from tidegate.graph.levels import plan
+from tidegate.runtime.program import pickled, programs
+from tidegate.testing.harness import Frame, harness
+
+COLUMNS = "user string, amount double"
+
+
+class Totals(tg.KeyedProcessFunction):
+    total = tg.ValueState(float, default=0.0)
+
+    def process_element(self, row, ctx):
+        self.total.update(self.total.value() + row.amount)
+        yield row.user, self.total.value()
+
+
+def rows():
+    return tg.Job("orders").source("orders", Frame(COLUMNS))
+
+
+def keyed():
+    return rows().key_by("user")
+
+
+def tried(function, *given):
+    with harness(function, key="user", schema=COLUMNS) as h:
+        for row in given or (("ann", 5.0),):
+            h.process(row)
+        return h.output()
+
+
+class InOpen(Totals):
+    def open(self, ctx):
+        self.total.update(1.0)
+
+
+class Assigns(Totals):
+    def process_element(self, row, ctx):
+        self.total += row.amount
+        yield row.user, 1.0
+
+
+class AssignsUnseen(Totals):
+    def process_element(self, row, ctx):
+        setattr(self, "total", 5)  # noqa: B010
+        yield row.user, 1.0
+
+
+class MadeInInit(tg.KeyedProcessFunction):
+    def __init__(self):
+        self.total = tg.ValueState(float)
+
+    def process_element(self, row, ctx):
+        yield row.user, 1.0
+
+
+class ReturnsOneRow(Totals):
+    def process_element(self, row, ctx):
+        return row.user, row.amount
+
+
+class ReturnsANumber(Totals):
+    def process_element(self, row, ctx):
+        return 5
+
+
+class Misspells(Totals):
+    def process_element(self, row, ctx):
+        yield row.user, row.amonut
+
+
+class WithoutContext(Totals):
+    def process_element(self, row):
+        yield row.user, 1.0
+
+
+class NoSuchSide(Totals):
+    def process_element(self, row, ctx):
+        ctx.output("late", (row.user,))
+        yield row.user, 1.0
+
+
+class TimerWithoutMethod(Totals):
+    def process_element(self, row, ctx):
+        ctx.timer_service().register_event_time_timer(5)
+        yield row.user, 1.0
+
+
+class WrongList(tg.KeyedProcessFunction):
+    last = tg.ValueState(list[int], default=[])
+
+    def process_element(self, row, ctx):
+        self.last.update(["text"] if row.amount < 0 else "text")
+        yield row.user, 1.0
+
+
+class HoldsALock(Totals):
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+def travel(function):
+    job = tg.Job("orders")
+    job.source("orders", Frame(COLUMNS)).key_by("user").process("totals", function, schema="user string").sink(
+        "out", tg.CollectSink()
+    )
+    graph = job.graph()
+    return [pickled(p) for p in programs(graph, plan(graph), {("totals", "total"): 1})]
+
+
+def stored(place):
+    probe(open_storage(place))
+
+
+def a_file(tmp_path: Path) -> Path:
+    (tmp_path / "file").write_text("")
+    return tmp_path / "file"
+
+
+MISTAKES = {
+    "process without a uid": (
+        lambda _: keyed().process(Totals(), schema="user string"),
+        r"process\(\) needs a uid first: process\('totals', Totals\(\), ",
+    ),
+    "process without a schema": (
+        lambda _: keyed().process("totals", Totals()),
+        r"'schema'.*like this: process\('totals'",
+    ),
+    "process with a class": (
+        lambda _: keyed().process("t", Totals, schema="a string"),
+        r"not a class. Pass Totals\(\)",
+    ),
+    "process before key_by": (
+        lambda _: rows().process,
+        r"stream\.key_by\('column'\)\.process\(…\); the columns are user",
+    ),
+    "window before key_by": (lambda _: rows().window, r"stream\.key_by\('column'\)\.window"),
+    "sink without a uid": (lambda _: rows().sink(tg.PrintSink()), r"sink\(\) needs a uid first: sink\('totals-out'"),
+    "sink as a class": (lambda _: rows().sink("out", tg.PrintSink), r"Did you mean PrintSink\(…\)\?"),
+    "source without a uid": (lambda _: tg.Job("j").source(Frame(COLUMNS)), r"source\(\) needs a uid first"),
+    "source of a list": (lambda _: tg.Job("j").source("s", [1]), r"takes a Spark DataFrame; got list"),
+    "key that is no column": (lambda _: rows().key_by("usr"), r"no column 'usr'.*The columns are user, amount"),
+    "unknown type in a schema": (
+        lambda _: keyed().process("t", Totals(), schema="a strng"),
+        r"Unknown type 'strng'. Did you mean 'string'\?",
+    ),
+    "uid given twice": (
+        lambda _: [s := rows(), s.sink("orders", tg.PrintSink())],
+        r"'orders' is given twice.*rename one",
+    ),
+    "event time that is none": (
+        lambda _: tg.Job("j").source("s", Frame(COLUMNS), event_time="amount"),
+        r"'amount' is a double. It must be a timestamp",
+    ),
+    "on_error that is none": (
+        lambda _: keyed().process("t", Totals(), schema="a string", on_error="skp"),
+        r"on_error='skp' is not known. Use 'fail', 'skip'",
+    ),
+    "parallelism of nothing": (lambda _: tg.Job("j", parallelism=0), r"parallelism is 0; it must be between 1"),
+    "state of any type": (lambda _: tg.ValueState(object), r"object cannot be stored. Use bool, int"),
+    "default of another type": (lambda _: tg.ValueState(int, default="0"), r"cannot have this default"),
+    "ttl without a unit": (lambda _: tg.ValueState(int, ttl=30), r"ttl=30 has no unit. Write '30 s'"),
+    "state made in __init__": (
+        lambda _: tried(MadeInInit()),
+        r"'total' in __init__.*body of the class: total = ValueState",
+    ),
+    "state used in open": (
+        lambda _: tried(InOpen()),
+        r"'total' of InOpen.*process_element or on_timer, not in __init__ or open",
+    ),
+    "state assigned over": (
+        lambda _: keyed().process("t", Assigns(), schema="a string"),
+        r"assigns to its state 'total' in test_mistakes\.py:\d+: self\.total \+= row\.amount\..*self\.total\.update",
+    ),
+    "state assigned over, unseen": (
+        lambda _: tried(AssignsUnseen()),
+        r"assigned to its state 'total'.*self\.total\.update",
+    ),
+    "one row returned": (lambda _: tried(ReturnsOneRow()), r"gave out 'ann', which is no row.*yield the row instead"),
+    "a number returned": (lambda _: tried(ReturnsANumber()), r"returned 5, which is no rows. Let it yield rows"),
+    "column misspelt": (lambda _: tried(Misspells()), r"no column 'amonut'. The columns are user, amount"),
+    "method without a context": (lambda _: tried(WithoutContext()), r"Write def process_element\(self, row, ctx\)"),
+    "side output not declared": (lambda _: tried(NoSuchSide()), r"no side output 'late'.*side_outputs=\{'late'"),
+    "timer without a method": (lambda _: tried(TimerWithoutMethod()), r"Give the function a method on_timer"),
+    "value of another type": (lambda _: tried(WrongList()), r"Cannot store 'text' \(str\) as list\[int\]"),
+    "function that cannot travel": (
+        lambda _: travel(HoldsALock()),
+        r"'totals'.*its attribute 'lock' cannot be pickled.*Make connections, locks.*in open\(\)",
+    ),
+    "interval with an odd unit": (
+        lambda _: tg.Checkpointing(interval="10 sek"),
+        r"interval='10 sek'.*not a duration such as '500 ms', '10 s'",
+    ),
+    "argument misspelt": (lambda _: tg.Checkpointing(intervall="10 s"), r"no 'intervall'. Did you mean interval\?"),
+    "option misspelt": (
+        lambda _: tg.Checkpointing(options={"execution.checkpointing.intervall": "1 s"}),
+        r"is not an option. Did you mean execution\.checkpointing\.interval\?",
+    ),
+    "mode that is none": (lambda _: tg.Checkpointing(mode="EXACTLY_TWICE"), r"mode='EXACTLY_TWICE'.*EXACTLY_ONCE"),
+    "checkpoints in a file": (
+        lambda tmp: stored(a_file(tmp)),
+        r"cannot be kept in .*/file: .*/file is a file. Name a folder",
+    ),
+    "checkpoints below a file": (lambda tmp: stored(a_file(tmp) / "x"), r"file is a file. Name a folder"),
+    "checkpoints in an impossible place": (lambda _: stored("/proc/checkpoints"), r"cannot be made.*Name a folder"),
+    "a slash missing": (lambda _: stored("s3:/bucket/jobs"), r"a slash missing. Write s3://bucket/jobs"),
+    "a store that is none": (lambda _: stored("ftp://host/x"), r"Use a path, file://, s3://"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_refused_with_a_sentence_that_says_what_to_do(mistake, tmp_path):
+    make, wanted = MISTAKES[mistake]
+    with pytest.raises((tg.errors.TidegateError, AttributeError)) as caught:
+        make(tmp_path)
+    text = str(caught.value)
+    assert re.search(wanted, text, re.DOTALL), text
+    assert len(text) < 600
+
+
+def test_a_function_of_a_base_class_that_assigns_nothing_is_left_alone():
+    class Named(Totals):
+        def __init__(self, name):
+            self.name, self.totals = name, 0
+
+    assert keyed().process("t", Named("a"), schema="user string, total double") is not None
