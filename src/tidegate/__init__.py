@@ -207,6 +207,10 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tidegate")
     if name == "testing":
         return import_module("tidegate.testing")
     if name not in _LAZY:

@@ -167,3 +167,28 @@ def test_local_versions_go_with_the_run_that_made_them(spark, tmp_path):
     words.key_by("w").process("count", Count(), schema="w string, n bigint").sink("out", tg.CollectSink())
     job.run(spark, trigger="available-now", options={"local_dir": str(tmp_path / "local")})
     assert list((tmp_path / "local").rglob("manifest.json")) == []
+
+
+class Rated(tg.KeyedBroadcastProcessFunction):
+    rates = tg.BroadcastState(str, int)
+
+    def process_element(self, row, ctx):
+        yield (row.k,)
+
+    def process_broadcast_element(self, row, ctx):
+        self.rates.put(row.k, row.v)
+
+
+def test_a_row_counts_as_read_once_however_many_operators_read_it(spark, tmp_path):
+    """Two keyed operators read one source, and a broadcast source goes to every task."""
+    job = tg.Job("twice", parallelism=3)
+    rows = job.source("rows", stream(spark, tmp_path / "in", "k string, v int", [[("a", 1), ("b", 2), ("c", 3)]]))
+    rates = job.source("rates", stream(spark, tmp_path / "rates", "k string, v int", [[("a", 1), ("b", 2)]]))
+    rows.key_by("k").process("by-k", Count(), schema="w string, n bigint").sink("one", tg.CollectSink())
+    rows.key_by("v").process("by-v", Count(), schema="w int, n bigint").sink("two", tg.CollectSink())
+    rows.key_by("k").connect(rates.broadcast()).process("rated", Rated(), schema="k string").sink(
+        "three", tg.CollectSink()
+    )
+    run = job.start(spark, trigger="available-now")
+    assert run.await_termination(120)
+    assert sum(report.rows_in for report in run.reports) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
@@ -138,7 +139,7 @@ class CallbackSink:
 
 @dataclass(frozen=True)
 class PrintSink:
-    """Prints each row in the driver, up to `limit` rows an epoch."""
+    """Prints each row in the driver, with the names of its columns, up to `limit` rows an epoch."""
 
     guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
 
@@ -149,13 +150,14 @@ class PrintSink:
         return _IpcWriter()
 
     def create_committer(self, context: CommitterContext) -> Committer:
-        return _RowCommitter(context.schema, self._print)
+        return _RowCommitter(context.schema, partial(self._print, context.schema.names))
 
     def describe(self) -> str:
         return "printed by the driver"
 
-    def _print(self, rows: list[Any], epoch: EpochId) -> None:
+    def _print(self, names: Sequence[str], rows: list[Any], epoch: EpochId) -> None:
         for row in rows[: self.limit]:
-            print(f"{self.prefix}{tuple(row)}", flush=True)
+            values = " ".join(f"{name}={value!r}" for name, value in zip(names, row))
+            print(f"{self.prefix}{values}", flush=True)
         if len(rows) > self.limit:
             print(f"{self.prefix}… {len(rows) - self.limit} more rows in epoch {epoch}", flush=True)

@@ -62,6 +62,7 @@ class EpochReport:
 
     epoch: EpochId
     rows_in: int
+    """Rows of the sources, however many operators read them."""
     tries: int
     duration_ms: int
     plan_ms: int
@@ -207,7 +208,7 @@ class Driver:
         now = time.monotonic()
         return verdict, EpochReport(
             epoch,
-            sum(ack.rows_in for ack in verdict.acks if ack.level == (0 if self._source_tasks else 1)),
+            sum(ack.source_rows for ack in verdict.acks),
             tries,
             round((now - started) * 1000),
             round((ran - planned) * 1000),

@@ -110,6 +110,8 @@ class Ack(msgspec.Struct, frozen=True, array_like=True):
     late_dropped: int = 0
     """Rows that came too late for all their windows, and had no side output to go to."""
     published: tuple[TaskPublished, ...] = ()
+    source_rows: int = 0
+    """Rows that were read from sources, each counted in one place only."""
 
     @property
     def epoch(self) -> EpochId:

@@ -41,6 +41,8 @@ class LevelProgram:
     event_times: Mapping[int, tuple[Uid, str, str | None]] = field(default_factory=dict)
     """Edges whose rows come from a source as they are: the source, its column of event times, and its column of splits. One edge
     for each source."""
+    counted: frozenset[int] = frozenset()
+    """Edges whose rows are counted as read: one for each source, or a row that two operators read would count twice."""
 
 
 def programs(graph: Graph, plan: Plan, state_ids: Mapping[tuple[Uid, str], int]) -> tuple[LevelProgram, ...]:
@@ -143,6 +145,7 @@ def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Ui
         exchange(plan, level.index + 1),
         dict(state_ids),
         _event_times(graph, plan) if level.index == 1 else {},
+        _counted(graph, plan) if level.index == 1 else frozenset(),
     )
 
 
@@ -157,6 +160,18 @@ def _event_times(graph: Graph, plan: Plan) -> dict[int, tuple[Uid, str, str | No
             column = node.watermark_column if edge.combine is None else TIME
             found[node.id] = edge.id, (node.uid, column, node.split)
     return dict(found.values())
+
+
+def _counted(graph: Graph, plan: Plan) -> frozenset[int]:
+    """Empty where the source stage runs Python, and has counted them itself."""
+    if len(plan.levels[0].nodes) > len(graph.sources):
+        return frozenset()
+    first: dict[NodeId, int] = {}
+    # An edge that goes to one task for each row is counted as it is; of a broadcast, one task counts.
+    for edge in sorted(exchange(plan, 1), key=lambda edge: edge.broadcast):
+        if isinstance(graph.node(edge.source.node), Source):
+            first.setdefault(edge.source.node, edge.id)
+    return frozenset(first.values())
 
 
 def _not_importable(error: Exception) -> Exception:

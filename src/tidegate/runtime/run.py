@@ -51,6 +51,7 @@ from tidegate.core.errors import (
     UserCodeError,
 )
 from tidegate.core.ids import Lineage, TaskId
+from tidegate.core.log_setup import speak
 from tidegate.core.times import MAX_WATERMARK
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
@@ -240,8 +241,19 @@ class JobRun:
             if self._history is not None:
                 self._history.leave()
             raise
+        log.info(
+            "job %s started: parallelism %d, %s, %s", self._graph.job, self.parallelism, self.state_backend, self._origin(),
+            extra={"job": self._graph.job},
+        )  # fmt: skip
         threading.Thread(target=self._supervise, name="tidegate-run", daemon=True).start()
         return self
+
+    def _origin(self) -> str:
+        """Where the run begins, in words."""
+        if self._history is None:
+            return "without checkpoints"
+        found = self._history.standing().checkpoint_id
+        return f"goes on from checkpoint {found}" if found else "begins with no checkpoint"
 
     def _claim(self, chosen: Durability) -> Identity:
         storage = self._storage
@@ -812,6 +824,7 @@ def run_job(
     graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any
 ) -> EpochReport | None:
     """Run a job to its end: streaming until it is stopped or fails, bounded until its sources are read."""
+    speak()
     if all(source.bounded for source in graph.sources):
         session = spark or _session_of(graph)
         settings, durability = read_settings(_cores(session), **choices)
@@ -825,12 +838,15 @@ def run_job(
     try:
         run.await_termination()
     except KeyboardInterrupt:
+        log.info("SIGINT: the job stops", extra={"job": graph.job})
         run.stop()
+    log.info("job %s is %s", graph.job, run.status, extra={"job": graph.job})
     return None
 
 
 def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any) -> JobRun:
     """Start a job on streaming DataFrames and return at once."""
+    speak()
     session = spark or _session_of(graph)
     check_session(session.conf.get, session.version)
     settings, durability = read_settings(_cores(session), **choices)

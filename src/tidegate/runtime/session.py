@@ -78,6 +78,8 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     settings = {
         "spark.locality.wait": "10s",
         "spark.ui.showConsoleProgress": "false",
+        # Spark's own warnings would drown the lines of the job. For Spark's: config={"spark.log.level": "INFO"}.
+        "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         **{requirement.key: requirement.wanted for requirement in REQUIREMENTS},
         **(config or {}),

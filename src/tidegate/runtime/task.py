@@ -152,6 +152,7 @@ class _Task:
         self.fired = 0
         self.folded = 0
         """Rows of the sources that were combined into others on their way."""
+        self.source_rows = 0
         self.sinks: list[SinkOperator] = []
 
     def restore(self) -> Fault | None:
@@ -310,9 +311,12 @@ class _Task:
                 yield from self.writer.take()
 
     def _route(self, rows: EdgeRows) -> None:
-        edge = rows.edge
+        edge, made_of = rows.edge, len(rows)
         if edge.combine is not None:
-            self.folded += pc.sum(rows.columns[edge.schema.index(ROWS)]).as_py() - len(rows)
+            made_of = pc.sum(rows.columns[edge.schema.index(ROWS)]).as_py()
+            self.folded += made_of - len(rows)
+        if edge.id in self.program.counted and (self.slot == 0 or not edge.broadcast):
+            self.source_rows += made_of
         reported = self.program.event_times.get(edge.id)
         if reported is not None:
             uid, column, split = reported
@@ -396,6 +400,7 @@ class _Task:
             state_bytes=size,
             uploads=uploads,
             published=published,
+            source_rows=self.source_rows,
             event_times=self.event_times,
             timers=self.timers,
             late_dropped=sum(op.late_dropped for op in self.operators.values() if isinstance(op, ProcessOperator)),
@@ -530,6 +535,7 @@ def _source_rows(task: _Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
             if len(struct) == 0:
                 continue
             task.inlet.rows += len(struct)
+            task.source_rows += len(struct)
             if source.watermark_column is not None:
                 times = struct.field(source.schema.index(source.watermark_column))
                 splits = None if source.split is None else struct.field(source.schema.index(source.split))

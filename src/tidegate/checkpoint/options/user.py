@@ -57,14 +57,22 @@ class Checkpointing:
         problems = []
         for name, option in FIELDS.items():
             value = getattr(self, name)
-            if value is not None:
+            if value is not None and not (option is state.BACKEND and _is_own_backend(value)):
                 try:
                     option.parse(_text(name, option, value))
                 except ValueError as error:
-                    problems.append(f"{name}={value!r}: {error}.")
+                    problems.append(f"{name}={redacted(repr(value))}: {redacted(str(error))}.")
         if problems:
             raise OptionError(tuple(problems))
-        read_options(self.options)
+        keys = (state.BACKEND.key, *state.BACKEND.old_keys)
+        read_options(
+            {
+                key: value
+                for key, value in self.options.items()
+                # Those of an object store's client are read with the store.
+                if not key.startswith("s3.") and not (key in keys and _is_own_backend(value))
+            }
+        )
 
     def __repr__(self) -> str:
         """What is set. Of `options` only the keys: their values may be secrets."""
@@ -83,6 +91,11 @@ class Checkpointing:
                     given.pop(old, None)
                 given[option.key] = _text(name, option, value)
         return given
+
+
+def _is_own_backend(value: object) -> bool:
+    """Whether it names a module and a class: a state backend of the user's own, which is looked for when the job starts."""
+    return "." in str(value)
 
 
 def _no_such_field(name: str, known: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import TidegateError
+from tidegate.core.log_setup import speak
 from tidegate.core.redaction import redacted
 
 SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
@@ -65,8 +65,7 @@ def command(
     from tidegate.runtime.own_modules import ship_own_modules
     from tidegate.runtime.program import ship_by_value
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    speak()
     options = dict(map(_setting, settings))
     if not options.get("rest.port", "0").isdecimal():
         raise BadOption(f"rest.port is a number, 0 for any free port, not {options['rest.port']!r}.")

@@ -1,0 +1,33 @@
+"""What a script that runs a job, and has not heard of logging, gets to see."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import logging
+{before}
+from tidegate.core.log_setup import speak
+speak()
+speak()
+logging.getLogger("tidegate").info("epoch 1.1: 5 rows")
+"""
+
+
+def printed(before: str = "") -> str:
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(before=before)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_a_script_without_logging_sees_the_lines_of_its_job_once():
+    lines = printed().splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith("INFO epoch 1.1: 5 rows")
+
+
+def test_a_program_that_has_set_up_logging_has_the_last_word():
+    assert printed("logging.basicConfig(level=logging.WARNING)") == ""
+    assert printed("logging.getLogger('tidegate').setLevel(logging.ERROR)") == ""
+    assert printed("logging.basicConfig(level=logging.INFO, format='mine %(message)s')") == "mine epoch 1.1: 5 rows\n"
