@@ -248,3 +248,13 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_path_of_a_snapshot_is_relative_to_the_current_directory(tmp_path, monkeypatch):
+    from tidegate.control.cli.run import snapshot_path
+
+    (tmp_path / "saved" / "savepoint-1").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert snapshot_path("saved/savepoint-1") == f"{tmp_path}/saved/savepoint-1"
+    assert snapshot_path("orders/chk-7") == "orders/chk-7"
+    assert snapshot_path("s3://bucket/savepoint-1") == "s3://bucket/savepoint-1"

@@ -72,7 +72,7 @@ def command(
     if "rest.token" in options:
         raise BadOption("Every user of this machine can read a token on the command line. Set TIDEGATE_TOKEN instead.")
     if path:
-        options["execution.state-recovery.path"] = path
+        options["execution.state-recovery.path"] = snapshot_path(path)
     if allow:
         options["execution.state-recovery.ignore-unclaimed-state"] = "true"
     if strict:
@@ -112,6 +112,12 @@ def command(
         click.secho(redacted(ending.problem), fg="red", err=True)
     click.echo(f"Job {run.lineage} is {run.status}.", err=True)
     return code
+
+
+def snapshot_path(text: str) -> str:
+    """What `-s` names: a path is one of the current directory, as everywhere in a shell. One that is not there may still be
+    relative to the directory of checkpoints."""
+    return text if "://" in text or not Path(text).exists() else str(Path(text).absolute())
 
 
 def _setting(text: str) -> tuple[str, str]:
