@@ -33,6 +33,8 @@ class Heartbeat:
     term: Term
     beat: int
     slot: int
+    process: str = ""
+    """Which process beats, by a name that others on its machine can look up (`core.processes`)."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -46,11 +48,14 @@ def claim(
     new_lineage: Callable[[], Lineage],
     patience_ms: int,
     force: bool = False,
+    process: str = "",
+    has_died: Callable[[str], bool] = lambda process: False,
 ) -> Steps[Entry]:
-    """Own the job, or raise `StartRefused`. `sign` mints a new signature for every body.
+    """Own the job, or raise `StartRefused`. `sign` mints a new signature for every body. `process` is who claims.
 
     1. Read the heartbeat and the end of the log. If a run stands there without an end, watch both for `patience_ms` on
-       our own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight.
+       our own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight. So does
+       an owner of which `has_died` is certain: a driver that is started again where it was killed need not wait.
        Traces of entries after that end mean that somebody deleted some: `LogCorrupt`.
     2. Decide by the table of starts. Refused: nothing was written.
     3. Put the claim into the slot after what was read. A crash right after leaves a claim without heartbeat: the next
@@ -66,7 +71,8 @@ def claim(
         if before is not None and before.outcome is None:
             if evicted is None:
                 evicted = before.term
-            if not (force and before.term == evicted):
+            gone = beat is not None and beat.term == before.term and has_died(beat.process)
+            if not gone and not (force and before.term == evicted):
                 yield Sleep(patience_ms)
                 later = yield from read_heartbeat(layout)
                 after = yield from newest(layout, before.slot)
@@ -83,7 +89,7 @@ def claim(
         result = yield from append(layout, mine)
         if isinstance(result, Won):
             reach("claim.3-won")
-            yield from show_life(layout, mine, 0)
+            yield from show_life(layout, mine, 0, process)
             reach("claim.4-shown")
             return mine
 
@@ -125,7 +131,7 @@ def read_heartbeat(layout: JobLayout) -> Steps[Heartbeat | None]:
         return None
 
 
-def show_life(layout: JobLayout, mine: Entry, beat: int) -> Steps[None]:
+def show_life(layout: JobLayout, mine: Entry, beat: int, process: str = "") -> Steps[None]:
     """Beat once.
 
     Raises `ClaimLost` when a newer term already beats: stopping early is kinder than failing to publish.
@@ -135,7 +141,7 @@ def show_life(layout: JobLayout, mine: Entry, beat: int) -> Steps[None]:
         winner = yield from newest(layout, seen.slot)
         if winner is not None and winner.term > mine.term:
             raise ClaimLost(mine.term, winner)
-    yield Put(layout.owner, _encode(Heartbeat(mine.term, beat, mine.slot)))
+    yield Put(layout.owner, _encode(Heartbeat(mine.term, beat, mine.slot, process)))
 
 
 def _moved(term: Term, before: Heartbeat | None, after: Heartbeat | None) -> bool:

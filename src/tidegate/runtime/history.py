@@ -84,6 +84,7 @@ from tidegate.core.clock import SYSTEM_CLOCK, Clock, MonotonicMs
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
+from tidegate.core.processes import has_died, this_process
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.event_times import of_split_name
 from tidegate.runtime.cut import Cut, Uploading
@@ -233,7 +234,10 @@ class History:
         """Claim the job and take over what its log says. Raises `StartRefused`, and nothing was changed."""
         lineage = lambda: Lineage(uuid.uuid4().hex)  # noqa: E731
         try:
-            entry = self._perform(claim(self._layout, start, self._sign, lineage, PATIENCE_MS, force=force))
+            steps = claim(
+                self._layout, start, self._sign, lineage, PATIENCE_MS, force, this_process(), has_died
+            )  # fmt: skip
+            entry = self._perform(steps)
         except OutcomeUnknown:
             raise  # The claim may be in the log, and its base must stay.
         except BaseException:
@@ -527,7 +531,7 @@ class History:
     def is_owner(self) -> bool:
         """Whether no other driver has claimed the job, as far as its log tells now."""
         try:
-            self._perform(show_life(self._layout, self._tenure.entry, 0))
+            self._perform(show_life(self._layout, self._tenure.entry, 0, this_process()))
         except Exception:
             return False
         return self._failure is None
@@ -625,7 +629,7 @@ class History:
         while not self._ended.wait(BEAT_MS / 1000):
             beat += 1
             try:
-                self._perform(show_life(self._layout, self._tenure.entry, beat))
+                self._perform(show_life(self._layout, self._tenure.entry, beat, this_process()))
             except StorageError as error:
                 log.warning("the heartbeat of the job could not be written: %s", error)
             except Exception as error:

@@ -36,6 +36,20 @@ def test_a_silent_owner_is_watched_once_and_then_replaced() -> None:
     assert (entry.term, entry.owner, entry.lineage, storage.slept_ms) == (2, "new", "line-of-old", 5_000)
 
 
+@pytest.mark.parametrize(("dead", "slept_ms"), [("old-process", 0), ("another-process", 5_000), (None, 5_000)])
+def test_an_owner_that_is_known_to_be_dead_is_not_watched(dead: str | None, slept_ms: int) -> None:
+    storage, sign = PlainStorage(), signatures("old")
+    old = storage.run(claim(LAYOUT, Start(), lambda: next(sign), lambda: Lineage("line"), 5_000, process="old-process"))
+    if dead is None:
+        storage.run(show_life(LAYOUT, old, 1))  # a beat that does not say whose it is
+    known = {"old-process"} if dead is None else {dead}
+    steps = claim(
+        LAYOUT, Start(), lambda: next(sign), lambda: Lineage("line"), 5_000, has_died=lambda process: process in known
+    )
+    assert storage.run(steps).term == 2
+    assert storage.slept_ms == slept_ms
+
+
 class Meanwhile(PlainStorage):
     """Lets something happen right before the n-th request of one kind."""
 
