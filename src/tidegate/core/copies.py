@@ -6,6 +6,7 @@ such a change is kept would depend on caches, backends and restarts.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache
@@ -20,8 +21,8 @@ _SHALLOW: dict[str, Any] = {"list": list, "dict": dict, "set": set}
 def copier_of(tp: Any) -> Callable[[Any], Any] | None:
     """What makes a copy of a value of this type. None where values cannot be changed, and need none.
 
-    A list, dict or set of values that cannot be changed is copied as it is; all else goes through bytes and back, as it would in
-    a checkpoint. Raises WrongValue for what does not fit the type.
+    A list, dict, set or object that holds only what cannot be changed is copied as it is; all else goes through bytes and back,
+    as it would in a checkpoint. Raises WrongValue for what does not fit the type.
     """
     schema = schema_of(tp)
     inner = schema["of"] if schema["type"] == "optional" else schema
@@ -29,16 +30,33 @@ def copier_of(tp: Any) -> Callable[[Any], Any] | None:
         return None
     codec = codec_of(tp)
     encode, decode = codec.encode, codec.decode
-    plain = _SHALLOW.get(inner["type"])
-    if plain is not None and all(_is_fixed(inner[part]) for part in ("element", "key", "value") if part in inner):
+    plain, shallow = _shallow(tp, inner)
 
-        def copied(value: Any) -> Any:
-            if value.__class__ is plain:
-                return value.copy()
-            return None if value is None else decode(encode(value))
+    def copied(value: Any) -> Any:
+        if value.__class__ is plain:
+            return shallow(value)
+        return None if value is None else decode(encode(value))
 
-        return copied
-    return lambda value: None if value is None else decode(encode(value))
+    return copied
+
+
+def _shallow(tp: Any, schema: TypeSchema) -> tuple[type | None, Callable[[Any], Any]]:
+    """The class whose objects may be copied without what they hold, since that cannot be changed, and how."""
+    plain = _SHALLOW.get(schema["type"])
+    if plain is not None and all(_is_fixed(schema[part]) for part in ("element", "key", "value") if part in schema):
+        return plain, plain.copy
+    if schema["type"] == "struct" and isinstance(tp, type) and all(_is_fixed(f["type"]) for f in schema["fields"]):
+        if hasattr(tp, "__struct_config__"):
+            return tp, copy.copy
+        if is_dataclass(tp) and not hasattr(tp, "__slots__"):
+            return tp, _copied_attributes
+    return None, copy.copy
+
+
+def _copied_attributes(value: Any) -> Any:
+    made = value.__class__.__new__(value.__class__)
+    made.__dict__.update(value.__dict__)
+    return made
 
 
 def _is_fixed(schema: TypeSchema) -> bool:
