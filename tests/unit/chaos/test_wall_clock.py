@@ -33,3 +33,35 @@ def test_processes_see_another_wall_time_and_the_same_monotonic_time(tmp_path, o
     assert date - wall == pytest.approx(0, abs=60)
     assert monotonic - time.monotonic() == pytest.approx(0, abs=60)
     assert clock.offset_s == offset_s
+
+
+WAIT = """
+import ctypes, time
+
+class Moment(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+libc = ctypes.CDLL(None)
+condition, mutex = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+libc.pthread_mutex_lock(mutex)
+until, begun = time.time() + 1.0, time.monotonic()
+moment = Moment(int(until), int(until % 1 * 1e9))
+libc.pthread_cond_timedwait(condition, mutex, ctypes.byref(moment))
+print(time.monotonic() - begun)
+"""
+
+
+@pytest.mark.parametrize("offset_s", [0.0, -7200.0, 3000.0])
+def test_a_wait_until_a_moment_of_the_wall_clock_takes_as_long_as_it_says(tmp_path, offset_s):
+    """As librdkafka waits. With the moment unchanged it would end at once, or an hour late."""
+    clock = WallClock(tmp_path)
+    clock.set(offset_s)
+    told = subprocess.run(
+        [sys.executable, "-c", WAIT],
+        env=os.environ | clock.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=50,
+    )
+    assert 0.9 < float(told.stdout) < 30
