@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.checkpoint.version_upload import UploadOrder
@@ -104,6 +104,8 @@ def _pickled(carried: Any) -> bytes:
             # What msgspec has noted on a class of the main script cannot be pickled; it is noted again when needed.
             if isinstance(obj, type) and "__msgspec_cache__" in vars(obj):
                 del obj.__msgspec_cache__  # type: ignore[attr-defined]
+            if isinstance(obj, type):
+                _resolve_annotations(obj)
             if obj is dataclasses.MISSING:
                 # One object in every process: a copy of it would look like a default of a dataclass's field.
                 return _missing, ()
@@ -112,6 +114,20 @@ def _pickled(carried: Any) -> bytes:
     with io.BytesIO() as body:
         Pickler(body).dump(carried)  # type: ignore[no-untyped-call]
         return body.getvalue()
+
+
+def _resolve_annotations(cls: type) -> None:
+    """Types of fields as objects in place of texts, as `from __future__ import annotations` leaves them: a worker that has the
+    class by value has not the module in which the names mean something."""
+    own = vars(cls).get("__annotations__")
+    fielded = dataclasses.is_dataclass(cls) or hasattr(cls, "__struct_config__") or hasattr(cls, "_fields")
+    if not own or not fielded or not any(isinstance(type_, str) for type_ in own.values()):
+        return
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except Exception:
+        return  # The worker says what it cannot resolve, if it needs it.
+    own.update({name: hints[name] for name, type_ in own.items() if isinstance(type_, str)})
 
 
 def _missing() -> Any:
