@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -121,3 +124,50 @@ def test_a_session_without_the_settings_is_refused_with_the_lines_to_add(spark):
             check_session(spark.conf.get, spark.version)
     finally:
         spark.conf.set("spark.sql.adaptive.enabled", "false")
+
+
+RULES = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import tidegate as tg
+
+
+@dataclass
+class Visit:
+    at: datetime
+    page: str
+
+
+class Visits(tg.KeyedProcessFunction):
+    seen = tg.ListState(Visit)
+
+    def process_element(self, row, ctx):
+        self.seen.add(Visit(datetime(2026, 1, 2), row.page))
+        yield row.user, len(list(self.seen.get()))
+"""
+SCRIPT = """
+import tidegate as tg
+from rules import Visits
+
+spark = tg.session("visits", master="local[2]")
+rows = spark.createDataFrame([("ann", "home"), ("ann", "shop")], "user string, page string")
+job = tg.Job("visits", parallelism=2)
+job.source("rows", rows).key_by("user").process("visits", Visits(), schema="user string, n int").sink("out", tg.PrintSink())
+job.run()
+"""
+
+
+@pytest.mark.budget(150)
+def test_a_module_beside_a_script_reaches_the_workers(tmp_path):
+    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    told = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        capture_output=True, text=True, cwd="/", env=environment | {"SPARK_LOCAL_IP": "127.0.0.1"}, timeout=140,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr[-3000:]
+    assert told.stdout.splitlines() == ["user='ann' n=1", "user='ann' n=2"]

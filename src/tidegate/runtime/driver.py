@@ -118,7 +118,7 @@ class Driver:
         timed = {node.id for node in graph.processes if any(spec.kind is StateKind.TIMERS for spec in node.states)}
         self._timed_levels = frozenset(level.index for level in self.plan.levels if timed.intersection(level.nodes))
         self.state_ids = state_ids.assign(identity.state_ids, declared(graph))
-        ship_own_modules()
+        ship_own_modules(importable=spark.conf.get("spark.executorEnv.PYTHONPATH", "") or "")
         self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
         self._rides: Mapping[int, Rides] = {}

@@ -34,14 +34,30 @@ def own_modules(modules: Mapping[str, ModuleType], folders: Iterable[str], impor
     return sorted(found)
 
 
-def ship_own_modules(*folders: str) -> None:
-    """From now on functions carry what they use of the modules beside the program, or in these folders."""
+_shipped: set[str] = set()
+
+
+def ship_own_modules(*folders: str, importable: str = "") -> None:
+    """From now on functions carry what they use of the modules beside the program, or in these folders. `importable` is the
+    search path of workers, as far as it is known."""
     from pyspark import cloudpickle
 
     beside = [sys.path[0] if sys.path else "", *folders]
-    importable = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    for name in own_modules(dict(sys.modules), beside, importable):
+    known = f"{os.environ.get('PYTHONPATH', '')}{os.pathsep}{importable}".split(os.pathsep)
+    for name in own_modules(dict(sys.modules), beside, known):
         cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+        _shipped.add(name)
+
+
+def leave_own_modules() -> list[str]:
+    """Functions name these modules again, and workers have to import them. For modules with something that cannot travel."""
+    from pyspark import cloudpickle
+
+    left = sorted(_shipped)
+    for name in left:
+        cloudpickle.unregister_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+    _shipped.clear()
+    return left
 
 
 def _folder(folder: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import io
+import logging
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,11 @@ from tidegate.core.times import NO_TIME, EpochTime
 from tidegate.graph.combine import TIME
 from tidegate.graph.levels import Edge, Level, Plan
 from tidegate.graph.model import Graph, Node, NodeId, Source, StreamRef
+from tidegate.runtime.own_modules import leave_own_modules
 from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.version import VersionId
+
+log = logging.getLogger("tidegate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,13 @@ def pickled(program: LevelProgram) -> bytes:
     try:
         return _pickled(program)
     except Exception as error:
+        left = leave_own_modules()
+        if left and _travels(program):
+            log.warning(
+                "modules beside the program cannot travel with its functions, so workers must be able to import them: %s (%s)",
+                ", ".join(left), _reason(error),
+            )  # fmt: skip
+            return _pickled(program)
         for node in program.nodes:
             _check_travels(node, error)
         raise GraphError(f"The functions of the job cannot be sent to the workers: {_reason(error)}.") from error

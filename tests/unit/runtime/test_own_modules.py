@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from types import ModuleType
 
@@ -49,3 +51,53 @@ def test_what_is_installed_stays_wherever_the_program_lies(beside):
     _, modules = beside
     places = [str(path) for path in sys.path]
     assert own_modules({name: modules[name] for name in ("json", "pytest", "tidegate")}, places, []) == []
+
+
+RULES = """
+import threading
+
+from tidegate import KeyedProcessFunction
+
+lock = threading.Lock()
+
+
+class Locked(KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        with lock:
+            yield row
+
+
+class Free(KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        yield row
+"""
+PROGRAM = """
+import sys
+
+import rules
+import tidegate as tg
+from tidegate.graph.levels import plan
+from tidegate.runtime.own_modules import ship_own_modules
+from tidegate.runtime.program import pickled, programs
+from tidegate.testing.harness import Frame
+
+job = tg.Job("orders")
+made = job.source("in", Frame("user string")).key_by("user").process("p", getattr(rules, sys.argv[1])(), schema="user string")
+made.sink("out", tg.CollectSink())
+ship_own_modules()
+graph = job.graph()
+for program in programs(graph, plan(graph), {}):
+    pickled(program)
+"""
+
+
+@pytest.mark.parametrize(("function", "travels"), [("Free", True), ("Locked", False)])
+def test_a_module_with_something_that_cannot_travel_is_left_to_the_workers(tmp_path, function, travels):
+    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "orders.py").write_text(PROGRAM)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    told = subprocess.run(
+        [sys.executable, str(tmp_path / "orders.py"), function], capture_output=True, text=True, env=environment
+    )
+    assert told.returncode == 0, told.stderr
+    assert ("must be able to import them: rules" in told.stderr) is not travels
