@@ -54,8 +54,8 @@ def claim(
     """Own the job, or raise `StartRefused`. `sign` mints a new signature for every body. `process` is who claims.
 
     1. Read the heartbeat and the end of the log. If a run stands there without an end, watch both for `patience_ms` on
-       our own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight. So does
-       an owner of which `has_died` is certain: a driver that is started again where it was killed need not wait.
+       our own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight. An
+       owner that `has_died` is sure about is not watched either: a driver started again where it was killed need not wait.
        Traces of entries after that end mean that somebody deleted some: `LogCorrupt`.
     2. Decide by the table of starts. Refused: nothing was written.
     3. Put the claim into the slot after what was read. A crash right after leaves a claim without heartbeat: the next

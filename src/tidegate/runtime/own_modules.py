@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 
-_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-_OURS = str(Path(__file__).parents[1])
+from tidegate.core.installed import LIBRARIES, TIDEGATE
 
 
 def own_modules(modules: Mapping[str, ModuleType], folders: Iterable[str], importable: Iterable[str]) -> list[str]:
@@ -25,7 +23,7 @@ def own_modules(modules: Mapping[str, ModuleType], folders: Iterable[str], impor
     found = []
     for name, module in modules.items():
         file = getattr(module, "__file__", None)
-        if file is None or "." in name or name == "__main__" or file.startswith((*_INSTALLED, _OURS)):
+        if file is None or "." in name or name == "__main__" or file.startswith((*LIBRARIES, TIDEGATE)):
             continue
         path = Path(file).resolve()
         folder = path.parent.parent if path.name == "__init__.py" else path.parent

@@ -203,8 +203,8 @@ def _counted(graph: Graph, plan: Plan) -> frozenset[int]:
 
 def _not_importable(error: Exception) -> Exception:
     return GraphError(
-        f"the functions of the job cannot be loaded on an executor: {error}. Modules beside the main script must be importable "
-        "there too: install them, or add them with spark.submit.pyFiles or spark.addArtifact(…, pyfile=True)."
+        f"the functions of the job cannot be loaded on an executor: {error}. Modules that do not travel with them must be "
+        "importable there: install them, or add them with spark.submit.pyFiles or spark.addArtifact(…, pyfile=True)."
     )
 
 

@@ -14,6 +14,7 @@ from tidegate.checkpoint.options import (
     RestartConfig,
     read_options,
 )
+from tidegate.checkpoint.options.user import is_own_backend
 from tidegate.checkpoint.restart import NoRestart, RestartStrategy
 from tidegate.graph.parallelism import default_max_parallelism
 from tidegate.runtime.program import Archive
@@ -78,10 +79,10 @@ def read_settings(
         checkpoint = Checkpointing(dir=checkpoint)
     if checkpoint is not None:
         given |= checkpoint.to_options()
-    own_backend = [key for key in (TYPE_KEY, OLDER_TYPE_KEY) if "." in str(given.get(key) or "")]
+    own_backend = [key for key in (TYPE_KEY, OLDER_TYPE_KEY) if is_own_backend(given.get(key) or "")]
     backend = state_backend or (str(given.pop(own_backend[0])) if own_backend else None)
     read = read_options(given)
-    if backend is not None and "." in backend:
+    if backend is not None and is_own_backend(backend):
         backend_named(
             backend, read.handed_on
         )  # Its snapshots are known from here on, and a wrong name is told at once.

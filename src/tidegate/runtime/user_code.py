@@ -9,7 +9,6 @@ from __future__ import annotations
 import linecache
 import pickle
 import re
-import sysconfig
 import traceback
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,10 @@ from tidegate.core.errors import (
     UserCodeError,
     WrongValue,
 )
+from tidegate.core.installed import LIBRARIES, TIDEGATE
 
 _OPEN, _CLOSE = "<<tidegate-user-error ", " tidegate-user-error>>"
 _MARK = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
-_OURS = str(Path(__file__).parents[1])
-_LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 _PROGRAMMING = (
     ImportError, AttributeError, NameError, TypeError, SyntaxError, NotImplementedError, pickle.PickleError,
     GraphError, SchemaError, WrongValue, StateUnbound, UnsupportedType,
@@ -87,7 +85,7 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
 
     def told(self, comes_back: bool = False) -> UserCodeError:
         """The error that the driver raises. `comes_back`: the same row has failed in the same way when it was tried again."""
-        own = [frame for frame in self.frames if not frame.file.startswith(_LIBRARIES)] or list(self.frames)
+        own = [frame for frame in self.frames if not frame.file.startswith(LIBRARIES)] or list(self.frames)
         lines = []
         if self.row is not None:
             lines.append(f"  row:  {self.row}" + ("" if self.key is None else f", key {self.key}"))
@@ -129,7 +127,7 @@ class FunctionFailed(Exception):
     def __init__(self, operator: str, error: BaseException, row: Any = None, key: Any = None) -> None:
         self.operator = operator
         self.report = _report(operator, error, row, key)
-        super().__init__(f"{self.report.error}\n{_OPEN}{msgspec.json.encode(self.report).decode()}{_CLOSE}")
+        super().__init__(f"{self.report.error}\n{_OPEN}{encoded(self.report)}{_CLOSE}")
 
 
 def encoded(report: UserErrorReport) -> str:
@@ -160,7 +158,7 @@ def _report(operator: str, error: BaseException, row: Any, key: Any) -> UserErro
             linecache.getline(found.filename, found.lineno or 0).rstrip("\n"),
         )
         for found in traceback.extract_tb(error.__traceback__)[-12:]
-        if not found.filename.startswith(_OURS)
+        if not found.filename.startswith(TIDEGATE)
     )  # fmt: skip
     return UserErrorReport(
         operator,

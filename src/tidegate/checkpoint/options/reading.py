@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tidegate.checkpoint.options.choices import RestartType
 from tidegate.checkpoint.options.declared import ALL, FOREIGN, HANDED_ON, restart
 from tidegate.checkpoint.options.errors import OptionError, OptionNote
-from tidegate.checkpoint.options.option import Effect, Option, as_text
+from tidegate.checkpoint.options.option import Effect, Option, as_text, nearest
 from tidegate.checkpoint.options.rules import conflicts, remarks
 
 T = TypeVar("T")
@@ -98,8 +98,6 @@ def _unknown(key: str, text: str, handed_on: dict[str, str], notes: list[OptionN
         if key.startswith(family):
             notes.append(OptionNote(key, f"This has no effect on Spark. {reason}"))
             return
-    from difflib import get_close_matches  # Slow to import, and only needed to refuse.
-
-    near = get_close_matches(key, _BY_KEY, n=1, cutoff=0.5)
-    meant = f"Did you mean {_BY_KEY[near[0]].key}?" if near else "The known ones are in docs/operations/options.md."
+    near = nearest(key, _BY_KEY)
+    meant = f"Did you mean {_BY_KEY[near].key}?" if near else "The known ones are in docs/operations/options.md."
     problems.append(f"{key} is not an option. {meant}")

@@ -9,7 +9,7 @@ from typing import Any, Self
 from tidegate.checkpoint.options.declared import checkpointing as c
 from tidegate.checkpoint.options.declared import recovery, state, unaligned
 from tidegate.checkpoint.options.errors import OptionError
-from tidegate.checkpoint.options.option import Option, as_text
+from tidegate.checkpoint.options.option import Option, as_text, nearest
 from tidegate.checkpoint.options.reading import read_options
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.redaction import redacted
@@ -57,7 +57,7 @@ class Checkpointing:
         problems = []
         for name, option in FIELDS.items():
             value = getattr(self, name)
-            if value is not None and not (option is state.BACKEND and _is_own_backend(value)):
+            if value is not None and not (option is state.BACKEND and is_own_backend(value)):
                 try:
                     option.parse(_text(name, option, value))
                 except ValueError as error:
@@ -70,7 +70,7 @@ class Checkpointing:
                 key: value
                 for key, value in self.options.items()
                 # Those of an object store's client are read with the store.
-                if not key.startswith("s3.") and not (key in keys and _is_own_backend(value))
+                if not key.startswith("s3.") and not (key in keys and is_own_backend(value))
             }
         )
 
@@ -93,16 +93,14 @@ class Checkpointing:
         return given
 
 
-def _is_own_backend(value: object) -> bool:
+def is_own_backend(value: object) -> bool:
     """Whether it names a module and a class: a state backend of the user's own, which is looked for when the job starts."""
     return "." in str(value)
 
 
 def _no_such_field(name: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches  # Slow to import, and only needed to refuse.
-
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    meant = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."
+    near = nearest(name, known)
+    meant = f"Did you mean {near}?" if near else f"It takes {', '.join(known)}."
     return f"Checkpointing has no {name!r}. {meant}"
 
 
