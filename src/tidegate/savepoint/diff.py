@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.checkpoint.metadata import CheckpointMetadata
+from tidegate.checkpoint.storage.handle import checksum_of
 from tidegate.savepoint.plain import show_schema
 
 
@@ -20,7 +22,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class FileShare:
-    """How the files of two snapshots overlap. A file is known by its name in storage."""
+    """How the files of two snapshots overlap. A file is known by its content: a savepoint holds copies under other names, and
+    two savepoints may use one name for different files."""
 
     shared: int
     shared_bytes: int
@@ -38,17 +41,23 @@ def differences(before: CheckpointMetadata, after: CheckpointMetadata) -> Iterat
 
 
 def files_between(before: CheckpointMetadata, after: CheckpointMetadata) -> FileShare:
-    old, new = _files(before), _files(after)
-    shared, gone, fresh = old.keys() & new.keys(), old.keys() - new.keys(), new.keys() - old.keys()
+    old, new = _contents(before), _contents(after)
+    shared, gone, fresh = old & new, old - new, new - old
     return FileShare(
-        len(shared), sum(old[f] for f in shared), len(gone), sum(old[f] for f in gone),
-        len(fresh), sum(new[f] for f in fresh),
+        shared.total(), _bytes(shared), gone.total(), _bytes(gone), fresh.total(), _bytes(fresh),
     )  # fmt: skip
 
 
-def _files(metadata: CheckpointMetadata) -> dict[str, int]:
+def _contents(metadata: CheckpointMetadata) -> Counter[tuple[str, int]]:
+    """How often each content occurs, by checksum and size, in files of storage and in those that lie in the metadata."""
     lists = [task.files for task in metadata.tasks] + [p.files for p in metadata.positions]
-    return {file.path: file.size_bytes for files in lists for file in files}
+    found = Counter((file.checksum, file.size_bytes) for files in lists for file in files)
+    found.update((checksum_of(file.data), len(file.data)) for task in metadata.tasks for file in task.inline)
+    return found
+
+
+def _bytes(contents: Counter[tuple[str, int]]) -> int:
+    return sum(size_bytes * times for (_, size_bytes), times in contents.items())
 
 
 def _facts(m: CheckpointMetadata) -> Iterator[tuple[str, str]]:

@@ -91,8 +91,32 @@ def test_verify_says_no_by_its_exit_code(history: History, chk: Path) -> None:
 def test_diff_compares_metadata(chk: Path, tmp_path: Path) -> None:
     document = told("checkpoints", "diff", chk.with_name("chk-1"), chk)
     assert {c["what"]: (c["before"], c["after"]) for c in document["changes"]} == {"epoch": ("1.10", "1.20")}
-    assert document["files"]["shared"] == 0
     assert document["files"]["new"] > 0
+
+
+def files_between(before: Path, after: Path) -> dict[str, int]:
+    return told("checkpoints", "diff", before, after)["files"]
+
+
+def test_diff_finds_the_files_of_a_checkpoint_in_its_native_savepoint(chk: Path, tmp_path: Path) -> None:
+    assert run("savepoint", "copy", chk, tmp_path / "sp", "--type", "native").exit_code == 0
+    found = told("checkpoints", "diff", chk, tmp_path / "sp")["files"]
+    assert (found["gone"], found["new"]) == (0, 0)
+    assert found["shared"] > 0
+    assert found["shared_bytes"] == told("checkpoints", "show", chk)["state_size"]
+
+
+def test_diff_does_not_take_one_name_for_one_content(tmp_path: Path) -> None:
+    """Canonical savepoints of different states name their files alike."""
+    for number in (1, 2):
+        other = Operator("totals", ("string",), (value("total", float),), {"total": {"u1": float(number)}})
+        History(tmp_path / str(number)).checkpoint(1, other)
+        chk = tmp_path / str(number) / "ckpt" / "orders" / "chk-1"
+        assert run("savepoint", "copy", chk, tmp_path / f"sp-{number}").exit_code == 0
+    found = told("checkpoints", "diff", tmp_path / "sp-1", tmp_path / "sp-2")["files"]
+    assert found["new"] > 0
+    assert found["gone"] == found["new"]
+    assert found["shared_bytes"] + found["new_bytes"] == told("checkpoints", "show", tmp_path / "sp-2")["state_size"]
 
 
 def test_state_get_reads_typed_keys_and_values(chk: Path) -> None:
