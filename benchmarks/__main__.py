@@ -19,6 +19,7 @@ NAMES = {
     "keyed-count": "benchmarks.keyed_count",
     "release": "benchmarks.release",
     "savepoint": "benchmarks.savepoint",
+    "start": "benchmarks.start",
     "state-growth": "benchmarks.state_growth",
     "timers": "benchmarks.timers",
     "wide": "benchmarks.wide",

@@ -78,20 +78,15 @@ def ratio(
         return None
     rounds = [a / b for a, b in zip(figures[above].samples, figures[below].samples, strict=True)]
     paired = Figure("", tuple(rounds))
-    wanted = (
-        None
-        if at_least is None and at_most is None
-        else f">= {at_least:g}"
-        if at_least is not None
-        else f"<= {at_most:g}"
-    )
-    reached = None
-    if at_least is not None:
-        reached = paired.median >= at_least
-    elif at_most is not None:
-        reached = paired.median <= at_most
     low, high = paired.quartiles
-    return {"value": paired.median, "wanted": wanted, "reached": reached, "q1": low, "q3": high, "rounds": rounds}
+    return bounded(paired.median, at_least=at_least, at_most=at_most) | {"q1": low, "q3": high, "rounds": rounds}
+
+
+def bounded(value: float, *, at_least: float | None = None, at_most: float | None = None) -> dict[str, Any]:
+    """A ratio with what is wanted of it, as the file has it."""
+    wanted = at_least if at_most is None else at_most
+    reached = None if wanted is None else value <= wanted if at_most is not None else value >= wanted
+    return {"value": value, "wanted": wanted, "at_most": at_most is not None, "reached": reached}
 
 
 def machine() -> dict[str, Any]:
@@ -164,9 +159,7 @@ def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _wanted(ratio: Mapping[str, Any]) -> str:
     wanted = ratio.get("wanted")
-    if isinstance(wanted, float | int):
-        return f"{'<=' if ratio.get('at_most') else '>='} {wanted:g}"
-    return str(wanted or "")
+    return "" if wanted is None else f"{'<=' if ratio['at_most'] else '>='} {wanted:g}"
 
 
 def _number(value: float) -> str:

@@ -105,7 +105,7 @@ def run(
                     for how, bound in ((ONE, None), (TWO, wanted)):
                         name = f"{part}, {slots} slots: "
                         if (taken := harness.ratio(found, name + how, name + old, at_least=bound)) is not None:
-                            ratios[f"{name}{how} / {old}"] = _bounded(taken, bound)
+                            ratios[f"{name}{how} / {old}"] = taken
         for part in parts:
             if part in _JOB_TARGETS:
                 _measure_job(part, servers, size, figures, ratios)
@@ -114,10 +114,6 @@ def run(
         "figures": {name: figure.as_json() for name, figure in figures.items()},
         "ratios": ratios,
     }
-
-
-def _bounded(ratio: dict[str, Any], wanted: float | None) -> dict[str, Any]:
-    return ratio | {"wanted": wanted, "at_most": False}
 
 
 # -- committers alone -------------------------------------------------------------------------------------------------------
@@ -492,10 +488,7 @@ def _measure_job(part: str, servers: Servers, size: Size, figures: dict[str, Fig
     old = f"{_JOB_TARGETS[part]}, 8 slots: {OLD}"
     if old in figures and size.job_slots == 8:
         value = found.rows / found.published_s / figures[old].median
-        ratios[f"{part}: published / {OLD}"] = _bounded({"value": value, "reached": value >= WANTED}, WANTED)
+        ratios[f"{part}: published / {OLD}"] = harness.bounded(value, at_least=WANTED)
     value = found.away_per_minute / found.normal_per_minute
-    reached = value >= CHECKPOINTS_WANTED
-    ratios[f"{part}: checkpoints, target away / normal"] = _bounded(
-        {"value": value, "reached": reached}, CHECKPOINTS_WANTED
-    )
+    ratios[f"{part}: checkpoints, target away / normal"] = harness.bounded(value, at_least=CHECKPOINTS_WANTED)
     harness.say(f"{part}: {json.dumps(found.as_json())}")

@@ -25,6 +25,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchmarks import harness
+
 UPDATES = 20_000
 VALUE_BYTES = 100
 _NOISE = 1 << 20
@@ -193,8 +195,7 @@ def _judge(results: dict[str, dict[str, list[Epoch]]], sizes: list[int]) -> dict
     ratios: dict[str, dict[str, Any]] = {}
 
     def note(name: str, value: float, most: float | None = None) -> None:
-        wanted = {} if most is None else {"wanted": f"<= {most}", "reached": value <= most}
-        ratios[name] = {"value": value, **wanted}
+        ratios[name] = harness.bounded(value, at_most=most)
 
     def growth(who: str) -> float:
         return _median(results[str(sizes[-1])][who], "total_s") / _median(results[str(sizes[0])][who], "total_s")

@@ -90,6 +90,23 @@ class Feeder:
         self.events += ROWS_PER_FILE
 
 
+def watch(job: subprocess.Popen[bytes], folder: Path, feeder: Feeder, before: int, last: bool) -> int:
+    """Until the job has shown something new; the last one until it has shown everything. How much there is then."""
+    latest = time.monotonic() + 300
+    while True:
+        shown = len(rows_out(folder))
+        if not last and shown > before:
+            return shown
+        if last and shown >= feeder.events:
+            time.sleep(2)  # whatever comes too much, comes now
+            return shown
+        if job.poll() is not None or time.monotonic() > latest:
+            raise TimeoutError("it ended" if job.poll() is not None else "nothing new for five minutes")
+        if not last and feeder.events - shown < 10 * ROWS_PER_FILE:
+            feeder.feed()
+        time.sleep(0.1)
+
+
 def torment(kind: str, folder: Path, kills: int) -> tuple[int, list[dict]]:
     """Run one job, kill it so many times as soon as it has shown something new, then let it come to rest."""
     for name in ("in", "out"):
@@ -97,26 +114,20 @@ def torment(kind: str, folder: Path, kills: int) -> tuple[int, list[dict]]:
     feeder = Feeder(folder)
     for kill in range(kills + 1):
         before = len(rows_out(folder))
-        log = (folder / f"run-{kill}.log").open("wb")
-        job = subprocess.Popen([sys.executable, __file__, "--job", kind, str(folder)], stdout=log, stderr=log)
-        latest = time.monotonic() + 300
-        while True:
-            shown = len(rows_out(folder))
-            if kill < kills and shown > before:
-                break
-            if kill == kills and shown >= feeder.events:
-                time.sleep(3)  # whatever comes too much, comes now
-                break
-            if job.poll() is not None or time.monotonic() > latest:
-                raise SystemExit(f"The {kind} job did not get on; see {log.name}.")
-            if kill < kills and feeder.events - shown < 10 * ROWS_PER_FILE:
-                feeder.feed()
-            time.sleep(0.2)
+        command = [sys.executable, __file__, "--job", kind, str(folder)]
+        log = folder / f"run-{kill}.log"
+        with log.open("wb") as said:
+            # A group of its own: Spark's JVM dies with it.
+            job = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        try:
+            shown = watch(job, folder, feeder, before, last=kill == kills)
+        except TimeoutError as problem:
+            raise SystemExit(f"The {kind} job did not get on: {problem}\n{log.read_text()[-2000:]}") from None
+        finally:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
         if kill < kills:
             print(f"  {kind}: {shown:4d} rows shown, killed", flush=True)
-        os.kill(job.pid, signal.SIGKILL)
-        job.wait()
-        time.sleep(1)
     return feeder.events, rows_out(folder)
 
 

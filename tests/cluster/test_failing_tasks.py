@@ -13,9 +13,10 @@ POINTS = ["task.1-located", "task.2-first-row", "task.3-verified", "task.4-seale
 def test_a_task_that_fails_at_any_step_is_retried_from_the_same_version(
     trial, cluster_session, orders, action, backend
 ):
-    """At each step of a task, at both levels, once: results are exact, and no epoch is repeated.
+    """At each step of a task, at both levels, once: results are exact, and no epoch is thrown away because of the failure.
 
-    A new Python worker may take its time on a busy machine; Spark must not send the task away from its home meanwhile.
+    Spark may send the second attempt to another host, whatever `spark.locality.wait` says: a stage that has had no task left
+    to launch when cores were offered takes any core from then on. Such an epoch is repeated with its tasks placed anew, once.
     """
     job = trial(cluster_session(spark_locality_wait="60s"), backend=backend).feed().settle()
     for slot, point in enumerate(POINTS):
@@ -23,7 +24,9 @@ def test_a_task_that_fails_at_any_step_is_retried_from_the_same_version(
         job.feed().settle()
         assert [len(orders.obeyed(order)) for order in given] == [1, 1]
     job.verify()
-    assert job.discarded == 0
+    counters = job.run.counters
+    assert (counters.repeats, counters.rewinds) == (0, 0)
+    assert counters.replacements <= len(POINTS)
 
 
 @pytest.mark.timeout(600)

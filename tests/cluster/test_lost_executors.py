@@ -22,12 +22,20 @@ def test_an_executor_killed_between_epochs(trial, cluster):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", [1, 2])
 def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, level):
-    """While a task of level 1 runs; or while one of level 2 does, so that the stage above must run again too."""
+    """While a task of level 1 runs; or while one of level 2 does, so that the stage above must run again too.
+
+    The other tasks of the level are done by then. Otherwise Spark might try to fetch from the dead executor for as long as its
+    successor takes to start, and then, by chance, place everything as it was.
+    """
     job = trial().feed(epochs=2).settle()
     homes = job.epochs[-1].hosts
-    sleeping = orders.give("task.2-first-row", "sleep", seconds=20, level=level)
+    sleeping = orders.give("task.2-first-row", "sleep", seconds=60, level=level, slot=0)
+    others = [orders.give("task.6-sent", "sleep", seconds=0, level=level, slot=slot) for slot in (1, 2, 3)]
     job.feed()
-    cluster.kill_executor(host_of(cluster, orders.wait(sleeping)))
+    sleeper = orders.wait(sleeping)
+    for done in others:
+        orders.wait(done)
+    cluster.kill_executor(host_of(cluster, sleeper))
     job.settle().feed().settle()
     job.verify()
     assert job.epochs[-1].hosts == homes

@@ -53,8 +53,12 @@ def test_attempts_do_not_mix_once_there_is_state_either(trial, cluster, orders):
     """Tasks that run again elsewhere now miss their state, too; whoever speaks first, the epoch is thrown away."""
     job = trial(unique=True).feed(epochs=2).settle()
     sleeping = orders.give("task.1-located", "sleep", seconds=60, level=2, slot=3)
+    finished = [orders.give("task.6-sent", "sleep", seconds=0, level=2, slot=slot) for slot in (0, 1, 2)]
     job.feed()
-    cluster.kill_executor(host_of(cluster, orders.wait(sleeping)))
+    sleeper = orders.wait(sleeping)
+    for order in finished:
+        orders.wait(order)
+    cluster.kill_executor(host_of(cluster, sleeper))
     job.settle()
     job.verify()
     assert job.discarded >= 1

@@ -1,4 +1,4 @@
-"""`tidegate run` as a process of its own: what signals do to it, and the exit codes."""
+"""A job as a process of its own, by `tidegate run` or by a script: what signals do to it, and the exit codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tidegate.control.ending import ExitCode
+from tidegate.runtime.ending import ExitCode
 
 JOB = """
 import tidegate as tg
@@ -79,6 +79,36 @@ def test_past_the_deadline_the_process_ends_and_says_so(tmp_path):
     with running(tmp_path, "--stop-within", "0 ms") as run:
         run.send_signal(signal.SIGINT)
         assert run.wait() == ExitCode.TOO_LATE, (tmp_path / "err.log").read_text()[-3000:]
+
+
+SCRIPT = """
+if __name__ == "__main__":
+    build(tg.session("counter", master="local[2]")).run(checkpoint=tg.Checkpointing(dir="checkpoints", interval="500 ms"))
+    print("after the job")
+"""
+
+
+@pytest.mark.timeout(300)
+def test_sigterm_ends_a_script_as_it_ends_tidegate_run(tmp_path):
+    (tmp_path / "script.py").write_text(JOB + SCRIPT)
+    with (tmp_path / "err.log").open("w") as err:
+        script = subprocess.Popen(
+            [sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=err, text=True,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        )  # fmt: skip
+    try:
+        process_until_output(script, tmp_path)
+        script.send_signal(signal.SIGTERM)
+        out, _ = script.communicate()
+        said = (tmp_path / "err.log").read_text()
+        assert script.returncode == ExitCode.ENDED, said[-3000:]
+    finally:
+        script.kill()
+        script.wait()
+    assert out == "after the job\n"
+    assert "SIGTERM: the job stops, within 25 s" in said
+    assert "job counter is " in said
+    assert "Traceback" not in said
 
 
 def process_until_output(process: subprocess.Popen[str], folder: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tidegate.api import distinct
 from tidegate.core.errors import GraphError
+from tidegate.core.nearest import no_column
 from tidegate.graph.combine import Part, quoted
 from tidegate.graph.row_types import python_type, restorer
 from tidegate.graph.schema import KEY_KINDS, DataType, Field, Schema
@@ -137,9 +138,7 @@ def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int
     if aggregate.column is None:
         return DataType("bigint"), int, 0, _Part(0, _count_row, _plus, _same)
     if aggregate.column not in schema:
-        raise GraphError(
-            f"There is no column {aggregate.column!r} for {aggregate}. There are {', '.join(schema.names)}."
-        )
+        raise GraphError(no_column(aggregate.column, schema.names, f"for {aggregate}"))
     at = schema.index(aggregate.column)
     type = schema.fields[at].type
     numeric = type.kind in (*_INTEGERS, *_FLOATS, "decimal")

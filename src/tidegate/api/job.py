@@ -65,7 +65,10 @@ class Job:
             schema = Schema.from_spark_json(df.schema.jsonValue())
             bounded = not df.isStreaming
         except AttributeError as error:
-            raise GraphError(f"source {uid!r} takes a Spark DataFrame; got {type(df).__name__}.") from error
+            raise GraphError(
+                f"source {uid!r} takes a Spark DataFrame, as spark.readStream…load() or spark.read… give it; got "
+                f"{type(df).__name__}. A list of rows becomes one with spark.createDataFrame(rows, 'column type, …')."
+            ) from error
         if event_time is not None:
             check_event_time(event_time, schema)
         elif any(choice is not None for choice in (out_of_orderness, idleness, split, watermark)):

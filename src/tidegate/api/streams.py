@@ -126,10 +126,11 @@ class Stream:
         nodes = self._job.draft().nodes
         checked = check_new_uid(uid, f"sink {uid!r}", nodes)
         if isinstance(target, type) or not callable(getattr(target, "create_writer", None)):
-            hint = (
-                f"Did you mean {target.__name__}(…)?" if isinstance(target, type) else "Use, for example, PrintSink()."
+            if isinstance(target, type):
+                raise GraphError(f"sink {uid!r} takes an object, not a class. Pass {target.__name__}(…).")
+            raise GraphError(
+                f"sink {uid!r} cannot write to {target!r:.200}, which has no create_writer. Use, for example, PrintSink()."
             )
-            raise GraphError(f"{target!r} is not a sink: it has no create_writer. {hint}")
         self._job.add(Sink(NodeId(len(nodes)), checked, target, Input(self._streams, self.schema)))
 
     def _transform(self, kind: str, fn: Any, schema: str | Schema | None, name: str | None, uid: str | None) -> Stream:

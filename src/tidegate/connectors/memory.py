@@ -60,7 +60,7 @@ class _RowCommitter:
                 by_epoch.setdefault(request.epoch, []).append(request)
         for epoch, new in by_epoch.items():
             batches = [batch for request in new for batch in pa.ipc.open_stream(request.payload)]
-            self._deliver([found for batch in batches for found in rows_of(batch, self._schema, row)], epoch)
+            self._deliver([found for batch in batches for found in rows_of(batch.columns, self._schema, row)], epoch)
             # Only now: a function that raised is offered the rows again.
             self._seen |= {(request.lineage, request.slot): epoch for request in new}
 

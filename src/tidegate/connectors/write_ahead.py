@@ -108,4 +108,4 @@ class WriteAheadCommitter:
         if self._sink.form == "arrow":
             return pa.Table.from_batches(batches, schema.to_arrow())
         row_class = struct_class(schema.fields)
-        return [row for batch in batches for row in rows_of(batch, schema, row_class)]
+        return [row for batch in batches for row in rows_of(batch.columns, schema, row_class)]

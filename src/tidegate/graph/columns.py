@@ -32,11 +32,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.core.errors import SchemaError
+from tidegate.core.nearest import no_column
 from tidegate.graph.canonical import EPOCH, EPOCH_DAY, EPOCH_NTZ, canonical_of
 from tidegate.graph.output_columns import batch_from_rows, from_python
 from tidegate.graph.schema import DataType, Field, Schema
 
-__all__ = ["batch_from_rows", "from_python", "keys_of", "rows", "rows_of", "struct_class", "to_python"]
+__all__ = ["batch_from_rows", "canonical_keys", "from_python", "rows", "rows_of", "struct_class", "to_python"]
 
 _LOSSLESS = Context(prec=40)
 _LONG_DIGITS = 18
@@ -76,18 +77,21 @@ def rows(columns: Sequence[Sequence[Any]], row_class: type[tuple[Any, ...]]) -> 
     return list(map(partial(tuple.__new__, row_class), zip(*columns)))
 
 
-def rows_of(batch: pa.RecordBatch, schema: Schema, row_class: type[tuple[Any, ...]]) -> list[Any]:
-    """The rows of a batch whose columns are those of `schema`, in order."""
-    return rows([to_python(column, field.type) for column, field in zip(batch.columns, schema, strict=True)], row_class)
+def rows_of(columns: Sequence[pa.Array], schema: Schema, row_class: type[tuple[Any, ...]]) -> list[Any]:
+    """The rows of columns that are those of `schema`, in order."""
+    return rows(
+        [to_python(column, field.type) for column, field in zip(columns, schema.fields, strict=True)], row_class
+    )
 
 
-def keys_of(columns: Sequence[pa.Array], types: Sequence[DataType]) -> list[Any]:
-    """The canonical key of each row: the value of one key column, or a tuple of several."""
-    values = [to_python(column, type) for column, type in zip(columns, types, strict=True)]
-    for index, type in enumerate(types):
-        if type.kind in ("float", "double"):  # of all other types, Arrow's values are canonical as they come
-            values[index] = list(map(canonical_of(type), values[index]))
-    return values[0] if len(values) == 1 else list(zip(*values))
+def canonical_keys(values: Sequence[list[Any]], types: Sequence[DataType]) -> list[Any]:
+    """The canonical key of each row: the value of one key column, or a tuple of several. Only floats have several forms of
+    one key; of all else Arrow gives just one."""
+    columns = [
+        list(map(canonical_of(type), column)) if type.kind in ("float", "double") else column
+        for column, type in zip(values, types)
+    ]
+    return columns[0] if len(columns) == 1 else list(zip(*columns))
 
 
 @lru_cache(maxsize=512)
@@ -102,7 +106,7 @@ def _no_column(row: Any, name: str) -> NoReturn:
     """Called for an attribute that a row does not have, and for no other."""
     if name.startswith("__"):
         raise AttributeError(name)
-    raise AttributeError(f"There is no column {name!r}. The columns are {', '.join(row._fields)}.")
+    raise AttributeError(no_column(name, row._fields))
 
 
 def plain_values(column: pa.Array, width: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import NoReturn
 
 from tidegate.core.errors import SchemaError, UnsupportedType
+from tidegate.core.nearest import nearest
 from tidegate.graph.datatype import EXAMPLE, KINDS, DataType, Field
 
 _ALIASES = {
@@ -66,8 +66,8 @@ class Parser:
         if kind in _REFUSED:
             raise UnsupportedType(self._shown(place, f"tidegate carries no {kind} columns; {_REFUSED[kind]}."))
         if kind not in KINDS:
-            near = difflib.get_close_matches(kind, [*KINDS, *_ALIASES], n=1)
-            self._refuse(place, f"Unknown type {word!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+            near = nearest(kind, [*KINDS, *_ALIASES])
+            self._refuse(place, f"Unknown type {word!r}." + (f" Did you mean {near!r}?" if near else ""))
         match kind:
             case "decimal":
                 return self._decimal(place)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.core.errors import SchemaError, UnsupportedType
+from tidegate.core.nearest import no_column
 from tidegate.graph.datatype import EXAMPLE, KEY_KINDS, KINDS, DataType, Field, refuse_duplicates
 from tidegate.graph.ddl import Parser
 
@@ -53,7 +54,7 @@ class Schema:
         try:
             return self._positions[name]
         except KeyError:
-            raise SchemaError(f"There is no column {name!r}. The columns are {', '.join(self.names)}.") from None
+            raise SchemaError(no_column(name, self.names)) from None
 
     def select(self, names: Iterable[str]) -> Schema:
         """The named columns, in the order given."""

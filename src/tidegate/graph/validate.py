@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from tidegate.core.errors import DuplicateUid, GraphError
 from tidegate.core.ids import Uid
+from tidegate.core.nearest import no_column
 from tidegate.core.types import schema_of
 from tidegate.graph.model import Graph, Input, Node, Process, Sink, Source, Transform
 from tidegate.graph.schema import KEY_KINDS, Schema
@@ -54,7 +55,7 @@ def check_key(columns: tuple[str, ...], schema: Schema) -> None:
         raise GraphError(f"key_by needs at least one column. The columns are {', '.join(schema.names)}.")
     for position, name in enumerate(columns):
         if name not in schema:
-            raise GraphError(f"There is no column {name!r} to key by. The columns are {', '.join(schema.names)}.")
+            raise GraphError(no_column(name, schema.names, "to key by"))
         if name in columns[:position]:
             raise GraphError(f"The key names the column {name!r} twice. Name it once.")
         type = schema.fields[schema.index(name)].type
@@ -78,9 +79,7 @@ def check_event_time(column: str, schema: Schema) -> None:
 
 def check_split(column: str, schema: Schema) -> None:
     if column not in schema:
-        raise GraphError(
-            f"There is no column {column!r} to tell splits apart. The columns are {', '.join(schema.names)}."
-        )
+        raise GraphError(no_column(column, schema.names, "to tell splits apart"))
     type = schema.fields[schema.index(column)].type
     if type.kind not in SPLIT_KINDS:
         raise GraphError(

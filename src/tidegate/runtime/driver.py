@@ -158,7 +158,7 @@ class Driver:
         failed: UserFailed | None = None
         while True:
             tries += 1
-            self._ensure_placed()
+            self.place()
             verdict, report = self._try(epoch, batch, tries, started, only)
             if isinstance(verdict, Accepted) and not only:
                 assert self._anchor is not None
@@ -386,8 +386,9 @@ class Driver:
 
     # -- placement ---------------------------------------------------------------------------------------------------
 
-    def _ensure_placed(self) -> None:
-        """Anchor until every version is at home. A host that stays away longer than allowed is lost, with its versions."""
+    def place(self) -> None:
+        """Anchor until every version is at home, unless that is so. A host that stays away longer than allowed is lost, with
+        its versions."""
         if self._anchor is not None:
             return
         # Where there is no state yet, none can be lost: executors that are only starting up are waited for.

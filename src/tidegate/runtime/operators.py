@@ -16,14 +16,13 @@ from tidegate.connectors.sink import SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import EpochId, KeyGroup
 from tidegate.core.times import NO_TIME, EpochTime, TimeDomain
-from tidegate.graph.canonical import canonical_of
-from tidegate.graph.columns import struct_class, to_python
+from tidegate.graph.columns import canonical_keys, rows_of, struct_class, to_python
 from tidegate.graph.combine import LATE, PANE, ROWS, Combine
 from tidegate.graph.event_times import millis
 from tidegate.graph.model import Input, Process, Sink, Transform
 from tidegate.graph.on_error import ErrorAction
 from tidegate.graph.output_columns import batch_from_rows
-from tidegate.graph.schema import DataType, Schema
+from tidegate.graph.schema import Schema
 from tidegate.runtime.broadcast import BroadcastSide
 from tidegate.runtime.function_hooks import FunctionHooks
 from tidegate.runtime.guard import Call, Guard
@@ -149,7 +148,9 @@ def _not_rows(result: Any) -> SchemaError | None:
     """What to say of a function that returned neither rows nor None."""
     if result is None or hasattr(result, "__iter__"):
         return None
-    return SchemaError(f"It returned {result!r}, which is no rows. Let it yield rows, or return a list of them.")
+    return SchemaError(
+        f"The function returned {result!r:.200}, which is not a list of rows. Let it yield rows, or return a list of them."
+    )
 
 
 def _no_timer(timestamp: int, context: Any) -> None:
@@ -526,16 +527,3 @@ def as_rows(rows: Sequence[Any], schema: Schema, row: type[tuple[Any, ...]]) -> 
     if any(len(values) != width for values in rows):
         batch_from_rows(rows, schema)
     return list(map(partial(tuple.__new__, row), rows))
-
-
-def rows_of(columns: Sequence[pa.Array], schema: Schema, row: type[tuple[Any, ...]]) -> list[Any]:
-    return list(map(partial(tuple.__new__, row), zip(*[to_python(c, f.type) for c, f in zip(columns, schema.fields)])))
-
-
-def canonical_keys(values: Sequence[list[Any]], types: Sequence[DataType]) -> list[Any]:
-    """The canonical key of each row. Only floats have several forms of one key; of all else Arrow gives just one."""
-    columns = [
-        list(map(canonical_of(type_), column)) if type_.kind in ("float", "double") else column
-        for column, type_ in zip(values, types)
-    ]
-    return columns[0] if len(columns) == 1 else list(zip(*columns))

@@ -10,6 +10,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -40,7 +41,9 @@ from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
 from tidegate.checkpoint.tenure import CheckpointUnreadable
+from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
     EpochFailed,
     GraphError,
@@ -59,6 +62,7 @@ from tidegate.graph.model import Graph
 from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
 from tidegate.runtime.empty_epochs import empty_epoch
+from tidegate.runtime.ending import STOP_WITHIN, Ending
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.epoch_reports import EpochReports
 from tidegate.runtime.epoch_trigger import EpochTrigger
@@ -235,8 +239,8 @@ class JobRun:
             self._shape = _shape(self._driver, self._spark.version, by_tasks)
             if self._history is not None:
                 self._history.follow(self._shape)
-            with self._turn:
-                self._begin_attempt(self._restore())
+            with self._new_attempt():
+                self._begin_attempt()
         except BaseException:
             if self._history is not None:
                 self._history.leave()
@@ -305,13 +309,53 @@ class JobRun:
     def _allow(self) -> bool:
         return self._durability is not None and self._durability.recovery.allow_non_restored_state
 
-    def _restore(self) -> tuple[Path, Positions | None]:
-        """Bring state and positions to where the newest checkpoint has them, or to the beginning. Answer: the directory of
-        the query that goes on from there, and where that is."""
+    @contextmanager
+    def _new_attempt(self) -> Iterator[None]:
+        """Holds the turn while an attempt begins. If it cannot, its batches are refused, and the query that was started for it
+        is ended: without the turn, since a batch of it may be waiting for that, and Spark waits for its batches."""
+        before = self._query
+        try:
+            with self._turn:
+                try:
+                    yield
+                except BaseException:
+                    self._attempt += 1
+                    raise
+        except BaseException:
+            if self._query is not None and self._query is not before:
+                self._query.stop()
+            raise
+
+    def _begin_attempt(self) -> None:
+        """Go on from the newest checkpoint, or from the beginning. The turn must be held.
+
+        The query is started first, so that Spark plans its first batch while the state is brought back. The batch waits for
+        the turn, and is refused if the state does not come.
+        """
+        self._attempt += 1
+        attempt = self._attempt
+        self._error = None
+        self._ends.clear()
+        orders = self._go_to_checkpoint()
+        assert self._directory is not None
+        writer = combine(self._graph.sources).writeStream.queryName(self._graph.job)
+        writer = writer.option("checkpointLocation", self._directory.as_uri())
+        writer = writer.foreachBatch(lambda batch, batch_id: self._on_batch(attempt, batch, batch_id))
+        self._query = self._trigger.start(self._spark, writer)
+        self._bring_back(orders)
+        if self._history is not None:
+            self._history.begin_at(self._cut())
+        if self._history is not None or self._driver.has_timers:
+            threading.Thread(target=self._pace, args=(attempt,), name="tidegate-pace", daemon=True).start()
+
+    def _go_to_checkpoint(self) -> Mapping[TaskId, RestoreOrder]:
+        """Set clocks and positions to where the newest checkpoint has them, or to the beginning. Answer: which state the tasks
+        have to bring back."""
         history = self._history
         if history is None:
             self._pinned = True
-            return self._new_directory(), None
+            self._directory, self._done = self._new_directory(), None
+            return {}
         found = history.standing()
         self._driver.reset_clocks(found.clocks())
         orders = found.orders(self._shape, self._allow, self._renames)
@@ -322,36 +366,24 @@ class JobRun:
         )
         # A source that is new to the job begins now, and must begin there again after a failure.
         self._pinned = all(source.line is not None or source.notes for source in sources)
-        if orders:
-            started = time.monotonic()
-            report = self._driver.restore(orders)
-            log.info(
-                "state of checkpoint %d is back after %.1f s", found.checkpoint_id, time.monotonic() - started,
-                extra={"job": self._graph.job, "epoch": str(report.epoch)},
-            )  # fmt: skip
-        else:
+        self._directory = self._new_directory()
+        self._done = _rebuilt(self._spark, self._directory, sources, batch)
+        return orders
+
+    def _bring_back(self, orders: Mapping[TaskId, RestoreOrder]) -> None:
+        if self._history is None or not orders:
             self._driver.forget_versions()
-        directory = self._new_directory()
-        return directory, _rebuilt(self._spark, directory, sources, batch)
+            self._driver.place()
+            return
+        started = time.monotonic()
+        report = self._driver.restore(orders)
+        log.info(
+            "state of checkpoint %d is back after %.1f s", self._history.standing().checkpoint_id, time.monotonic() - started,
+            extra={"job": self._graph.job, "epoch": str(report.epoch)},
+        )  # fmt: skip
 
     def _new_directory(self) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"tidegate-{self._graph.job}-")) / "query"
-
-    def _begin_attempt(self, place: tuple[Path, Positions | None]) -> None:
-        directory, done = place
-        self._attempt += 1
-        attempt = self._attempt
-        self._error = None
-        self._directory, self._done = directory, done
-        self._ends.clear()
-        if self._history is not None:
-            self._history.begin_at(self._cut())
-        writer = combine(self._graph.sources).writeStream.queryName(self._graph.job)
-        writer = writer.option("checkpointLocation", directory.as_uri())
-        writer = writer.foreachBatch(lambda batch, batch_id: self._on_batch(attempt, batch, batch_id))
-        self._query = self._trigger.start(self._spark, writer)
-        if self._history is not None or self._driver.has_timers:
-            threading.Thread(target=self._pace, args=(attempt,), name="tidegate-pace", daemon=True).start()
 
     # -- epochs ------------------------------------------------------------------------------------------------------
 
@@ -637,15 +669,14 @@ class JobRun:
             if self._stopping.wait(decision.delay_ms / 1000):
                 raise error
             try:
-                with self._turn:
+                with self._new_attempt():
                     if history.broken is None:
                         history.rewind()
                     else:
                         self._history = self._claim_again(history)
                     self._discard_directory()
-                    place = self._restore()
+                    self._begin_attempt()
                     self.restarts += 1
-                    self._begin_attempt(place)
                 return
             except Exception as again:
                 error = again
@@ -835,11 +866,8 @@ def run_job(
             )
         return run_bounded(graph, session, settings)
     run = start_job(graph, spark=spark, trigger=trigger, **choices)
-    try:
+    with Ending(run, duration_ms(STOP_WITHIN) / 1000, second_sigint=signal.default_int_handler).listening():
         run.await_termination()
-    except KeyboardInterrupt:
-        log.info("SIGINT: the job stops", extra={"job": graph.job})
-        run.stop()
     log.info("job %s is %s", graph.job, run.status, extra={"job": graph.job})
     return None
 

@@ -29,7 +29,7 @@ from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
 from tidegate.core.times import MIN_WATERMARK, NO_TIME, EpochTime, time_ms
 from tidegate.graph import state_ids
-from tidegate.graph.columns import struct_class
+from tidegate.graph.columns import rows_of, struct_class
 from tidegate.graph.model import Input, NodeId, Process, Transform
 from tidegate.graph.on_error import ErrorAction, OnError
 from tidegate.graph.output_columns import batch_from_rows
@@ -41,7 +41,6 @@ from tidegate.runtime.operators import (
     FunctionContext,
     ProcessOperator,
     TransformOperator,
-    as_rows,
     key_codec,
 )
 from tidegate.runtime.user_code import FunctionFailed
@@ -189,7 +188,7 @@ class Harness:
                 f"{self.node} has no broadcast input. Give the harness a stream made by connect(…).process."
             )
         for subtask in self._subtasks:
-            fed = as_rows(rows, input.schema, struct_class(input.schema.fields))
+            fed = as_in_a_job(rows, input.schema)
             at = None if input.event_time is None else input.schema.index(input.event_time)
             with own_errors():
                 subtask.operator.process_broadcast(fed, None if at is None else [time_ms(row[at]) for row in fed])
@@ -197,8 +196,9 @@ class Harness:
     def process_on(self, subtask: int, *rows: Any) -> None:
         """Feed rows to one instance of a function without keys."""
         assert isinstance(self.node, Transform), "rows of a keyed function go where their key is at home"
+        fed = as_in_a_job(rows, self.node.input.schema)
         with own_errors():
-            self._subtasks[subtask].transform.accept(list(rows))
+            self._subtasks[subtask].transform.accept(fed)
 
     def _process(self, number: int, rows: Sequence[Any]) -> None:
         if isinstance(self.node, Transform):
@@ -210,7 +210,7 @@ class Harness:
         schema = input.schema
         places = [schema.index(column) for column in input.key]
         time_at = None if input.event_time is None else schema.index(input.event_time)
-        for row in as_rows(rows, schema, struct_class(schema.fields)):
+        for row in as_in_a_job(rows, schema):
             values = tuple(row[place] for place in places)
             key = self._codec.canonical(values[0] if len(values) == 1 else values)
             group, subtask = self._owner(key)
@@ -239,7 +239,8 @@ class Harness:
         return least[0], least[1]
 
     def output(self) -> list[Any]:
-        """What the function emitted since the last call."""
+        """What the function emitted since the last call, as the next operator would read it: rows of the schema where the
+        harness knows it, else what the function gave, lists as tuples. A row equals a tuple of its values."""
         found = list(self.collected)
         self.collected.clear()
         return found
@@ -322,19 +323,26 @@ def _time(clock_ms: int, watermark_ms: int) -> EpochTime:
     return EpochTime(clock_ms, watermark_ms, watermark_ms)
 
 
+def as_in_a_job(rows: Sequence[Any], schema: Schema) -> list[Any]:
+    """Rows as an operator reads them from Spark, out of tuples, lists, dicts or objects: 5 is 5.0 in a double column. Raises
+    SchemaError for what does not fit."""
+    return rows_of(batch_from_rows(rows, schema).columns, schema, struct_class(schema.fields))
+
+
 def _checked(collected: list[Any], schema: Schema | None) -> Emit:
     """Takes what a function emits. Rows that do not fit the schema fail at once, as they would in a job."""
 
     def emit(rows: Sequence[Any]) -> None:
         if schema is not None:
-            batch_from_rows(rows, schema)
+            collected.extend(as_in_a_job(rows, schema))
+            return
         for row in rows:
             if isinstance(row, str | bytes | int | float | None):
                 raise SchemaError(
                     f"The function gave out {row!r}, which is no row: rows are tuples or dicts. If it returns one row, let it "
                     "yield the row instead; a row of one column is written (value,)."
                 )
-        collected.extend(rows)
+        collected.extend(tuple(row) if isinstance(row, list) else row for row in rows)
 
     return emit
 

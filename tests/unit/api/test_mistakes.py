@@ -150,10 +150,19 @@ MISTAKES = {
     ),
     "window before key_by": (lambda _: rows().window, r"stream\.key_by\('column'\)\.window"),
     "sink without a uid": (lambda _: rows().sink(tg.PrintSink()), r"sink\(\) needs a uid first: sink\('totals-out'"),
-    "sink as a class": (lambda _: rows().sink("out", tg.PrintSink), r"Did you mean PrintSink\(…\)\?"),
+    "sink as a class": (
+        lambda _: rows().sink("out", tg.PrintSink),
+        r"takes an object, not a class. Pass PrintSink\(…\)",
+    ),
     "source without a uid": (lambda _: tg.Job("j").source(Frame(COLUMNS)), r"source\(\) needs a uid first"),
-    "source of a list": (lambda _: tg.Job("j").source("s", [1]), r"takes a Spark DataFrame; got list"),
-    "key that is no column": (lambda _: rows().key_by("usr"), r"no column 'usr'.*The columns are user, amount"),
+    "source of a list": (
+        lambda _: tg.Job("j").source("s", [1]),
+        r"takes a Spark DataFrame.*got list.*spark\.createDataFrame",
+    ),
+    "key that is no column": (
+        lambda _: rows().key_by("usr"),
+        r"no column 'usr' to key by. Did you mean 'user'\? The columns are user, amount",
+    ),
     "unknown type in a schema": (
         lambda _: keyed().process("t", Totals(), schema="a strng"),
         r"Unknown type 'strng'. Did you mean 'string'\?",
@@ -191,8 +200,14 @@ MISTAKES = {
         r"assigned to its state 'total'.*self\.total\.update",
     ),
     "one row returned": (lambda _: tried(ReturnsOneRow()), r"gave out 'ann', which is no row.*yield the row instead"),
-    "a number returned": (lambda _: tried(ReturnsANumber()), r"returned 5, which is no rows. Let it yield rows"),
-    "column misspelt": (lambda _: tried(Misspells()), r"no column 'amonut'. The columns are user, amount"),
+    "a number returned": (
+        lambda _: tried(ReturnsANumber()),
+        r"The function returned 5, which is not a list of rows. Let it yield rows",
+    ),
+    "column misspelt": (
+        lambda _: tried(Misspells()),
+        r"no column 'amonut'. Did you mean 'amount'\? The columns are user, amount",
+    ),
     "method without a context": (lambda _: tried(WithoutContext()), r"Write def process_element\(self, row, ctx\)"),
     "side output not declared": (lambda _: tried(NoSuchSide()), r"no side output 'late'.*side_outputs=\{'late'"),
     "timer without a method": (lambda _: tried(TimerWithoutMethod()), r"Give the function a method on_timer"),

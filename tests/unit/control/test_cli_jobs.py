@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path: started)
     monkeypatch.setattr("tidegate.control.job_file.module_of", lambda path: None)
     monkeypatch.setattr("tidegate.runtime.program.ship_by_value", lambda module: None)
-    monkeypatch.setattr("tidegate.control.ending.Ending.listen", lambda ending: None)
+    monkeypatch.setattr("tidegate.runtime.ending.Ending.listening", lambda ending: nullcontext())
     (tmp_path / "job.py").touch()
     flags = [
         "-s",

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.tiers.profiles import examples
 from tidegate.core.errors import SchemaError
 from tidegate.graph.canonical import NAN
-from tidegate.graph.columns import batch_from_rows, from_python, keys_of, rows_of, to_python
+from tidegate.graph.columns import batch_from_rows, canonical_keys, from_python, rows_of, to_python
 from tidegate.graph.schema import DataType, Schema
 
 Order = namedtuple("Order", ["user", "amount"])
@@ -110,17 +110,17 @@ def test_a_column_of_another_type_is_refused() -> None:
 
 def test_rows_are_named_tuples() -> None:
     batch = pa.record_batch([pa.array(["ann", None]), pa.array([1.5, 2.0])], names=["user", "amount"])
-    rows = rows_of(batch, SCHEMA, Order)
+    rows = rows_of(batch.columns, SCHEMA, Order)
     assert rows == [Order("ann", 1.5), Order(None, 2.0)]
     assert rows[0].amount == 1.5
 
 
 def test_keys_are_canonical() -> None:
     doubles, texts = pa.array([-0.0, math.nan, None]), pa.array(["a", "b", "c"])
-    alone = keys_of([doubles], [_type("double")])
+    alone = canonical_keys([doubles.to_pylist()], [_type("double")])
     assert math.copysign(1, alone[0]) == 1
     assert alone[1] is NAN
-    pairs = keys_of([texts, doubles], [_type("string"), _type("double")])
+    pairs = canonical_keys([texts.to_pylist(), doubles.to_pylist()], [_type("string"), _type("double")])
     assert dict.fromkeys(pairs, True)[("b", NAN)]
     assert pairs[2] == ("c", None)
 

@@ -430,3 +430,52 @@ def test_rows_that_do_not_fit_the_schema_are_told():
         pytest.raises(SchemaError, match="Column 'n'"),
     ):
         h.process(("a", 1))
+
+
+# Rows in and out are those of a job
+
+
+class Echo(tg.KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        yield [row.k, row.price, row.price / 2]
+
+
+class EchoByName(tg.KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        yield {"price": row.price, "k": row.k}
+
+
+def test_rows_go_in_as_spark_would_give_them():
+    with tg.testing.harness(Echo(), key="k", schema="k string, price double") as h:
+        h.process(("a", 3), {"price": 4, "k": "b"}, ["c", 5.0])
+        out = h.output()
+    assert out == [("a", 3.0, 1.5), ("b", 4.0, 2.0), ("c", 5.0, 2.5)]
+    assert [type(price) for _, price, _ in out] == [float] * 3
+
+
+def test_a_row_that_spark_could_not_give_is_refused():
+    with (
+        tg.testing.harness(Echo(), key="k", schema="k string, price double") as h,
+        pytest.raises(SchemaError, match="Column 'price'"),
+    ):
+        h.process(("a", "3.0"))
+
+
+def test_rows_come_out_as_the_next_operator_would_read_them():
+    with tg.testing.harness(
+        EchoByName(), key="k", schema="k string, price double", output_schema="k string, price double"
+    ) as h:
+        h.process(("a", 3))
+        [row] = h.output()
+    assert row == ("a", 3.0)
+    assert row.price == 3.0
+
+
+def test_rows_of_a_function_without_keys_are_those_of_a_job_too():
+    class Half(tg.MapFunction):
+        def map(self, row):
+            return row.n / 2, type(row.n).__name__
+
+    with tg.testing.harness(Half(), schema="n double") as h:
+        h.process((3,), {"n": 4})
+        assert h.output() == [(1.5, "float"), (2.0, "float")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -63,13 +63,6 @@ class Option(Generic[T]):
 
     def shown_default(self) -> str:
         return "none" if self.default is None else self.kind.show(self.default)
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant."""
-    from difflib import get_close_matches  # Slow to import, and only needed to refuse.
-
-    return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
 
 
 def as_text(value: object) -> str:

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from tidegate.checkpoint.options.choices import RestartType
 from tidegate.checkpoint.options.declared import ALL, FOREIGN, HANDED_ON, restart
 from tidegate.checkpoint.options.errors import OptionError, OptionNote
-from tidegate.checkpoint.options.option import Effect, Option, as_text, nearest
+from tidegate.checkpoint.options.option import Effect, Option, as_text
 from tidegate.checkpoint.options.rules import conflicts, remarks
+from tidegate.core.nearest import nearest
 
 T = TypeVar("T")
 _BY_KEY: dict[str, Option[Any]] = {key: option for option in ALL for key in (option.key, *option.old_keys)}

@@ -9,9 +9,10 @@ from typing import Any, Self
 from tidegate.checkpoint.options.declared import checkpointing as c
 from tidegate.checkpoint.options.declared import recovery, state, unaligned
 from tidegate.checkpoint.options.errors import OptionError
-from tidegate.checkpoint.options.option import Option, as_text, nearest
+from tidegate.checkpoint.options.option import Option, as_text
 from tidegate.checkpoint.options.reading import read_options
 from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.nearest import nearest
 from tidegate.core.redaction import redacted
 
 

@@ -8,6 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.errors import GraphError
+from tidegate.core.nearest import no_column
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def check_partitions(columns: Sequence[str], schema: Schema) -> None:
     """Raises GraphError when rows of `schema` cannot be partitioned so."""
     for name in columns:
         if name not in schema:
-            raise GraphError(f"There is no column {name!r} to partition by. The columns are {', '.join(schema.names)}.")
+            raise GraphError(no_column(name, schema.names, "to partition by"))
         kind = schema.fields[schema.index(name)].type.kind
         if kind not in KINDS:
             raise GraphError(

@@ -13,6 +13,7 @@ from tidegate.core.durations import duration_ms
 from tidegate.core.errors import TidegateError
 from tidegate.core.log_setup import speak
 from tidegate.core.redaction import redacted
+from tidegate.runtime.ending import STOP_WITHIN, Ending
 
 SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
@@ -42,7 +43,7 @@ class BadOption(TidegateError):
 @click.option("--fresh", is_flag=True, help="Give up the job's history and begin anew.")
 @click.option("--force", is_flag=True, help="Take the job over from a driver that seems to live and hangs.")
 @click.option(
-    "--stop-within", default="25 s", show_default=True, help="How long SIGTERM and SIGINT wait for an orderly end."
+    "--stop-within", default=STOP_WITHIN, show_default=True, help="How long SIGTERM and SIGINT wait for an orderly end."
 )
 @click.option("--savepoint-on-stop", is_flag=True, help="SIGTERM and SIGINT end the job with a savepoint.")
 @speaks
@@ -59,7 +60,6 @@ def command(
     Exit code 0: finished, or stopped in order; 1: it failed; 3: it could not be started; 4: cancelled; 5: told to stop, and
     not done in time; 6: another driver took the job over.
     """
-    from tidegate.control.ending import Ending
     from tidegate.control.job_file import load_job, module_of
     from tidegate.control.rest import serve
     from tidegate.runtime.own_modules import ship_own_modules
@@ -97,15 +97,15 @@ def command(
         run.cancel()
         raise BadOption(f"--savepoint-on-stop needs a place for savepoints: -D{SAVEPOINT_DIR}=PATH.")
     ending = Ending(run, within_s, savepoint_on_stop)
-    ending.listen()
-    server = serve(run, host=host, port=port, allowed_hosts=allowed)
-    kept = str(server.token_files[0]) if server.token_files else None
-    submitted = {"jobid": str(run.lineage), "rest": server.url, "token-file": kept}
-    out.show(submitted, Line(f"Job has been submitted with JobID {run.lineage}"))
-    sys.stdout.flush()
-    code = ending.wait()
-    server.linger(_LINGER_S)
-    server.close()
+    with ending.listening():
+        server = serve(run, host=host, port=port, allowed_hosts=allowed)
+        kept = str(server.token_files[0]) if server.token_files else None
+        submitted = {"jobid": str(run.lineage), "rest": server.url, "token-file": kept}
+        out.show(submitted, Line(f"Job has been submitted with JobID {run.lineage}"))
+        sys.stdout.flush()
+        code = ending.wait()
+        server.linger(_LINGER_S)
+        server.close()
     if ending.path:
         click.echo(f"Savepoint completed. Path: {ending.path}", err=True)
     if ending.problem:

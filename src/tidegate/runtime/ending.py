@@ -1,4 +1,4 @@
-"""How a job that `tidegate run` started comes to its end, and the exit code that tells it.
+"""How a job comes to its end when a signal asks for it, in `tidegate run` and in `job.run()`, and the exit code that tells it.
 
 | code | the job |
 |---|---|
@@ -16,7 +16,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
@@ -27,6 +28,9 @@ from tidegate.core.errors import TidegateError
 log = logging.getLogger("tidegate")
 
 
+STOP_WITHIN = "25 s"
+"""How long a signal waits for an orderly end unless told otherwise: a little less than the 30 s that Kubernetes grants."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FOR_OUTPUT = 0.5
 """The part of the time for an orderly end in which targets are waited for."""
 
@@ -61,7 +65,7 @@ class Ending:
        the job as any crash does: the next start recovers it. For targets that do not take their output it waits for a part
        of the time only, so that there is time to end in order and to say what waits.
     2. If that takes longer than `within_s`, the process ends at once with TOO_LATE, and names the savepoint, if there is one.
-    3. A second signal ends the process as signals do.
+    3. A second signal ends the process as signals do; a second SIGINT as `second_sigint` says.
     """
 
     run: Endable
@@ -69,6 +73,7 @@ class Ending:
     savepoint: bool = False
     give_up: Callable[[int], Any] = os._exit
     """Ends the process without waiting for its threads."""
+    second_sigint: Any = signal.SIG_DFL
     path: str | None = None
     """Of the savepoint that ended the job."""
     problem: str | None = None
@@ -77,15 +82,24 @@ class Ending:
     _stopper: threading.Thread | None = None
     _ended: threading.Event = field(default_factory=threading.Event)
 
-    def listen(self) -> None:
-        """From here on SIGTERM and SIGINT end the job in order. Only the main thread may call it."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, frame: self.on_signal(number))
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Meanwhile SIGTERM and SIGINT end the job in order. Python gives signals to the main thread, and lets no other thread
+        ask for them: elsewhere this does nothing."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, lambda number, frame: self.on_signal(number)) for one in _SIGNALS}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler or signal.SIG_DFL)
 
     def on_signal(self, number: int) -> None:
         if threading.current_thread() is threading.main_thread():
-            for one in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(one, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, self.second_sigint)
         log.info("%s: the job stops, within %g s", signal.Signals(number).name, self.within_s)
         self._asked.set()
         self.run.stop_within(self.within_s * _FOR_OUTPUT)

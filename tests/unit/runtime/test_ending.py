@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 
 import pytest
 
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.control.ending import Ending, ExitCode
 from tidegate.core.errors import EpochFailed, TidegateError
+from tidegate.runtime.ending import Ending, ExitCode
 
 
 class Pretended:
@@ -122,3 +123,40 @@ def test_a_stop_that_is_cut_off_names_its_savepoint(caplog: pytest.LogCaptureFix
     assert codes == [ExitCode.TOO_LATE]
     assert "savepoint /savepoints/sp-1" in caplog.text
     run.finish("CANCELED")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_while_it_listens_a_signal_stops_the_job_and_afterwards_signals_do_what_they_did(
+    number: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tidegate")
+    run, before = Pretended(), [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
+    with Ending(run, 60).listening():
+        os.kill(os.getpid(), number)
+        assert run.await_termination()
+    assert run.told.is_set()
+    assert f"{number.name}: the job stops, within 60 s" in caplog.text
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_second_sigint_interrupts_python_where_that_is_asked_for() -> None:
+    run = Pretended(hangs=True)
+    with Ending(run, 60, second_sigint=signal.default_int_handler).listening():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert run.told.wait(30)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    run.finish("CANCELED")
+
+
+def test_in_another_thread_it_leaves_signals_alone() -> None:
+    seen = []
+
+    def listen() -> None:
+        with Ending(Pretended(), 60).listening():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    other = threading.Thread(target=listen)
+    other.start()
+    other.join()
+    assert seen == [signal.getsignal(signal.SIGTERM)]

@@ -1,0 +1,21 @@
+"""The name that was probably meant, for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one; None if none is."""
+    from difflib import get_close_matches  # Slow to import, and only needed to refuse.
+
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
+
+
+def no_column(name: str, known: Iterable[str], purpose: str = "") -> str:
+    """What to say of a column that does not exist; `purpose` is what it was wanted for: "to key by"."""
+    columns = list(known)
+    near = nearest(name, columns)
+    meant = "" if near is None else f"Did you mean {near!r}? "
+    wanted = f" {purpose}" if purpose else ""
+    return f"There is no column {name!r}{wanted}. {meant}The columns are {', '.join(columns)}."
