@@ -1,7 +1,7 @@
 """`import tidegate` is quick and brings no heavy library along.
 
-Time is that of the processor, the best of up to fifteen tries, and counted in loops of a million turns: neighbours on a shared machine would
-otherwise decide. The same machine took between 110 and 180 ms within an hour, and always between 2.2 and 2.5 loops.
+Time is that of the processor, the best of up to fifteen tries, and counted in loops of a million turns: neighbours on a shared
+machine would otherwise decide. The same machine took between 110 and 180 ms within an hour, and always between 2.2 and 2.5 loops.
 """
 
 from __future__ import annotations
