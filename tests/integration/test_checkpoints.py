@@ -164,6 +164,21 @@ def test_output_is_seen_when_its_checkpoint_is_complete_and_not_before(shop):
     assert shop.exact()
 
 
+def test_a_full_checkpoint_stores_what_earlier_ones_have_and_later_ones_build_on_it(shop):
+    run = shop.start(interval="1 h", backend="rocksdb", options={"state.storage.fs.memory-threshold": "0"})
+    until(lambda: len(run.reports) >= 3)
+    for full in (None, None, True, None):
+        run.trigger_checkpoint(full=full).result(60)
+    history = [stats for stats in run.checkpoints.history() if stats.state_size_bytes]
+    run.cancel()
+    shared, full, after = [
+        (s.checkpointed_size_bytes, s.state_size_bytes) for s in sorted(history, key=lambda s: s.id)
+    ][-3:]
+    assert shared[0] < shared[1]
+    assert full[0] == full[1]
+    assert after[0] < after[1]
+
+
 def test_at_least_once_shows_output_with_its_epoch(shop):
     run = shop.start(interval="1 h", mode="AT_LEAST_ONCE")
     until(lambda: len(run.reports) >= 3)

@@ -28,7 +28,9 @@ class ConnectedStreams:
         """Run a function over the rows of both. State and timers belong to the key, whichever stream a row came from.
         `on_error` as for `KeyedStream.process`."""
         if isinstance(function, type):
-            raise GraphError(f"process takes a function object, not a class. Pass {function.__name__}().")
+            raise GraphError(
+                f"process {uid!r} takes an instance, not the class {function.__name__}. Write {function.__name__}()."
+            )
         for name in ("process_element1", "process_element2"):
             if not callable(getattr(function, name, None)):
                 raise GraphError(f"{function!r} has no {name}. Derive a class from KeyedCoProcessFunction.")

@@ -16,6 +16,14 @@ from tidegate.core.errors import GraphError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_UID = {
+    "source": "by it the job knows after a restart how far this source has been read",
+    "sink": "by it the job knows after a restart what this sink has already written",
+}
+_UID_OF_STATE = "by it the job finds its state after a restart"
+_GIVES_ROWS = {
+    "process_element", "process_element1", "process_element2", "process_broadcast_element", "on_timer", "flat_map",
+}  # fmt: skip
 _CALLED_WITH = {
     "process_element": ("row", "ctx"),
     "process_element1": ("row", "ctx"),
@@ -40,10 +48,17 @@ def called_like(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             name = f"{method.__name__}()"
             if takes_uid and len(args) > 1 and not isinstance(args[1], str):
-                raise GraphError(f"{name} needs a uid first: {example}. The uid names its state and output for ever.")
+                why = _UID.get(method.__name__, _UID_OF_STATE)
+                raise GraphError(
+                    f"{name} needs a uid first: {example}. The uid is a name you choose; {why}, so do not change it later."
+                )
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as error:
+                if "'schema'" in str(error):
+                    raise GraphError(
+                        f"{name} needs schema=, the columns of the rows that the function gives out: {example}."
+                    ) from None
                 raise GraphError(f"{name}: {error}. It is called like this: {example}.") from None
             return method(*args, **kwargs)
 
@@ -65,14 +80,19 @@ def check_function(function: Any, states: Iterable[str]) -> None:
         method = getattr(function, name, None)
         if callable(method) and not _takes(method, len(wanted)):
             raise GraphError(
-                f"{kind.__name__}.{name} is called with {' and '.join(wanted)}, which it does not take. Write "
+                f"{kind.__name__}.{name} is called with {' and '.join(wanted)}, and does not take them. Write "
                 f"def {name}(self, {', '.join(wanted)})."
             )
+    for method, place, line in _single_rows(kind):
+        raise GraphError(
+            f"{kind.__name__}.{method} returns one row in {place}: {line}. What it returns must be a list of rows. Write yield "
+            "instead of return, or put the row into a list."
+        )
     declared = set(states)
     for place, name, line in _assignments(kind, declared):
         raise GraphError(
-            f"{kind.__name__} assigns to its state {name!r} in {place}: {line}. That would replace the state. Write "
-            f"self.{name}.update(…) to change what it holds, or call the variable something else."
+            f"{kind.__name__} assigns to its state {name!r} in {place}: {line}. That would replace the state itself. "
+            f"Write self.{name}.update(…) to change what it holds, and self.{name}.value() to read it; or rename the variable."
         )
 
 
@@ -88,15 +108,7 @@ def _takes(method: Callable[..., Any], count: int) -> bool:
 
 def _assignments(kind: type, names: set[str]) -> Iterator[tuple[str, str, str]]:
     """Where the methods of a class assign to one of these attributes: place, name, line. Nothing where there is no source."""
-    if not names:
-        return
-    own = [cls for cls in kind.__mro__ if cls.__module__.partition(".")[0] not in ("tidegate", "builtins", "abc")]
-    for method in (value for cls in own for value in vars(cls).values() if isinstance(value, FunctionType)):
-        try:
-            lines, first = inspect.getsourcelines(method)
-            tree = ast.parse(textwrap.dedent("".join(lines)))
-        except (OSError, TypeError, SyntaxError):
-            continue
+    for method, tree, lines in _sources(kind) if names else ():
         for target in (target for node in ast.walk(tree) for target in _targets(node)):
             if (
                 isinstance(target, ast.Attribute)
@@ -104,8 +116,41 @@ def _assignments(kind: type, names: set[str]) -> Iterator[tuple[str, str, str]]:
                 and target.value.id == "self"
                 and target.attr in names
             ):
-                place = f"{Path(method.__code__.co_filename).name}:{first + target.lineno - 1}"
-                yield place, target.attr, lines[target.lineno - 1].strip()
+                yield _place(method, target), target.attr, lines[target.lineno - 1].strip()
+
+
+def _single_rows(kind: type) -> Iterator[tuple[str, str, str]]:
+    """Where a method that gives out rows returns what is surely one row: its name, place, line."""
+    for method, tree, lines in _sources(kind):
+        if method.__name__ not in _GIVES_ROWS or any(
+            isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(tree)
+        ):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Return) and _is_one_row(node.value):
+                yield method.__name__, _place(method, node), lines[node.lineno - 1].strip()
+
+
+def _is_one_row(value: ast.expr | None) -> bool:
+    """A dict, or a tuple with something in it that cannot be a row."""
+    if isinstance(value, ast.Tuple):
+        return any(isinstance(part, ast.Constant | ast.Attribute | ast.BinOp | ast.JoinedStr) for part in value.elts)
+    return isinstance(value, ast.Dict)
+
+
+def _sources(kind: type) -> Iterator[tuple[FunctionType, ast.AST, list[str]]]:
+    """The methods of a class and of its own base classes, as far as their source is there."""
+    own = [cls for cls in kind.__mro__ if cls.__module__.partition(".")[0] not in ("tidegate", "builtins", "abc")]
+    for method in (value for cls in own for value in vars(cls).values() if isinstance(value, FunctionType)):
+        try:
+            lines, _ = inspect.getsourcelines(method)
+            yield method, ast.parse(textwrap.dedent("".join(lines))), lines
+        except (OSError, TypeError, SyntaxError):
+            continue
+
+
+def _place(method: FunctionType, node: ast.expr | ast.stmt) -> str:
+    return f"{Path(method.__code__.co_filename).name}:{method.__code__.co_firstlineno + node.lineno - 1}"
 
 
 def _targets(node: ast.AST) -> Sequence[ast.expr]:

@@ -62,7 +62,7 @@ class Declaration:
             if default is not None:
                 codec_of(value).encode(default)
         except UnsupportedType as error:
-            raise UnsupportedType(f"{shown} cannot be declared. {error}") from None
+            raise UnsupportedType(f"{shown} does not say how its values are stored. {error}") from None
         except WrongValue as error:
             raise WrongValue(f"{shown} cannot have this default. {error}") from None
         self._value, self._map_key, self._default = value, map_key, default
@@ -98,9 +98,9 @@ class Declaration:
     def _unbound(self, owner: type | None) -> StateUnbound:
         where = "" if owner is None else f" of {owner.__name__}"
         return StateUnbound(
-            f"State {self._name!r}{where} was used outside a running job. There is state only while a row or a timer "
-            "is processed, and for its key: use it in process_element or on_timer, not in __init__ or open. To try a "
-            "function by hand, use tidegate.testing.harness."
+            f"State {self._name!r}{where} was used where there is no key: every key has its own state. Use it in "
+            "process_element or on_timer, not in __init__ or open. To try a function without a job, use "
+            "tidegate.testing.harness."
         )
 
     def __repr__(self) -> str:

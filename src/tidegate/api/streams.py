@@ -211,7 +211,9 @@ class KeyedStream:
         to the side output `"dead-letter"`; see `dead_letter` for another tag. State and output of such a row are undone.
         """
         if isinstance(function, type):
-            raise GraphError(f"process takes a function object, not a class. Pass {function.__name__}().")
+            raise GraphError(
+                f"process {uid!r} takes an instance, not the class {function.__name__}. Write {function.__name__}()."
+            )
         if not callable(getattr(function, "process_element", None)):
             raise GraphError(
                 f"{function!r} has no process_element. Derive a class from KeyedProcessFunction and pass an instance."
@@ -359,7 +361,9 @@ class BroadcastConnectedStream:
     ) -> Stream:
         """Run a function over both; see `KeyedStream.process`."""
         if isinstance(function, type):
-            raise GraphError(f"process takes a function object, not a class. Pass {function.__name__}().")
+            raise GraphError(
+                f"process {uid!r} takes an instance, not the class {function.__name__}. Write {function.__name__}()."
+            )
         for name in ("process_element", "process_broadcast_element"):
             if not callable(getattr(function, name, None)):
                 raise GraphError(

@@ -310,7 +310,8 @@ class Coordinator:
 
     def _trigger(self, run: Run, now: Instant) -> StartUpload:
         assert self._finished is not None
-        reusable = self._base is not None and self._base.owned and not run.request.kind.is_savepoint
+        owned = self._base is not None and self._base.owned
+        reusable = owned and not run.request.kind.is_savepoint and not run.request.full
         base = self._base.metadata if self._base is not None and reusable else None
         pending = PendingCheckpoint(
             self._next_id, self._finished, run.request, now, now.plus(self._cadence.timeout_ms), self._tasks, base

@@ -29,7 +29,8 @@ class RequestKind(Enum):
 class Request:
     """Somebody wants a checkpoint.
 
-    `token` is what the answer is addressed to; `target` the directory of a savepoint, `format` how it is written.
+    `token` is what the answer is addressed to; `target` the directory of a savepoint, `format` how it is written. `full` says
+    whether all files are stored anew, whatever earlier checkpoints have; None leaves it to the configuration.
     """
 
     kind: RequestKind
@@ -38,6 +39,7 @@ class Request:
     forced: bool = False
     target: str | None = None
     format: str | None = None
+    full: bool | None = None
 
     @property
     def is_forced(self) -> bool:

@@ -1,1 +1,1 @@
-"""One service behind the command line, REST and the web page."""
+"""One service behind the command line and REST."""

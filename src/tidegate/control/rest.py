@@ -91,7 +91,7 @@ def application(
     answer(
         "/jobs/{jobid}/checkpoints",
         "POST",
-        lambda r, b: {"request-id": job(r).trigger_checkpoint(trigger(_checked_type(b)))},
+        lambda r, b: {"request-id": job(r).trigger_checkpoint(trigger(b), _full(b))},
         202,
     )
     answer("/jobs/{jobid}/checkpoints/config", "GET", lambda r, b: job(r).config())
@@ -266,11 +266,14 @@ def _flag(body: dict[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def _checked_type(body: dict[str, Any]) -> dict[str, Any]:
+_FULL = {None: None, "CONFIGURED": None, "FULL": True, "INCREMENTAL": False}
+
+
+def _full(body: dict[str, Any]) -> bool | None:
     kind = _text(body, "checkpointType")
-    if kind not in (None, "CONFIGURED", "FULL", "INCREMENTAL"):
+    if kind not in _FULL:
         raise BadRequest("checkpointType is CONFIGURED, FULL or INCREMENTAL.")
-    return body
+    return _FULL[kind]
 
 
 def _format(body: dict[str, Any]) -> str:

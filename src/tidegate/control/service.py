@@ -1,4 +1,4 @@
-"""What can be asked of a running job, whoever asks: the command line, REST, the web page.
+"""What can be asked of a running job, whoever asks: the command line or REST.
 
 Answers are plain data under Flink's names (flink's REST `rest_v1_dispatcher`), spellings included.
 """
@@ -258,8 +258,9 @@ class JobService:
 
     # -- what it can be told to do -------------------------------------------------------------------------------------
 
-    def trigger_checkpoint(self, trigger_id: str | None) -> str:
-        return self._checkpoints.begin(trigger_id, self._run.trigger_checkpoint)
+    def trigger_checkpoint(self, trigger_id: str | None, full: bool | None) -> str:
+        """`full`: whether all files are stored anew; None for what is configured."""
+        return self._checkpoints.begin(trigger_id, lambda: self._run.trigger_checkpoint(full=full))
 
     def checkpoint_status(self, trigger_id: str) -> dict[str, Any]:
         return self._checkpoints.status(trigger_id, lambda ref: {"checkpointId": ref.id}, "failureCause")

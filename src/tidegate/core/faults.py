@@ -1,6 +1,6 @@
 """Fault points: named places in protocols where a test can make the process die, pause or fail. Free when unused.
 
-A point is a call `reach("epoch.4-sealed", task=...)`. Without `TIDEGATE_FAULTS` in the environment and without `arm`, that
+A point is a call `reach("task.4-sealed", task=...)`. Without `TIDEGATE_FAULTS` in the environment and without `arm`, that
 is a call of an empty function. With it, the variable names a Python file defining `reached(point, **context)`, which
 decides what happens: `os.kill`, `raise`, `time.sleep`, or nothing. The name of a point is its protocol and step.
 """

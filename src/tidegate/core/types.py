@@ -117,8 +117,10 @@ def _refuse_value(value: Any, shown: str, error: Exception | None) -> NoReturn:
         why = "Integers are kept in 64 bits; use Decimal, or str, for larger ones."
     elif isinstance(error, OverflowError):
         why = "In UTC it lies outside the years 1 to 9999."
-    elif error is not None:
+    elif error is not None and not str(error).startswith("Expected `"):
         why = f"{error}."
+    elif "$" in str(error):
+        why = f"{error}. Convert it, or change the declared type."
     else:
         why = "Convert it, or change the declared type."
     raise WrongValue(f"Cannot store {text} ({type(value).__name__}) as {shown}. {why}") from error

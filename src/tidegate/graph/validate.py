@@ -68,12 +68,18 @@ def check_key(columns: tuple[str, ...], schema: Schema) -> None:
 
 def check_event_time(column: str, schema: Schema) -> None:
     if column not in schema:
-        raise GraphError(f"There is no event time column {column!r}. The columns are {', '.join(schema.names)}.")
+        raise GraphError(no_column(column, schema.names, "of event times"))
     type = schema.fields[schema.index(column)].type
     if type.kind not in EVENT_TIME_KINDS:
+        times = [field.name for field in schema if field.type.kind in EVENT_TIME_KINDS]
+        others = f"Timestamps are in {', '.join(times)}." if times else "No other column is a timestamp."
+        how = {
+            "string": f"to_timestamp('{column}')",
+            "bigint": f"timestamp_millis('{column}') (or timestamp_seconds)",
+        }.get(type.kind, f"timestamp_seconds('{column}')")
         raise GraphError(
-            f"The event time column {column!r} is a {type}. It must be a timestamp; "
-            f"for example, select timestamp_millis({column}) or cast({column} as timestamp)."
+            f"The event time column {column!r} is a {type}, not a timestamp. {others} If {column!r} is a time, convert it before "
+            f"source(): df.withColumn('{column}', F.{how})."
         )
 
 

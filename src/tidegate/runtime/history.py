@@ -435,8 +435,9 @@ class History:
         self._cuts.append(cut)
         self._post(lambda: self._on_epoch(report, cut, moved, output))
 
-    def request(self, published: bool = True) -> Future[CheckpointRef]:
-        """Take a checkpoint of the last epoch now, whatever the interval says.
+    def request(self, published: bool = True, full: bool | None = None) -> Future[CheckpointRef]:
+        """Take a checkpoint of the last epoch now, whatever the interval says; with `full`, one that shares no file with
+        earlier ones, with `full=False` an incremental one, else as configured.
 
         The answer comes when its output is published; with `published=False`, when it is complete.
         """
@@ -444,7 +445,7 @@ class History:
         if published:
             self._patient.add(token)
         answer = self._waiting[token] = Future()
-        wish = Request(RequestKind.MANUAL, self._now().monotonic_ms, token, forced=True)
+        wish = Request(RequestKind.MANUAL, self._now().monotonic_ms, token, forced=True, full=full)
         self._ask(lambda: self._act(self._coordinator.request(wish, self._now())))
         return answer
 
@@ -723,7 +724,8 @@ class History:
         cut, shape = self._cut, self._shape
         assert cut is not None
         assert cut.epoch == action.epoch
-        base = self._tenure.entry.base if action.base is not None and self._config.incremental else None
+        full = not self._config.incremental if action.request.full is None else action.request.full
+        base = self._tenure.entry.base if action.base is not None and not full else None
         try:
             sources = read_sources(cut.directory, cut.positions, len(shape.sources))
         except (OSError, ProtocolViolation) as error:

@@ -218,9 +218,10 @@ class JobRun:
             return "CANCELLING"
         return "RUNNING" if self._error is None else "RESTARTING"
 
-    def trigger_checkpoint(self) -> Future[CheckpointRef]:
-        """Take a checkpoint now, whatever the interval says."""
-        return self._kept().request()
+    def trigger_checkpoint(self, *, full: bool | None = None) -> Future[CheckpointRef]:
+        """Take a checkpoint now, whatever the interval says. `full=True` stores every file anew, `full=False` only what earlier
+        checkpoints do not have; without it, the configuration decides."""
+        return self._kept().request(full=full)
 
     @property
     def checkpoints(self) -> CheckpointStatistics | None:

@@ -49,6 +49,7 @@ class TimerService:
     def _known(self) -> Timers:
         if self._timers is None:
             raise GraphError(
-                "A timer needs a function that it calls. Give the function a method on_timer(timestamp, ctx)."
+                "The function sets a timer and has no method on_timer, so nothing would happen when it fires. Add "
+                "def on_timer(self, timestamp, ctx) to its class."
             )
         return self._timers

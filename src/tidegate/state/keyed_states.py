@@ -105,8 +105,8 @@ class KeyedStates:
         for name, accessor in self.accessors.items():
             if attributes.get(name) is not accessor:
                 raise GraphError(
-                    f"{type(function).__name__} assigned to its state {name!r}, which replaces it. Write "
-                    f"self.{name}.update(…) to change what it holds, or call the variable something else."
+                    f"{type(function).__name__} assigned to its state {name!r}, which replaces the state itself. Write "
+                    f"self.{name}.update(…) to change what it holds, and self.{name}.value() to read it; or rename the variable."
                 )
 
     def set_time(self, now_ms: int, watermark_ms: int) -> None:

@@ -339,8 +339,8 @@ def _checked(collected: list[Any], schema: Schema | None) -> Emit:
         for row in rows:
             if isinstance(row, str | bytes | int | float | None):
                 raise SchemaError(
-                    f"The function gave out {row!r}, which is no row: rows are tuples or dicts. If it returns one row, let it "
-                    "yield the row instead; a row of one column is written (value,)."
+                    f"The function gave out {row!r}, which is not a row: rows are tuples or dicts. If it returns one row, let it "
+                    f"yield the row instead; a row of one column is written ({row!r},)."
                 )
         collected.extend(tuple(row) if isinstance(row, list) else row for row in rows)
 
@@ -416,7 +416,9 @@ def _node(
     event_time: str | None, broadcast_schema: str | Schema | None, on_error: OnError,
 ) -> Process | Transform:  # fmt: skip
     if isinstance(function, type):
-        raise GraphError(f"The harness takes a function object, not a class. Pass {function.__name__}().")
+        raise GraphError(
+            f"The harness takes an instance, not the class {function.__name__}. Write {function.__name__}()."
+        )
     kind = next((kind for kind in TRANSFORM_KINDS if callable(getattr(function, kind, None))), None)
     if kind is not None and schema is not None and key is None:
         read = as_schema(schema)

@@ -73,6 +73,11 @@ class ReturnsOneRow(Totals):
         return row.user, row.amount
 
 
+class ReturnsOneRowUnseen(Totals):
+    def process_element(self, row, ctx):
+        return tuple(row)
+
+
 class ReturnsANumber(Totals):
     def process_element(self, row, ctx):
         return 5
@@ -138,11 +143,11 @@ MISTAKES = {
     ),
     "process without a schema": (
         lambda _: keyed().process("totals", Totals()),
-        r"'schema'.*like this: process\('totals'",
+        r"needs schema=, the columns of the rows.*process\('totals'",
     ),
     "process with a class": (
         lambda _: keyed().process("t", Totals, schema="a string"),
-        r"not a class. Pass Totals\(\)",
+        r"process 't' takes an instance, not the class Totals. Write Totals\(\)",
     ),
     "process before key_by": (
         lambda _: rows().process,
@@ -173,14 +178,14 @@ MISTAKES = {
     ),
     "event time that is none": (
         lambda _: tg.Job("j").source("s", Frame(COLUMNS), event_time="amount"),
-        r"'amount' is a double. It must be a timestamp",
+        r"'amount' is a double, not a timestamp. No other column.*F\.timestamp_seconds\('amount'\)",
     ),
     "on_error that is none": (
         lambda _: keyed().process("t", Totals(), schema="a string", on_error="skp"),
         r"on_error='skp' is not known. Use 'fail', 'skip'",
     ),
     "parallelism of nothing": (lambda _: tg.Job("j", parallelism=0), r"parallelism is 0; it must be between 1"),
-    "state of any type": (lambda _: tg.ValueState(object), r"object cannot be stored. Use bool, int"),
+    "state of any type": (lambda _: tg.ValueState(object), r"does not say how its values are stored.*Use bool, int"),
     "default of another type": (lambda _: tg.ValueState(int, default="0"), r"cannot have this default"),
     "ttl without a unit": (lambda _: tg.ValueState(int, ttl=30), r"ttl=30 has no unit. Write '30 s'"),
     "state made in __init__": (
@@ -189,7 +194,7 @@ MISTAKES = {
     ),
     "state used in open": (
         lambda _: tried(InOpen()),
-        r"'total' of InOpen.*process_element or on_timer, not in __init__ or open",
+        r"'total' of InOpen.*every key has its own.*process_element or on_timer, not in __init__ or open",
     ),
     "state assigned over": (
         lambda _: keyed().process("t", Assigns(), schema="a string"),
@@ -199,7 +204,14 @@ MISTAKES = {
         lambda _: tried(AssignsUnseen()),
         r"assigned to its state 'total'.*self\.total\.update",
     ),
-    "one row returned": (lambda _: tried(ReturnsOneRow()), r"gave out 'ann', which is no row.*yield the row instead"),
+    "one row returned": (
+        lambda _: keyed().process("t", ReturnsOneRow(), schema="user string, amount double"),
+        r"ReturnsOneRow\.process_element returns one row in test_mistakes\.py:\d+: return row\.user, row\.amount.*Write yield",
+    ),
+    "one row returned, unseen": (
+        lambda _: tried(ReturnsOneRowUnseen()),
+        r"gave out 'ann', which is not a row.*yield the row instead.*\('ann',\)",
+    ),
     "a number returned": (
         lambda _: tried(ReturnsANumber()),
         r"The function returned 5, which is not a list of rows. Let it yield rows",
@@ -210,8 +222,8 @@ MISTAKES = {
     ),
     "method without a context": (lambda _: tried(WithoutContext()), r"Write def process_element\(self, row, ctx\)"),
     "side output not declared": (lambda _: tried(NoSuchSide()), r"no side output 'late'.*side_outputs=\{'late'"),
-    "timer without a method": (lambda _: tried(TimerWithoutMethod()), r"Give the function a method on_timer"),
-    "value of another type": (lambda _: tried(WrongList()), r"Cannot store 'text' \(str\) as list\[int\]"),
+    "timer without a method": (lambda _: tried(TimerWithoutMethod()), r"Add def on_timer\(self, timestamp, ctx\)"),
+    "value of another type": (lambda _: tried(WrongList()), r"Cannot store 'text' \(str\) as list\[int\]. Convert it"),
     "function that cannot travel": (
         lambda _: travel(HoldsALock()),
         r"'totals'.*its attribute 'lock' cannot be pickled.*Make connections, locks.*in open\(\)",
@@ -220,7 +232,10 @@ MISTAKES = {
         lambda _: tg.Checkpointing(interval="10 sek"),
         r"interval='10 sek'.*not a duration such as '500 ms', '10 s'",
     ),
-    "argument misspelt": (lambda _: tg.Checkpointing(intervall="10 s"), r"no 'intervall'. Did you mean interval\?"),
+    "argument misspelt": (
+        lambda _: tg.Checkpointing(intervall="10 s"),
+        r"no argument 'intervall'. Did you mean interval\?",
+    ),
     "option misspelt": (
         lambda _: tg.Checkpointing(options={"execution.checkpointing.intervall": "1 s"}),
         r"is not an option. Did you mean execution\.checkpointing\.interval\?",
@@ -228,12 +243,15 @@ MISTAKES = {
     "mode that is none": (lambda _: tg.Checkpointing(mode="EXACTLY_TWICE"), r"mode='EXACTLY_TWICE'.*EXACTLY_ONCE"),
     "checkpoints in a file": (
         lambda tmp: stored(a_file(tmp)),
-        r"cannot be kept in .*/file: .*/file is a file. Name a folder",
+        r"cannot be kept in .*/file: .*/file is a file. Choose a path",
     ),
-    "checkpoints below a file": (lambda tmp: stored(a_file(tmp) / "x"), r"file is a file. Name a folder"),
-    "checkpoints in an impossible place": (lambda _: stored("/proc/checkpoints"), r"cannot be made.*Name a folder"),
+    "checkpoints below a file": (
+        lambda tmp: stored(a_file(tmp) / "x"),
+        r"file is a file. Choose a path whose parts are all folders",
+    ),
+    "checkpoints in an impossible place": (lambda _: stored("/proc/checkpoints"), r"cannot be made.*Choose one"),
     "a slash missing": (lambda _: stored("s3:/bucket/jobs"), r"a slash missing. Write s3://bucket/jobs"),
-    "a store that is none": (lambda _: stored("ftp://host/x"), r"Use a path, file://, s3://"),
+    "a store that is none": (lambda _: stored("ftp://host/x"), r"ftp:// is not supported. Use a path, file://, s3://"),
 }
 
 
@@ -253,3 +271,13 @@ def test_a_function_of_a_base_class_that_assigns_nothing_is_left_alone():
             self.name, self.totals = name, 0
 
     assert keyed().process("t", Named("a"), schema="user string, total double") is not None
+
+
+def test_a_function_that_returns_rows_is_left_alone():
+    class Twice(Totals):
+        def process_element(self, row, ctx):
+            if row.amount < 0:
+                return ()
+            return (row, row) if row.amount else [(row.user, 1.0)]
+
+    assert keyed().process("t", Twice(), schema=COLUMNS) is not None

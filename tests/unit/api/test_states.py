@@ -43,7 +43,7 @@ def test_on_the_class_it_is_the_declaration() -> None:
 
 @pytest.mark.parametrize("name", ["n", "seen", "last"])
 def test_there_is_no_state_outside_a_job(name: str) -> None:
-    with pytest.raises(StateUnbound, match=f"State '{name}' of Remembering was used outside a running job"):
+    with pytest.raises(StateUnbound, match=f"State '{name}' of Remembering was used where there is no key"):
         getattr(Remembering(), name)
 
 
@@ -72,7 +72,11 @@ def test_a_function_travels_with_its_declarations() -> None:
 @pytest.mark.parametrize(
     ("declare", "error", "says"),
     [
-        (lambda: tg.ValueState(object), UnsupportedType, r"ValueState\(object\) cannot be declared"),
+        (
+            lambda: tg.ValueState(object),
+            UnsupportedType,
+            r"ValueState\(object\) does not say how its values are stored",
+        ),
         (lambda: tg.ListState(list), UnsupportedType, "Name the types inside"),
         (lambda: tg.MapState(list[int], int), UnsupportedType, "cannot be a key"),
         (lambda: tg.ValueState(int, default="0"), WrongValue, "cannot have this default"),

@@ -86,14 +86,14 @@ PROCESS: Any = {"schema": "user string"}
     [
         (lambda job, s: job.source("x", "not a frame"), "takes a Spark DataFrame.*got str"),
         (lambda job, s: job.source("x", Frame(COLUMNS), out_of_orderness="1 s"), "Add event_time"),
-        (lambda job, s: job.source("x", Frame(COLUMNS), event_time="user"), "must be a timestamp"),
+        (lambda job, s: job.source("x", Frame(COLUMNS), event_time="user"), "not a timestamp"),
         (lambda job, s: s.map(3), "takes a MapFunction or a callable; got 3"),
         (lambda job, s: s.map(Stateful), r"Pass Stateful\(\)"),
         (lambda job, s: s.map(Stateful()), "declares keyed state, but map has no key"),
         (lambda job, s: s.filter(Totals()), "takes a FilterFunction"),
         (lambda job, s: s.key_by(), "at least one column"),
         (lambda job, s: s.key_by("who"), "The columns are user, amount, ts"),
-        (lambda job, s: s.key_by("user").process("p", Totals, **PROCESS), r"Pass Totals\(\)"),
+        (lambda job, s: s.key_by("user").process("p", Totals, **PROCESS), r"Write Totals\(\)"),
         (lambda job, s: s.key_by("user").process("p", print, **PROCESS), "has no process_element"),
         (lambda job, s: s.union(tg.Job("b").source("x", Frame(COLUMNS))), "Streams of two jobs"),
         (lambda job, s: s.union(job.source("x", Frame("a int"))), "source 'orders' has .* and source 'x' has"),
@@ -163,7 +163,7 @@ def test_watermarks_of_ones_own_are_checked_where_they_are_declared():
         source(event_time="ts", split="partition")
     with pytest.raises(GraphError, match="must be a string or an integer"):
         source(event_time="ts", split="n")
-    with pytest.raises(GraphError, match="It must be a timestamp"):
+    with pytest.raises(GraphError, match="not a timestamp"):
         source(event_time="ts", watermark="k")
     with pytest.raises(GraphError, match="leave out out_of_orderness"):
         source(event_time="ts", out_of_orderness="1 s", watermark=lambda greatest, clock: greatest)

@@ -112,6 +112,18 @@ def test_files_of_a_checkpoint_that_did_not_complete_are_never_reused() -> None:
     assert (upload.id, upload.base) == (3, ref(1).metadata)
 
 
+@pytest.mark.parametrize("full", [None, False, True])
+def test_a_full_checkpoint_has_no_base_and_the_next_one_has_it_for_its_own(full: bool | None) -> None:
+    coordinator = started()
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    completed(coordinator, 1, 200)
+    coordinator.epoch_finished(epoch(2), True, at(300))
+    asked = coordinator.request(Request(RequestKind.MANUAL, at(400).monotonic_ms, "t", forced=True, full=full), at(400))
+    (upload,) = of(StartUpload, asked)
+    assert isinstance(upload, StartUpload)
+    assert upload.base == (None if full else ref(1).metadata)
+
+
 @pytest.mark.feature("D5")
 def test_a_checkpoint_expires_and_its_tasks_are_told() -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=1))

@@ -42,6 +42,8 @@ def test_savepoint_stop_checkpoint_and_cancel_say_what_flink_says(server: RestSe
     assert "Savepoint completed. Path: /s/savepoint-1" in call("savepoint", ID, "/s", "-m", server.url).output
     assert "Savepoint completed. Path: /s/savepoint-2" in call("stop", ID, "-p", "/s", "-m", server.url).output
     assert f"Checkpoint 2 for job {ID} completed." in call("checkpoint", ID, "-m", server.url).output
+    assert f"Checkpoint(FULL) 2 for job {ID} completed." in call("checkpoint", ID, "-full", "-m", server.url).output
+    assert run.asked[-2:] == [("checkpoint", None), ("checkpoint", True)]
     assert f"Cancelled job {ID}." in call("cancel", ID, "-m", server.url).output
     assert ("savepoint", "/s", "CANONICAL") in run.asked
     assert ("stop", "/s", False, "CANONICAL") in run.asked

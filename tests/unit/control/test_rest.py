@@ -49,8 +49,8 @@ class Pretended:
         self.failures = [Failure(7, "user-code", "not today", True)]
         self.asked: list[Any] = []
 
-    def trigger_checkpoint(self) -> Future[CheckpointRef]:
-        self.asked.append("checkpoint")
+    def trigger_checkpoint(self, *, full: bool | None) -> Future[CheckpointRef]:
+        self.asked.append(("checkpoint", full))
         return _done(CheckpointRef(2, Term(1), EpochId(Term(1), 5), self.lineage, "m", "c"))
 
     def savepoint(self, target: str | None, *, format: str) -> Future[str]:
@@ -154,7 +154,7 @@ def test_stop_checkpoint_and_cancel(client: TestClient, run: Pretended) -> None:
     taken = client.post(f"/jobs/{ID}/checkpoints", json={"checkpointType": "CONFIGURED"}).json()["request-id"]
     assert client.get(f"/jobs/{ID}/checkpoints/{taken}").json()["operation"] == {"checkpointId": 2}
     assert client.patch(f"/jobs/{ID}?mode=cancel").status_code == 202
-    assert set(run.asked) >= {("stop", "/s", True, "NATIVE"), "checkpoint"}
+    assert set(run.asked) >= {("stop", "/s", True, "NATIVE"), ("checkpoint", None)}
 
 
 @pytest.mark.feature("I21")

@@ -95,8 +95,8 @@ OTHER = Schema.parse("user string")
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [
-        ((replace(SOURCE, event_time="tags"),), "must be a timestamp"),
-        ((replace(SOURCE, event_time="when"),), "no event time column"),
+        ((replace(SOURCE, event_time="tags"),), "not a timestamp"),
+        ((replace(SOURCE, event_time="when"),), "no column .when. of event times"),
         ((replace(SOURCE, id=NodeId(3)),), "Ids count the nodes"),
         ((SOURCE, replace(PROCESS, input=replace(PROCESS.input, streams=(StreamRef(NodeId(1)),)))), "Cycles"),
         ((SOURCE, replace(PROCESS, input=replace(PROCESS.input, streams=()))), "reads nothing"),

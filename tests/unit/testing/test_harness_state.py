@@ -416,7 +416,7 @@ def test_a_broadcast_row_that_fails_undoes_what_it_did_to_every_key(backend):
 
 
 def test_a_class_is_not_a_function():
-    with pytest.raises(GraphError, match=r"not a class. Pass Prices\(\)"):
+    with pytest.raises(GraphError, match=r"not the class Prices. Write Prices\(\)"):
         tg.testing.harness(Prices, key="shop", schema="shop string")
 
 

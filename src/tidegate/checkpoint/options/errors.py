@@ -14,8 +14,8 @@ class OptionError(TidegateError):
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         self.problems = problems
-        head = "an option" if len(problems) == 1 else f"{len(problems)} options"
-        super().__init__(f"Correct or remove {head}: " + " · ".join(problems))
+        head = "" if len(problems) == 1 else f"Correct or remove {len(problems)} options: "
+        super().__init__(head + " · ".join(problems))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ class Checkpointing:
                 try:
                     option.parse(_text(name, option, value))
                 except ValueError as error:
-                    problems.append(f"{name}={redacted(repr(value))}: {redacted(str(error))}.")
+                    problems.append(f"Checkpointing({name}={redacted(repr(value))}): {redacted(str(error))}.")
         if problems:
             raise OptionError(tuple(problems))
         keys = (state.BACKEND.key, *state.BACKEND.old_keys)
@@ -102,7 +102,7 @@ def is_own_backend(value: object) -> bool:
 def _no_such_field(name: str, known: Sequence[str]) -> str:
     near = nearest(name, known)
     meant = f"Did you mean {near}?" if near else f"It takes {', '.join(known)}."
-    return f"Checkpointing has no {name!r}. {meant}"
+    return f"Checkpointing has no argument {name!r}. {meant}"
 
 
 def _text(name: str, option: Option[Any], value: object) -> str:

@@ -51,7 +51,9 @@ def open_storage(
 
         return ObjectStorage(text, options, patience)
     advice = _OTHERS.get(scheme, "Use a path, file://, s3://, gs:// or az://.")
-    raise StorageMisconfigured(text, "", f"{text!r} cannot be opened as checkpoint storage. {advice}")
+    raise StorageMisconfigured(
+        text, "", f"Checkpoints cannot be kept in {text!r}: {scheme}:// is not supported. {advice}"
+    )
 
 
 def _path(text: str) -> Path:

@@ -42,13 +42,15 @@ def check_folder(url: str) -> None:
     except (FileExistsError, NotADirectoryError):
         found = next(place for place in (folder, *folder.parents) if place.exists())
         raise StorageMisconfigured(
-            url, "", f"Checkpoints cannot be kept in {folder}: {found} is a file. Name a folder."
+            url,
+            "",
+            f"Checkpoints cannot be kept in {folder}: {found} is a file. Choose a path whose parts are all folders.",
         ) from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise StorageMisconfigured(
-            url, "", f"Checkpoints cannot be kept in {folder}: it cannot be made ({reason}). Name a folder that this user may "
-            "write to.",
+            url, "", f"Checkpoints cannot be kept in {folder}: the folder cannot be made ({reason}). Choose one that this user "
+            "may write to.",
         ) from None  # fmt: skip
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StorageMisconfigured(

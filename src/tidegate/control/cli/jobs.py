@@ -45,7 +45,9 @@ def list_jobs(out: Output, address: str, running: bool, everything: bool) -> Non
 
 @click.command("checkpoint")
 @click.argument("job")
-@click.option("-full", "--full", "full", is_flag=True, help="Upload everything anew.")
+@click.option(
+    "-full", "--full", "full", is_flag=True, help="Store every file anew, also those that earlier checkpoints have."
+)
 @at
 @speaks
 def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
