@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/time.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -75,6 +76,21 @@ int sem_timedwait(sem_t *restrict semaphore, const struct timespec *restrict tol
 int pthread_mutex_timedlock(pthread_mutex_t *restrict mutex, const struct timespec *restrict told) {
     static int (*real)(pthread_mutex_t *, const struct timespec *);
     if (!real) real = dlsym(RTLD_NEXT, "pthread_mutex_timedlock");
+    struct timespec at = true_time(told);
+    return real(mutex, &at);
+}
+
+/* The same for threads of C11, which do not come by way of those of POSIX. */
+int cnd_timedwait(cnd_t *restrict cond, mtx_t *restrict mutex, const struct timespec *restrict told) {
+    static int (*real)(cnd_t *, mtx_t *, const struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "cnd_timedwait");
+    struct timespec at = true_time(told);
+    return real(cond, mutex, &at);
+}
+
+int mtx_timedlock(mtx_t *restrict mutex, const struct timespec *restrict told) {
+    static int (*real)(mtx_t *, const struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "mtx_timedlock");
     struct timespec at = true_time(told);
     return real(mutex, &at);
 }
