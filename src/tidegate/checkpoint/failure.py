@@ -1,4 +1,4 @@
-"""Why a checkpoint did not complete: one enum that logs, metrics, tolerance and tests branch on. Flink's names."""
+"""Why a checkpoint did not complete: one enum that logs, tolerance and tests branch on. Flink's names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What rows are written to. Each client library has one home here."""
+"""What rows are read from and written to. Each client library has one home here."""

@@ -116,8 +116,8 @@ class CollectSink:
 
 @dataclass(frozen=True)
 class CallbackSink:
-    """Calls `function(rows, epoch)` in the driver with the rows of an epoch; with checkpoints when one is complete, slot by
-    slot. A restart may call it again with the same rows: it has nowhere to leave a marker."""
+    """Calls `function(rows, epoch)` in the driver with the rows of one epoch, of all slots; with checkpoints when one is
+    complete. A restart may call it again with the same rows: it has nowhere to leave a marker."""
 
     guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
 

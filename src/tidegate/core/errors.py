@@ -54,7 +54,7 @@ class CorruptState(StateError):
 
 
 class StateLost(StateError):
-    """The newest version of some task's state is gone, and no checkpoint can bring it back."""
+    """The newest version of some task's state is gone from its host: only a checkpoint brings it back."""
 
     code = "STATE_LOST"
 

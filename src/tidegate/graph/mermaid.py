@@ -1,4 +1,4 @@
-"""A plan as a Mermaid flowchart, for Markdown pages and the web UI."""
+"""A plan as a Mermaid flowchart, for Markdown pages."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ class Driver:
             "The job goes back to its last checkpoint"
             if self.identity.archive is not None
             else "Without checkpoints the state of the job cannot be brought back: run it with "
-            "checkpoint=tidegate.Checkpointing(dir=…), and start it again"
+            "checkpoint=tidegate.Checkpointing(dir=…, interval='10 s'), and start it again"
         )
         raise StateLost(f"{reason}. {advice}.")
 

@@ -1,4 +1,4 @@
-"""The reports of the last epochs of a run, for people and metrics."""
+"""The reports of the last epochs of a run, for people."""
 
 from __future__ import annotations
 

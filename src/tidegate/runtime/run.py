@@ -112,7 +112,7 @@ class Failure:
 
     at_ms: int
     kind: str
-    """`user-code`, `state-lost` or `engine`."""
+    """`user-code`, `state-lost`, `engine`, or the code of the error in lower case."""
     message: str
     restarted: bool
 

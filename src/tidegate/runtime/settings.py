@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -14,11 +15,14 @@ from tidegate.checkpoint.options import (
     RestartConfig,
     read_options,
 )
+from tidegate.checkpoint.options.declared.pipeline import MAX_PARALLELISM
 from tidegate.checkpoint.options.user import is_own_backend
 from tidegate.checkpoint.restart import NoRestart, RestartStrategy
 from tidegate.graph.parallelism import default_max_parallelism
 from tidegate.runtime.program import Archive
 from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, backend_named
+
+log = logging.getLogger("tidegate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ def read_settings(
     own_backend = [key for key in (TYPE_KEY, OLDER_TYPE_KEY) if is_own_backend(given.get(key) or "")]
     backend = state_backend or (str(given.pop(own_backend[0])) if own_backend else None)
     read = read_options(given)
+    for note in read.notes:
+        log.warning("option %s", note)
     if backend is not None and is_own_backend(backend):
         backend_named(
             backend, read.handed_on
@@ -95,9 +101,10 @@ def read_settings(
             )
         )
     p = parallelism or 2 * cores
+    key_groups = read[MAX_PARALLELISM]
     settings = Settings(
         p,
-        max_parallelism or default_max_parallelism(p),
+        max_parallelism or (key_groups if key_groups > 0 else default_max_parallelism(p)),
         backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT),
         dict(read.handed_on),
         **({"local_dir": config.local_dirs} | tuning),

@@ -283,7 +283,7 @@ def test_restart_strategies_have_flinks_defaults() -> None:
         ("state.checkpoint-storage", "jobmanager", "the failure they are for destroys them"),
         ("state.storage.fs.write-buffer-size", "8192", "no stream that needs a buffer"),
         (C + "checkpoints-after-tasks-finish", "false", "none finishes before the job does"),
-        (C + "unaligned.max-subTasks-per-channel-state-file", "20", "no file of its own to share"),
+        (C + "unaligned.max-subTasks-per-channel-state-file", "20", "holds no channel state"),
         (C + "interval-during-backlog", "1 min", "maxOffsetsPerTrigger"),
         ("pipeline.auto-generate-uids", "false", "nothing to make up"),
     ],

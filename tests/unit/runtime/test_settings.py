@@ -59,3 +59,15 @@ def test_tuning_may_come_from_a_command_line_where_everything_is_text():
     assert (settings.host_timeout_ms, settings.max_tries) == (12_000, 3)
     with pytest.raises(OptionError, match="max_tries is 'many'; it must be a whole number"):
         read_settings(2, parallelism=None, max_parallelism=None, options={"max_tries": "many"})
+
+
+@pytest.mark.parametrize(("job", "option", "wanted"), [(None, "512", 512), (256, "512", 256), (None, "-1", 128)])
+def test_the_number_of_key_groups_may_be_an_option_that_the_job_overrides(job, option, wanted):
+    settings, _ = read_settings(2, parallelism=None, max_parallelism=job, options={"pipeline.max-parallelism": option})
+    assert settings.max_parallelism == wanted
+
+
+def test_an_option_without_effect_is_told_in_the_log(caplog):
+    read_settings(2, **NONE, options={"sink.committer.retries": "3"})
+    assert "sink.committer.retries" in caplog.text
+    assert "offered until its target takes it" in caplog.text

@@ -23,7 +23,7 @@ _YEAR_MS = 365 * 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """How a job is checkpointed. `interval_ms` None: it is not, and then it delivers at least once at best."""
+    """How a job is checkpointed. `interval_ms` None: it is not, and then it delivers at most once."""
 
     interval_ms: int | None
     mode: CheckpointingMode

@@ -15,16 +15,16 @@ _HEAD = """\
 
 Generated from the declarations in `tidegate.checkpoint.options.declared`; do not edit by hand.
 
-Keys, defaults and rules are Flink's. They are read from the cluster's configuration (a file of `key: value` lines, flat
-or nested) and from the job (`tg.Checkpointing(…)`, `-Dkey=value`); the job's win. Old names are still read, with a
-note. An unknown key is refused with the nearest known one.
+Keys, defaults and rules are Flink's. They are given to the job: in `tg.Checkpointing(…)`, in `run(options={…})`, or as
+`-Dkey=value`; no configuration file is read. Old names are still read, and the job's log says what they are called now. An
+unknown key is refused with the nearest known one.
 
 One default is not Flink's: `execution.checkpointing.externalized-checkpoint-retention`. A job is found again by its
-name, so cancelling it must not destroy its only checkpoint. `execution.checkpointing.incremental` and
-`execution.state-recovery.from-local` are off as in Flink; for large state switch both on.
+name, so cancelling it must not destroy its only checkpoint. `execution.checkpointing.incremental` is off as in Flink; switch it
+on for large state.
 
-In the column "effect", **none** means that the key is accepted and answered with the reason given, so that a
-configuration can be shared with Flink; **later** means that it is checked and not acted on yet.
+In the column "effect", **none** means that the key is accepted, so that a configuration can be shared with Flink, and changes
+nothing; the reason is given here and in the job's log. **later** means that it is checked and not acted on yet.
 """
 
 

@@ -61,4 +61,4 @@ def remarks(get: Get) -> Iterator[OptionNote]:
     if get(unaligned.ALIGNED_TIMEOUT) and not get(unaligned.UNALIGNED):
         yield OptionNote(unaligned.ALIGNED_TIMEOUT.key, f"Unused without {unaligned.UNALIGNED.key}.")
     if interval is None and get(restart.TYPE) not in (None, RestartType.NONE):
-        yield OptionNote(restart.TYPE.key, "Checkpointing is off, so a restart begins with empty state.")
+        yield OptionNote(restart.TYPE.key, "Checkpointing is off, so the job is not restarted.")

@@ -18,10 +18,10 @@ from tidegate.core.redaction import redacted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointing:
-    """How a job is checkpointed; what is left out comes from the cluster's configuration or the defaults.
+    """How a job is checkpointed; what is left out has its default.
 
     Each field stands for the option of that name below `execution.checkpointing.`, the last two for those below
-    `execution.state-recovery.`, and overrides the cluster's.
+    `execution.state-recovery.`.
     `options` takes any other option by its key, also those of recovery, restarts and state.
     """
 

@@ -1,4 +1,4 @@
-"""Rows as the text that COPY reads. Made in the tasks, in bulk, so that the driver only passes bytes on.
+"""Rows as the text that COPY reads. Made in the tasks, in bulk, so that the committer only passes bytes on.
 
 The text format and not CSV: in it every backslash is escaped, so that no value can look like an end of data.
 """

@@ -1,8 +1,8 @@
 """A table of a PostgreSQL database.
 
-By default rows wait in the job's storage, as text for COPY, and the driver copies them in when their checkpoint is complete,
-in one transaction with the marker. With `two_phase`, tasks copy them into the table in transactions of their own, prepared
-and invisible, and the driver only commits those.
+By default rows wait in the job's storage, as text for COPY, and are copied in when their checkpoint is complete, in one
+transaction with the marker. With `two_phase`, tasks copy them into the table in transactions of their own, prepared
+and invisible, and those are only committed.
 """
 
 from __future__ import annotations

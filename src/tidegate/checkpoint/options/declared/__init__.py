@@ -27,7 +27,7 @@ FOREIGN: dict[str, str] = {
     "jobmanager.": "Flink's JobManager process is not there: the Spark driver coordinates the job.",
     "taskmanager.": "Flink's TaskManager processes are not there: give memory, cores and disks to Spark's executors.",
     "process.": "Flink's processes are not there: their working directories are Spark's.",
-    "parallelism.": "Parallelism is given to the job, as `-p` or `run(parallelism=…)`.",
+    "parallelism.": "Parallelism is given to the job, as `-p` or `tg.Job(name, parallelism=…)`.",
     "high-availability.": "The log in the checkpoint directory decides who owns a job; no other service is needed.",
     "blob.": "Code is distributed by Spark.",
     "kubernetes.": "Deployment is Spark's.",

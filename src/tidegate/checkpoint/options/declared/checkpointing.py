@@ -126,7 +126,12 @@ INCREMENTAL: Option[bool] = Option(
     old_keys=("state.backend.incremental",),
 )
 COMPRESSION: Option[bool] = Option(
-    _P + "snapshot-compression", BOOL, False, "Compress full snapshots of the heap backend. RocksDB compresses its own."
+    _P + "snapshot-compression",
+    BOOL,
+    False,
+    "Compress full snapshots of the heap backend.",
+    effect=Effect.LATER,
+    reason="Files of the heap backend are not compressed yet; RocksDB compresses its own.",
 )
 INLINE_THRESHOLD: Option[int] = Option(
     _P + "data-inline-threshold",
@@ -153,6 +158,8 @@ PARALLEL_CLEANER: Option[bool] = Option(
     True,
     "Delete files of dropped checkpoints in parallel.",
     old_keys=("state.checkpoint.cleaner.parallel-mode",),
+    effect=Effect.NONE,
+    reason="Files are deleted many at a time, by one thread beside the epochs.",
 )
 AFTER_TASKS_FINISH: Option[bool] = Option(
     _P + "checkpoints-after-tasks-finish",
@@ -179,15 +186,15 @@ LOCAL_BACKUP: Option[bool] = Option(
     False,
     "Keep a local copy of what a checkpoint uploads.",
     effect=Effect.NONE,
-    reason="State versions are files on local disk to begin with and stay there while they are needed. Whether "
-    "recovery uses them is execution.state-recovery.from-local.",
+    reason="State versions are files on local disk to begin with and stay there while they are needed. "
+    "Recovery uses them where their checksums hold.",
 )
 LOCAL_DIRS: Option[str | None] = Option(
     _P + "local-backup.dirs",
     TEXT,
     None,
-    "Local directory of state versions on the executors' hosts, outside Spark's own directories. Unset: `localState` "
-    "in the working directory.",
+    "Local directory of state versions on the executors' hosts, outside Spark's own directories. A host's variable "
+    "TIDEGATE_LOCAL_DIR wins over it. Without both: `tidegate-<user id>` in the directory for temporary files.",
     old_keys=("taskmanager.state.local.root-dirs",),
 )
 _PACKED = "Small files are uploaded one by one, unless data-inline-threshold puts them into `_metadata`."

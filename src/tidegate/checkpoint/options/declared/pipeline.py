@@ -19,7 +19,7 @@ MAX_PARALLELISM: Option[int] = Option(
     INT,
     -1,
     "Number of key groups, fixed for the life of the state. -1: half as much again as the parallelism, rounded up to a "
-    "power of two, at least 128.",
+    "power of two, at least 128. `tg.Job(name, max_parallelism=…)` wins over it.",
     check=lambda value: None if value == -1 or 1 <= value <= 32_768 else "be -1 or between 1 and 32768",
 )
 AUTO_UIDS: Option[bool] = Option(
@@ -47,18 +47,48 @@ CANCELLATION_TIMEOUT: Option[int] = Option(
     reason="Spark ends cancelled tasks: spark.task.reaper.enabled and spark.task.reaper.killTimeout.",
 )
 COMMITTER_RETRIES: Option[int] = Option(
-    "sink.committer.retries", INT, 10, "Attempts to commit the output of a checkpoint.", check=at_least(0)
+    "sink.committer.retries",
+    INT,
+    10,
+    "Attempts to commit the output of a checkpoint.",
+    check=at_least(0),
+    effect=Effect.NONE,
+    reason="Output is offered until its target takes it, with pauses that grow from one second to 30.",
 )
 CHECKPOINT_HISTORY: Option[int] = Option(
-    "web.checkpoints.history", INT, 10, "Checkpoints whose statistics are kept for display.", check=at_least(1)
+    "web.checkpoints.history",
+    INT,
+    10,
+    "Checkpoints whose statistics are kept for display.",
+    check=at_least(1),
+    effect=Effect.LATER,
+    reason="Ten are kept.",
 )
 EXCEPTION_HISTORY: Option[int] = Option(
-    "web.exception-history-size", INT, 16, "Failures kept for display.", check=at_least(0)
+    "web.exception-history-size",
+    INT,
+    16,
+    "Failures kept for display.",
+    check=at_least(0),
+    effect=Effect.LATER,
+    reason="A thousand are kept, and REST shows twenty unless asked for more.",
 )
 ASYNC_STORE: Option[int] = Option(
-    "rest.async.store-duration", DURATION, 300_000, "How long the answer to an asynchronous request is kept."
+    "rest.async.store-duration",
+    DURATION,
+    300_000,
+    "How long the answer to an asynchronous request is kept.",
+    effect=Effect.NONE,
+    reason="The last thousand are kept, whatever their age.",
 )
-CLIENT_TIMEOUT: Option[int] = Option("client.timeout", DURATION, 60_000, "How long a command waits for its answer.")
+CLIENT_TIMEOUT: Option[int] = Option(
+    "client.timeout",
+    DURATION,
+    60_000,
+    "How long a command waits for its answer.",
+    effect=Effect.NONE,
+    reason="A request may take 60 s; a command waits for a savepoint or a stop until it has ended.",
+)
 SPAN_DETAIL: Option[str] = Option(
     "traces.checkpoint.span-detail-level",
     TEXT,

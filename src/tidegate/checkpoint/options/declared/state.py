@@ -1,4 +1,4 @@
-"""Where state is kept, and the changelog that makes every epoch durable."""
+"""Where state is kept; the keys of Flink's changelog, which is not written yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ _C = "state.changelog."
 _OLD = "state.backend.changelog."
 _D = _C + "dstl.dfs."
 _LATER = "The changelog is not written yet: a lost host rewinds to the last checkpoint."
-_TRACK = "State accesses are not timed or measured yet; `tidegate` metrics have bytes and files for each task."
+_TRACK = (
+    "State accesses are not timed or measured yet; `tidegate checkpoints show` and REST tell the bytes of each task."
+)
 
 BACKEND: Option[BackendType] = Option(
     "state.backend.type",
@@ -79,8 +81,7 @@ DSTL_BASE: Option[str | None] = Option(
     "Root of log files.",
     old_keys=("dstl.dfs.base-path",),
     effect=Effect.NONE,
-    reason="Log segments lie in the job's own directory below execution.checkpointing.dir, under `taskowned`, where "
-    "the clean-up of the job finds them.",
+    reason="No changelog is written.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints that do not wait for slow tasks: what a task has not read yet becomes part of its state."""
+"""Flink's unaligned checkpoints. Not acted on: a checkpoint takes a finished epoch, and between epochs no row is on its way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LATER = (
     "A checkpoint takes the last finished epoch, so it waits for that one's slowest task; bound epochs at the source."
 )
 _TIMERS = (
-    "Timers fire inside an epoch, and an epoch is cut between rows only; a task past its time leaves the rest as state."
+    "Timers fire inside an epoch, and a checkpoint takes a finished epoch, so it never meets timers that are firing."
 )
 
 UNALIGNED: Option[bool] = Option(
@@ -49,8 +49,7 @@ MAX_SUBTASKS_PER_FILE: Option[int] = Option(
     old_keys=(_P + "unaligned.max-subTasks-per-channel-state-file",),
     check=at_least(1),
     effect=Effect.NONE,
-    reason="Channel state is part of its task's version and is uploaded, or inlined into `_metadata`, with it: there "
-    "is no file of its own to share.",
+    reason="Between epochs no row is on its way, so a checkpoint holds no channel state.",
 )
 INTERRUPTIBLE_TIMERS: Option[bool] = Option(
     _P + "unaligned.interruptible-timers.enabled",
@@ -74,7 +73,7 @@ RECOVER_ON_DOWNSTREAM: Option[bool] = Option(
     False,
     "Restore output buffers at the reading task.",
     effect=Effect.NONE,
-    reason="In-flight rows are always kept by the task that reads them; there are no output buffers to restore.",
+    reason="Between epochs no row is on its way, so there are no output buffers to restore.",
 )
 DURING_RECOVERY: Option[bool] = Option(
     _P + "during-recovery.enabled",
@@ -82,5 +81,5 @@ DURING_RECOVERY: Option[bool] = Option(
     False,
     "Take checkpoints while in-flight data is still being restored.",
     effect=Effect.NONE,
-    reason="A checkpoint is of a finished epoch, and the first one after a restore has read in-flight rows already.",
+    reason="Between epochs no row is on its way, so there is no in-flight data to restore.",
 )
