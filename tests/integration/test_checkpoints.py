@@ -23,6 +23,7 @@ from tidegate.checkpoint.start import StartRefused
 from tidegate.checkpoint.storage import open_storage
 from tidegate.core import faults
 from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
+from tidegate.runtime.driver import Driver
 from tidegate.runtime.history import UnclaimedOutput
 from tidegate.runtime.run import JobRun
 from tidegate.savepoint.changes import Changes
@@ -162,6 +163,30 @@ def test_output_is_seen_when_its_checkpoint_is_complete_and_not_before(shop):
     assert shop.out() == []
     run.stop()
     assert shop.exact()
+
+
+def test_a_batch_that_waits_for_the_state_is_refused_when_the_state_does_not_come(shop, monkeypatch):
+    """Spark plans the first batch while state is brought back. Without the state no epoch may run."""
+    shop.run().feed(1)
+    arrived, epochs, on_batch = [], [], JobRun._on_batch
+
+    def note(run, attempt, batch, batch_id):
+        arrived.append(batch_id)
+        on_batch(run, attempt, batch, batch_id)
+
+    def fail(driver, orders):
+        until(lambda: arrived)
+        raise RestoreFailed("not today")
+
+    monkeypatch.setattr(JobRun, "_on_batch", note)
+    monkeypatch.setattr(Driver, "restore", fail)
+    monkeypatch.setattr(Driver, "run_epoch", lambda *given, **more: epochs.append(given))
+    with pytest.raises(RestoreFailed, match="not today"):
+        shop.job().start(shop.spark, **shop.choices())
+    assert epochs == []
+    assert not shop.spark.streams.active
+    monkeypatch.undo()
+    assert shop.run().exact()
 
 
 def test_a_full_checkpoint_stores_what_earlier_ones_have_and_later_ones_build_on_it(shop):

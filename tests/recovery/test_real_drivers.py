@@ -161,7 +161,7 @@ def test_a_stopped_process_is_replaced_and_finds_out_when_it_continues(drivers: 
 
 def test_two_supervised_drivers_do_not_fight(drivers: Drivers) -> None:
     """Both are started again and again, as a supervisor would; one owns the job and the other is refused each time."""
-    flags = ("--beat", "--slow", "1000", "--patience", "2500")
+    flags = ("--beat", "--slow", "2000", "--patience", "5000")
     running = {name: drivers.start(name, *flags) for name in ("left", "right")}
     refused = 0
     while True:

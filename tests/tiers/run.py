@@ -104,12 +104,14 @@ def _start(tier: str, part: Part, parts: tuple[Part, ...], artifacts: Path, more
 
 def _ended(ended: Running, summary: Summary) -> bool:
     code = ended.process.returncode
-    fine = code in (0, NO_TESTS)
-    if ended.junit.exists():
+    # Pytest writes its report last. A process that something else has ended has none, whatever its code says.
+    whole = ended.junit.exists()
+    fine = whole and code in (0, NO_TESTS)
+    if whole:
         summary.add(ended.junit)
-    elif not fine:
+    else:
         summary.outcomes["error"] += 1
-        summary.failed.append(f"ERROR {ended.part.name}: pytest ended with {code}")
+        summary.failed.append(f"ERROR {ended.part.name}: pytest ended with {code} before it was done")
     took = time.monotonic() - ended.begun
     print(f"-- {ended.part.name:<12} {'ok' if fine else 'FAILED':<6} {took:5.0f} s", flush=True)
     return fine

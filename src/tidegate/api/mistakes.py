@@ -73,8 +73,8 @@ def check_function(function: Any, states: Iterable[str]) -> None:
     for name, value in vars(function).items() if hasattr(function, "__dict__") else ():
         if isinstance(value, Declaration):
             raise GraphError(
-                f"{kind.__name__} makes its state {name!r} in __init__, where it is not seen. Declare it in the body of the "
-                f"class: {name} = {type(value).__name__}(…)."
+                f"{kind.__name__} makes its state {name!r} in __init__, but states must be known before the job runs. "
+                f"Declare it in the body of the class: {name} = {type(value).__name__}(…)."
             )
     for name, wanted in _CALLED_WITH.items():
         method = getattr(function, name, None)

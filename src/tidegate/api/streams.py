@@ -127,7 +127,9 @@ class Stream:
         checked = check_new_uid(uid, f"sink {uid!r}", nodes)
         if isinstance(target, type) or not callable(getattr(target, "create_writer", None)):
             if isinstance(target, type):
-                raise GraphError(f"sink {uid!r} takes an object, not a class. Pass {target.__name__}(…).")
+                raise GraphError(
+                    f"sink {uid!r} takes an instance, not the class {target.__name__}. Write {target.__name__}(…)."
+                )
             raise GraphError(
                 f"sink {uid!r} cannot write to {target!r:.200}, which has no create_writer. Use, for example, PrintSink()."
             )

@@ -144,12 +144,13 @@ def _closed(function: Any, name: str) -> None:
             raise FunctionFailed(name, error) from error
 
 
-def _not_rows(result: Any) -> SchemaError | None:
+def _not_rows(result: Any, function: Callable[..., Any]) -> SchemaError | None:
     """What to say of a function that returned neither rows nor None."""
     if result is None or hasattr(result, "__iter__"):
         return None
     return SchemaError(
-        f"The function returned {result!r:.200}, which is not a list of rows. Let it yield rows, or return a list of them."
+        f"{getattr(function, '__qualname__', function)} returned {result!r:.200}, which is not a list of rows. Let it yield "
+        "rows, or return a list of them."
     )
 
 
@@ -309,7 +310,7 @@ class ProcessOperator:
                     if result is not None:
                         extend(result)
         except Exception as error:
-            cause = _not_rows(result) or error
+            cause = _not_rows(result, function) or error
             raise FunctionFailed(self.name, cause, row, scope.key) from cause
         self._check_bound()
         self.rows_in += len(keys)

@@ -243,6 +243,7 @@ class JobRun:
             with self._new_attempt():
                 self._begin_attempt()
         except BaseException:
+            self._discard_directory()
             if self._history is not None:
                 self._history.leave()
             raise
@@ -335,7 +336,6 @@ class JobRun:
         """
         self._attempt += 1
         attempt = self._attempt
-        self._error = None
         self._ends.clear()
         orders = self._go_to_checkpoint()
         assert self._directory is not None
@@ -344,6 +344,7 @@ class JobRun:
         writer = writer.foreachBatch(lambda batch, batch_id: self._on_batch(attempt, batch, batch_id))
         self._query = self._trigger.start(self._spark, writer)
         self._bring_back(orders)
+        self._error = None
         if self._history is not None:
             self._history.begin_at(self._cut())
         if self._history is not None or self._driver.has_timers:
@@ -372,15 +373,25 @@ class JobRun:
         return orders
 
     def _bring_back(self, orders: Mapping[TaskId, RestoreOrder]) -> None:
+        about = {"job": self._graph.job}
         if self._history is None or not orders:
+            log.info("job %s starts the Python workers of its %d tasks", self._graph.job, len(self.tasks), extra=about)
             self._driver.forget_versions()
             self._driver.place()
             return
+        found = self._history.standing().checkpoint_id
+        log.info(
+            "job %s brings back the state of checkpoint %d in %d tasks",
+            self._graph.job,
+            found,
+            len(orders),
+            extra=about,
+        )
         started = time.monotonic()
         report = self._driver.restore(orders)
         log.info(
-            "state of checkpoint %d is back after %.1f s", self._history.standing().checkpoint_id, time.monotonic() - started,
-            extra={"job": self._graph.job, "epoch": str(report.epoch)},
+            "state of checkpoint %d is back after %.1f s", found, time.monotonic() - started,
+            extra=about | {"epoch": str(report.epoch)},
         )  # fmt: skip
 
     def _new_directory(self) -> Path:

@@ -157,7 +157,7 @@ MISTAKES = {
     "sink without a uid": (lambda _: rows().sink(tg.PrintSink()), r"sink\(\) needs a uid first: sink\('totals-out'"),
     "sink as a class": (
         lambda _: rows().sink("out", tg.PrintSink),
-        r"takes an object, not a class. Pass PrintSink\(…\)",
+        r"takes an instance, not the class PrintSink. Write PrintSink\(…\)",
     ),
     "source without a uid": (lambda _: tg.Job("j").source(Frame(COLUMNS)), r"source\(\) needs a uid first"),
     "source of a list": (
@@ -190,7 +190,7 @@ MISTAKES = {
     "ttl without a unit": (lambda _: tg.ValueState(int, ttl=30), r"ttl=30 has no unit. Write '30 s'"),
     "state made in __init__": (
         lambda _: tried(MadeInInit()),
-        r"'total' in __init__.*body of the class: total = ValueState",
+        r"'total' in __init__.*known before the job runs.*body of the class: total = ValueState",
     ),
     "state used in open": (
         lambda _: tried(InOpen()),
@@ -214,7 +214,7 @@ MISTAKES = {
     ),
     "a number returned": (
         lambda _: tried(ReturnsANumber()),
-        r"The function returned 5, which is not a list of rows. Let it yield rows",
+        r"ReturnsANumber\.process_element returned 5, which is not a list of rows. Let it yield rows",
     ),
     "column misspelt": (
         lambda _: tried(Misspells()),

@@ -97,7 +97,7 @@ PROCESS: Any = {"schema": "user string"}
         (lambda job, s: s.key_by("user").process("p", print, **PROCESS), "has no process_element"),
         (lambda job, s: s.union(tg.Job("b").source("x", Frame(COLUMNS))), "Streams of two jobs"),
         (lambda job, s: s.union(job.source("x", Frame("a int"))), "source 'orders' has .* and source 'x' has"),
-        (lambda job, s: s.sink("out", NullSink), r"takes an object, not a class. Pass NullSink\(…\)"),
+        (lambda job, s: s.sink("out", NullSink), r"takes an instance, not the class NullSink. Write NullSink\(…\)"),
         (lambda job, s: s.sink("out", "file"), "cannot write to .file., which has no create_writer"),
         (lambda job, s: s.side_output("late"), "used but not declared"),
         (lambda job, s: s.union(s).side_output("late"), "A union has no side output"),

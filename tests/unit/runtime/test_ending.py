@@ -160,3 +160,11 @@ def test_in_another_thread_it_leaves_signals_alone() -> None:
     other.start()
     other.join()
     assert seen == [signal.getsignal(signal.SIGTERM)]
+
+
+def test_what_a_program_does_after_the_job_is_not_cut_off() -> None:
+    given_up = threading.Event()
+    with Ending(run := Pretended(), 0.2, give_up=lambda code: given_up.set()).listening():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert run.await_termination()
+    assert not given_up.wait(0.5)
