@@ -1,6 +1,6 @@
 """Kills a counting job with SIGKILL, again and again, and shows that its counts are exact.
 
-    python examples/kill_me.py [--kills 3]
+    python examples/kill_me.py [--kills 2]
 
 A job reads numbered events from a folder, counts them per user, and writes each new count to files. This script feeds it,
 kills it in the middle of its work, starts it again, and at the end holds what the files say against what it sent. Then the
@@ -133,7 +133,7 @@ def torment(kind: str, folder: Path, kills: int) -> tuple[int, list[dict]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=3, help="how often each job is killed (default: 3)")
+    parser.add_argument("--kills", type=int, default=2, help="how often each job is killed (default: 2)")
     parser.add_argument("--job", nargs=2, metavar=("KIND", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
