@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidegate.api.functions import KeyedCoProcessFunction, states_of
-from tidegate.api.mistakes import called_like
+from tidegate.api.mistakes import called_like, check_instance
 from tidegate.api.streams import KeyedStream, Stream, as_schema
 from tidegate.core.errors import GraphError
 from tidegate.graph.on_error import OnError
@@ -27,10 +27,7 @@ class ConnectedStreams:
     ) -> Stream:  # fmt: skip
         """Run a function over the rows of both. State and timers belong to the key, whichever stream a row came from.
         `on_error` as for `KeyedStream.process`."""
-        if isinstance(function, type):
-            raise GraphError(
-                f"process {uid!r} takes an instance, not the class {function.__name__}. Write {function.__name__}()."
-            )
+        check_instance(f"process {uid!r}", function)
         for name in ("process_element1", "process_element2"):
             if not callable(getattr(function, name, None)):
                 raise GraphError(f"{function!r} has no {name}. Derive a class from KeyedCoProcessFunction.")

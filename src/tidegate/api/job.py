@@ -34,21 +34,10 @@ class Job:
         self.name = check_name(name, "job name")
         check_parallelism(parallelism, max_parallelism)
         self.parallelism = parallelism
-        self._max_parallelism = max_parallelism
+        if max_parallelism is None and parallelism is not None:
+            max_parallelism = default_max_parallelism(parallelism)
+        self.max_parallelism = max_parallelism
         self._nodes: list[Node] = []
-
-    @property
-    def max_parallelism(self) -> int | None:
-        """Given, or Flink's default for the parallelism; None if neither is given. The option `pipeline.max-parallelism` comes
-        before the default."""
-        if self._max_parallelism is None and self.parallelism is not None:
-            return default_max_parallelism(self.parallelism)
-        return self._max_parallelism
-
-    @max_parallelism.setter
-    def max_parallelism(self, given: int | None) -> None:
-        check_parallelism(self.parallelism, given)
-        self._max_parallelism = given
 
     @called_like("source('orders', spark.readStream.…load())")
     def source(
@@ -202,7 +191,7 @@ class Job:
     def _choices(self, spark: Any, checkpoint: Any, trigger: Any, state_backend: Any, options: Any) -> dict[str, Any]:
         return {
             "parallelism": self.parallelism,
-            "max_parallelism": self._max_parallelism,
+            "max_parallelism": self.max_parallelism,
             "spark": spark,
             "checkpoint": checkpoint,
             "trigger": trigger,

@@ -67,6 +67,12 @@ def called_like(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return around
 
 
+def check_instance(what: str, given: Any) -> None:
+    """Raise GraphError for a class where an object is wanted; `what` is who wants it: "process 'totals'"."""
+    if isinstance(given, type):
+        raise GraphError(f"{what} takes an instance, not the class {given.__name__}. Write {given.__name__}().")
+
+
 def check_function(function: Any, states: Iterable[str]) -> None:
     """Raise GraphError for a function object whose state or methods cannot work."""
     kind = type(function)

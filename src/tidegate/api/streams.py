@@ -15,7 +15,7 @@ from tidegate.api.functions import (
     operator_states_of,
     states_of,
 )
-from tidegate.api.mistakes import called_like
+from tidegate.api.mistakes import called_like, check_instance
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.types import schema_of
@@ -212,10 +212,7 @@ class KeyedStream:
         `on_error` says what becomes of a row on which the function raises: `"fail"` the job, `"skip"` the row, or send it
         to the side output `"dead-letter"`; see `dead_letter` for another tag. State and output of such a row are undone.
         """
-        if isinstance(function, type):
-            raise GraphError(
-                f"process {uid!r} takes an instance, not the class {function.__name__}. Write {function.__name__}()."
-            )
+        check_instance(f"process {uid!r}", function)
         if not callable(getattr(function, "process_element", None)):
             raise GraphError(
                 f"{function!r} has no process_element. Derive a class from KeyedProcessFunction and pass an instance."
@@ -362,10 +359,7 @@ class BroadcastConnectedStream:
         on_error: OnError | str = "fail",
     ) -> Stream:
         """Run a function over both; see `KeyedStream.process`."""
-        if isinstance(function, type):
-            raise GraphError(
-                f"process {uid!r} takes an instance, not the class {function.__name__}. Write {function.__name__}()."
-            )
+        check_instance(f"process {uid!r}", function)
         for name in ("process_element", "process_broadcast_element"):
             if not callable(getattr(function, name, None)):
                 raise GraphError(

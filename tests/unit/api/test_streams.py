@@ -142,7 +142,7 @@ def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> 
     assert graph == job.graph()
     assert options == {
         "parallelism": 4,
-        "max_parallelism": None,
+        "max_parallelism": 128,
         "spark": "a session",
         "checkpoint": None,
         "trigger": "1 s",

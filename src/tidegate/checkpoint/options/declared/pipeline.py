@@ -19,7 +19,7 @@ MAX_PARALLELISM: Option[int] = Option(
     INT,
     -1,
     "Number of key groups, fixed for the life of the state. -1: half as much again as the parallelism, rounded up to a "
-    "power of two, at least 128. `tg.Job(name, max_parallelism=…)` wins over it.",
+    "power of two, at least 128. For jobs that name neither `parallelism` nor `max_parallelism`.",
     check=lambda value: None if value == -1 or 1 <= value <= 32_768 else "be -1 or between 1 and 32768",
 )
 AUTO_UIDS: Option[bool] = Option(
