@@ -1,4 +1,4 @@
-"""A simulated driver: the product's claim, tenure and coordinator, around simulated epochs and tasks."""
+"""A simulated driver: the product's claim, store and coordinator, around simulated epochs and tasks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from chaos.simulation.model import Epoch, Snapshot, StateFile, key_groups, verif
 from chaos.simulation.world import Process, World
 from tidegate.checkpoint.claim import claim, claim_again, show_life
 from tidegate.checkpoint.committables import channel, commit
+from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft, NotPublished
 from tidegate.checkpoint.coordinator import (
     Action,
     Cadence,
@@ -36,7 +37,6 @@ from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.storage.errors import StorageError
 from tidegate.checkpoint.storage.port import Nonce
-from tidegate.checkpoint.tenure import Draft, NotPublished, Tenure
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 
@@ -162,15 +162,15 @@ class SimDriver:
 
     def _newest(self) -> Entry:
         """The newest entry that this process knows to be its own."""
-        tenure: Tenure | None = getattr(self, "tenure", None)
-        return self._entry if tenure is None or tenure.term < self._entry.term else tenure.entry
+        store: CompletedCheckpointStore | None = getattr(self, "store", None)
+        return self._entry if store is None or store.term < self._entry.term else store.entry
 
     def _own(self) -> Steps[str]:
         world, plan, entry = self.world, self.plan, self._entry
         world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
-        tenure = Tenure(plan.layout, entry, world.read, self.sign, plan.num_retained)
-        data = yield from tenure.recover()
-        self.tenure = tenure
+        store = CompletedCheckpointStore(plan.layout, entry, world.read, self.sign, plan.num_retained)
+        data = yield from store.recover()
+        self.store = store
         self._restore(data)
         tasks = [TaskId(1, Slot(n)) for n in range(self.parallelism)]
         coordinator = self.coordinator = Coordinator(plan.cadence, tasks, entry.last_id, entry.base)
@@ -202,7 +202,7 @@ class SimDriver:
                 self._check_cadence(ticked_ms)
             self._remind()
             try:
-                yield from tenure.record()
+                yield from store.record()
             except StorageError:
                 pass
             else:
@@ -244,8 +244,8 @@ class SimDriver:
             for _, path in task:
                 if path not in self.world.storage.objects:
                     newest = self.world.watch(self.plan.layout).newest
-                    if newest is not None and newest.term > self.tenure.term:
-                        raise ClaimLost(self.tenure.term, newest)  # a successor has gone on and cleaned up
+                    if newest is not None and newest.term > self.store.term:
+                        raise ClaimLost(self.store.term, newest)  # a successor has gone on and cleaned up
                     self.world.fail(f"{self.process.name} restores epoch {snapshot.epoch.id} and {path} is missing")
         verify(snapshot, self.plan.groups)
         self._head = snapshot.epoch
@@ -260,14 +260,14 @@ class SimDriver:
                 for file, _ in snapshot.tasks[old]:  # of a file that two tasks link, each owns its own key groups
                     covers.setdefault(file.name, {}).update({g: e for g, e in file.covers.items() if g in theirs})
             self._version[task] = tuple(StateFile(name, groups) for name, groups in covers.items())
-        base = self.tenure.entry.base
+        base = self.store.entry.base
         if base is not None:
             self._handles[base.metadata] = snapshot.handles
 
     def _epoch(self) -> Steps[None]:
-        world, rng, tenure = self.world, self.world.rng, self.tenure
+        world, rng, store = self.world, self.world.rng, self.store
         self._number += 1
-        epoch = EpochId(tenure.term, self._number)
+        epoch = EpochId(store.term, self._number)
         start = 0 if self._head is None else self._head.end
         few = min(self.parallelism, 1 + int(rng.random() * 3))
         changed = rng.sample(range(self.parallelism), few)
@@ -294,7 +294,7 @@ class SimDriver:
                     path = self.plan.layout.staged(epoch, sink, AttemptId(self._attempt), world.serial("rows"))
                     world.storage.apply_put(path, b"rows")
                     paths.append(path)
-                made = Committable(tenure.entry.lineage, sink, partition, epoch, paths[-1].encode())
+                made = Committable(store.entry.lineage, sink, partition, epoch, paths[-1].encode())
                 world.keys[channel(made), epoch] = frozenset(rng.choices(groups, k=2))
                 committables.append(made)
         if world.chance(world.odds.rewind):
@@ -302,12 +302,12 @@ class SimDriver:
             return  # the attempt is discarded; its files are orphans
         output = tuple((c.lineage, c.sink, c.partition) for c in committables)
         self._head = Epoch(
-            epoch, self._head, tenure.entry.lineage, start, start + 1 + rng.randrange(9), frozenset(touched), output
+            epoch, self._head, store.entry.lineage, start, start + 1 + rng.randrange(9), frozenset(touched), output
         )
         self._ran = True
         self._version = version
         self._versions[epoch] = version
-        tenure.ledger.accept(committables)
+        store.ledger.accept(committables)
         world.tally.events["epochs"] += 1
         yield from self._act(self.coordinator.epoch_finished(epoch, True, self.now))
 
@@ -324,8 +324,8 @@ class SimDriver:
         self.world.tally.events["rewinds"] += 1
         reason = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
         yield from self._act(self.coordinator.abort_all(reason, self.now))
-        base = self.tenure.entry.base
-        self.tenure.ledger.rewind(self.tenure.term, base.epoch if base is not None else None)
+        base = self.store.entry.base
+        self.store.ledger.rewind(self.store.term, base.epoch if base is not None else None)
         data: bytes | None = None
         if base is not None:
             data = yield Get(base.metadata)
@@ -379,7 +379,7 @@ class SimDriver:
             path = reusable.get(file.name)
             if path is None:
                 leaf = self.world.serial("f")
-                path = self.plan.layout.shared(self.tenure.term, name, AttemptId(self._attempt), id, leaf)
+                path = self.plan.layout.shared(self.store.term, name, AttemptId(self._attempt), id, leaf)
                 if request.kind.is_savepoint:
                     path = f"{request.target}/{leaf}"
                 self.world.storage.apply_put(path, b"state")
@@ -437,7 +437,7 @@ class SimDriver:
             age_ms = now_ms - self._triggered_ms[pending.id]
             if pending.stage is not Stage.PUBLISHING and age_ms > cadence.timeout_ms + 1:
                 self.world.fail(f"checkpoint {pending.id} is {age_ms:.0f} ms old and has not expired")
-        base = self.tenure.entry.base
+        base = self.store.entry.base
         saved = self._head is None or not self._ran or (base is not None and base.epoch == self._head.id)
         busy = any(p.request.kind is not RequestKind.SAVEPOINT for p in self.coordinator.pending)
         if saved or self._cleaning or busy:
@@ -466,26 +466,26 @@ class SimDriver:
             )
         tasks = [pending.acks[TaskId(1, Slot(t))].state for t in range(self.parallelism)]
         snapshot = Snapshot(epoch, self.parallelism, tasks, committables)
-        checksum = hashlib.sha256(f"{self.process.name} {self.tenure.term} {pending.id}".encode()).hexdigest()
+        checksum = hashlib.sha256(f"{self.process.name} {self.store.term} {pending.id}".encode()).hexdigest()
         body = f'{{"checksum": "{checksum}"}}'.encode()
         self.world.snapshots[body] = snapshot
         return snapshot, body, checksum
 
     def _publish(self, pending: PendingCheckpoint) -> Steps[None]:
-        tenure, coordinator = self.tenure, self.coordinator
+        store, coordinator = self.store, self.coordinator
         if pending.request.kind.is_savepoint:
             yield from self._publish_savepoint(pending)
             return
-        snapshot, body, checksum = self._snapshot(pending, tenure.ledger.carried_by(pending.epoch))
-        before = tenure.entry.retained
+        snapshot, body, checksum = self._snapshot(pending, store.ledger.carried_by(pending.epoch))
+        before = store.entry.retained
         try:
-            ref = yield from tenure.publish(Draft(pending.id, pending.epoch, body, checksum, self.world.read("", body)))
+            ref = yield from store.publish(Draft(pending.id, pending.epoch, body, checksum, self.world.read("", body)))
         except NotPublished as error:
             yield from self._act(coordinator.publish_failed(pending.id, self.now, str(error)))
             return
         self.world.tally.events["checkpoints completed"] += 1
         self._handles[ref.metadata] = snapshot.handles
-        dropped = [old.id for old in before if old not in tenure.entry.retained]
+        dropped = [old.id for old in before if old not in store.entry.retained]
         yield from self._act(coordinator.published(pending.id, ref, dropped, self.now))
         if self.plan.origin is not None:
             origin, pin = self.plan.origin
@@ -500,35 +500,35 @@ class SimDriver:
 
     def _publish_savepoint(self, pending: PendingCheckpoint) -> Steps[None]:
         """All files are the savepoint's own, and so are copies of the rows that wait."""
-        tenure, world, target = self.tenure, self.world, pending.request.target
+        store, world, target = self.store, self.world, pending.request.target
         copies = []
-        for c in tenure.ledger.carried_by(pending.epoch):
+        for c in store.ledger.carried_by(pending.epoch):
             path = f"{target}/{world.serial('rows')}"
             world.storage.apply_put(path, b"rows")
             copies.append(Committable(c.lineage, c.sink, c.partition, c.epoch, path.encode()))
         _, body, checksum = self._snapshot(pending, tuple(copies))
         path = f"{target}/_metadata"
-        ref = CheckpointRef(pending.id, tenure.term, pending.epoch, tenure.entry.lineage, path, checksum, owned=False)
+        ref = CheckpointRef(pending.id, store.term, pending.epoch, store.entry.lineage, path, checksum, owned=False)
         try:
             yield Put(path, body)
         except StorageError:
             yield from self._act(self.coordinator.publish_failed(pending.id, self.now))
             return
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            yield from tenure.publish_terminal(ref, world.read("", body))
+            yield from store.publish_terminal(ref, world.read("", body))
             self._stopped = ref, self.now
             self._schedule.hurry()
         world.tally.events["savepoints"] += 1
         self.savepoints.append(ref)
         if pending.request.kind is not RequestKind.TERMINAL_SAVEPOINT:
-            tenure.follow_savepoint(ref, world.read("", body))
+            store.follow_savepoint(ref, world.read("", body))
         yield from self._act(self.coordinator.published(pending.id, ref, (), self.now))
 
     def _release(self) -> Steps[None]:
         """Runs beside the main thread, and begins a thread for each publication: nobody waits for a target."""
         while True:
             yield Sleep(20)
-            due = self.tenure.due()
+            due = self.store.due()
             for publication in self._schedule.begin(due, self.now, IN_TASKS):
                 self.world.spawn(self.process, self._publish_output(publication))
             for publication in self._schedule.for_tasks(due, self.now, IN_TASKS):
@@ -560,13 +560,13 @@ class SimDriver:
         sink = result.publication.sink
         if result.error is None:
             self._schedule.succeeded(sink, self.now)
-            self.tenure.published(result.publication)
+            self.store.published(result.publication)
         else:
             self._schedule.failed(sink, result.error, self.now, self.world.rng.random())
 
     def _stop(self, ref: CheckpointRef, since: Instant) -> str | None:
         """How a stop answers, when it can: with success only if all its output is published."""
-        if not self.tenure.due():
+        if not self.store.due():
             self.world.tally.events["stops with savepoint"] += 1
             self._check_stopped(ref)
             return "stopped"
@@ -576,7 +576,7 @@ class SimDriver:
         return None
 
     def _check_stopped(self, ref: CheckpointRef) -> None:
-        world, lineage = self.world, self.tenure.entry.lineage
+        world, lineage = self.world, self.store.entry.lineage
         visible = world.target(self.process.job).visible
         snapshot = world.snapshots[world.storage.objects[ref.metadata]]
         for epoch in snapshot.epoch.chain():
@@ -594,11 +594,11 @@ class SimDriver:
         while True:
             try:
                 in_flight = self.coordinator.in_flight()
-                yield from self.tenure.clean(in_flight)
+                yield from self.store.clean(in_flight)
                 if sweep:
-                    yield from self.tenure.sweep(self.coordinator.in_flight())
+                    yield from self.store.sweep(self.coordinator.in_flight())
                     world.tally.events["sweeps"] += 1
-                if (yield from self.tenure.dispose()):
+                if (yield from self.store.dispose()):
                     world.tally.events["disposals"] += 1
             except StorageError:
                 yield Sleep(300)
@@ -619,13 +619,13 @@ class SimDriver:
             return None
         if order == "cancel":
             yield from self._act(self.coordinator.close(self.now))
-            yield from self.tenure.finish(Outcome.CANCELED, keep=True)
+            yield from self.store.finish(Outcome.CANCELED, keep=True)
             self.world.tally.events["cancels"] += 1
         return order
 
     def _settle(self) -> Steps[None]:
         """Faults have stopped: save the last epoch, release everything, sweep, and be done."""
-        base, tenure = self.tenure.entry.base, self.tenure
+        base, store = self.store.entry.base, self.store
         if self.world.storage.below(self.plan.layout.pins):
             return  # a fork still reads from us
         if not self._ran or self._head is None or base is None or base.epoch != self._head.id or not base.owned:
@@ -634,13 +634,13 @@ class SimDriver:
                     self.coordinator.request(Request(RequestKind.MANUAL, self.now.monotonic_ms), self.now)
                 )
             return
-        if len(tenure.ledger) or self._cleaning or self.coordinator.pending:
+        if len(store.ledger) or self._cleaning or self.coordinator.pending:
             self._quiet_since = None
         elif self._quiet_since is None:
             self._quiet_since = self.now
         elif self.now.since(self._quiet_since) > 1_200:  # uploads for subsumed checkpoints have landed
-            yield from tenure.clean(self.coordinator.in_flight())
-            yield from tenure.sweep(self.coordinator.in_flight())
-            yield from tenure.dispose()
+            yield from store.clean(self.coordinator.in_flight())
+            yield from store.sweep(self.coordinator.in_flight())
+            yield from store.dispose()
             self.settled = True
             self.world.note(self.process.name, "settled")

@@ -28,7 +28,7 @@ from tidegate.runtime.history import UnclaimedOutput
 from tidegate.runtime.run import JobRun
 from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
-from tidegate.savepoint.fitting import StateChanged
+from tidegate.savepoint.restore_compatibility import StateChanged
 from tidegate.savepoint.snapshot import Snapshot
 
 BACKENDS = pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])

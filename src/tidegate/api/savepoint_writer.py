@@ -217,11 +217,11 @@ class SavepointWriter:
 def _types(value: Any, map_key: Any, kind: str, there: Any) -> tuple[Any, Any, Any]:
     """The stored schemas, and what turns a value of the user's into a plain one."""
     from tidegate.core.types import codec_of, schema_of
-    from tidegate.savepoint.plain import plain_codec
+    from tidegate.savepoint.schema_codec import schema_codec
 
     if value is None:
         return there.value, there.info.map_key, None
     if (kind in _MAPS) != (map_key is not None):
         raise GraphError("A map needs both types: with_state(…, value=int, map_key=str); nothing else has a map_key.")
-    encode, decode = codec_of(value).encode, plain_codec(schema_of(value)).decode
+    encode, decode = codec_of(value).encode, schema_codec(schema_of(value)).decode
     return schema_of(value), None if map_key is None else schema_of(map_key), lambda one: decode(encode(one))

@@ -65,7 +65,7 @@ class Savepoint:
 
     def states(self) -> list[StateDescription]:
         """Every state in it."""
-        from tidegate.savepoint.plain import show_schema
+        from tidegate.savepoint.schema_codec import show_schema
 
         return [
             StateDescription(

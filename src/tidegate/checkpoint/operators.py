@@ -60,7 +60,7 @@ def _state(number: int, spec: StateSpec) -> StateInfo:
     )
 
 
-def with_sleeping(now: Iterable[OperatorInfo], before: CheckpointMetadata | None) -> tuple[OperatorInfo, ...]:
+def with_undeclared_states(now: Iterable[OperatorInfo], before: CheckpointMetadata | None) -> tuple[OperatorInfo, ...]:
     """The operators of `now` with the states that they do not declare any more but whose entries are still in their files.
 
     A state that comes back finds them, so what they were must not be forgotten.

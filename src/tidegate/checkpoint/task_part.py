@@ -1,6 +1,6 @@
 """One task's part of a checkpoint on its way: from the worker that uploaded it to the driver, and beside the version.
 
-The same bytes ride in acknowledgements and lie in the folder of the upload, so that any process of the host can say
+The same bytes travel in acknowledgements and lie in the folder of the upload, so that any process of the host can say
 again what another one finished.
 """
 

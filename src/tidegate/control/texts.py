@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidegate.core.errors import TidegateError
 from tidegate.graph.datatype import DataType
-from tidegate.savepoint.plain import Schema, show_schema
+from tidegate.savepoint.schema_codec import Schema, show_schema
 
 
 class UnreadableText(TidegateError):

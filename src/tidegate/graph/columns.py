@@ -33,11 +33,11 @@ import pyarrow.compute as pc
 
 from tidegate.core.errors import SchemaError
 from tidegate.core.nearest import no_column
-from tidegate.graph.canonical import EPOCH, EPOCH_DAY, EPOCH_NTZ, canonical_of
+from tidegate.graph.key_values import EPOCH, EPOCH_DAY, EPOCH_NTZ, normalizer
 from tidegate.graph.output_columns import batch_from_rows, from_python
 from tidegate.graph.schema import DataType, Field, Schema
 
-__all__ = ["batch_from_rows", "canonical_keys", "from_python", "rows", "rows_of", "struct_class", "to_python"]
+__all__ = ["batch_from_rows", "from_python", "normalized_keys", "rows", "rows_of", "struct_class", "to_python"]
 
 _LOSSLESS = Context(prec=40)
 _LONG_DIGITS = 18
@@ -84,11 +84,11 @@ def rows_of(columns: Sequence[pa.Array], schema: Schema, row_class: type[tuple[A
     )
 
 
-def canonical_keys(values: Sequence[list[Any]], types: Sequence[DataType]) -> list[Any]:
-    """The canonical key of each row: the value of one key column, or a tuple of several. Only floats have several forms of
+def normalized_keys(values: Sequence[list[Any]], types: Sequence[DataType]) -> list[Any]:
+    """The normalized key of each row: the value of one key column, or a tuple of several. Only floats have several forms of
     one key; of all else Arrow gives just one."""
     columns = [
-        list(map(canonical_of(type), column)) if type.kind in ("float", "double") else column
+        list(map(normalizer(type), column)) if type.kind in ("float", "double") else column
         for column, type in zip(values, types)
     ]
     return columns[0] if len(columns) == 1 else list(zip(*columns))

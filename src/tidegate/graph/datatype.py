@@ -34,7 +34,7 @@ _PYTHON_TYPES: dict[str, type] = {
 }
 KINDS = frozenset(_PYTHON_TYPES)
 KEY_KINDS = KINDS - {"array", "map", "struct"}
-"""Kinds a key column may have: those with one canonical byte string for equal values."""
+"""Kinds a key column may have: those with one normalized byte string for equal values."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 

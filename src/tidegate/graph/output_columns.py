@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.core.errors import SchemaError
-from tidegate.graph.canonical import EPOCH, EPOCH_NTZ, converter
+from tidegate.graph.key_values import EPOCH, EPOCH_NTZ, converter
 from tidegate.graph.schema import DataType, Field, Schema
 
 _EXACT: dict[str, frozenset[type]] = {

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.core.errors import ProtocolViolation
 from tidegate.core.ids import HostId, Lineage
-from tidegate.runtime.berths import Quotas, ballast, wait_at_berth
+from tidegate.runtime.executor_quota import Quotas, ballast, hold_core
 from tidegate.state.key_groups import salts
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _probe(local_dir: str | None, spread_ms: int, quotas: Quotas | None) -> Call
         if quotas is None:
             time.sleep(spread_ms / 1000)
         else:
-            wait_at_berth(root.path, root.host, quotas)
+            hold_core(root.path, root.host, quotas)
         context = TaskContext.get()
         assert context is not None
         yield pa.RecordBatch.from_arrays(

@@ -10,7 +10,7 @@ from tidegate.core.errors import GraphError
 from tidegate.graph.columns import struct_class, to_python
 from tidegate.graph.event_times import millis
 from tidegate.graph.model import Input
-from tidegate.runtime.guard import Call
+from tidegate.runtime.row_errors import Call
 from tidegate.runtime.timer_service import TimerService
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.operator_states import OperatorStates

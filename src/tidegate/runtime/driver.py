@@ -28,18 +28,26 @@ from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
 from tidegate.graph.states import StateKind
-from tidegate.runtime import berths, epoch_frame, failover, placement, user_code
+from tidegate.runtime import epoch_frame, executor_quota, failover, placement, user_code
 from tidegate.runtime.anchor import Anchor, drop_anchor
 from tidegate.runtime.clocks import Clocks, Pending, is_due
 from tidegate.runtime.deadline import deadline, private_session
+from tidegate.runtime.epoch_check import (
+    Accepted,
+    EpochCheck,
+    Expected,
+    Unrestorable,
+    UserFailed,
+    misplaced_tasks,
+    verify_epoch,
+)
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
 from tidegate.runtime.messages import TaskPublished, Uploaded
 from tidegate.runtime.own_modules import ship_own_modules
-from tidegate.runtime.placement import Homeless, Placed, place
+from tidegate.runtime.placement import Placed, Unplaceable, place
 from tidegate.runtime.processing_time import ProcessingClock
-from tidegate.runtime.program import Archive, Orders, Rides, exchange, pickled, programs
+from tidegate.runtime.program import Archive, CheckpointWork, TaskAssignment, exchange, pickled, programs
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.verdict import Accepted, Expected, Unrestorable, UserFailed, Verdict, judge, strays
 from tidegate.state.version import VersionId, VersionRef
 
 log = logging.getLogger("tidegate")
@@ -93,10 +101,10 @@ class Identity:
     """None: without checkpoints."""
     state_ids: Mapping[tuple[Uid, str], int] = field(default_factory=dict)
 
-
-def passing() -> Identity:
-    """Of a run that leaves no history."""
-    return Identity(Lineage(uuid.uuid4().hex), Term(1))
+    @classmethod
+    def ephemeral(cls) -> Identity:
+        """The identity of a run without checkpoints: nothing outlives it."""
+        return cls(Lineage(uuid.uuid4().hex), Term(1))
 
 
 class Driver:
@@ -121,7 +129,7 @@ class Driver:
         ship_own_modules(importable=spark.conf.get("spark.executorEnv.PYTHONPATH", "") or "")
         self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
-        self._rides: Mapping[int, Rides] = {}
+        self._work: Mapping[int, CheckpointWork] = {}
         self._wished: dict[TaskId, HostId] = {}
         """Where tasks would find files of theirs when they are brought back."""
         self._anchor: Anchor | None = None
@@ -135,10 +143,10 @@ class Driver:
     # -- one epoch ---------------------------------------------------------------------------------------------------
 
     def run_epoch(
-        self, batch: DataFrame | None, *, rides: Mapping[int, Rides] | None = None, only: bool = False,
+        self, batch: DataFrame | None, *, work: Mapping[int, CheckpointWork] | None = None, only: bool = False,
         final: bool = False, time_stands: bool = False,
     ) -> EpochReport:  # fmt: skip
-        """Run one epoch on a batch of the sources (None: an empty epoch), however many tries it takes. `rides` are what its
+        """Run one epoch on a batch of the sources (None: an empty epoch), however many tries it takes. `work` are what its
         tasks do for checkpoints, by level. `only`: there will be no other, so it does not matter where its versions lie.
         `final`: all event time passes with it. `time_stands`: no timer fires, whatever the clocks say.
 
@@ -149,7 +157,7 @@ class Driver:
         """
         self._number += 1
         epoch = EpochId(self.term, self._number)
-        self._rides = rides or {}
+        self._work = work or {}
         # Once for all tries: attempts of an epoch see one clock.
         next_time = self.clocks.next(self.graph.sources, self._processing_clock.advance(), final=final)
         self._time = _STANDING if time_stands else next_time
@@ -159,26 +167,26 @@ class Driver:
         while True:
             tries += 1
             self.place()
-            verdict, report = self._try(epoch, batch, tries, started, only)
-            if isinstance(verdict, Accepted) and not only:
+            check, report = self._try(epoch, batch, tries, started, only)
+            if isinstance(check, Accepted) and not only:
                 assert self._anchor is not None
-                verdict = strays(verdict, self._anchor.layout) or verdict
-            if isinstance(verdict, Accepted):
+                check = misplaced_tasks(check, self._anchor.layout) or check
+            if isinstance(check, Accepted):
                 break
-            if isinstance(verdict, UserFailed):
-                self._check_worth_a_retry(epoch, verdict, failed)
-                failed = verdict
+            if isinstance(check, UserFailed):
+                self._check_worth_a_retry(epoch, check, failed)
+                failed = check
                 continue
-            self._discard(epoch, verdict, tries)
+            self._discard(epoch, check, tries)
             # A fresh number for a fresh try would leave gaps; attempts tell tries apart, so the epoch keeps its own.
-        self._accept(epoch, verdict)
+        self._accept(epoch, check)
         reach("epoch.4-recorded", epoch=epoch)
         assert report is not None
         return report
 
     def _try(
         self, epoch: EpochId, batch: DataFrame | None, tries: int, started: float, only: bool
-    ) -> tuple[Verdict | Interrupted, EpochReport | None]:
+    ) -> tuple[EpochCheck | Interrupted, EpochReport | None]:
         planned = time.monotonic()
         frame = self._frame(epoch, batch)
         ran = time.monotonic()
@@ -202,25 +210,25 @@ class Driver:
         reach("epoch.2-collected", epoch=epoch)
         rows: list[bytes] = table.column("ctl").to_pylist()
         expected = Expected(epoch, self.levels, self.settings.parallelism, self._source_tasks)
-        verdict = judge(expected, rows)
-        if not isinstance(verdict, Accepted):
-            return verdict, None
+        check = verify_epoch(expected, rows)
+        if not isinstance(check, Accepted):
+            return check, None
         now = time.monotonic()
-        return verdict, EpochReport(
+        return check, EpochReport(
             epoch,
-            sum(ack.source_rows for ack in verdict.acks),
+            sum(ack.source_rows for ack in check.acks),
             tries,
             round((now - started) * 1000),
             round((ran - planned) * 1000),
             round((now - ran) * 1000),
-            _by_operator(verdict),
-            {TaskId(ack.level, Slot(ack.sender)): HostId(ack.host) for ack in verdict.acks if ack.level > 0},
+            _by_operator(check),
+            {TaskId(ack.level, Slot(ack.sender)): HostId(ack.host) for ack in check.acks if ack.level > 0},
             sum(map(len, rows)),
-            self._prepared(epoch, verdict),
-            tuple((TaskId(ack.level, Slot(ack.sender)), item) for ack in verdict.acks for item in ack.uploads),
+            self._prepared(epoch, check),
+            tuple((TaskId(ack.level, Slot(ack.sender)), item) for ack in check.acks for item in ack.uploads),
             self._time.watermark_ms,
-            sum(ack.late_dropped for ack in verdict.acks),
-            tuple(item for ack in verdict.acks for item in ack.published),
+            sum(ack.late_dropped for ack in check.acks),
+            tuple(item for ack in check.acks for item in ack.published),
         )
 
     @property
@@ -247,12 +255,12 @@ class Driver:
         self.versions = {}
         slots = [Slot(slot) for slot in range(self.settings.parallelism)]
         records = tuple({order.stored for order in orders.values() if order.stored is not None})
-        rides = {
-            level: Rides(records=records, restores=tuple(orders.get(TaskId(level, slot)) for slot in slots))
+        work = {
+            level: CheckpointWork(records=records, restores=tuple(orders.get(TaskId(level, slot)) for slot in slots))
             for level in range(1, self.levels + 1)
         }
         self._pending = {}
-        return self.run_epoch(None, rides=rides, time_stands=True)
+        return self.run_epoch(None, work=work, time_stands=True)
 
     def _check_worth_a_retry(self, epoch: EpochId, failed: UserFailed, before: UserFailed | None) -> None:
         """Raise the user's error, unless it is the first of the epoch and the next try may be better: nothing of the epoch was
@@ -288,26 +296,26 @@ class Driver:
         )
         raise StateLost(f"{reason}. {advice}.")
 
-    def _accept(self, epoch: EpochId, verdict: Accepted) -> None:
-        for ack in verdict.acks:
+    def _accept(self, epoch: EpochId, check: Accepted) -> None:
+        for ack in check.acks:
             if ack.version is not None:
                 task = TaskId(ack.level, Slot(ack.sender))
                 self.versions[task] = VersionRef(VersionId.parse(ack.version), HostId(ack.host))
-        looked = {TaskId(a.level, Slot(a.sender)): a.timers for a in verdict.acks if a.timers is not None}
+        looked = {TaskId(a.level, Slot(a.sender)): a.timers for a in check.acks if a.timers is not None}
         self._pending = {**self._pending, **looked}
         if self._time is not _STANDING:
             seen: dict[str, int] = {}
-            for ack in verdict.acks:
+            for ack in check.acks:
                 for name, greatest in ack.event_times.items():
                     seen[name] = max(greatest, seen.get(name, greatest))
             self.clocks = self.clocks.after(self._time, seen, self.graph.sources)
 
-    def _prepared(self, epoch: EpochId, verdict: Accepted) -> tuple[CommitRequest, ...]:
+    def _prepared(self, epoch: EpochId, check: Accepted) -> tuple[CommitRequest, ...]:
         return tuple(
             CommitRequest(
                 self.lineage, Uid(item.sink), epoch, Slot(ack.sender), item.payload, item.staged, item.size_bytes
             )
-            for ack in verdict.acks
+            for ack in check.acks
             for item in ack.committables
         )
 
@@ -347,7 +355,7 @@ class Driver:
             if before is not None:
                 conf.set(_SHUFFLE_PARTITIONS, before)
 
-    def _orders(self, epoch: EpochId, level: int) -> Orders:
+    def _orders(self, epoch: EpochId, level: int) -> TaskAssignment:
         s = self.settings
         if level == 0:
             senders: int | None = 0
@@ -356,13 +364,13 @@ class Driver:
         else:
             senders = s.parallelism
         refs = [self.versions.get(TaskId(level, Slot(slot))) for slot in range(s.parallelism)]
-        return Orders(
+        return TaskAssignment(
             self.graph.job, self.lineage, epoch, s.parallelism, s.max_parallelism, self._programs[level],
             self._placed[level - 1].slots() if level > 0 else (),
             self._salts(level + 1) if level < self.levels else (),
             tuple(ref.version if ref is not None else None for ref in refs),
             s.state_backend, s.backend_options, s.local_dir, senders,
-            self.identity.archive, self._rides.get(level, Rides()), self._time, self._wake(level),
+            self.identity.archive, self._work.get(level, CheckpointWork()), self._time, self._wake(level),
         )  # fmt: skip
 
     def _wake(self, level: int) -> tuple[bool, ...]:
@@ -370,7 +378,7 @@ class Driver:
         be some: in state that was brought back."""
         if level not in self._timed_levels:
             return ()
-        restores = self._rides.get(level, Rides()).restores
+        restores = self._work.get(level, CheckpointWork()).restores
         tasks = [TaskId(level, Slot(slot)) for slot in range(self.settings.parallelism)]
         return tuple(
             is_due(self._pending[task], self._time)
@@ -395,13 +403,13 @@ class Driver:
         timeout_ms = self.settings.host_timeout_ms if self.versions else max(self.settings.host_timeout_ms, _START_MS)
         latest = time.monotonic() + timeout_ms / 1000
         spread_ms = self.settings.spread_ms
-        steer: berths.Quotas | None = None
-        problem: Homeless | str | None = None
+        steer: executor_quota.Quotas | None = None
+        problem: Unplaceable | str | None = None
         while True:
             left_ms = round((latest - time.monotonic()) * 1000)
             if problem is not None and left_ms <= 0:
                 match problem:
-                    case Homeless(slots, hosts):
+                    case Unplaceable(slots, hosts):
                         self._rewind(
                             f"The state of slots {list(slots)} lies on the hosts {', '.join(hosts)}, which did not come back "
                             f"or had no free core for {timeout_ms} ms (host_timeout_ms)"
@@ -417,13 +425,13 @@ class Driver:
             # Hosts that are all there but not with as many partitions as they have state: Spark's spread must be steered.
             spread_ms = min(spread_ms * 2, 2_000)
             steer = None
-            if isinstance(problem, Homeless) and seen.issuperset(problem.hosts):
-                steer = berths.quotas(placement.quotas(self._homes()), max(spread_ms, 500))
+            if isinstance(problem, Unplaceable) and seen.issuperset(problem.hosts):
+                steer = executor_quota.quotas(placement.quotas(self._homes()), max(spread_ms, 500))
             time.sleep(0.2)
 
     def _anchor_once(
-        self, spread_ms: int, timeout_ms: int, steer: berths.Quotas | None
-    ) -> tuple[Homeless | str | None, set[HostId]]:
+        self, spread_ms: int, timeout_ms: int, steer: executor_quota.Quotas | None
+    ) -> tuple[Unplaceable | str | None, set[HostId]]:
         """None when the anchor holds, otherwise what is wrong; and the hosts that were seen."""
         s = self.settings
         try:
@@ -435,10 +443,10 @@ class Driver:
         placed: list[Placed] = []
         for homes in self._homes():
             result = place(anchor.layout, homes)
-            if isinstance(result, Homeless) and not self.versions:
+            if isinstance(result, Unplaceable) and not self.versions:
                 # Only wishes: what is not on its host any more is fetched.
                 result = place(anchor.layout, [None if i in result.slots else home for i, home in enumerate(homes)])
-            if isinstance(result, Homeless):
+            if isinstance(result, Unplaceable):
                 anchor.release()
                 return result, seen
             placed.append(result)
@@ -489,14 +497,14 @@ class Driver:
         """The deadline of an epoch. An only epoch reads all there is, in the user's own session, and takes its time."""
         if only:
             return nullcontext()
-        restoring = any(rides.restores for rides in self._rides.values())
+        restoring = any(each.restores for each in self._work.values())
         limit_ms = self.settings.restore_timeout_ms if restoring else self.settings.epoch_timeout_ms
         return deadline(frame.sparkSession, f"epoch {epoch}", limit_ms)
 
 
-def _by_operator(verdict: Accepted) -> dict[str, tuple[int, int]]:
+def _by_operator(check: Accepted) -> dict[str, tuple[int, int]]:
     total: dict[str, tuple[int, int]] = {}
-    for ack in verdict.acks:
+    for ack in check.acks:
         for name, (rows_in, rows_out) in ack.operators.items():
             before = total.get(name, (0, 0))
             total[name] = (before[0] + rows_in, before[1] + rows_out)

@@ -11,11 +11,11 @@ class EmptyEpoch:
     """No timer fires in it."""
 
 
-def empty_epoch(rides: bool, timers_due: bool, held: bool) -> EmptyEpoch | None:
-    """`rides`: uploads or orders to publish wait for an epoch. `held`: too much output waits for a sink.
+def empty_epoch(waiting: bool, timers_due: bool, held: bool) -> EmptyEpoch | None:
+    """`waiting`: uploads or orders to publish wait for an epoch. `held`: too much output waits for a sink.
 
     While it does, timers wait: what they emit would wait, too, and without a bound. Uploads and orders do not.
     """
     if held:
-        return EmptyEpoch(time_stands=True) if rides else None
-    return EmptyEpoch(time_stands=False) if rides or timers_due else None
+        return EmptyEpoch(time_stands=True) if waiting else None
+    return EmptyEpoch(time_stands=False) if waiting or timers_due else None

@@ -93,7 +93,7 @@ class Ending:
         try:
             yield
         finally:
-            self._ended.set()  # Nobody cuts off what the program does after the job.
+            self._ended.set()  # Nobody snapshots off what the program does after the job.
             for one, handler in before.items():
                 signal.signal(one, handler or signal.SIG_DFL)
 

@@ -16,7 +16,7 @@ from tidegate.graph.model import Source
 from tidegate.graph.schema import DataType
 from tidegate.runtime.anchor import Anchor
 from tidegate.runtime.channel import column_name
-from tidegate.runtime.program import Orders
+from tidegate.runtime.program import TaskAssignment
 from tidegate.state.key_groups import key_group_sql, slot_sql
 
 LAST = "ctl binary"
@@ -164,14 +164,16 @@ def no_rows(spark: SparkSession, edges: Sequence[Edge]) -> DataFrame:
     return spark.range(0).select(part, *rest)
 
 
-def source_tasks(batch: DataFrame, orders: Orders, edges: Sequence[Edge]) -> DataFrame:
+def source_tasks(batch: DataFrame, assignment: TaskAssignment, edges: Sequence[Edge]) -> DataFrame:
     """The source stage where Python functions come before the first shuffle."""
-    return batch.mapInArrow(_runner("run_source_stage", orders), spark_schema(edges))
+    return batch.mapInArrow(_runner("run_source_stage", assignment), spark_schema(edges))
 
 
-def level(rows: DataFrame, anchor: Anchor, orders: Orders, edges: Sequence[Edge]) -> DataFrame:
+def level(rows: DataFrame, anchor: Anchor, assignment: TaskAssignment, edges: Sequence[Edge]) -> DataFrame:
     """One level over the rows that the one before sent. `edges` are those it sends on; none for the last level."""
-    return anchor.join(rows).mapInArrow(_runner("run_level", orders), spark_schema(edges) if orders.salts else LAST)
+    return anchor.join(rows).mapInArrow(
+        _runner("run_level", assignment), spark_schema(edges) if assignment.salts else LAST
+    )
 
 
 def spark_schema(edges: Sequence[Edge]) -> str:
@@ -183,7 +185,7 @@ def _struct_ddl(edge: Edge) -> str:
     return DataType("struct", fields=edge.schema.fields).without_nullability().ddl()
 
 
-def _runner(entry: str, orders: Orders) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _runner(entry: str, assignment: TaskAssignment) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
@@ -191,7 +193,7 @@ def _runner(entry: str, orders: Orders) -> Callable[[Iterable[Any]], Iterator[An
 
         context = TaskContext.get()
         assert context is not None
-        yield from getattr(task, entry)(orders, context.partitionId(), context.taskAttemptId(), batches)
+        yield from getattr(task, entry)(assignment, context.partitionId(), context.taskAttemptId(), batches)
 
     return run
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from tidegate.core.errors import UserCodeError
 from tidegate.core.ids import HostId, Slot, TaskId
+from tidegate.runtime.epoch_check import Broken, Damaged, Missed, Unrestorable
 from tidegate.runtime.messages import Ack
 from tidegate.runtime.user_code import UserErrorReport
-from tidegate.runtime.verdict import Broken, Damaged, Missed, Unrestorable
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from typing import TypeVar
 from tidegate.checkpoint import operators, pins
 from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.claim import claim, claim_again, show_life
+from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft, NotPublished
 from tidegate.checkpoint.contents import contents_of, reader
 from tidegate.checkpoint.coordinator import (
     Action,
@@ -77,7 +78,6 @@ from tidegate.checkpoint.storage import (
 from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
-from tidegate.checkpoint.tenure import Draft, NotPublished, Tenure
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import Committer, Settled
 from tidegate.core.clock import SYSTEM_CLOCK, Clock, MonotonicMs
@@ -87,17 +87,17 @@ from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
 from tidegate.core.processes import has_died, this_process
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.event_times import of_split_name
-from tidegate.runtime.cut import Cut, Uploading
+from tidegate.runtime.checkpoint_work import plan_checkpoint_work
 from tidegate.runtime.driver import EpochReport
-from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.job_description import JobDescription
 from tidegate.runtime.messages import TaskPublished
 from tidegate.runtime.output_release import OutputRelease, OutputStopped, Result, request_of
-from tidegate.runtime.program import Rides
+from tidegate.runtime.program import CheckpointWork
 from tidegate.runtime.query_directory import read_sources
-from tidegate.runtime.recovered import Recovered, root_of
-from tidegate.runtime.ride_plan import plan_rides
+from tidegate.runtime.restore_point import RestorePoint, root_of
 from tidegate.runtime.source_notes import store_notes
-from tidegate.savepoint.fitting import translated
+from tidegate.savepoint.restore_compatibility import translated
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.version import VersionId
@@ -193,13 +193,13 @@ class History:
         self._waiting: dict[str, Future[CheckpointRef]] = {}
         self._patient: set[str] = set()
         """Those of them that wait for output, too."""
-        self._uploading: dict[int, Uploading] = {}
+        self._uploads: dict[int, PendingUpload] = {}
         """Copied on change."""
         self._kept: Mapping[TaskId, VersionId] = {}
         """Versions of the newest checkpoint: whoever goes back to it finds them on local disk."""
         self._stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]] = (None, {})
-        self._cut: Cut | None = None
-        self._cuts: deque[Cut] = deque()
+        self._latest: EpochSnapshot | None = None
+        self._snapshots: deque[EpochSnapshot] = deque()
         """Of epochs that this thread has not come to. A checkpoint may still be taken of any of them."""
         self._schedule = ReleaseSchedule()
         self._output = output or OutputRelease(committers, storage)
@@ -230,7 +230,7 @@ class History:
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
-    def open(self, start: Start, force: bool = False) -> Recovered:
+    def open(self, start: Start, force: bool = False) -> RestorePoint:
         """Claim the job and take over what its log says. Raises `StartRefused`, and nothing was changed."""
         lineage = lambda: Lineage(uuid.uuid4().hex)  # noqa: E731
         try:
@@ -261,20 +261,22 @@ class History:
         )
         after.statistics = self.statistics
         signed = lambda: self._sign(forget=False)  # noqa: E731
-        entry = self._perform(claim_again(self._layout, self._tenure.entry, self._unsettled, signed))
+        entry = self._perform(claim_again(self._layout, self._store.entry, self._unsettled, signed))
         after._take(entry)
         return after
 
-    def _take(self, entry: Entry) -> Recovered:
-        self._tenure = Tenure(self._layout, entry, reader(_staged_by), self._sign, self._config.num_retained)
+    def _take(self, entry: Entry) -> RestorePoint:
+        self._store = CompletedCheckpointStore(
+            self._layout, entry, reader(_staged_by), self._sign, self._config.num_retained
+        )
         self._beating = threading.Thread(target=self._beat, name="tidegate-heartbeat", daemon=True)
         self._beating.start()
         try:
-            data = self._perform(self._tenure.recover())
+            data = self._perform(self._store.recover())
         except BaseException:
             self._ended.set()
             raise
-        for ref in self._tenure.unreadable:
+        for ref in self._store.unreadable:
             log.warning("checkpoint %d at %s cannot be read; it is left out", ref.id, ref.metadata)
         self.snapshot = None if data is None else translated(decode(data), self._uids)
         base = entry.base
@@ -358,23 +360,23 @@ class History:
 
     def check_output(self, allow: bool) -> None:
         """Refuse to start when output waits for a sink that the job does not have; with `allow`, let go of it."""
-        lost = sorted({c.sink for c in self._tenure.ledger.waiting() if c.sink not in self._committers})
+        lost = sorted({c.sink for c in self._store.ledger.waiting() if c.sink not in self._committers})
         if lost and not allow:
             raise UnclaimedOutput(lost)
         for sink in lost:
             log.warning("output that waited for the sink %r is dropped: the job has no such sink", sink)
-            self._tenure.ledger.forget(sink)
-        self.waiting_output = summary(self._tenure.due(), self._schedule)
+            self._store.ledger.forget(sink)
+        self.waiting_output = summary(self._store.due(), self._schedule)
 
-    def follow(self, shape: JobShape) -> None:
+    def follow(self, job: JobDescription) -> None:
         """The job is known to fit: begin to take checkpoints."""
         config = self._config
-        self._shape = shape
-        entry = self._tenure.entry
+        self._job = job
+        entry = self._store.entry
         cadence = Cadence(
             config.interval_ms, config.timeout_ms, config.min_pause_ms, config.max_concurrent, config.tolerable_failures
         )
-        self._coordinator = Coordinator(cadence, shape.tasks, entry.last_id, entry.base)
+        self._coordinator = Coordinator(cadence, job.tasks, entry.last_id, entry.base)
         self._coordinator.statistics = self.statistics
         if self.snapshot is not None and entry.base is not None:
             now = self._now()
@@ -382,7 +384,7 @@ class History:
             self.statistics.restored(
                 Restored(entry.base.id, now.wall_ms, not entry.base.owned, f"{self._storage.url}/{entry.base.metadata}")
             )
-        self.waiting_output = summary(self._tenure.due(), self._schedule)
+        self.waiting_output = summary(self._store.due(), self._schedule)
         interval = config.interval_ms or 0
         first_ms = round(random.uniform(config.min_pause_ms, max(interval, config.min_pause_ms)))
         self._post(lambda: self._act(self._coordinator.start(self._now(), first_ms)))
@@ -390,13 +392,13 @@ class History:
         self._thread = threading.Thread(target=self._loop, name="tidegate-history", daemon=True)
         self._thread.start()
 
-    def standing(self) -> Recovered:
+    def standing(self) -> RestorePoint:
         """What a run, or an attempt of one, goes back to."""
-        entry = self._tenure.entry
+        entry = self._store.entry
         base = entry.base
         root = self._layout.root if base is None else root_of(base.metadata, self.snapshot)
         stored = (base.term, base.id) if base is not None and base.owned else None
-        return Recovered(entry.lineage, entry.term, self.snapshot, root, stored, self._storage)
+        return RestorePoint(entry.lineage, entry.term, self.snapshot, root, stored, self._storage)
 
     # -- called by the thread that runs epochs -----------------------------------------------------------------------
 
@@ -409,31 +411,31 @@ class History:
     def failed(self) -> threading.Event:
         return self._failed
 
-    def rides(self, empty: bool) -> dict[int, Rides]:
+    def checkpoint_work(self, empty: bool) -> dict[int, CheckpointWork]:
         """What the tasks of the next epoch do for checkpoints, by level."""
-        # In the order in which the history's thread moves a cut on: one that it moves meanwhile is seen twice, never missed.
-        cuts = list(self._cuts)
-        cuts += [] if self._cut is None else [self._cut]
-        uploading = tuple(self._uploading.values())
+        # The history's thread moves a snapshot from the first to the second: read in this order, none is missed.
+        snapshots = list(self._snapshots)
+        snapshots += [] if self._latest is None else [self._latest]
+        uploads = tuple(self._uploads.values())
         config = self._config
-        return plan_rides(
-            self._shape, self._tenure.term, uploading, cuts, self._kept, self._stored,
+        return plan_checkpoint_work(
+            self._job, self._store.term, uploads, snapshots, self._kept, self._stored,
             config.inline_threshold_bytes, empty, self._for_tasks,
         )  # fmt: skip
 
-    def wants_ride(self) -> bool:
+    def has_pending_uploads(self) -> bool:
         """Whether uploads, or output that tasks publish, wait for an epoch."""
-        return bool(self._for_tasks) or any(each.missing for each in self._uploading.values())
+        return bool(self._for_tasks) or any(each.missing for each in self._uploads.values())
 
     @property
     def broken(self) -> BaseException | None:
         """What ended the thread that writes the history, if anything did. Then the job must be claimed again."""
         return None if isinstance(self._failure, CheckpointsFailed) else self._failure
 
-    def epoch_finished(self, report: EpochReport, cut: Cut, moved: bool, output: bool = True) -> None:
+    def epoch_finished(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool = True) -> None:
         """An epoch was accepted. Returns at once. `output`: what its sinks prepared waits for a checkpoint."""
-        self._cuts.append(cut)
-        self._post(lambda: self._on_epoch(report, cut, moved, output))
+        self._snapshots.append(snapshot)
+        self._post(lambda: self._on_epoch(report, snapshot, moved, output))
 
     def request(self, published: bool = True, full: bool | None = None) -> Future[CheckpointRef]:
         """Take a checkpoint of the last epoch now, whatever the interval says; with `full`, one that shares no file with
@@ -464,7 +466,7 @@ class History:
     def savepoint_folder(self, target: str | None) -> str:
         """A new folder below `target`, or below the job's own place for savepoints. Raises `OptionError` without both."""
         place = self._savepoints_below(target)
-        return f"{place.rstrip('/')}/savepoint-{self._tenure.entry.lineage[:6]}-{uuid.uuid4().hex[:12]}"
+        return f"{place.rstrip('/')}/savepoint-{self._store.entry.lineage[:6]}-{uuid.uuid4().hex[:12]}"
 
     def savepoint(self, target: str | None, terminal: bool, format: str = CANONICAL) -> Future[str]:
         """Take a savepoint of the last epoch. The answer is the path of its folder."""
@@ -499,12 +501,12 @@ class History:
         bounds = Bounds(self._config.max_waiting_epochs, self._config.max_waiting_bytes)
         return next((each for each in self.waiting_output if bounds.exceeded_by(each)), None)
 
-    def begin_at(self, cut: Cut) -> None:
+    def begin_at(self, snapshot: EpochSnapshot) -> None:
         """The run stands at a checkpoint, or at the very beginning; no epoch has moved it yet."""
 
         def note() -> None:
-            self._cut = cut
-            self._act(self._coordinator.epoch_finished(cut.epoch, False, self._now()))
+            self._latest = snapshot
+            self._act(self._coordinator.epoch_finished(snapshot.epoch, False, self._now()))
 
         self._post(note)
 
@@ -519,7 +521,7 @@ class History:
 
         def last() -> None:
             self._act(self._coordinator.close(self._now()))
-            self._perform(self._tenure.finish(Outcome(end), keep))
+            self._perform(self._store.finish(Outcome(end), keep))
             self._clean()
 
         try:
@@ -532,7 +534,7 @@ class History:
     def is_owner(self) -> bool:
         """Whether no other driver has claimed the job, as far as its log tells now."""
         try:
-            self._perform(show_life(self._layout, self._tenure.entry, 0, this_process()))
+            self._perform(show_life(self._layout, self._store.entry, 0, this_process()))
         except Exception:
             return False
         return self._failure is None
@@ -591,11 +593,11 @@ class History:
     def _loop(self) -> None:
         try:
             while not self._ended.is_set():
-                self._turn()
+                self._process_next()
         except BaseException as error:
             self._fail(error)
 
-    def _turn(self) -> None:
+    def _process_next(self) -> None:
         timeout = None if self._wake_ms is None else max(0.0, (self._wake_ms - self._now().monotonic_ms) / 1000)
         try:
             work = self._inbox.get(timeout=timeout)
@@ -630,27 +632,27 @@ class History:
         while not self._ended.wait(BEAT_MS / 1000):
             beat += 1
             try:
-                self._perform(show_life(self._layout, self._tenure.entry, beat, this_process()))
+                self._perform(show_life(self._layout, self._store.entry, beat, this_process()))
             except StorageError as error:
                 log.warning("the heartbeat of the job could not be written: %s", error)
             except Exception as error:
                 self._fail(error)
                 return
 
-    def _on_epoch(self, report: EpochReport, cut: Cut, moved: bool, output: bool) -> None:
+    def _on_epoch(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool) -> None:
         now = self._now()
-        self._cut = cut
-        self._cuts.popleft()
+        self._latest = snapshot
+        self._snapshots.popleft()
         if not output:
             # Committed with its epoch, and carried by no checkpoint: nobody needs the rows any more.
             self._discard([path for request in report.committables for path in request.staged])
         else:
-            self._tenure.ledger.accept(
+            self._store.ledger.accept(
                 Committable(c.lineage, c.sink, c.slot, c.epoch, c.payload, c.staged, c.size_bytes)
                 for c in report.committables
             )
         self._on_published_by_tasks(report.published)
-        self._act(self._coordinator.epoch_finished(cut.epoch, moved, now))
+        self._act(self._coordinator.epoch_finished(snapshot.epoch, moved, now))
         for task, item in report.uploads:
             if item.part is not None:
                 self._acknowledge(item.checkpoint_id, task, item.part)
@@ -659,22 +661,22 @@ class History:
                 self._act(self._coordinator.decline(item.checkpoint_id, reason, now, f"{task}: {item.error}"))
 
     def _acknowledge(self, checkpoint_id: int, task: TaskId, part: bytes) -> None:
-        uploading = self._uploading.get(checkpoint_id)
-        if uploading is None or task not in uploading.missing:
+        upload = self._uploads.get(checkpoint_id)
+        if upload is None or task not in upload.missing:
             return
         state, new = decode_part(part)
-        if state.version != uploading.cut.versions[task]:
+        if state.version != upload.snapshot.versions[task]:
             return
-        self._replace(uploading, uploading.missing - {task})
+        self._replace(upload, upload.missing - {task})
         size, delta = state.size_bytes, state.delta_bytes(checkpoint_id)
         self._act(self._coordinator.acknowledge(Ack(checkpoint_id, task, state, new, size, delta), self._now()))
 
-    def _replace(self, each: Uploading, missing: frozenset[TaskId]) -> None:
+    def _replace(self, each: PendingUpload, missing: frozenset[TaskId]) -> None:
         changed = replace(each, missing=missing)
-        self._uploading = {**self._uploading, each.id: changed}
+        self._uploads = {**self._uploads, each.id: changed}
 
     def _forget(self, checkpoint_id: int | None) -> None:
-        self._uploading = {id: each for id, each in self._uploading.items() if id != checkpoint_id}
+        self._uploads = {id: each for id, each in self._uploads.items() if id != checkpoint_id}
 
     def _act(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -721,41 +723,41 @@ class History:
             answer.set_result(result)
 
     def _start_upload(self, action: StartUpload) -> None:
-        cut, shape = self._cut, self._shape
-        assert cut is not None
-        assert cut.epoch == action.epoch
+        snapshot, job = self._latest, self._job
+        assert snapshot is not None
+        assert snapshot.epoch == action.epoch
         full = not self._config.incremental if action.request.full is None else action.request.full
-        base = self._tenure.entry.base if action.base is not None and not full else None
+        base = self._store.entry.base if action.base is not None and not full else None
         try:
-            sources = read_sources(cut.directory, cut.positions, len(shape.sources))
+            sources = read_sources(snapshot.directory, snapshot.positions, len(job.sources))
         except (OSError, ProtocolViolation) as error:
             reason = CheckpointFailureReason.IO_EXCEPTION
             self._act(self._coordinator.decline(action.id, reason, self._now(), f"positions of the sources: {error}"))
             return
-        missing = frozenset(task for task in shape.tasks if task in cut.versions)
+        missing = frozenset(task for task in job.tasks if task in snapshot.versions)
         tables = None
         if action.request.format == CANONICAL:
-            tables = operators.with_sleeping(shape.operators, self.snapshot)
-        uploading = Uploading(action.id, cut, base, missing, sources, action.request.target, tables)
-        self._uploading = {**self._uploading, action.id: uploading}
+            tables = operators.with_undeclared_states(job.operators, self.snapshot)
+        upload = PendingUpload(action.id, snapshot, base, missing, sources, action.request.target, tables)
+        self._uploads = {**self._uploads, action.id: upload}
         # Whoever has no state has nothing to upload.
-        for task in shape.tasks:
+        for task in job.tasks:
             if task not in missing:
-                groups = range_of_slot(task.slot, shape.parallelism, shape.max_parallelism)
-                backend = shape.backend if tables is None else CANONICAL_BACKEND
-                empty = TaskState(task, groups, backend, VersionId(cut.epoch, AttemptId(0)), FileList())
+                groups = range_of_slot(task.slot, job.parallelism, job.max_parallelism)
+                backend = job.backend if tables is None else CANONICAL_BACKEND
+                empty = TaskState(task, groups, backend, VersionId(snapshot.epoch, AttemptId(0)), FileList())
                 self._act(self._coordinator.acknowledge(Ack(action.id, task, empty), self._now()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
         """Publish, begin to release, tell, clean: in this order, each a protocol of its own."""
-        uploading = self._uploading[pending.id]
-        if uploading.folder is not None:
-            self._publish_savepoint(pending, uploading, uploading.folder)
+        upload = self._uploads[pending.id]
+        if upload.folder is not None:
+            self._publish_savepoint(pending, upload, upload.folder)
             return
-        before = self._tenure.entry.retained
+        before = self._store.entry.retained
         settled = dict(self._settled)
         try:
-            metadata = self._metadata(pending, uploading)
+            metadata = self._metadata(pending, upload)
         except StorageError as error:
             self._not_published(pending.id, error)
             return
@@ -763,7 +765,7 @@ class History:
         contents = contents_of(self._layout.metadata(pending.id), metadata, _staged_by)
         try:
             ref = self._perform(
-                self._tenure.publish(Draft(pending.id, pending.epoch, data, checksum_in(data), contents))
+                self._store.publish(Draft(pending.id, pending.epoch, data, checksum_in(data), contents))
             )
         except NotPublished as error:
             self._not_published(pending.id, error)
@@ -771,7 +773,7 @@ class History:
         self._note_stored(ref, metadata)
         self._forget(pending.id)
         self.snapshot = metadata
-        dropped = [old.id for old in before if old not in self._tenure.entry.retained]
+        dropped = [old.id for old in before if old not in self._store.entry.retained]
         log.info(
             "checkpoint %d complete: epoch %s, %d bytes of %d, %d ms", ref.id, ref.epoch, metadata.delta_size_bytes,
             metadata.full_size_bytes, metadata.completed_ms - metadata.triggered_ms,
@@ -790,7 +792,7 @@ class History:
 
     def _release(self) -> None:
         """Let output of completed checkpoints be published: of each sink that is not at work or waiting after a failure."""
-        due, now, in_tasks = self._tenure.due(), self._now(), self._shape.task_sinks
+        due, now, in_tasks = self._store.due(), self._now(), self._job.task_sinks
         for publication in self._schedule.begin(due, now, in_tasks):
             self._output.publish(publication, self._on_result)
         stable = {uid: sink.stable for uid, sink in in_tasks.items()}
@@ -814,9 +816,9 @@ class History:
         if not taken or isinstance(self._failure, ClaimLost):
             return
         for publication in taken:
-            self._tenure.published(publication)
+            self._store.published(publication)
         try:
-            self._perform(self._tenure.record())
+            self._perform(self._store.record())
         except StorageError as error:
             log.warning("that output is published could not be noted; it is offered again: %s", error)
 
@@ -826,10 +828,10 @@ class History:
             self.statistics.commits[outcome.name] += 1
         if error is None:
             self._schedule.succeeded(publication.sink, self._now())
-            self._tenure.published(publication)
+            self._store.published(publication)
             self._note_published()
         elif result.taken:
-            self._tenure.published(Publication(publication.sink, result.taken))
+            self._store.published(Publication(publication.sink, result.taken))
         if isinstance(error, CommitFailed):
             self._offer_again(publication.sink, publication.last, str(error))
         elif isinstance(error, OutputStopped):
@@ -845,13 +847,13 @@ class History:
                 [CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in some]
                 for some in (each.marks, each.taken)
             )
-            self._tenure.ledger.confirm(taken)
+            self._store.ledger.confirm(taken)
             epoch = max(mark.epoch for mark in marks)
             self.statistics.commits.update(each.outcomes)
             outcome = CommitOutcome[each.outcome]
             if each.error is None:
                 self._schedule.succeeded(sink, self._now())
-                self._tenure.ledger.confirm(marks)
+                self._store.ledger.confirm(marks)
             elif outcome.stops_the_job:
                 self._stop_output(OutputStopped(sink, f"up to epoch {epoch}", epoch, outcome, each.error))
             else:
@@ -883,14 +885,14 @@ class History:
     def _note_published(self) -> None:
         """Record what is published, and tell those who wait for it."""
         try:
-            self._perform(self._tenure.record())
+            self._perform(self._store.record())
         except StorageError as error:
             log.warning("that output is published could not be noted: %s", error)
             self._wake_at(self._now().plus(_RECORD_AGAIN_MS))
             return
-        due = self._tenure.due()
+        due = self._store.due()
         behind = {c.sink for c in due}
-        newest = self._tenure.due_epoch
+        newest = self._store.due_epoch
         if newest is not None:
             self._settled |= {uid: newest for uid in self._committers if uid not in behind}
         first = min((c.epoch for c in due), default=None)
@@ -908,7 +910,7 @@ class History:
 
     def _newest_due(self) -> EpochId:
         """The last epoch whose output may be seen by now."""
-        return max((c.epoch for c in self._tenure.due()), default=EpochId(Term(0), 0))
+        return max((c.epoch for c in self._store.due()), default=EpochId(Term(0), 0))
 
     def _unpin(self, layout: JobLayout, pin: str) -> None:
         try:
@@ -917,7 +919,7 @@ class History:
         except StorageError as error:
             log.warning("the pin %s on the checkpoint this job began from could not be removed: %s", pin, error)
 
-    def _publish_savepoint(self, pending: PendingCheckpoint, uploading: Uploading, folder: str) -> None:
+    def _publish_savepoint(self, pending: PendingCheckpoint, upload: PendingUpload, folder: str) -> None:
         """Make a savepoint with all its files real.
 
         1. Write `_metadata`, which makes it whole. A crash before leaves files that are no savepoint; one after it, for a
@@ -928,24 +930,24 @@ class History:
         """
         path = f"{folder}/_metadata"
         try:
-            metadata = self._metadata(pending, uploading)
+            metadata = self._metadata(pending, upload)
             data = encode(metadata)
             self._storage.put(path, data)
         except StorageError as error:
             self._not_published(pending.id, error)
             return
-        reach("savepoint.1-metadata", id=pending.id, term=self._tenure.term)
+        reach("savepoint.1-metadata", id=pending.id, term=self._store.term)
         self._forget(pending.id)
-        entry = self._tenure.entry
+        entry = self._store.entry
         ref = CheckpointRef(
-            pending.id, self._tenure.term, pending.epoch, entry.lineage, path, checksum_in(data), owned=False
+            pending.id, self._store.term, pending.epoch, entry.lineage, path, checksum_in(data), owned=False
         )
         contents = contents_of(path, metadata, _staged_by)
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
-            self._perform(self._tenure.publish_terminal(ref, contents))
+            self._perform(self._store.publish_terminal(ref, contents))
             self.snapshot = metadata
         else:
-            self._tenure.follow_savepoint(ref, contents)
+            self._store.follow_savepoint(ref, contents)
         log.info("savepoint %s complete", folder, extra={"job": metadata.job, "checkpoint": ref.id})
         actions = self._coordinator.published(pending.id, ref, (), self._now())
         self._release()
@@ -956,43 +958,43 @@ class History:
         self._forget(checkpoint_id)
         self._act(self._coordinator.publish_failed(checkpoint_id, self._now(), str(error)))
 
-    def _metadata(self, pending: PendingCheckpoint, uploading: Uploading) -> CheckpointMetadata:
-        shape, cut = self._shape, uploading.cut
-        root = uploading.folder or self._layout.root
-        beside = uploading.folder or self._layout.exclusive(pending.id, "")[:-1]
+    def _metadata(self, pending: PendingCheckpoint, upload: PendingUpload) -> CheckpointMetadata:
+        job, snapshot = self._job, upload.snapshot
+        root = upload.folder or self._layout.root
+        beside = upload.folder or self._layout.exclusive(pending.id, "")[:-1]
         positions, query = store_notes(
-            self._storage, root, beside, pending.id, cut.epoch, shape.sources, uploading.sources,
-            "{}" if cut.positions is None else cut.positions.batch,
+            self._storage, root, beside, pending.id, snapshot.epoch, job.sources, upload.sources,
+            "{}" if snapshot.positions is None else snapshot.positions.batch,
         )  # fmt: skip
-        savepoint = uploading.folder is not None
-        described = operators.with_sleeping(shape.operators, self.snapshot)
-        if uploading.tables is not None:
-            described = tuple(replace(operator, backend=CANONICAL_BACKEND) for operator in uploading.tables)
+        savepoint = upload.folder is not None
+        described = operators.with_undeclared_states(job.operators, self.snapshot)
+        if upload.tables is not None:
+            described = tuple(replace(operator, backend=CANONICAL_BACKEND) for operator in upload.tables)
         from importlib.metadata import version
 
         return CheckpointMetadata(
-            job=shape.job,
-            lineage=self._tenure.entry.lineage,
+            job=job.job,
+            lineage=self._store.entry.lineage,
             checkpoint_id=pending.id,
-            term=self._tenure.term,
+            term=self._store.term,
             epoch=pending.epoch,
             kind=SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT,
             savepoint_format=pending.request.format,
             triggered_ms=pending.triggered.wall_ms,
             completed_ms=pending.triggered.wall_ms + self._now().since(pending.triggered),
             tidegate_version=version("tidegate"),
-            spark_version=shape.spark_version,
-            max_parallelism=shape.max_parallelism,
-            parallelism=shape.parallelism,
-            clock_ms=cut.clocks.clock_ms,
-            watermark_ms=None if cut.clocks.watermark_ms == MIN_WATERMARK else cut.clocks.watermark_ms,
-            splits=tuple(_split_time(name, ms) for name, ms in cut.clocks.greatest.items()),
+            spark_version=job.spark_version,
+            max_parallelism=job.max_parallelism,
+            parallelism=job.parallelism,
+            clock_ms=snapshot.clocks.clock_ms,
+            watermark_ms=None if snapshot.clocks.watermark_ms == MIN_WATERMARK else snapshot.clocks.watermark_ms,
+            splits=tuple(_split_time(name, ms) for name, ms in snapshot.clocks.greatest.items()),
             operators=described,
-            state_numbers=tuple(StateNumber(uid, name, id) for (uid, name), id in shape.state_ids.items()),
+            state_numbers=tuple(StateNumber(uid, name, id) for (uid, name), id in job.state_ids.items()),
             tasks=tuple(pending.states.values()),
             positions=positions,
             query=query,
-            committables=self._tenure.ledger.carried_by(pending.epoch),
+            committables=self._store.ledger.carried_by(pending.epoch),
         )
 
     def _note_stored(self, ref: CheckpointRef, metadata: CheckpointMetadata) -> None:
@@ -1001,11 +1003,11 @@ class History:
 
     def _clean(self) -> None:
         try:
-            self._perform(self._tenure.clean(self._coordinator.in_flight()))
+            self._perform(self._store.clean(self._coordinator.in_flight()))
             if self._leavings:
-                self._perform(self._tenure.sweep(self._coordinator.in_flight()))
+                self._perform(self._store.sweep(self._coordinator.in_flight()))
                 self._leavings = False
-            if self._perform(self._tenure.dispose()):
+            if self._perform(self._store.dispose()):
                 log.info("a savepoint that the job had claimed is deleted: newer checkpoints stand in its place")
         except Exception as error:
             # Whatever it is: the job is right without cleaning, and would fail here again after every restart.
@@ -1016,8 +1018,8 @@ class History:
     def _sweep_targets(self, settled: Mapping[Uid, EpochId]) -> None:
         """Let sinks remove what discarded attempts left in their targets. `settled` was known before the newest entry was
         won: whoever starts from that entry or a later one will not publish it again, unless a checkpoint carries it."""
-        waiting = [request_of(committable) for committable in self._tenure.unsettled()] if settled else []
-        lineage = self._tenure.entry.lineage
+        waiting = [request_of(committable) for committable in self._store.unsettled()] if settled else []
+        lineage = self._store.entry.lineage
         for uid, epoch in settled.items():
             mine = tuple(r for r in waiting if r.sink == uid and r.lineage == lineage and r.epoch <= epoch)
             self._output.sweep(Settled(lineage, uid, epoch, mine))
@@ -1031,11 +1033,11 @@ class History:
 
     def _on_rewind(self) -> None:
         self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now()))
-        self._uploading = {}
+        self._uploads = {}
         self._leavings = True
-        base = self._tenure.entry.base
-        reached = None if base is None or base.epoch.term != self._tenure.term else base.epoch
-        self._tenure.ledger.rewind(self._tenure.term, reached)
+        base = self._store.entry.base
+        reached = None if base is None or base.epoch.term != self._store.term else base.epoch
+        self._store.ledger.rewind(self._store.term, reached)
         if isinstance(self._failure, CheckpointsFailed):
             self._failure = None
             self._failed.clear()

@@ -1,7 +1,7 @@
 """What travels in control rows: barriers between tasks, acknowledgements to the driver.
 
 A control row is one binary value. Barriers are many (tasks × tasks of the next level), so they are small; an
-acknowledgement is written once by its task, rides in one of its barriers, and is passed on unopened until the driver reads it.
+acknowledgement is written once by its task, travels in one of its barriers, and is passed on unopened until the driver reads it.
 """
 
 from __future__ import annotations

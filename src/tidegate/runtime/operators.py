@@ -16,7 +16,7 @@ from tidegate.connectors.sink import SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import EpochId, KeyGroup
 from tidegate.core.times import NO_TIME, EpochTime, TimeDomain
-from tidegate.graph.columns import canonical_keys, rows_of, struct_class, to_python
+from tidegate.graph.columns import normalized_keys, rows_of, struct_class, to_python
 from tidegate.graph.combine import LATE, PANE, ROWS, Combine
 from tidegate.graph.event_times import millis
 from tidegate.graph.model import Input, Process, Sink, Transform
@@ -25,8 +25,8 @@ from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.schema import Schema
 from tidegate.runtime.broadcast import BroadcastSide
 from tidegate.runtime.function_hooks import FunctionHooks
-from tidegate.runtime.guard import Call, Guard
 from tidegate.runtime.messages import Committable
+from tidegate.runtime.row_errors import Call, Guard
 from tidegate.runtime.timer_service import TimerService
 from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.keyed_states import KeyedStates
@@ -187,7 +187,7 @@ class _CombinedSide:
         values = [to_python(c, f.type) for c, f in zip(columns, fields)]
         late: Iterable[Any] = repeat(None) if self._late is None else values[self._late]
         rows = zip(values[self._rows], late, zip(*values[self._parts :]))
-        keys = canonical_keys(values[: len(self._key_types)], self._key_types)
+        keys = normalized_keys(values[: len(self._key_types)], self._key_types)
         return rows, keys, values[self._pane], sum(values[self._rows])
 
 
@@ -269,7 +269,7 @@ class ProcessOperator:
             return
         side = self._inputs[rows.edge.input]
         columns = [to_python(c, f.type) for c, f in zip(rows.columns, side.schema.fields)]
-        keys = canonical_keys([columns[i] for i in side.key_columns], side.key_types)
+        keys = normalized_keys([columns[i] for i in side.key_columns], side.key_types)
         times = None if side.time_column is None else millis(rows.columns[side.time_column])
         self.process(map(side.row, zip(*columns)), keys, rows.groups.tolist(), times, rows.edge.input)
 

@@ -24,7 +24,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Homeless:
+class Unplaceable:
     """Slots whose host has too few partitions, or none. Anchoring again may help; if the host is gone, only a rewind does."""
 
     slots: tuple[Slot, ...]
@@ -32,7 +32,7 @@ class Homeless:
     """Their hosts, each once."""
 
 
-def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | Homeless:
+def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | Unplaceable:
     """Bring every slot home. `layout` is the host of each partition, `homes` the host of each slot's version (None: anywhere).
 
     Deterministic: the same arguments give the same permutation, and a slot that can stay on the partition of its own
@@ -46,17 +46,17 @@ def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | 
         if home is not None and layout[slot] == home:
             chosen[slot] = slot
             free[home].remove(slot)
-    homeless: list[int] = []
+    unplaceable: list[int] = []
     for slot, home in enumerate(homes):
         if home is None or slot in chosen:
             continue
         if free.get(home):
             chosen[slot] = free[home].pop()
         else:
-            homeless.append(slot)
-    if homeless:
-        hosts = sorted({home for slot in homeless if (home := homes[slot]) is not None})
-        return Homeless(tuple(Slot(s) for s in homeless), tuple(hosts))
+            unplaceable.append(slot)
+    if unplaceable:
+        hosts = sorted({home for slot in unplaceable if (home := homes[slot]) is not None})
+        return Unplaceable(tuple(Slot(s) for s in unplaceable), tuple(hosts))
     rest = sorted(partition for partitions in free.values() for partition in partitions)
     for slot, home in enumerate(homes):
         if home is None and slot in rest:

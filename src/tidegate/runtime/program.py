@@ -236,7 +236,7 @@ ALL_SLOTS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Rides:
+class CheckpointWork:
     """What the tasks of one level do for checkpoints in one epoch, besides its rows. Sequences have an item for each slot."""
 
     uploads: tuple[tuple[UploadOrder, ...], ...] = ()
@@ -260,7 +260,7 @@ class Rides:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class TaskAssignment:
     """What the tasks of one level are to do in one epoch. One object for all of them: each finds its own by its partition."""
 
     job: str
@@ -283,7 +283,7 @@ class Orders:
     """How many tasks of the level above send barriers; None where only Spark knows (the source stage), 0 where it sends none."""
 
     archive: Archive | None = None
-    rides: Rides = Rides()
+    work: CheckpointWork = CheckpointWork()
     time: EpochTime = NO_TIME
     wake: tuple[bool, ...] = ()
     """Slots whose timers are due, or not known: their tasks open their state even if no row comes."""

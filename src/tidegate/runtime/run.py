@@ -27,6 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.checkpoint import restart
 from tidegate.checkpoint.assignment import RestoreError
+from tidegate.checkpoint.completed_store import CheckpointUnreadable
 from tidegate.checkpoint.entry import CheckpointRef, LogCorrupt
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
@@ -40,7 +41,6 @@ from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
-from tidegate.checkpoint.tenure import CheckpointUnreadable
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.durations import duration_ms
@@ -59,31 +59,31 @@ from tidegate.core.times import MAX_WATERMARK
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
-from tidegate.runtime.cut import Cut
-from tidegate.runtime.driver import Driver, EpochReport, Identity, passing
+from tidegate.runtime.committers import Committers
+from tidegate.runtime.driver import Driver, EpochReport, Identity
 from tidegate.runtime.empty_epochs import empty_epoch
 from tidegate.runtime.ending import STOP_WITHIN, Ending
 from tidegate.runtime.epoch_frame import combine
 from tidegate.runtime.epoch_reports import EpochReports
+from tidegate.runtime.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.epoch_trigger import EpochTrigger
 from tidegate.runtime.failover import Counters
 from tidegate.runtime.file_log import COMPACT_INTERVAL
 from tidegate.runtime.history import History, OutputNotPublished
-from tidegate.runtime.job_shape import JobShape, task_sinks
+from tidegate.runtime.job_description import JobDescription, task_sinks
 from tidegate.runtime.kafka_source import recognise
 from tidegate.runtime.kept_files import check_declared, check_kept
-from tidegate.runtime.outlets import Outlets
 from tidegate.runtime.output_release import OutputStopped
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
-from tidegate.runtime.recovered import plan_return
+from tidegate.runtime.restore_point import plan_return
 from tidegate.runtime.session import check_session
 from tidegate.runtime.settings import Durability, Settings, read_settings
 from tidegate.runtime.source_notes import check_claimed
 from tidegate.runtime.sources import begins_anew, check_sources
 from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.compatibility import Outcome as Verdict
-from tidegate.savepoint.fitting import shown
+from tidegate.savepoint.restore_compatibility import shown
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE
 
 log = logging.getLogger("tidegate")
@@ -132,11 +132,11 @@ class JobRun:
         self._storage = (
             None if archive is None else RoutedStorage(open_storage(archive.url, **archive.options), archive.options)
         )
-        self._outlets = Outlets(graph, self._storage)
+        self._committers = Committers(graph, self._storage)
         self._history: History | None = None
-        self._turn = threading.Lock()
+        self._epoch_lock = threading.Lock()
         """Held while an epoch runs: batches come on a thread of Spark's, empty epochs on one of ours."""
-        self._turn_of: int | None = None
+        self._epoch_thread: int | None = None
         self._attempt = 0
         self._stopping = threading.Event()
         self._cancelled = False
@@ -233,7 +233,7 @@ class JobRun:
     def start(self) -> JobRun:
         """Claim the job, see that its newest checkpoint fits, and begin. Raises before anything runs if it cannot."""
         self._progress.begin()
-        identity = passing() if self._durability is None else self._claim(self._durability)
+        identity = Identity.ephemeral() if self._durability is None else self._claim(self._durability)
         try:
             self._driver = Driver(self._spark, self._graph, self._settings, identity)
             by_tasks = self._durability is not None and self._durability.checkpoints.publishes_in_tasks
@@ -269,7 +269,7 @@ class JobRun:
         path = chosen.recovery.path
         source, given = (None, None) if path is None else resolve(storage, layout, path)
         uids = chosen.recovery.uids
-        history = self._history = History(storage, layout, chosen.checkpoints, self._outlets.committers, uids)
+        history = self._history = History(storage, layout, chosen.checkpoints, self._committers.committers, uids)
         if not (chosen.fresh and source is None):
             self._check_fits(history.peek(source))
         if source is not None and given is not None:
@@ -313,11 +313,11 @@ class JobRun:
 
     @contextmanager
     def _new_attempt(self) -> Iterator[None]:
-        """Holds the turn while an attempt begins. If it cannot, its batches are refused, and the query that was started for it
-        is ended: without the turn, since a batch of it may be waiting for that, and Spark waits for its batches."""
+        """Hold the epoch lock while an attempt begins. If it cannot begin, its batches are refused, and its query is stopped:
+        without the lock, since one of its batches may be waiting for it, and Spark waits for its batches."""
         before = self._query
         try:
-            with self._turn:
+            with self._epoch_lock:
                 try:
                     yield
                 except BaseException:
@@ -329,10 +329,10 @@ class JobRun:
             raise
 
     def _begin_attempt(self) -> None:
-        """Go on from the newest checkpoint, or from the beginning. The turn must be held.
+        """Go on from the newest checkpoint, or from the beginning. The epoch lock must be held.
 
         The query is started first, so that Spark plans its first batch while the state is brought back. The batch waits for
-        the turn, and is refused if the state does not come.
+        the epoch lock, and is refused if the state cannot be restored.
         """
         self._attempt += 1
         attempt = self._attempt
@@ -346,7 +346,7 @@ class JobRun:
         self._bring_back(orders)
         self._error = None
         if self._history is not None:
-            self._history.begin_at(self._cut())
+            self._history.begin_at(self._snapshot())
         if self._history is not None or self._driver.has_timers:
             threading.Thread(target=self._pace, args=(attempt,), name="tidegate-pace", daemon=True).start()
 
@@ -401,13 +401,13 @@ class JobRun:
 
     def run_empty_epoch(self, attempt: int | None = None, *, time_stands: bool = False) -> EpochReport:
         """An epoch without a batch, between two batches; without timers, too, if `time_stands`."""
-        with self._take_turn(self._attempt if attempt is None else attempt):
+        with self._hold_epoch_lock(self._attempt if attempt is None else attempt):
             return self._epoch(None, self._done, time_stands=time_stands)
 
     def _on_batch(self, attempt: int, batch: DataFrame, batch_id: int) -> None:
         latest = time.monotonic() + self._trigger.interval_s
         self._run_batch(attempt, batch, batch_id)
-        # Uploads and timers may take the turn meanwhile.
+        # Empty epochs for uploads and timers may run meanwhile.
         while self._goes_on(attempt) and (left_s := latest - time.monotonic()) > 0:
             self._stopping.wait(min(left_s, _PACE_S))
 
@@ -415,7 +415,7 @@ class JobRun:
         return attempt == self._attempt and not self._stopping.is_set() and self._error is None
 
     def _run_batch(self, attempt: int, batch: DataFrame, batch_id: int) -> None:
-        with self._take_turn(attempt):
+        with self._hold_epoch_lock(attempt):
             assert self._directory is not None
             end = read_positions(self._directory, batch_id)
             start = read_positions(self._directory, batch_id - 1)
@@ -435,12 +435,12 @@ class JobRun:
                 self._ends.append(end)
 
     @contextmanager
-    def _take_turn(self, attempt: int) -> Iterator[None]:
+    def _hold_epoch_lock(self, attempt: int) -> Iterator[None]:
         """One epoch at a time, and none after one that failed: what it left uncommitted must not be overtaken."""
-        with self._turn:
+        with self._epoch_lock:
             if not self._goes_on(attempt):
                 raise _Stopping
-            self._turn_of = threading.get_ident()
+            self._epoch_thread = threading.get_ident()
             try:
                 if self._history is not None:
                     self._history.check()
@@ -449,16 +449,16 @@ class JobRun:
                 self._error = error
                 raise
             finally:
-                self._turn_of = None
+                self._epoch_thread = None
 
     def _pin(self) -> None:
         """Checkpoint 0: the sources have fixed where they begin and no row was read. "Latest" means the same ever after."""
         assert self._history is not None
-        self._ride_until(self._history.request(published=False))
+        self._run_empty_epochs_until(self._history.request(published=False))
         self._pinned = True
 
     def _hold_for_output(self) -> None:
-        """Wait as long as too much output waits for a sink. Checkpoints and recovery go on; the turn must be held.
+        """Wait as long as too much output waits for a sink. Checkpoints and recovery go on; the epoch lock must be held.
 
         Raises `_Stopping` when the job is to stop: the batch is read again by the next start.
         """
@@ -478,7 +478,7 @@ class JobRun:
                 looked = time.monotonic()
                 if _is_dead(self._spark):
                     raise EpochFailed("The Spark session has ended while the job waited for a sink.")
-            found = empty_epoch(history.wants_ride(), self._driver.timers_due(), held=True)
+            found = empty_epoch(history.has_pending_uploads(), self._driver.timers_due(), held=True)
             if found is not None:
                 self._epoch(None, self._done, time_stands=found.time_stands)
             else:
@@ -486,8 +486,8 @@ class JobRun:
         self.held_by = None
         log.info("batches are read again after %.1f s", time.monotonic() - started, extra={"job": self._graph.job})
 
-    def _ride_until(self, answer: Future[Any]) -> Any:
-        """Run empty epochs, as long as uploads ask for them, until an answer is there. The turn must be held."""
+    def _run_empty_epochs_until(self, answer: Future[Any]) -> Any:
+        """Run empty epochs, as long as uploads ask for them, until an answer is there. The epoch lock must be held."""
         found = self._ride_for(answer, self._timeout_s())
         if not found:
             raise EpochFailed(
@@ -505,14 +505,14 @@ class JobRun:
             if time.monotonic() > latest:
                 return False
             history.check()
-            if history.wants_ride():
+            if history.has_pending_uploads():
                 self._epoch(None, self._done, time_stands=time_stands)
             else:
                 time.sleep(0.01)
         return True
 
     def _await_output(self, place: str) -> None:
-        """Return when all output is published. The turn must be held."""
+        """Return when all output is published. The epoch lock must be held."""
         history = self._history
         assert history is not None
         assert self._durability is not None
@@ -535,16 +535,16 @@ class JobRun:
     ) -> EpochReport:
         history = self._history
         before = dict(self._driver.versions)
-        rides = history.rides(batch is None) if history is not None else None
-        report = self._driver.run_epoch(batch, rides=rides, final=final, time_stands=time_stands)
+        work = history.checkpoint_work(batch is None) if history is not None else None
+        report = self._driver.run_epoch(batch, work=work, final=final, time_stands=time_stands)
         self._done = end
         if history is None or self._at_least_once:
             if history is not None and history.waiting_output and report.committables:
                 self._await_restored_output(history)
-            self._outlets.commit(report.committables, for_good=history is None)
+            self._committers.commit(report.committables, for_good=history is None)
         if history is not None:
             moved = batch is not None or bool(report.committables) or before != self._driver.versions
-            history.epoch_finished(report, self._cut(), moved, output=not self._at_least_once)
+            history.epoch_finished(report, self._snapshot(), moved, output=not self._at_least_once)
         self._last_epoch = time.monotonic()
         self.reports.append(report)
         self._progress.epoch(report, self.checkpoints)
@@ -572,13 +572,13 @@ class JobRun:
         chosen = self._durability
         return chosen is not None and chosen.checkpoints.mode is CheckpointingMode.AT_LEAST_ONCE
 
-    def _cut(self) -> Cut:
+    def _snapshot(self) -> EpochSnapshot:
         assert self._directory is not None
         versions = {task: ref.version for task, ref in self._driver.versions.items()}
-        return Cut(self._driver.epoch, versions, self._done, self._directory, self._driver.clocks)
+        return EpochSnapshot(self._driver.epoch, versions, self._done, self._directory, self._driver.clocks)
 
     def _pace(self, attempt: int) -> None:
-        """Give uploads a ride and due timers an epoch when no batch comes along, and end the attempt when the history
+        """Run an empty epoch for pending uploads and due timers when no batch arrives; end the attempt when the history
         cannot go on."""
         history = self._history
         failed = self._stopping if history is None else history.failed
@@ -587,11 +587,11 @@ class JobRun:
                 if history is not None:
                     self._break_off(attempt)
                 return
-            if time.monotonic() - self._last_epoch <= _IDLE_S or self._turn.locked():
+            if time.monotonic() - self._last_epoch <= _IDLE_S or self._epoch_lock.locked():
                 continue
             held = history is not None and history.held_by() is not None
-            rides = history is not None and history.wants_ride()
-            found = empty_epoch(rides, self._driver.timers_due(), held)
+            waiting = history is not None and history.has_pending_uploads()
+            found = empty_epoch(waiting, self._driver.timers_due(), held)
             if found is not None:
                 try:
                     self.run_empty_epoch(attempt, time_stands=found.time_stands)
@@ -603,7 +603,7 @@ class JobRun:
 
     def _break_off(self, attempt: int) -> None:
         """End the query at a boundary, because of an error that did not come from one of its batches."""
-        with self._turn:
+        with self._epoch_lock:
             query = self._query
             if attempt != self._attempt or query is None:
                 return
@@ -632,7 +632,7 @@ class JobRun:
         except BaseException as error:
             self._outcome = error
         finally:
-            with self._turn:
+            with self._epoch_lock:
                 self._attempt += 1  # Nobody runs an epoch any more.
             try:
                 self._close()
@@ -654,9 +654,9 @@ class JobRun:
     def _go_back(self, error: Exception) -> None:
         """After a failure: wait as the restart strategy says, bring everything back, begin anew. Or raise.
 
-        From the failure on no epoch is run; and nobody runs one beside the return to the checkpoint, which holds the turn.
+        From the failure on no epoch is run; and nobody runs one beside the return to the checkpoint, which holds the epoch lock.
         """
-        with self._turn:
+        with self._epoch_lock:
             self._error = self._error or error
         while True:
             history = self._history
@@ -725,21 +725,21 @@ class JobRun:
         if self._draining:
             self._drain()
         last = self._last_target
-        with self._turn:
+        with self._epoch_lock:
             if last is None:
-                ref = self._ride_until(self._history.request(published=False))
+                ref = self._run_empty_epochs_until(self._history.request(published=False))
                 self._await_output(f"checkpoint {ref.id}")
             else:
                 answer = self._history.savepoint(last[0], terminal=True, format=last[1])
                 # From here on the log says that the job has ended with it.
-                self._last_savepoint = self._ride_until(answer)
+                self._last_savepoint = self._run_empty_epochs_until(answer)
                 self._await_output(f"the savepoint {self._last_savepoint}")
 
     def _run_out(self) -> None:
         """The sources are exhausted. Fire what is due by what they brought; and where no later run can go on from here,
         that is the end of event time too."""
         latest = time.monotonic() + self._timeout_s()
-        with self._turn:
+        with self._epoch_lock:
             while self._driver.timers_due() and time.monotonic() < latest:
                 self._epoch(None, self._done)
             if self._history is None and self._driver.timers_pending():
@@ -748,7 +748,7 @@ class JobRun:
     def _drain(self) -> None:
         """Let all event time pass: event-time timers fire, windows close, and what they emit belongs to the savepoint."""
         latest = time.monotonic() + self._timeout_s()
-        with self._turn:
+        with self._epoch_lock:
             while True:
                 self._epoch(None, self._done, final=True)
                 if not self._driver.timers_pending():
@@ -774,12 +774,12 @@ class JobRun:
         """End the job after the epoch that is running, if one is. What waits for a checkpoint gets one."""
         self._stopping.set()
         own = self._history is not None and self._history.is_own_thread()
-        if own or self._turn_of == threading.get_ident():
+        if own or self._epoch_thread == threading.get_ident():
             # Called by a callback sink, within an epoch or by the history: that must go on before the job can end.
             threading.Thread(target=self.stop, name="tidegate-stop", daemon=True).start()
             return
-        # With the turn taken no epoch runs, and one that Spark starts now is refused: the query is at a boundary.
-        with self._turn:
+        # While the epoch lock is held no epoch runs, and one that Spark starts now is refused: the query is at a boundary.
+        with self._epoch_lock:
             query = self._query
         if query is not None:
             query.stop()
@@ -840,7 +840,7 @@ class JobRun:
             if self._history is not None:
                 self._end(error)
         finally:
-            self._outlets.close()
+            self._committers.close()
             self._driver.release()
             self._discard_directory()
 
@@ -898,11 +898,11 @@ def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochR
     """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark replays what fails."""
     check_session(spark.conf.get, spark.version)
     # Made before the rows: a committer checks its target, and may have to make it.
-    outlets = Outlets(graph, None)
-    driver = Driver(spark, graph, settings, passing())
+    committers = Committers(graph, None)
+    driver = Driver(spark, graph, settings, Identity.ephemeral())
     try:
         report = driver.run_epoch(combine(graph.sources), only=True, final=True)
-        outlets.commit(report.committables, for_good=True)
+        committers.commit(report.committables, for_good=True)
         return report
     finally:
         driver.close()
@@ -915,10 +915,10 @@ def _format(given: str) -> str:
     return given.upper()
 
 
-def _shape(driver: Driver, spark_version: str, by_tasks: bool) -> JobShape:
+def _shape(driver: Driver, spark_version: str, by_tasks: bool) -> JobDescription:
     settings, graph = driver.settings, driver.graph
     p, backend = settings.parallelism, settings.state_backend
-    return JobShape(
+    return JobDescription(
         graph.job,
         p,
         settings.max_parallelism,

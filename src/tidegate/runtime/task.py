@@ -28,9 +28,10 @@ from tidegate.graph.levels import Edge
 from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction
 from tidegate.runtime import channel
+from tidegate.runtime.background_upload import UploadHandle, start_uploads, storage_of
+from tidegate.runtime.barriers import BarrierTracker
 from tidegate.runtime.channel import ChannelWriter, EdgeRows
 from tidegate.runtime.collector import seldom_collecting
-from tidegate.runtime.inlet import Inlet
 from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, TaskPublished, Uploaded, encode
 from tidegate.runtime.operators import (
     Emit,
@@ -42,14 +43,13 @@ from tidegate.runtime.operators import (
     emit_to,
     key_codec,
 )
-from tidegate.runtime.program import Orders
-from tidegate.runtime.rides import Passenger, board, storage_of
+from tidegate.runtime.program import TaskAssignment
 from tidegate.runtime.task_publish import Publishing
 from tidegate.runtime.task_publish import begin as publish
 from tidegate.runtime.user_code import FunctionFailed, encoded
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.evolution import MigrationFailed
-from tidegate.savepoint.fitting import converter
+from tidegate.savepoint.restore_compatibility import converter
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
@@ -122,27 +122,35 @@ class _State:
 class _Task:
     """One attempt. Assembled, run once, thrown away."""
 
-    def __init__(self, orders: Orders, slot: Slot, partition: int, attempt: AttemptId) -> None:
-        program = orders.unpickle()
-        root = LocalRoot.open(orders.local_dir)
-        self.orders, self.program, self.slot, self.partition, self.attempt = orders, program, slot, partition, attempt
+    def __init__(self, assignment: TaskAssignment, slot: Slot, partition: int, attempt: AttemptId) -> None:
+        program = assignment.unpickle()
+        root = LocalRoot.open(assignment.local_dir)
+        self.assignment, self.program, self.slot, self.partition, self.attempt = (
+            assignment,
+            program,
+            slot,
+            partition,
+            attempt,
+        )
         self.root = root
         # In the source stage there may be more tasks than slots; there a task is named by its partition.
         self.sender = int(slot) if program.level > 0 else partition
-        self.inlet = Inlet(orders.epoch, program.level, slot, orders.senders)
-        self.base = orders.versions[slot] if program.level > 0 else None
-        self.uploads, self.keep, self.brought_back = orders.rides.of(slot) if program.level > 0 else ((), (), None)
+        self.barriers = BarrierTracker(assignment.epoch, program.level, slot, assignment.senders)
+        self.base = assignment.versions[slot] if program.level > 0 else None
+        self.uploads, self.keep, self.brought_back = assignment.work.of(slot) if program.level > 0 else ((), (), None)
         self.stateful = any(isinstance(node, Process | Transform) and node.states for node in program.nodes)
-        self.directory = root.task_directory(orders.job, orders.lineage, TaskId(program.level, slot))
-        self.backend = backend_named(orders.backend, orders.backend_options)
-        self.groups = range_of_slot(slot, orders.parallelism, orders.max_parallelism) if program.level > 0 else (0, 0)
-        self.version = VersionId(orders.epoch, attempt)
+        self.directory = root.task_directory(assignment.job, assignment.lineage, TaskId(program.level, slot))
+        self.backend = backend_named(assignment.backend, assignment.backend_options)
+        self.groups = (
+            range_of_slot(slot, assignment.parallelism, assignment.max_parallelism) if program.level > 0 else (0, 0)
+        )
+        self.version = VersionId(assignment.epoch, attempt)
         self.state = _State(self.backend, self.directory, self.base, self.version, self.groups)
-        self.passengers: list[Passenger] = []
+        self.upload_handles: list[UploadHandle] = []
         self.publishing: list[Publishing] = []
         self.writer = (
-            ChannelWriter(program.outgoing, orders.salts, orders.parallelism, orders.max_parallelism)
-            if orders.salts
+            ChannelWriter(program.outgoing, assignment.salts, assignment.parallelism, assignment.max_parallelism)
+            if assignment.salts
             else None
         )
         self.by_id = {node.id: node for node in program.nodes}
@@ -159,11 +167,11 @@ class _Task:
         """Bring the state back that the epoch starts from, if it is not here. Raises what a repeat may cure."""
         if self.brought_back is None:
             return None
-        orders = self.orders
-        assert orders.archive is not None
+        assignment = self.assignment
+        assert assignment.archive is not None
         try:
             self.base = restore(
-                storage_of(orders.archive), self.directory, self.brought_back, self.backend, orders.backend_options,
+                storage_of(assignment.archive), self.directory, self.brought_back, self.backend, assignment.backend_options,
                 self.version, CanonicalTask, converter,
             )  # fmt: skip
         except (CorruptFile, ObjectMissing, CorruptState, MigrationFailed) as error:
@@ -171,39 +179,46 @@ class _Task:
         self.state = _State(self.backend, self.directory, self.base, self.version, self.groups)
         return None
 
-    def board(self) -> None:
+    def start_background_work(self) -> None:
         """Begin, or go on with, the uploads that are asked for; they go on beside the rows."""
-        orders = self.orders
-        if orders.archive is not None and (self.uploads or orders.rides.records):
+        assignment = self.assignment
+        if assignment.archive is not None and (self.uploads or assignment.work.records):
             # First, because the disk may be full of them.
-            forget_uploads(self.directory, orders.epoch.term, orders.rides.records)
-            self.passengers = board(
-                orders.archive, orders.job, self.directory, TaskId(self.program.level, self.slot), orders.epoch.term,
+            forget_uploads(self.directory, assignment.epoch.term, assignment.work.records)
+            self.upload_handles = start_uploads(
+                assignment.archive, assignment.job, self.directory, TaskId(self.program.level, self.slot), assignment.epoch.term,
                 self.attempt, self.backend, self.uploads,
             )  # fmt: skip
-        if orders.archive is not None and orders.rides.publishes:
+        if assignment.archive is not None and assignment.work.publishes:
             sinks = {node.uid: node for node in self.program.nodes if isinstance(node, Sink)}
             self.publishing = [
-                publish(orders.archive, orders.job, orders.lineage, orders.epoch.term, sinks[order.sink], order)
-                for order in orders.rides.publishes[self.slot]
+                publish(
+                    assignment.archive,
+                    assignment.job,
+                    assignment.lineage,
+                    assignment.epoch.term,
+                    sinks[order.sink],
+                    order,
+                )
+                for order in assignment.work.publishes[self.slot]
             ]
 
     def carried_out(self) -> tuple[tuple[Uploaded, ...], tuple[TaskPublished, ...]]:
         """What can be said of uploads and publications now. All have some time together to come to an end."""
-        latest = time.monotonic() + self.orders.rides.wait_ms / 1000
+        latest = time.monotonic() + self.assignment.work.wait_ms / 1000
         uploads = []
-        for passenger in self.passengers:
-            part, error = passenger.answer(max(0.0, latest - time.monotonic()))
+        for handle in self.upload_handles:
+            part, error = handle.answer(max(0.0, latest - time.monotonic()))
             if part is not None or error is not None:
-                uploads.append(Uploaded(passenger.order.checkpoint_id, part, error))
+                uploads.append(Uploaded(handle.order.checkpoint_id, part, error))
         answers = [each.answer(max(0.0, latest - time.monotonic())) for each in self.publishing]
         return tuple(uploads), tuple(answer for answer in answers if answer is not None)
 
     def tidy(self) -> None:
         if self.program.level > 0 and self.stateful:
             self.state.tidy(self.keep)
-            if self.orders.archive is not None:
-                forget_uploads(self.directory, self.orders.epoch.term, self.orders.rides.records)
+            if self.assignment.archive is not None:
+                forget_uploads(self.directory, self.assignment.epoch.term, self.assignment.work.records)
 
     def missing(self) -> Fault | None:
         """Whether the version to start from is here. Looked up even when there are no rows: an acknowledgement vouches for it."""
@@ -227,16 +242,18 @@ class _Task:
             operator.open()
 
     def _operator(self, node: Node) -> Operator | None:
-        context = FunctionContext(getattr(node, "name", ""), self.slot, self.orders.parallelism, self.orders.epoch)
+        context = FunctionContext(
+            getattr(node, "name", ""), self.slot, self.assignment.parallelism, self.assignment.epoch
+        )
         match node:
             case Transform():
                 lists = self._operator_states(node)
-                return TransformOperator(node, context, self._emit(StreamRef(node.id)), self.orders.time, lists)
+                return TransformOperator(node, context, self._emit(StreamRef(node.id)), self.assignment.time, lists)
             case Process():
                 states = self._states(node)
                 sides = {tag: self._emit(StreamRef(node.id, tag)) for tag, _ in node.side_outputs}
                 emit, lists = self._emit(StreamRef(node.id)), self._operator_states(node)
-                return ProcessOperator(node, states, context, emit, sides, self.orders.time, lists)
+                return ProcessOperator(node, states, context, emit, sides, self.assignment.time, lists)
             case Sink():
                 staging = self._staging(node)
                 sink = SinkOperator(node, self._writer_context(node, staging), staging)
@@ -252,9 +269,9 @@ class _Task:
             node.states,
             lambda name: self.program.state_ids[node.uid, name],
             codec,
-            self.orders.epoch,
+            self.assignment.epoch,
             self.groups,
-            StateClock(self.orders.time.clock_ms, self.orders.time.applied_ms),
+            StateClock(self.assignment.time.clock_ms, self.assignment.time.applied_ms),
             guarded=node.on_error.action is not ErrorAction.FAIL,
         )
         self.state.states.append((node.name, states))
@@ -270,13 +287,13 @@ class _Task:
         return states
 
     def _staging(self, node: Sink) -> JobStaging:
-        orders = self.orders
-        storage = None if orders.archive is None else storage_of(orders.archive)
-        return JobStaging(storage, JobLayout(orders.job), orders.epoch, node.uid, self.attempt)
+        assignment = self.assignment
+        storage = None if assignment.archive is None else storage_of(assignment.archive)
+        return JobStaging(storage, JobLayout(assignment.job), assignment.epoch, node.uid, self.attempt)
 
     def _writer_context(self, node: Sink, staging: JobStaging) -> WriterContext:
-        orders, schema = self.orders, node.input.schema
-        return WriterContext(orders.lineage, node.uid, orders.epoch, self.slot, self.attempt, schema, staging)
+        assignment, schema = self.assignment, node.input.schema
+        return WriterContext(assignment.lineage, node.uid, assignment.epoch, self.slot, self.attempt, schema, staging)
 
     def _emit(self, stream: StreamRef) -> Emit:
         consumers: list[Emit] = [self.operators[id].accept for id in self.program.consumers.get(stream, ())]
@@ -301,11 +318,11 @@ class _Task:
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run every row through; yield what is ready to be sent. Operators are made when the first row comes."""
-        for rows in channel.read(batches, self.program.incoming, self.inlet.control):
+        for rows in channel.read(batches, self.program.incoming, self.barriers.control):
             if not self.operators:
                 reach("task.2-first-row", task=self)
                 self.assemble()
-            self.inlet.rows += len(rows)
+            self.barriers.rows += len(rows)
             self._route(rows)
             if self.writer is not None:
                 yield from self.writer.take()
@@ -337,12 +354,12 @@ class _Task:
 
     def advance(self) -> Iterator[pa.RecordBatch]:
         """All rows are in: apply the clocks of the epoch, fire what is due, see what is next. Yields what is to be sent."""
-        if not self.operators and self.orders.wake and self.orders.wake[self.slot]:
+        if not self.operators and self.assignment.wake and self.assignment.wake[self.slot]:
             self.assemble()
         pending: list[tuple[int | None, int | None]] = []
         for operator in self.operators.values():
             if isinstance(operator, ProcessOperator):
-                self.fired += operator.advance(self.orders.time)
+                self.fired += operator.advance(self.assignment.time)
                 pending.append(operator.pending())
                 if self.writer is not None:
                     yield from self.writer.take()
@@ -364,12 +381,12 @@ class _Task:
     @property
     def untouched(self) -> bool:
         """Whether nothing happened that could have changed state, though it may have been opened."""
-        return self.inlet.rows == 0 and self.fired == 0
+        return self.barriers.rows == 0 and self.fired == 0
 
     def drain(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Read everything and do nothing: Spark kills a worker that leaves input unread. Acknowledgements are passed on."""
-        for rows in channel.read(batches, self.program.incoming, self.inlet.control):
-            self.inlet.rows += len(rows)
+        for rows in channel.read(batches, self.program.incoming, self.barriers.control):
+            self.barriers.rows += len(rows)
 
     def abort(self) -> None:
         self.state.abandon()
@@ -380,19 +397,19 @@ class _Task:
         self, fault: Fault | None, version: str | None, committables: tuple[Committable, ...], size: int, started: float
     ) -> Iterator[pa.RecordBatch]:
         """The barriers of this task, or for the last level its one row to the driver."""
-        orders = self.orders
+        assignment = self.assignment
         uploads, published = self.carried_out()
         ack = Ack(
-            term=orders.epoch.term,
-            number=orders.epoch.number,
+            term=assignment.epoch.term,
+            number=assignment.epoch.number,
             level=self.program.level,
             sender=self.sender,
             partition=self.partition,
             attempt=self.attempt,
             host=self.root.host,
             version=version,
-            digest=self.inlet.digest(),
-            rows_in=self.inlet.rows + self.folded,
+            digest=self.barriers.digest(),
+            rows_in=self.barriers.rows + self.folded,
             rows_out=0 if self.writer is None else self.writer.rows,
             fault=fault,
             committables=committables,
@@ -406,14 +423,24 @@ class _Task:
             late_dropped=sum(op.late_dropped for op in self.operators.values() if isinstance(op, ProcessOperator)),
             busy_ms=round((time.monotonic() - started) * 1000),
         )
-        acks = (*self.inlet.acks, encode(ack))
+        acks = (*self.barriers.acks, encode(ack))
         poisoned = fault is not None
         level, sender, attempt = self.program.level, self.sender, self.attempt
 
         def barrier(target: int, rows: int) -> bytes:
             riders = acks if target == self.slot else ()
             return encode(
-                Barrier(orders.epoch.term, orders.epoch.number, level, sender, attempt, target, rows, poisoned, riders)
+                Barrier(
+                    assignment.epoch.term,
+                    assignment.epoch.number,
+                    level,
+                    sender,
+                    attempt,
+                    target,
+                    rows,
+                    poisoned,
+                    riders,
+                )
             )
 
         if self.writer is None:
@@ -428,7 +455,7 @@ def _least(times: Iterable[int | None]) -> int | None:
 
 
 def run_level(
-    orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
+    assignment: TaskAssignment, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """One attempt of one task of levels 1 and up.
 
@@ -444,7 +471,7 @@ def run_level(
     6. Send barriers with the acknowledgement. From here the driver decides.
     """
     started = time.monotonic()
-    task = _Task(orders, orders.slots[partition], partition, AttemptId(attempt))
+    task = _Task(assignment, assignment.slots[partition], partition, AttemptId(attempt))
     stream = iter(batches)
     fault = task.restore() or task.missing()
     reach("task.1-located", task=task)
@@ -452,7 +479,7 @@ def run_level(
         task.drain(stream)
         yield from task.finish(fault, None, (), 0, started)
         return
-    task.board()
+    task.start_background_work()
     with seldom_collecting():
         yield from _run(task, stream, started)
 
@@ -463,10 +490,10 @@ def _run(task: _Task, stream: Iterator[pa.RecordBatch], started: float) -> Itera
         manifest: Manifest | None = None
         try:
             yield from task.read(stream)
-            fault = task.inlet.fault()
+            fault = task.barriers.fault()
         except FunctionFailed as failed:
             task.drain(stream)
-            fault = task.inlet.barrier_fault() or _user_fault(failed)
+            fault = task.barriers.barrier_fault() or _user_fault(failed)
         if fault is None:
             reach("task.3-verified", task=task)
             try:
@@ -504,14 +531,14 @@ def _user_fault(failed: FunctionFailed) -> Fault:
 
 
 def run_source_stage(
-    orders: Orders, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
+    assignment: TaskAssignment, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The source stage where it has Python functions before the first shuffle: no state, no slots, barriers of its own.
 
     Input columns are one struct per source, in the order of the program's sources.
     """
     started = time.monotonic()
-    task = _Task(orders, Slot(partition % orders.parallelism), partition, AttemptId(attempt))
+    task = _Task(assignment, Slot(partition % assignment.parallelism), partition, AttemptId(attempt))
     stream = iter(batches)
     fault: Fault | None = None
     with seldom_collecting():
@@ -534,7 +561,7 @@ def _source_rows(task: _Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
             struct = struct.drop_null() if struct.null_count else struct
             if len(struct) == 0:
                 continue
-            task.inlet.rows += len(struct)
+            task.barriers.rows += len(struct)
             task.source_rows += len(struct)
             if source.watermark_column is not None:
                 times = struct.field(source.schema.index(source.watermark_column))

@@ -31,9 +31,9 @@ from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext,
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Term, Uid
 from tidegate.graph.model import Sink
+from tidegate.runtime.background_upload import storage_of
 from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.program import Archive, PublishOrder
-from tidegate.runtime.rides import storage_of
 
 log = logging.getLogger("tidegate")
 

@@ -23,7 +23,7 @@ from tidegate.core.type_schema import TypeSchema
 from tidegate.graph import state_ids
 from tidegate.savepoint.changes import ChangeRefused
 from tidegate.savepoint.entries import SHAPES, Shape, StateEntry, StateLayout
-from tidegate.savepoint.plain import plain_codec
+from tidegate.savepoint.schema_codec import schema_codec
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot, slot_of
 from tidegate.state.keys import namespace_bytes
@@ -37,7 +37,7 @@ _TIME_LIMIT = 1 << 63
 class Addition:
     """One state and all that it is to hold.
 
-    Values are plain: structs are dicts by field name (see `plain`). Key groups of entries are found here, whatever they
+    Values are plain: structs are dicts by field name (see `schema_codec`). Key groups of entries are found here, whatever they
     say. Elements of a list are put in the order of their positions.
     """
 
@@ -129,7 +129,7 @@ def _empty(level: int, slot: int, slots: int, metadata: CheckpointMetadata) -> T
 
 def _checked(layout: StateLayout, entries: Iterable[StateEntry]) -> Iterator[StateEntry]:
     """Every entry is encoded once here, so that what does not fit is refused before anything is published."""
-    encode, map_keys, timers = plain_codec(layout.value).encode, layout.map_keys, layout.shape is Shape.TIMERS
+    encode, map_keys, timers = schema_codec(layout.value).encode, layout.map_keys, layout.shape is Shape.TIMERS
     for entry in entries:
         if map_keys is not None:
             map_keys.encode(entry.map_key)
@@ -167,7 +167,7 @@ def _keyed(layout: StateLayout, entries: Iterable[StateEntry], limit: int) -> It
 
 
 def _placed(layout: StateLayout, entry: StateEntry, limit: int) -> tuple[bytes, StateEntry]:
-    key = layout.keys.canonical(entry.key)
+    key = layout.keys.normalized(entry.key)
     group = layout.key_group(key, limit)
     return layout.keys.encode(key) + namespace_bytes(entry.namespace), entry._replace(key=key, key_group=group)
 

@@ -28,7 +28,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from tidegate.savepoint.plain import Schema, UnknownSchema
+from tidegate.savepoint.schema_codec import Schema, UnknownSchema
 
 _Convert = Callable[[Any], Any]
 

@@ -31,8 +31,8 @@ from tidegate.checkpoint.metadata.validation import check_operator
 from tidegate.core.ids import EpochId, Uid
 from tidegate.savepoint.arrow_types import ArrowForm, arrow_form, from_column, to_column
 from tidegate.savepoint.entries import NO_GROUP, ByteEntry, StateEntry, StateLayout
-from tidegate.savepoint.plain import plain_codec
 from tidegate.savepoint.quick_columns import QuickColumns
+from tidegate.savepoint.schema_codec import schema_codec
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.state.keys import Namespace, TimeWindow
 from tidegate.state.ttl import Stamp
@@ -55,7 +55,7 @@ class StateTable:
         self._keys = [type.to_arrow() for type in layout.key_types]
         self._value = arrow_form(layout.value)
         self._map_key: ArrowForm | None = None if layout.map_key is None else arrow_form(layout.map_key)
-        self._element = plain_codec(layout.value)
+        self._element = schema_codec(layout.value)
         self.schema = self._schema()
         self._quick = QuickColumns(layout, self._key_type() if layout.keyed else None, self._value, self._map_key)
         self._quick._keys_of = self._keys_of
@@ -168,12 +168,12 @@ class StateTable:
         return pa.StructArray.from_arrays(parts, fields=list(self._key_type()))
 
     def _keys_of(self, column: Any) -> list[Any]:
-        canonical = self.layout.keys.canonical
+        normalized = self.layout.keys.normalized
         if len(self._keys) == 1:
-            return [canonical(key) for key in column.to_pylist()]
+            return [normalized(key) for key in column.to_pylist()]
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         parts = [whole.field(n).to_pylist() for n in range(len(self._keys))]
-        return [canonical(key) for key in zip(*parts)]
+        return [normalized(key) for key in zip(*parts)]
 
 
 def table_of(schema: Any, state_id: int, uid: str | None = None, name: str | None = None) -> StateTable:

@@ -1,6 +1,6 @@
 """Writes one task's version as tables for a canonical savepoint, in the worker where the version is.
 
-Rides with the epochs like the upload of a version's files, and is told, repeated and acknowledged like it.
+Travels with the epochs like the upload of a version's files, and is told, repeated and acknowledged like it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tidegate.core.ids import Uid
 from tidegate.savepoint.changes import NewType
 from tidegate.savepoint.entries import SHAPES, Shape
 from tidegate.savepoint.evolution import AsIs, Incompatible, Migrate, Renames, compare, compare_keys
-from tidegate.savepoint.plain import Schema, show_schema
+from tidegate.savepoint.schema_codec import Schema, show_schema
 from tidegate.state.ttl import stamp_of, unstamped
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.storage.handle import checksum_of
-from tidegate.savepoint.plain import show_schema
+from tidegate.savepoint.schema_codec import show_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tidegate.core.times import TimeDomain
 from tidegate.core.type_schema import TypeSchema
 from tidegate.graph.datatype import DataType
 from tidegate.graph.ddl import Parser
-from tidegate.savepoint.plain import plain_codec, python_type
+from tidegate.savepoint.schema_codec import python_type, schema_codec
 from tidegate.state.access import SEGMENT_ELEMENTS
 from tidegate.state.keys import (
     VOID_NAMESPACE,
@@ -115,7 +115,7 @@ class StateLayout:
             self.map_key = {"type": "str"}
         self.map_keys = None if self.map_key is None else KeyCodec.of_python(python_type(self.map_key))
         self.value: TypeSchema = dict(state.value)
-        self.values = plain_codec(self._stored_type())
+        self.values = schema_codec(self._stored_type())
 
     def _stored_type(self) -> TypeSchema:
         if self.keyed:
@@ -132,7 +132,7 @@ class StateLayout:
         from tidegate.state.key_groups import key_group
         from tidegate.state.murmur3 import hash_key
 
-        return key_group(hash_key(self.keys.canonical(key), self.key_types), max_parallelism)
+        return key_group(hash_key(self.keys.normalized(key), self.key_types), max_parallelism)
 
     def prefix(self, key_group: int, key: Any, namespace: Namespace = None) -> bytes:
         """Begins every entry of one key. Not of a timer: those are in the order of their times."""

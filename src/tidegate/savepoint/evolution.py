@@ -20,7 +20,7 @@ from decimal import Decimal
 from typing import Any
 
 from tidegate.core.errors import StateError
-from tidegate.savepoint.plain import SCALARS, Schema, plain_codec, show_schema
+from tidegate.savepoint.schema_codec import SCALARS, Schema, schema_codec, show_schema
 
 Renames = Mapping[str, str]
 """Old name of a field → new name. `Rule.limit` means a field of the struct (now) called Rule, `limit` one of any."""
@@ -48,7 +48,7 @@ class Migrate:
     convert: Callable[[bytes], bytes] = field(compare=False)
     notes: tuple[str, ...] = ()
     convert_plain: Callable[[Any], Any] = field(default=lambda value: value, compare=False)
-    """The same for plain values (see `plain`)."""
+    """The same for plain values (see `schema_codec`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def compare(old: Schema, new: Schema, renames: Renames | None = None) -> Answer:
         return Incompatible(refused.reason, refused.advice)
     if convert is None:
         return AsIs(tuple(notes))
-    decode, encode = plain_codec(old).decode, plain_codec(new).encode
+    decode, encode = schema_codec(old).decode, schema_codec(new).encode
     return Migrate(lambda data: encode(convert(decode(data))), tuple(notes), convert)
 
 
@@ -207,7 +207,7 @@ class _Comparison:
             )
         self.notes.append(f"{at} added")
         one_field = {"type": "struct", "name": "", "layout": "map", "fields": [wanted]}
-        decode = plain_codec(one_field).decode
+        decode = schema_codec(one_field).decode
         return lambda: decode(b"\x80")[wanted["name"]]
 
     def refuse(self, old: Schema, new: Schema, what: str) -> None:

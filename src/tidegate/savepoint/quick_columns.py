@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidegate.savepoint.arrow_types import ArrowForm, from_column, to_column
 from tidegate.savepoint.entries import ByteEntry, Shape, StateLayout
-from tidegate.savepoint.plain import plain_codec
+from tidegate.savepoint.schema_codec import schema_codec
 from tidegate.state.keys import VOID_NAMESPACE, state_prefix
 
 _STRING_END = b"\x00\x00" + VOID_NAMESPACE
@@ -32,7 +32,7 @@ class QuickColumns:
 
     def __init__(self, layout: StateLayout, key: Any, value: ArrowForm, map_key: ArrowForm | None) -> None:
         self._layout, self._key, self._value, self._map_key = layout, key, value, map_key
-        self._element = plain_codec(layout.value)
+        self._element = schema_codec(layout.value)
         self.serves = layout.keyed and layout.shape in (Shape.VALUE, Shape.MAP)
         one = len(layout.key_types) == 1 and layout.shape is Shape.VALUE
         self._string = one and key == pa.string()

@@ -88,7 +88,7 @@ class SnapshotReader:
             return [(entry.map_key, entry.value) for entry in found]
         if layout.map_keys is not None:
             if map_key is not _ALL:
-                wanted = layout.map_keys.canonical(map_key)
+                wanted = layout.map_keys.normalized(map_key)
                 return next((entry.value for entry in found if _same(entry.map_key, wanted)), None)
             return {entry.map_key: entry.value for entry in found}
         if layout.is_list:

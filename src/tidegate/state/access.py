@@ -340,7 +340,7 @@ ABSENT = object()
 class MapAccessor(_Keyed):
     """`MapState` and `SortedMapState`: a map per key, one entry of the store per entry of the map."""
 
-    __slots__ = ("_canonical", "_cleared", "_decode_user_key", "_dirty", "_encode_user_key", "_live")
+    __slots__ = ("_cleared", "_decode_user_key", "_dirty", "_encode_user_key", "_live", "_normalized")
 
     def __init__(
         self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
@@ -349,7 +349,7 @@ class MapAccessor(_Keyed):
         user_keys = KeyCodec.of_python(spec.map_key)
         self._encode_user_key, self._decode_user_key = user_keys.encode, user_keys.decode
         # One NaN and one zero, or the cache would hold several entries where the store has one.
-        self._canonical = user_keys.canonical if _has_floats(spec.map_key) else None
+        self._normalized = user_keys.normalized if _has_floats(spec.map_key) else None
         self._live: dict[Any, dict[Any, Any]] = {}
         self._dirty: dict[Any, tuple[int, set[Any]]] = {}
         self._cleared: dict[Any, int] = {}
@@ -365,8 +365,8 @@ class MapAccessor(_Keyed):
         self._put(user_key, value if self._copied is None or value is ABSENT else self._copied(value))
 
     def _put(self, user_key: Any, value: Any) -> None:
-        if self._canonical is not None:
-            user_key = self._canonical(user_key)
+        if self._normalized is not None:
+            user_key = self._normalized(user_key)
         scope = self._scope
         key = scope.key
         entries = self._live.get(key)
@@ -439,8 +439,8 @@ class MapAccessor(_Keyed):
         return {self._decode_user_key(key, len(prefix))[0]: self._read(raw) for key, raw in found} or None
 
     def _lookup(self, user_key: Any) -> Any:
-        if self._canonical is not None:
-            user_key = self._canonical(user_key)
+        if self._normalized is not None:
+            user_key = self._normalized(user_key)
         key = self._scope.key
         entries = self._live.get(key)
         if entries is None:

@@ -10,10 +10,10 @@ from tidegate.core.ids import EpochId
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.state.access import ListAccessor, MapAccessor, Scope, ValueAccessor
 from tidegate.state.folding import AggregatingAccessor, ReducingAccessor
-from tidegate.state.guarded import GuardedList, GuardedMap, GuardedTimers, GuardedValue
 from tidegate.state.heap_timers import HeapTimers
 from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
 from tidegate.state.port import StateStore
+from tidegate.state.rollback import GuardedList, GuardedMap, GuardedTimers, GuardedValue
 from tidegate.state.timers import Timers
 from tidegate.state.ttl import Expiry, StateClock, sweep
 from tidegate.state.windowed import (

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tidegate.core.ids import EpochId, KeyGroup, Term
-from tidegate.graph.canonical import NAN, InvalidKey, canonical
+from tidegate.graph.key_values import NAN, InvalidKey, normalized
 from tidegate.graph.schema import DataType
 from tidegate.state.ordered import Decode, Encode, Form, column_form, damaged, decode_string, encode_bytes
 from tidegate.state.python_keys import python_form
@@ -35,11 +35,11 @@ __all__ = [
     "Namespace",
     "StateKey",
     "TimeWindow",
-    "canonical",
     "entry_key",
     "key_group_range",
     "list_segment",
     "namespace_bytes",
+    "normalized",
     "prefix_end",
     "read_namespace",
     "read_segment",
@@ -63,10 +63,10 @@ class KeyCodec:
     """Keys to bytes and back. Bytes compare as keys do (None first, NaN last), and no key's bytes begin another's.
 
     The key of one column is its value, that of several a tuple of them, and None is allowed in each. `encode` accepts
-    keys that are not canonical; `decode(data, offset)` gives the canonical key and where its bytes end. Can be pickled.
+    keys that are not normalized; `decode(data, offset)` gives the normalized key and where its bytes end. Can be pickled.
     """
 
-    __slots__ = ("_made_from", "canonical", "decode", "encode")
+    __slots__ = ("_made_from", "decode", "encode", "normalized")
 
     def __init__(self, types: Sequence[DataType]) -> None:
         if not types:
@@ -82,7 +82,7 @@ class KeyCodec:
 
     def _set(self, form: Form, made_from: tuple[Any, ...]) -> None:
         # Closures as attributes: a method in between would cost a third of the encoding.
-        self.canonical = form.canonical
+        self.normalized = form.normalized
         self.encode: Encode = form.encode
         self.decode: Decode = form.decode
         self._made_from = made_from
@@ -198,9 +198,9 @@ def _concatenated(forms: list[Form]) -> Form:
         return forms[0]
     count = len(forms)
 
-    def canonical(key: Any) -> tuple[Any, ...]:
+    def normalized(key: Any) -> tuple[Any, ...]:
         _check_tuple(key, count)
-        return tuple([form.canonical(value) for form, value in zip(forms, key)])
+        return tuple([form.normalized(value) for form, value in zip(forms, key)])
 
     encoders = [form.encode for form in forms]
     decoders = [form.decode for form in forms]
@@ -225,7 +225,7 @@ def _concatenated(forms: list[Form]) -> Form:
             a, b = key
             return first(a) + second(b)
 
-    return Form(canonical, encode, decode)
+    return Form(normalized, encode, decode)
 
 
 def _check_tuple(key: Any, count: int) -> None:

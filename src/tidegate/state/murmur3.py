@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.core.errors import UnsupportedType
-from tidegate.graph.canonical import canonical, date_days, datetime_us, unscaled
 from tidegate.graph.columns import null_mask, plain_values
+from tidegate.graph.key_values import date_days, datetime_us, normalized, unscaled
 from tidegate.graph.schema import DataType
 
 SEED = 42
@@ -71,7 +71,7 @@ def hash_ints(values: npt.NDArray[np.int32], seed: int = SEED) -> Hashes:
 
 
 def _hash_one(value: Any, type: DataType, state: int) -> int:
-    value = canonical(value, type)
+    value = normalized(value, type)
     if value is None:
         return state
     match type.kind:

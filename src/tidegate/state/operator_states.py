@@ -147,12 +147,12 @@ class BroadcastMap:
         codec = codec_of(tuple[spec.map_key, spec.value])  # type: ignore[name-defined]
         self._encode = codec.encode
         keys = KeyCodec.of_python(spec.map_key)
-        self._canonical, self._order = keys.canonical, keys.encode
+        self._normalized, self._order = keys.normalized, keys.encode
         self._store, self._id, self._name = store, state_id, spec.name
         self._own = read_elements(store, state_id)
         self.restored = self._own is not None
         pairs = [codec.decode(raw) for raw in self._own or ()]
-        self._entries: dict[Any, Any] = {self._canonical(key): value for key, value in pairs}
+        self._entries: dict[Any, Any] = {self._normalized(key): value for key, value in pairs}
         self._places = list(self._entries)
         self._sorted: list[Any] | None = None
         self._changed = False
@@ -160,14 +160,14 @@ class BroadcastMap:
         self.writable = False
 
     def get(self, key: Any) -> Any:
-        return self._entries.get(self._canonical(key))
+        return self._entries.get(self._normalized(key))
 
     def contains(self, key: Any) -> bool:
-        return self._canonical(key) in self._entries
+        return self._normalized(key) in self._entries
 
     def put(self, key: Any, value: Any) -> None:
         self._touch()
-        self._entries[self._canonical(key)] = value
+        self._entries[self._normalized(key)] = value
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         for key, value in entries.items():
@@ -175,7 +175,7 @@ class BroadcastMap:
 
     def remove(self, key: Any) -> None:
         self._touch()
-        self._entries.pop(self._canonical(key), None)
+        self._entries.pop(self._normalized(key), None)
 
     def clear(self) -> None:
         self._touch()
@@ -201,7 +201,7 @@ class BroadcastMap:
     __delitem__ = remove
 
     def __getitem__(self, key: Any) -> Any:
-        return self._entries[self._canonical(key)]
+        return self._entries[self._normalized(key)]
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -238,9 +238,9 @@ def _placed(places: Sequence[Any], entries: Mapping[Any, Any]) -> list[Any]:
     """Keys in the places they had. Places of keys that are gone are taken by those beyond the new end, then by new ones."""
     end = len(entries)
     had = set(places)
-    homeless = [key for key in entries if key not in had][::-1] + [key for key in places[end:] if key in entries]
-    placed = [key if key in entries else homeless.pop() for key in places[:end]]
-    return placed + homeless[::-1]
+    unplaced = [key for key in entries if key not in had][::-1] + [key for key in places[end:] if key in entries]
+    placed = [key if key in entries else unplaced.pop() for key in places[:end]]
+    return placed + unplaced[::-1]
 
 
 class OperatorStates:

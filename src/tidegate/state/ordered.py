@@ -27,17 +27,17 @@ from decimal import Decimal
 from typing import Any, Protocol
 
 from tidegate.core.errors import CorruptState
-from tidegate.graph.canonical import (
+from tidegate.graph.key_values import (
     EPOCH,
     EPOCH_DAY,
     EPOCH_NTZ,
     EXACT,
     INT_BITS,
     NAN,
-    Canonical,
     InvalidKey,
-    canonical_of,
+    Normalize,
     datetime_us,
+    normalizer,
     unscaled,
 )
 from tidegate.graph.schema import DataType
@@ -66,16 +66,16 @@ _WRONG = (TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How values of one type are made canonical, written and read. `decode(encode(v), 0)[0] == canonical(v)`."""
+    """How values of one type are made normalized, written and read. `decode(encode(v), 0)[0] == normalized(v)`."""
 
-    canonical: Canonical
+    normalized: Normalize
     encode: Encode
     decode: Decode
 
 
 def column_form(type: DataType) -> Form:
     """The form of a key column. Nulls are allowed and come first."""
-    checked = canonical_of(type)
+    checked = normalizer(type)
     match type.kind:
         case "boolean":
             return Form(checked, _encode_bool(checked), decode_bool)
@@ -101,7 +101,7 @@ def column_form(type: DataType) -> Form:
     return Form(checked, _encode_decimal(checked, type.scale), _decode_decimal(type.scale))
 
 
-# Writing. Each encoder of a column takes canonical values by the short way, others by way of `checked`, which refuses.
+# Writing. Each encoder of a column takes normalized values by the short way, others by way of `checked`, which refuses.
 
 
 def encode_long(value: int) -> bytes:
@@ -124,12 +124,12 @@ def _long_bytes(value: int | None) -> bytes:
     return NULL if value is None else _tagged_long.pack(TAG, value + _SIGN)
 
 
-def _encode_bool(checked: Canonical) -> Encode:
+def _encode_bool(checked: Normalize) -> Encode:
     written = {None: NULL, False: b"\x02\x00", True: b"\x02\x01"}
     return lambda value: written[value if value is None or value is True else checked(value)]
 
 
-def _encode_narrow(checked: Canonical, bound: int) -> Encode:
+def _encode_narrow(checked: Normalize, bound: int) -> Encode:
     pack = _tagged_long.pack
 
     def encode(value: Any) -> bytes:
@@ -143,7 +143,7 @@ def _encode_narrow(checked: Canonical, bound: int) -> Encode:
     return encode
 
 
-def _encode_bigint(checked: Canonical) -> Encode:
+def _encode_bigint(checked: Normalize) -> Encode:
     pack = _tagged_long.pack
 
     def encode(value: Any) -> bytes:
@@ -155,7 +155,7 @@ def _encode_bigint(checked: Canonical) -> Encode:
     return encode
 
 
-def _encode_double(checked: Canonical) -> Encode:
+def _encode_double(checked: Normalize) -> Encode:
     def encode(value: Any) -> bytes:
         if value is None:
             return NULL
@@ -167,7 +167,7 @@ def _encode_double(checked: Canonical) -> Encode:
     return encode
 
 
-def _encode_string(checked: Canonical) -> Encode:
+def _encode_string(checked: Normalize) -> Encode:
     def encode(value: Any) -> bytes:
         try:
             return b"\x02" + value.encode().replace(b"\x00", b"\x00\xff") + b"\x00\x00"  # type: ignore[no-any-return]
@@ -178,7 +178,7 @@ def _encode_string(checked: Canonical) -> Encode:
     return encode
 
 
-def _encode_binary(checked: Canonical) -> Encode:
+def _encode_binary(checked: Normalize) -> Encode:
     def encode(value: Any) -> bytes:
         try:
             return b"\x02" + value.replace(b"\x00", b"\x00\xff") + b"\x00\x00"  # type: ignore[no-any-return]
@@ -189,7 +189,7 @@ def _encode_binary(checked: Canonical) -> Encode:
     return encode
 
 
-def _encode_date(checked: Canonical) -> Encode:
+def _encode_date(checked: Normalize) -> Encode:
     def encode(value: Any) -> bytes:
         if type(value) is not date:
             value = checked(value)
@@ -200,7 +200,7 @@ def _encode_date(checked: Canonical) -> Encode:
     return encode
 
 
-def _encode_datetime(checked: Canonical, epoch: datetime) -> Encode:
+def _encode_datetime(checked: Normalize, epoch: datetime) -> Encode:
     def encode(value: Any) -> bytes:
         try:
             since = value - epoch  # refuses naive against aware
@@ -215,7 +215,7 @@ def _encode_datetime(checked: Canonical, epoch: datetime) -> Encode:
     return encode
 
 
-def _encode_decimal(checked: Canonical, scale: int) -> Encode:
+def _encode_decimal(checked: Normalize, scale: int) -> Encode:
     def encode(value: Any) -> bytes:
         value = checked(value)
         return NULL if value is None else b"\x02" + (unscaled(value, scale) + (1 << 127)).to_bytes(16, "big")

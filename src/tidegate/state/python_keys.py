@@ -31,8 +31,8 @@ from typing import Any
 from uuid import UUID
 
 from tidegate.core.errors import UnsupportedType
-from tidegate.graph import canonical as values
-from tidegate.graph.canonical import Canonical, InvalidKey, datetime_us
+from tidegate.graph import key_values as values
+from tidegate.graph.key_values import InvalidKey, Normalize, datetime_us
 from tidegate.graph.schema import DataType
 from tidegate.state.ordered import (
     ABOVE,
@@ -89,8 +89,8 @@ def python_form(tp: Any) -> Form:
     )
 
 
-def _form(name: str, convert: Canonical, encode: Encode, decode: Decode) -> Form:
-    """`encode` may take a short way for the common case; what it stumbles over is made canonical first, or refused."""
+def _form(name: str, convert: Normalize, encode: Encode, decode: Decode) -> Form:
+    """`encode` may take a short way for the common case; what it stumbles over is made normalized first, or refused."""
 
     def checked(value: Any) -> Any:
         try:
@@ -114,8 +114,8 @@ def _form(name: str, convert: Canonical, encode: Encode, decode: Decode) -> Form
 
 
 def _optional(form: Form) -> Form:
-    def canonical(value: Any) -> Any:
-        return None if value is None else form.canonical(value)
+    def normalized(value: Any) -> Any:
+        return None if value is None else form.normalized(value)
 
     def encode(value: Any) -> bytes:
         return NULL if value is None else form.encode(value)
@@ -123,7 +123,7 @@ def _optional(form: Form) -> Form:
     def decode(data: bytes, at: int = 0) -> tuple[Any, int]:
         return (None, at + 1) if data[at : at + 1] == NULL else form.decode(data, at)
 
-    return Form(canonical, encode, decode)
+    return Form(normalized, encode, decode)
 
 
 # int
@@ -168,7 +168,7 @@ def _decode_int(data: bytes, at: int = 0) -> tuple[int | None, int]:
 # Types that share their bytes with a column
 
 
-def _of_column(kind: str, name: str, convert: Canonical, decode: Decode) -> Form:
+def _of_column(kind: str, name: str, convert: Normalize, decode: Decode) -> Form:
     column = column_form(DataType(kind))
 
     def encode(value: Any) -> bytes:
@@ -195,7 +195,7 @@ def _bytes() -> Form:
 
 
 def _bool() -> Form:
-    return _of_column("boolean", "bool", values.canonical_bool, decode_bool)
+    return _of_column("boolean", "bool", values.normalized_bool, decode_bool)
 
 
 def _date() -> Form:
@@ -333,8 +333,8 @@ def _enum(tp: type[Enum]) -> Form:
 def _product(forms: list[Form], name: str) -> Form:
     """A tuple of fixed length."""
 
-    def canonical(value: Any) -> tuple[Any, ...]:
-        return tuple(form.canonical(part) for form, part in zip(forms, _a_tuple(value), strict=True))
+    def normalized(value: Any) -> tuple[Any, ...]:
+        return tuple(form.normalized(part) for form, part in zip(forms, _a_tuple(value), strict=True))
 
     def encode(value: Any) -> bytes:
         return PRESENT + b"".join([form.encode(part) for form, part in zip(forms, _a_tuple(value), strict=True)])
@@ -348,14 +348,14 @@ def _product(forms: list[Form], name: str) -> Form:
             parts.append(part)
         return tuple(parts), at
 
-    return _form(name, canonical, encode, decode)
+    return _form(name, normalized, encode, decode)
 
 
 def _repeated(form: Form, name: str) -> Form:
     """A tuple of any length: `01` announces an element, `00` the end."""
 
-    def canonical(value: Any) -> tuple[Any, ...]:
-        return tuple(form.canonical(part) for part in _a_tuple(value))
+    def normalized(value: Any) -> tuple[Any, ...]:
+        return tuple(form.normalized(part) for part in _a_tuple(value))
 
     def encode(value: Any) -> bytes:
         return PRESENT + b"".join([b"\x01" + form.encode(part) for part in _a_tuple(value)]) + b"\x00"
@@ -371,7 +371,7 @@ def _repeated(form: Form, name: str) -> Form:
             raise damaged(data, at)
         return tuple(parts), at + 1
 
-    return _form(name, canonical, encode, decode)
+    return _form(name, normalized, encode, decode)
 
 
 def _a_tuple(value: Any) -> tuple[Any, ...]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.state.access import ListAccessor, MapAccessor, ValueAccessor
-from tidegate.state.guarded import GuardedList, GuardedMap, GuardedValue
 from tidegate.state.keys import namespace_bytes, state_prefix
+from tidegate.state.rollback import GuardedList, GuardedMap, GuardedValue
 
 
 class _InWindow:

@@ -163,7 +163,7 @@ class Harness:
         self._key_types = [columns.fields[columns.index(column)].type for column in key]
         if key:
             self._codec = key_codec(columns, key)
-        self._turn = 0
+        self._rows_dealt = 0
         self.restoring = restore is not None
         self._subtasks = [_Subtask(self, Slot(slot)) for slot in range(parallelism)]
         if restore is not None:
@@ -203,8 +203,8 @@ class Harness:
     def _process(self, number: int, rows: Sequence[Any]) -> None:
         if isinstance(self.node, Transform):
             for row in rows:
-                self.process_on(self._turn % self.parallelism, row)
-                self._turn += 1
+                self.process_on(self._rows_dealt % self.parallelism, row)
+                self._rows_dealt += 1
             return
         input = self.node.keyed_inputs[number]
         schema = input.schema
@@ -212,7 +212,7 @@ class Harness:
         time_at = None if input.event_time is None else schema.index(input.event_time)
         for row in as_in_a_job(rows, schema):
             values = tuple(row[place] for place in places)
-            key = self._codec.canonical(values[0] if len(values) == 1 else values)
+            key = self._codec.normalized(values[0] if len(values) == 1 else values)
             group, subtask = self._owner(key)
             times = None if time_at is None else [None if row[time_at] is None else time_ms(row[time_at])]
             with own_errors():
@@ -255,7 +255,7 @@ class Harness:
         spec = next((spec for spec in self.node.states if spec.name == name), None)
         if spec is None:
             raise GraphError(f"The function declares no state {name!r}; it has {[s.name for s in self.node.states]}.")
-        key = self._codec.canonical(key)
+        key = self._codec.normalized(key)
         group, subtask = self._owner(key)
         scope = subtask.states.scope
         scope.key, scope.key_group = key, group
@@ -284,7 +284,7 @@ class Harness:
 
     def subtask_of(self, key: Any) -> int:
         """Which parallel instance owns a key."""
-        return int(self._owner(self._codec.canonical(key))[1].slot)
+        return int(self._owner(self._codec.normalized(key))[1].slot)
 
     def close(self) -> None:
         for subtask in self._subtasks:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.unit.checkpoint.history_kit import release
 from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
 from tidegate.checkpoint.contents import Contents
 from tidegate.checkpoint.effects import Steps, perform
 from tidegate.checkpoint.entry import Outcome, Signature
@@ -29,7 +30,6 @@ from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.storage import LocalStorage, new_nonce, unique_name
-from tidegate.checkpoint.tenure import Draft, Tenure
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 
@@ -80,11 +80,11 @@ class Counter:
     def run(self, force: bool) -> None:
         mint = lambda: Lineage(unique_name())  # noqa: E731
         entry = perform(claim(LAYOUT, Start(), self.sign, mint, self.patience_ms, force), self.storage)
-        tenure = Tenure(LAYOUT, entry, read, self.sign, num_retained=2)
+        store = CompletedCheckpointStore(LAYOUT, entry, read, self.sign, num_retained=2)
         if self.beats:
-            threading.Thread(target=self.beat, args=[tenure], daemon=True).start()
-        data = self.do(tenure.recover())
-        self.do(release(tenure))
+            threading.Thread(target=self.beat, args=[store], daemon=True).start()
+        data = self.do(store.recover())
+        self.do(release(store))
         at, total, file = 0, 0, None
         if isinstance(data, bytes):
             body = json.loads(data)
@@ -97,33 +97,33 @@ class Counter:
             time.sleep(self.slow_ms / 1000)
             first, at = at + 1, min(at + 10, self.until)
             total += sum(range(first, at + 1))
-            epoch = EpochId(tenure.term, id)
+            epoch = EpochId(store.term, id)
             rows = LAYOUT.staged(epoch, Uid("table"), AttemptId(id), unique_name())
             self.storage.put(rows, json.dumps([first, at]).encode())
-            tenure.ledger.accept([Committable(entry.lineage, Uid("table"), 0, epoch, rows.encode())])
-            file = LAYOUT.shared(tenure.term, TaskId(1, Slot(0)), AttemptId(id), id, unique_name())
+            store.ledger.accept([Committable(entry.lineage, Uid("table"), 0, epoch, rows.encode())])
+            file = LAYOUT.shared(store.term, TaskId(1, Slot(0)), AttemptId(id), id, unique_name())
             self.storage.put(file, json.dumps({"sum": total}).encode())
             reach("driver.checked", id=id)
-            perform(tenure.publish(self.draft(tenure, id, epoch, at, file)), self.storage, self.commit)
-            self.do(release(tenure))
-            self.do(tenure.clean(InFlight(id + 1)))
-            self.do(tenure.sweep(InFlight(id + 1)))
-        self.do(tenure.sweep(InFlight(id + 1)))
-        self.do(tenure.finish(Outcome.SUSPENDED, keep=True))
-        self.do(tenure.clean(InFlight(id + 1)))
+            perform(store.publish(self.draft(store, id, epoch, at, file)), self.storage, self.commit)
+            self.do(release(store))
+            self.do(store.clean(InFlight(id + 1)))
+            self.do(store.sweep(InFlight(id + 1)))
+        self.do(store.sweep(InFlight(id + 1)))
+        self.do(store.finish(Outcome.SUSPENDED, keep=True))
+        self.do(store.clean(InFlight(id + 1)))
 
-    def beat(self, tenure: Tenure) -> None:
+    def beat(self, store: CompletedCheckpointStore) -> None:
         with contextlib.suppress(ClaimLost):
             for beat in count(1):
                 time.sleep(0.1)
-                perform(show_life(LAYOUT, tenure.entry, beat), self.storage)
+                perform(show_life(LAYOUT, store.entry, beat), self.storage)
 
-    def draft(self, tenure: Tenure, id: int, epoch: EpochId, at: int, file: str) -> Draft:
+    def draft(self, store: CompletedCheckpointStore, id: int, epoch: EpochId, at: int, file: str) -> Draft:
         carried = [
             {"lineage": c.lineage, "epoch": [c.epoch.term, c.epoch.number], "rows": c.payload.decode()}
-            for c in tenure.ledger.carried_by(epoch)
+            for c in store.ledger.carried_by(epoch)
         ]
-        checksum = hashlib.sha256(f"{self.name} {tenure.term} {id}".encode()).hexdigest()
+        checksum = hashlib.sha256(f"{self.name} {store.term} {id}".encode()).hexdigest()
         body = json.dumps({"checksum": checksum, "at": at, "file": file, "committables": carried}).encode()
         return Draft(id, epoch, body, checksum, read("", body))
 

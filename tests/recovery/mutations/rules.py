@@ -70,7 +70,7 @@ MUTATIONS = (
     Mutation(
         "dense-log",
         "Who loses a slot to another's claim stops; it does not try the next one",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         """        result = yield from append(self.layout, entry)
         if not isinstance(result, Won):
             raise ClaimLost(self.term, result)
@@ -96,7 +96,7 @@ MUTATIONS = (
     Mutation(
         "metadata-first",
         "`_metadata` is durable before its entry is written",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         """        path = yield from self._write_metadata(draft)
         reach("publish.1-metadata", id=draft.id, term=self.term)
 """,
@@ -106,7 +106,7 @@ MUTATIONS = (
     Mutation(
         "metadata-name",
         "A predecessor's unpublished `_metadata` is never taken for one's own",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         """            if isinstance(result, Won):
                 return path
         raise""",
@@ -179,7 +179,7 @@ MUTATIONS = (
     Mutation(
         "entry-drops",
         "Files go only after the entry that drops their checkpoint",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         """        before = self.entry
         yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
 """,
@@ -200,7 +200,7 @@ MUTATIONS = (
     Mutation(
         "loser-deletes",
         "Who loses a slot deletes nothing",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "            raise ClaimLost(self.term, result)\n",
         """            yield Delete(tuple({file for c in self._contents.values() for file in c.files}) or ("x",))
             raise ClaimLost(self.term, result)
@@ -239,7 +239,7 @@ MUTATIONS = (
     Mutation(
         "sweep-order",
         "A sweep notes what is referenced before it lists and reads pins",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "        needed |= yield from self._held(in_flight)\n",
         "        needed = yield from self._held(in_flight)\n        needed |= set(self.shared.counts())\n"
         "        for ref in self.entry.retained:\n            needed |= {ref.metadata, committed_record(ref.metadata)}\n",
@@ -248,14 +248,14 @@ MUTATIONS = (
     Mutation(
         "pending-base",
         "Files that a pending checkpoint may reuse are held",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "            held |= self._contents[base].files\n",
         "            pass\n",
     ),
     Mutation(
         "pins",
         "Clean-up reads pins",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "        for pin in (yield from read_pins(self.layout)):\n",
         "        for pin in ():\n",
     ),
@@ -269,14 +269,14 @@ MUTATIONS = (
     Mutation(
         "no-sweep",
         "Orphans are swept",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "        if lost:\n            yield Delete(tuple(lost))\n",
         "",
     ),
     Mutation(
         "commit-after",
         "Sinks commit only after the log entry",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         '        reach("publish.1-metadata", id=draft.id, term=self.term)\n',
         '        reach("publish.1-metadata", id=draft.id, term=self.term)\n'
         "        from tidegate.checkpoint.release_plan import publications\n"
@@ -339,7 +339,7 @@ MUTATIONS = (
     Mutation(
         "due",
         "Only output of completed checkpoints is published",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "if c.epoch.term < self.term or (reached is not None and c.epoch <= reached)",
         "if c.epoch.term <= self.term",
     ),
@@ -357,35 +357,35 @@ MUTATIONS = (
     Mutation(
         "committed-record",
         "COMMITTED is recorded only when every target took all",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "            if not dropped and self.ledger.holds(contents.committables):\n                continue\n",
         "",
     ),
     Mutation(
         "stop-published",
         "A stop succeeds only when the output of its savepoint is published",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "        self.due_epoch = ref.epoch\n        self._unrecorded[ref.metadata] = ref, contents\n",
         "        self._unrecorded[ref.metadata] = ref, contents\n",
     ),
     Mutation(
         "savepoint-record",
         "That the output of a terminal savepoint is published is recorded",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "        self.due_epoch = ref.epoch\n        self._unrecorded[ref.metadata] = ref, contents\n",
         "        self.due_epoch = ref.epoch\n",
     ),
     Mutation(
         "rows-wait",
         "Staged rows go only after COMMITTED",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "        self.shared.register(path, draft.contents.files | draft.contents.staged)\n",
         "        self.shared.register(path, draft.contents.files)\n",
     ),
     Mutation(
         "rows-next-entry",
         "Staged rows go only with an entry won after their COMMITTED record",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "                    self._released.add(ref.metadata)\n",
         "                    self._released.add(ref.metadata)\n                    self._drop(self.entry.retained)\n",
         rare=True,
@@ -393,7 +393,7 @@ MUTATIONS = (
     Mutation(
         "recommit",
         "Recovery commits what the base carries",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "            self.ledger.accept(c for c in contents.committables if not left_behind(c))\n",
         "",
     ),
@@ -408,14 +408,14 @@ MUTATIONS = (
     Mutation(
         "fork-output",
         "A fork does not take its origin's output with it",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "        if base is not None and base.lineage == self.entry.lineage:\n            mine",
         "        if base is not None:\n            mine",
     ),
     Mutation(
         "owed",
         "Output of what once completed becomes visible, even if a rollback turns away from it",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "mine = [ref for ref in self.entry.owed if ref not in self.unreadable]",
         "mine: list[CheckpointRef] = []",
     ),
@@ -439,12 +439,12 @@ MUTATIONS = (
         "terminal-entry",
         "The savepoint that ends a job is in the log before it commits anything",
         "chaos/simulation/driver.py",
-        '            yield from tenure.publish_terminal(ref, world.read("", body))\n',
+        '            yield from store.publish_terminal(ref, world.read("", body))\n',
         """            from tidegate.checkpoint.release_plan import publications
 
-            for early in publications(tenure.ledger.carried_by(pending.epoch)):
+            for early in publications(store.ledger.carried_by(pending.epoch)):
                 yield from commit(early)
-            yield from tenure.publish_terminal(ref, world.read("", body))
+            yield from store.publish_terminal(ref, world.read("", body))
 """,
         rare=True,
     ),
@@ -466,7 +466,7 @@ MUTATIONS = (
     Mutation(
         "after-end",
         "Nothing follows the end of a run",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "        if self.entry.outcome is not None:\n            raise RunEnded(self.entry)\n",
         "",
         rare=True,
@@ -502,14 +502,14 @@ MUTATIONS = (
     Mutation(
         "claimed-kept",
         "A claimed savepoint goes only when an entry has dropped it",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         "listed = [ref for ref in self.entry.disposing if",
         "listed = [ref for ref in (*self.entry.disposing, *self.entry.retained) if not ref.owned and",
     ),
     Mutation(
         "claimed-pins",
         "A pin holds a claimed savepoint",
-        f"{CHECKPOINT}/tenure.py",
+        f"{CHECKPOINT}/completed_store.py",
         """            if ref.metadata in pinned:
                 continue
 """,

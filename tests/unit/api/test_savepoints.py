@@ -14,7 +14,7 @@ import pytest
 import tidegate as tg
 from tests.unit.savepoint.checkpoint_kit import History, Operator, mapping, value
 from tidegate.core.errors import GraphError, WrongValue
-from tidegate.graph.canonical import InvalidKey
+from tidegate.graph.key_values import InvalidKey
 from tidegate.savepoint.changes import ChangeRefused
 from tidegate.savepoint.snapshot import Snapshot, StateNotFound
 from tidegate.savepoint.verify import verify

@@ -7,6 +7,7 @@ from itertools import count
 
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.committables import commit
+from tidegate.checkpoint.completed_store import CompletedCheckpointStore
 from tidegate.checkpoint.effects import (
     Commit,
     CommitFailed,
@@ -25,7 +26,6 @@ from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import publications
 from tidegate.checkpoint.storage.port import Lost, Nonce, Won
-from tidegate.checkpoint.tenure import Tenure
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 
 LAYOUT = JobLayout("job")
@@ -103,13 +103,13 @@ class PlainStorage:
         return None
 
 
-def release(tenure: Tenure) -> Steps[bool]:
+def release(store: CompletedCheckpointStore) -> Steps[bool]:
     """One pass over all sinks. Answer: whether all that was due is published."""
-    for publication in publications(tenure.due()):
+    for publication in publications(store.due()):
         try:
             yield from commit(publication)
         except CommitFailed:
             continue
-        tenure.published(publication)
-    yield from tenure.record()
-    return not tenure.due()
+        store.published(publication)
+    yield from store.record()
+    return not store.due()

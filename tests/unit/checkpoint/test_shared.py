@@ -64,7 +64,7 @@ BOUNDARY = Boundary(Term(5), last_id=7, pending_id=9, epoch=EpochId(Term(5), 40)
     ("path", "settled"),
     [
         (state(4, 99), True),  # a former driver's: it can publish nothing any more
-        (state(6, 1), False),  # a successor's: never ours to judge
+        (state(6, 1), False),  # a successor's: never ours to verify_epoch
         (state(5, 8), True),  # of our own checkpoint 8, which failed
         (state(5, 9), False),  # may be acknowledged in a moment
         (rows(4, 99), True),

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.checkpoint.history_kit import LINE, PlainStorage, signatures
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.claim import claim
+from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
 from tidegate.checkpoint.contents import Contents
 from tidegate.checkpoint.entry import CheckpointRef, Outcome
 from tidegate.checkpoint.layout import JobLayout
@@ -20,7 +21,6 @@ from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.storage.port import Nonce
 from tidegate.checkpoint.takeover import CannotClaim, check_unclaimed, take_over
-from tidegate.checkpoint.tenure import Draft, Tenure
 from tidegate.core import faults
 from tidegate.core.ids import EpochId, Lineage, Term
 
@@ -54,7 +54,9 @@ class Job:
         self.storage, self.layout, self.retained = storage, JobLayout(name), retained
         self.id = 0
 
-    def start(self, source: CheckpointRef | None = None, *, claims: bool = False, fresh: bool = False) -> Tenure:
+    def start(
+        self, source: CheckpointRef | None = None, *, claims: bool = False, fresh: bool = False
+    ) -> CompletedCheckpointStore:
         sign = signatures(f"{self.layout.job}-{next(NONCES)}")
         if source is not None:
             nonce = Nonce(f"nonce-{next(NONCES):08d}")
@@ -67,25 +69,27 @@ class Job:
         entry = self.storage.run(
             claim(self.layout, Start(source, fresh), lambda: next(sign), lambda: lineage, 1, force=True)
         )
-        tenure = Tenure(self.layout, entry, lambda path, body: BODIES[body], lambda: next(sign), self.retained)  # type: ignore[arg-type]
-        self.storage.run(tenure.recover())
-        return tenure
+        store = CompletedCheckpointStore(
+            self.layout, entry, lambda path, body: BODIES[body], lambda: next(sign), self.retained
+        )  # type: ignore[arg-type]
+        self.storage.run(store.recover())
+        return store
 
-    def checkpoint(self, tenure: Tenure) -> None:
-        self.publish(tenure)
-        self.tidy(tenure)
+    def checkpoint(self, store: CompletedCheckpointStore) -> None:
+        self.publish(store)
+        self.tidy(store)
 
-    def publish(self, tenure: Tenure) -> None:
-        id = tenure.entry.last_id + 1
-        checksum = f"sha256:{self.layout.job}-{tenure.term}-{id}".ljust(40, "0")
+    def publish(self, store: CompletedCheckpointStore) -> None:
+        id = store.entry.last_id + 1
+        checksum = f"sha256:{self.layout.job}-{store.term}-{id}".ljust(40, "0")
         body = json.dumps({"checksum": checksum}).encode()
         BODIES[body] = Contents(frozenset(), frozenset(), ())
-        epoch = EpochId(tenure.term, id * 10)
-        self.storage.run(tenure.publish(Draft(id, epoch, body, checksum, BODIES[body])))
+        epoch = EpochId(store.term, id * 10)
+        self.storage.run(store.publish(Draft(id, epoch, body, checksum, BODIES[body])))
 
-    def tidy(self, tenure: Tenure) -> None:
-        self.storage.run(tenure.clean(InFlight(tenure.entry.last_id + 1)))
-        self.storage.run(tenure.dispose())
+    def tidy(self, store: CompletedCheckpointStore) -> None:
+        self.storage.run(store.clean(InFlight(store.entry.last_id + 1)))
+        self.storage.run(store.dispose())
 
 
 def left(storage: PlainStorage) -> set[str]:
@@ -104,11 +108,11 @@ def log_of(storage: PlainStorage, job: str = "job") -> list[entries.Entry]:
 def test_a_savepoint_that_was_lent_stays(storage: PlainStorage) -> None:
     before = left(storage)
     job = Job(storage)
-    tenure = job.start(SAVEPOINT)
+    store = job.start(SAVEPOINT)
     for _ in range(3):
-        job.checkpoint(tenure)
-    storage.run(tenure.finish(Outcome.CANCELED, keep=False))
-    job.tidy(tenure)
+        job.checkpoint(store)
+    storage.run(store.finish(Outcome.CANCELED, keep=False))
+    job.tidy(store)
     assert left(storage) == before
 
 
@@ -118,35 +122,35 @@ def test_a_claimed_savepoint_goes_with_the_checkpoint_that_subsumes_it_and_nothi
     storage: PlainStorage, retained: int
 ) -> None:
     job = Job(storage, retained=retained)
-    tenure = job.start(SAVEPOINT, claims=True)
+    store = job.start(SAVEPOINT, claims=True)
     for published in range(retained):
         assert left(storage) == {f"{FOLDER}{name}" for name in ("_metadata", "_claimed", "L1-S0-a", "L1-S1-b")}
-        assert len(tenure.entry.retained) == published + 1
-        job.checkpoint(tenure)
+        assert len(store.entry.retained) == published + 1
+        job.checkpoint(store)
     assert left(storage) == set()
     assert storage.objects.keys() >= OTHERS
-    job.checkpoint(tenure)
+    job.checkpoint(store)
     assert log_of(storage)[-1].disposing == ()
 
 
 def test_a_claimed_savepoint_goes_when_the_job_gives_all_its_checkpoints_up(storage: PlainStorage) -> None:
     job = Job(storage, retained=3)
-    tenure = job.start(SAVEPOINT, claims=True)
-    job.checkpoint(tenure)
-    storage.run(tenure.finish(Outcome.CANCELED, keep=False))
-    job.tidy(tenure)
+    store = job.start(SAVEPOINT, claims=True)
+    job.checkpoint(store)
+    storage.run(store.finish(Outcome.CANCELED, keep=False))
+    job.tidy(store)
     assert left(storage) == set()
     log_of(storage)
 
 
 def test_a_pin_holds_a_claimed_savepoint(storage: PlainStorage) -> None:
     job = Job(storage)
-    tenure = job.start(SAVEPOINT, claims=True)
-    storage.run(place(job.layout, "reader", tenure.entry.retained[0], "somebody reads it"))
-    job.checkpoint(tenure)
+    store = job.start(SAVEPOINT, claims=True)
+    storage.run(place(job.layout, "reader", store.entry.retained[0], "somebody reads it"))
+    job.checkpoint(store)
     assert len(left(storage)) == 4
     storage.run(remove(job.layout, "reader"))
-    job.checkpoint(tenure)
+    job.checkpoint(store)
     assert left(storage) == set()
 
 
@@ -176,13 +180,13 @@ def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(storage: PlainStor
     owned = any(path.startswith("job/log/") for path in storage.objects)
     if not owned or log_of(storage)[-1].base == replace(SAVEPOINT, claimed=True):
         assert len(left(storage) - {f"{FOLDER}_claimed"}) == 3  # whoever starts next finds it whole
-    tenure = job.start() if owned else job.start(SAVEPOINT, claims=True)
-    assert tenure.entry.base is not None
-    job.tidy(tenure)
-    job.checkpoint(tenure)
+    store = job.start() if owned else job.start(SAVEPOINT, claims=True)
+    assert store.entry.base is not None
+    job.tidy(store)
+    job.checkpoint(store)
     assert left(storage) == set()
     assert storage.objects.keys() >= OTHERS
-    job.checkpoint(tenure)
+    job.checkpoint(store)
     assert log_of(storage)[-1].disposing == ()
 
 
@@ -214,7 +218,7 @@ def test_a_checkpoint_of_another_job_is_not_the_users_to_give(storage: PlainStor
 
 def test_nobody_starts_from_a_savepoint_that_is_being_deleted(storage: PlainStorage) -> None:
     job = Job(storage)
-    tenure = job.start(SAVEPOINT, claims=True)
-    job.publish(tenure)  # the entry is written, and then the driver dies
+    store = job.start(SAVEPOINT, claims=True)
+    job.publish(store)  # the entry is written, and then the driver dies
     with pytest.raises(StartRefused, match="no longer retained"):
         job.start(SAVEPOINT)

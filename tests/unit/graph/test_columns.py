@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from tests.tiers.profiles import examples
 from tidegate.core.errors import SchemaError
-from tidegate.graph.canonical import NAN
-from tidegate.graph.columns import batch_from_rows, canonical_keys, from_python, rows_of, to_python
+from tidegate.graph.columns import batch_from_rows, from_python, normalized_keys, rows_of, to_python
+from tidegate.graph.key_values import NAN
 from tidegate.graph.schema import DataType, Schema
 
 Order = namedtuple("Order", ["user", "amount"])
@@ -117,10 +117,10 @@ def test_rows_are_named_tuples() -> None:
 
 def test_keys_are_canonical() -> None:
     doubles, texts = pa.array([-0.0, math.nan, None]), pa.array(["a", "b", "c"])
-    alone = canonical_keys([doubles.to_pylist()], [_type("double")])
+    alone = normalized_keys([doubles.to_pylist()], [_type("double")])
     assert math.copysign(1, alone[0]) == 1
     assert alone[1] is NAN
-    pairs = canonical_keys([texts.to_pylist(), doubles.to_pylist()], [_type("string"), _type("double")])
+    pairs = normalized_keys([texts.to_pylist(), doubles.to_pylist()], [_type("string"), _type("double")])
     assert dict.fromkeys(pairs, True)[("b", NAN)]
     assert pairs[2] == ("c", None)
 

@@ -8,7 +8,7 @@ from tidegate.runtime.empty_epochs import EmptyEpoch, empty_epoch
 
 
 @pytest.mark.parametrize(
-    ("rides", "timers_due", "held", "found"),
+    ("waiting", "timers_due", "held", "found"),
     [
         (False, False, False, None),
         (True, False, False, EmptyEpoch(time_stands=False)),
@@ -18,6 +18,6 @@ from tidegate.runtime.empty_epochs import EmptyEpoch, empty_epoch
     ],
 )
 def test_timers_wait_while_too_much_output_does(
-    rides: bool, timers_due: bool, held: bool, found: EmptyEpoch | None
+    waiting: bool, timers_due: bool, held: bool, found: EmptyEpoch | None
 ) -> None:
-    assert empty_epoch(rides, timers_due, held) == found
+    assert empty_epoch(waiting, timers_due, held) == found

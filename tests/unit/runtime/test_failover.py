@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tidegate.core.ids import HostId, Slot, TaskId
+from tidegate.runtime.epoch_check import Broken, Damaged, Missed
 from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind, count, decide
 from tidegate.runtime.messages import Ack, Fault, FaultKind
-from tidegate.runtime.verdict import Broken, Damaged, Missed
 
 HOMES = {TaskId(1, Slot(0)): HostId("a"), TaskId(1, Slot(1)): HostId("b")}
 

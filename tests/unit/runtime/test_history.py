@@ -31,11 +31,11 @@ from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.runtime.clocks import Clocks
-from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
+from tidegate.runtime.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.history import History
-from tidegate.runtime.job_shape import JobShape
-from tidegate.runtime.recovered import Recovered
+from tidegate.runtime.job_description import JobDescription
+from tidegate.runtime.restore_point import RestorePoint
 from tidegate.savepoint.snapshot import Snapshot
 from tidegate.state.version import VersionId
 from tidegate.testing.clock import SteppedClock
@@ -78,17 +78,19 @@ class Place:
             history.finish(JobEnd.SUSPENDED)
 
     def follow(
-        self, history: History, found: Recovered, job: str = "job", operators: tuple[OperatorInfo, ...] = ()
+        self, history: History, found: RestorePoint, job: str = "job", operators: tuple[OperatorInfo, ...] = ()
     ) -> None:
-        history.follow(JobShape(job, 2, 128, "hashmap", 1, (), operators, {}, "4.3.0"))
-        history.begin_at(Cut(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
+        history.follow(JobDescription(job, 2, 128, "hashmap", 1, (), operators, {}, "4.3.0"))
+        history.begin_at(EpochSnapshot(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
 
     def follow_on(self, history: History, number: int, *staged: str) -> None:
         """An epoch was run, and its output committed with it."""
         epoch = EpochId(Term(1), number)
         requests = tuple(CommitRequest(Lineage("line"), Uid("out"), epoch, Slot(0), b"", (path,)) for path in staged)
         report = EpochReport(epoch, 1, 1, 1, 1, 1, {}, {}, committables=requests)
-        history.epoch_finished(report, Cut(epoch, {}, None, self.folder / "query", Clocks()), True, output=False)
+        history.epoch_finished(
+            report, EpochSnapshot(epoch, {}, None, self.folder / "query", Clocks()), True, output=False
+        )
 
     def newest(self, job: str = "job") -> str:
         """The path of the only checkpoint that the job retains."""
@@ -157,8 +159,8 @@ def finish_epochs_until_checkpoints_complete(place: Place, history: History, cou
     while history.statistics.counts.completed < wanted:
         assert time.monotonic() < latest, "checkpoints have stopped"
         epoch = EpochId(history.standing().term, next(place.epochs))
-        cut = Cut(epoch, {}, None, place.folder / "query", Clocks())
-        history.epoch_finished(EpochReport(epoch, 0, 1, 1, 1, 1, {}, {}), cut, True)
+        snapshot = EpochSnapshot(epoch, {}, None, place.folder / "query", Clocks())
+        history.epoch_finished(EpochReport(epoch, 0, 1, 1, 1, 1, {}, {}), snapshot, True)
         threading.Event().wait(0.005)
 
 
@@ -208,14 +210,14 @@ def test_whoever_asked_for_a_savepoint_learns_why_it_failed(place: Place) -> Non
             asked.result(WAIT_S)
 
 
-class TakenWhileRead(deque[Cut]):
+class TakenWhileRead(deque[EpochSnapshot]):
     """While somebody looks through it, the history's thread comes to the epochs in it."""
 
     def __init__(self, come: Callable[[], None]) -> None:
         super().__init__()
         self._come = come
 
-    def __iter__(self) -> Iterator[Cut]:
+    def __iter__(self) -> Iterator[EpochSnapshot]:
         self._come()
         return super().__iter__()
 
@@ -232,10 +234,10 @@ def test_tasks_keep_the_version_of_an_epoch_that_the_history_comes_to_while_thei
             held.set()
             history._call(lambda: None)
 
-        history._cuts = TakenWhileRead(come)
-        cut = Cut(epoch, {task: version}, None, place.folder / "query", Clocks())
-        history.epoch_finished(EpochReport(epoch, 0, 1, 1, 1, 1, {}, {}), cut, True)
-        assert history.rides(empty=True)[1].keep[0] == (version,)
+        history._snapshots = TakenWhileRead(come)
+        snapshot = EpochSnapshot(epoch, {task: version}, None, place.folder / "query", Clocks())
+        history.epoch_finished(EpochReport(epoch, 0, 1, 1, 1, 1, {}, {}), snapshot, True)
+        assert history.checkpoint_work(empty=True)[1].keep[0] == (version,)
 
 
 class Death(Exception):

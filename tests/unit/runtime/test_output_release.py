@@ -25,10 +25,10 @@ from tidegate.connectors.sink import CommitRequest, Settled
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.runtime.clocks import Clocks
-from tidegate.runtime.cut import Cut
 from tidegate.runtime.driver import EpochReport
+from tidegate.runtime.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.history import CheckpointsFailed, History, OutputNotPublished, UnpublishedOutput
-from tidegate.runtime.job_shape import JobShape, TaskSink
+from tidegate.runtime.job_description import JobDescription, TaskSink
 from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.output_release import OutputStopped, _SinkThread
 from tidegate.runtime.program import ALL_SLOTS
@@ -78,16 +78,16 @@ class Job:
             for slot in range(slots)
         )
         report = EpochReport(epoch, 0, 1, 0, 0, 0, {}, {}, committables=made, published=published)
-        self.history.epoch_finished(report, self.cut(), moved=True)
+        self.history.epoch_finished(report, self.snapshot(), moved=True)
         return epoch
 
-    def cut(self) -> Cut:
-        return Cut(self._at, {}, None, self._folder / "query", Clocks())
+    def snapshot(self) -> EpochSnapshot:
+        return EpochSnapshot(self._at, {}, None, self._folder / "query", Clocks())
 
     def asked(self) -> list[tuple[int, list[EpochId]]]:
         """What the tasks of the next epoch are asked to publish."""
         self.history.rewind()  # returns when the thread has done all that came before
-        orders = [order for each in self.history.rides(empty=True)[1].publishes for order in each]
+        orders = [order for each in self.history.checkpoint_work(empty=True)[1].publishes for order in each]
         return [(order.lane, [request.epoch for request in order.requests]) for order in orders]
 
     def checkpoint(self) -> None:
@@ -126,10 +126,10 @@ class Place:
         history.check_output(allow=allow)
         in_tasks = {} if tasks is None else {Uid(name): tasks for name in targets}
         waited = len(history.waiting_output)
-        history.follow(JobShape(job, 2, 128, "hashmap", 1, (), (), {}, "4.3.0", in_tasks))
+        history.follow(JobDescription(job, 2, 128, "hashmap", 1, (), (), {}, "4.3.0", in_tasks))
         running = Job(history, self.folder, found.lineage, found.term)
         running.waited_at_first = waited
-        history.begin_at(running.cut())
+        history.begin_at(running.snapshot())
         try:
             yield running
         finally:
@@ -549,7 +549,7 @@ def test_tasks_publish_one_stage_after_the_other_and_the_next_term_begins_when_a
         old = [job.epoch("out", slots=3) for _ in range(2)]
         job.checkpoint()
         assert job.asked() == [(0, old), (2, old), (1, old)]  # slot 2 is dealt to the first of the two tasks
-        assert job.history.wants_ride()
+        assert job.history.has_pending_uploads()
     with place.run(out=out, tasks=keyed) as job:
         new = job.epoch("out", slots=2)
         job.checkpoint()
@@ -563,7 +563,7 @@ def test_tasks_publish_one_stage_after_the_other_and_the_next_term_begins_when_a
         told(job, 0, new)
         told(job, 1, new)
         assert job.asked() == []
-        assert not job.history.wants_ride()
+        assert not job.history.has_pending_uploads()
         job.history.published().result(WAIT_S)
     assert out.calls == []  # nothing passed through the driver
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.ids import HostId
-from tidegate.runtime.placement import Homeless, Placed, place, quotas
+from tidegate.runtime.placement import Placed, Unplaceable, place, quotas
 
 A, B, C = HostId("a"), HostId("b"), HostId("c")
 
@@ -28,11 +28,11 @@ def test_a_slot_without_state_fills_what_is_left():
 
 
 def test_a_lost_host_leaves_its_slots_homeless():
-    assert place([A, A, A, A], [A, B, A, B]) == Homeless((1, 3), (B,))
+    assert place([A, A, A, A], [A, B, A, B]) == Unplaceable((1, 3), (B,))
 
 
 def test_a_host_with_too_few_partitions_leaves_the_rest_homeless():
-    assert place([A, B, B], [A, A, B]) == Homeless((1,), (A,))
+    assert place([A, B, B], [A, A, B]) == Unplaceable((1,), (A,))
 
 
 @given(st.data())
@@ -52,8 +52,8 @@ def test_homeless_is_said_only_when_a_host_is_short_of_partitions(layout, data):
     homes = data.draw(st.lists(st.sampled_from([A, B, C]), min_size=len(layout), max_size=len(layout)))
     short = {home for home in homes if homes.count(home) > layout.count(home)}
     result = place(layout, homes)
-    assert isinstance(result, Homeless) == bool(short)
-    if isinstance(result, Homeless):
+    assert isinstance(result, Unplaceable) == bool(short)
+    if isinstance(result, Unplaceable):
         assert set(result.hosts) == short
 
 

@@ -15,7 +15,7 @@ from tidegate.graph.levels import plan
 from tidegate.runtime import task
 from tidegate.runtime.channel import arrow_schema
 from tidegate.runtime.messages import Barrier, FaultKind, decode_ack, decode_barrier, encode
-from tidegate.runtime.program import Orders, exchange, pickled, programs
+from tidegate.runtime.program import TaskAssignment, exchange, pickled, programs
 from tidegate.runtime.user_code import decoded
 from tidegate.state.version import VersionId
 
@@ -57,7 +57,7 @@ class Level:
         self.directory, self.backend, self.ids = str(directory), backend, ids
 
     def run(self, rows, barriers, number=1, version=None, attempt=7, **more):
-        orders = Orders(
+        orders = TaskAssignment(
             "by-hand", Lineage("line"), EpochId(Term(1), number), 2, 128, self.program, (Slot(0), Slot(1)), (),
             (version, None), self.backend, {}, self.directory, 2, **more,
         )  # fmt: skip

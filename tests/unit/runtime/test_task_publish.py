@@ -18,9 +18,9 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.levels import plan
 from tidegate.graph.schema import Schema
 from tidegate.runtime import task_publish
-from tidegate.runtime.job_shape import TaskSink, task_sinks
+from tidegate.runtime.job_description import TaskSink, task_sinks
 from tidegate.runtime.messages import PublishedMark
-from tidegate.runtime.program import Archive, PublishOrder, Rides
+from tidegate.runtime.program import Archive, CheckpointWork, PublishOrder
 from tidegate.runtime.task_publish import Publishing
 
 LINE = Lineage("line")
@@ -41,9 +41,9 @@ class Rows(Level):
         return PublishOrder(Uid("out"), 0, (request,))
 
     def publish(self, number: int, *orders: PublishOrder, wait_ms: int = 30_000):
-        rides = Rides(publishes=(orders, ()), wait_ms=wait_ms)
+        work = CheckpointWork(publishes=(orders, ()), wait_ms=wait_ms)
         empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
-        return self.run([], empty, number, attempt=number, archive=self.archive, rides=rides).published
+        return self.run([], empty, number, attempt=number, archive=self.archive, work=work).published
 
     def visible(self) -> list[Path]:
         return [path for path in self.out.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]

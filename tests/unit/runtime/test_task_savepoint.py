@@ -15,7 +15,7 @@ from tidegate.checkpoint.version_upload import UploadOrder
 from tidegate.core import faults
 from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.messages import FaultKind
-from tidegate.runtime.program import Archive, Rides
+from tidegate.runtime.program import Archive, CheckpointWork
 from tidegate.state.version import VersionId
 
 TASK = TaskId(2, Slot(0))
@@ -40,9 +40,9 @@ class Savepoint:
 
     def ask(self, version, number, target, tables=True):
         order = UploadOrder(number, version, None, 0, 0, str(target), (self.operator,) if tables else None)
-        rides = Rides(uploads=((order,), ()), wait_ms=20_000)
+        work = CheckpointWork(uploads=((order,), ()), wait_ms=20_000)
         empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
-        return self.level.run([], empty, number, version, archive=self.archive, rides=rides).uploads
+        return self.level.run([], empty, number, version, archive=self.archive, work=work).uploads
 
     def write(self, version, number):
         target = self.folder / f"savepoint-{number}"
@@ -83,7 +83,7 @@ def test_tables_go_out_with_an_epoch_and_come_back_into_another_type_and_backend
     old, new = savepoint.operator.states[0], again.operator.states[0]
     plan = TaskRestore(TASK, (0, 63), (KeyedShare(TASK, (0, 63), (old.id,), True),))
     order = RestoreOrder(plan, (state,), str(tmp_path / "savepoint-2"), None, migrations=(Migration(old, new),))
-    back = feed(later, [], 5, archive=savepoint.archive, rides=Rides(restores=(order, None)))
+    back = feed(later, [], 5, archive=savepoint.archive, work=CheckpointWork(restores=(order, None)))
     assert back.fault is None
     more = feed(later, ["a"], 6, version=VersionId.parse(back.version))
     _, found = again.write(VersionId.parse(more.version), 7)
@@ -98,7 +98,9 @@ def test_a_table_that_is_gone_is_told_by_its_name(tmp_path, counted):
     table.unlink()
     plan = TaskRestore(TASK, (0, 63), (KeyedShare(TASK, (0, 63), (savepoint.operator.states[0].id,), True),))
     order = RestoreOrder(plan, (state,), str(tmp_path / "savepoint-2"), None)
-    ack = feed(Level(tmp_path / "new"), ["a"], 5, archive=savepoint.archive, rides=Rides(restores=(order, None)))
+    ack = feed(
+        Level(tmp_path / "new"), ["a"], 5, archive=savepoint.archive, work=CheckpointWork(restores=(order, None))
+    )
     assert ack.fault.kind is FaultKind.RESTORE
     assert table.name in ack.fault.text
 
@@ -117,11 +119,11 @@ def test_records_of_failed_checkpoints_are_removed_before_the_next_upload(tmp_pa
 
     faults.arm(look)
     try:
-        rides = Rides(uploads=((order,), ()), records=((Term(1), 2), (Term(1), 4)), wait_ms=20_000)
+        work = CheckpointWork(uploads=((order,), ()), records=((Term(1), 2), (Term(1), 4)), wait_ms=20_000)
         for number in range(2, 100):
             # A task waits until a part more is stored; the next one asks again.
             empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
-            ack = savepoint.level.run([], empty, number, version, archive=savepoint.archive, rides=rides)
+            ack = savepoint.level.run([], empty, number, version, archive=savepoint.archive, work=work)
             if ack.uploads:
                 break
     finally:

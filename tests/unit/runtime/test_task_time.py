@@ -16,7 +16,7 @@ from tidegate.graph.levels import plan
 from tidegate.runtime import task
 from tidegate.runtime.channel import arrow_schema
 from tidegate.runtime.messages import decode_ack, decode_barrier
-from tidegate.runtime.program import Orders, exchange, pickled, programs
+from tidegate.runtime.program import TaskAssignment, exchange, pickled, programs
 from tidegate.state.version import VersionId
 
 BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
@@ -50,7 +50,7 @@ class Level1:
 
     def run(self, rows, time=None, wake=False, clock=0, attempt=0):
         self.number += 0 if attempt else 1
-        orders = Orders(
+        orders = TaskAssignment(
             "by-hand", Lineage("line"), EpochId(Term(1), self.number), 1, 128, self.program, (Slot(0),), (),
             (self.version,), self.backend, {}, self.directory, 0, time=EpochTime(clock, 0, time or 0), wake=(wake,),
         )  # fmt: skip

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
-from tests.unit.savepoint.test_fitting import NOTES, fill
+from tests.unit.savepoint.test_restore_compatibility import NOTES, fill
 from tidegate.checkpoint.metadata import SnapshotKind, TaskState, encode
 from tidegate.checkpoint.storage import RoutedStorage
 from tidegate.checkpoint.task_part import decode_part

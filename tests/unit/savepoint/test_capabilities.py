@@ -16,7 +16,7 @@ import pytest
 import tidegate as tg
 from tests.unit.api.shop import Frame, NullSink
 from tests.unit.savepoint.checkpoint_kit import History, Operator, mapping, value
-from tests.unit.savepoint.test_fitting import Landing
+from tests.unit.savepoint.test_restore_compatibility import Landing
 from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.checkpoint.metadata import OperatorInfo
 from tidegate.checkpoint.operators import describe
@@ -26,8 +26,8 @@ from tidegate.graph.levels import plan
 from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.copy import copy_snapshot
-from tidegate.savepoint.fitting import fit
 from tidegate.savepoint.reader import SnapshotReader
+from tidegate.savepoint.restore_compatibility import fit
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE, Snapshot
 
 KEYS = [f"u{n}" for n in range(30)]

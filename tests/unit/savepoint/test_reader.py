@@ -15,7 +15,7 @@ from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapp
 from tidegate.checkpoint.metadata import FileList, InlineFile, decode, encode
 from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.storage import CorruptFile
-from tidegate.graph.canonical import InvalidKey
+from tidegate.graph.key_values import InvalidKey
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import Snapshot, StateNotFound, UntrustedSnapshot
 

@@ -1,4 +1,4 @@
-"""Key bytes: they keep the order of keys, none begins another, and they read back as the canonical key."""
+"""Key bytes: they keep the order of keys, none begins another, and they read back as the normalized key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.core.errors import CorruptState, UnsupportedType
 from tidegate.core.ids import EpochId, Term
 from tidegate.graph.schema import DataType
 from tidegate.state import keys
-from tidegate.state.keys import NAN, InvalidKey, KeyCodec, TimeWindow, canonical
+from tidegate.state.keys import NAN, InvalidKey, KeyCodec, TimeWindow, normalized
 
 
 class Colour(StrEnum):
@@ -85,7 +85,7 @@ PYTHON: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 
 
 def _rank(key: Any) -> Any:
-    """Canonical keys in their order: None first, NaN last, tuples part by part."""
+    """Normalized keys in their order: None first, NaN last, tuples part by part."""
     if isinstance(key, tuple):
         return tuple(map(_rank, key))
     if key is None:
@@ -97,7 +97,7 @@ def _rank(key: Any) -> Any:
 
 def _assert_order_and_reading(codec: KeyCodec, a: Any, b: Any) -> None:
     left, right = codec.encode(a), codec.encode(b)
-    canonical_a, canonical_b = codec.canonical(a), codec.canonical(b)
+    canonical_a, canonical_b = codec.normalized(a), codec.normalized(b)
     assert (left < right) == (_rank(canonical_a) < _rank(canonical_b))
     assert (left == right) == (_rank(canonical_a) == _rank(canonical_b))
     assert left == right or not (left.startswith(right) or right.startswith(left))
@@ -183,18 +183,18 @@ def test_a_decimal_column_is_written_at_its_scale_whatever_the_context() -> None
 def test_a_dict_finds_a_canonical_nan() -> None:
     double, single = DataType("double"), DataType("float")
     other_nan = struct.unpack("<d", b"\x01\x00\x00\x00\x00\x00\xf8\xff")[0]
-    counts = {canonical(other_nan, double): 1, KeyCodec([double, single]).canonical((other_nan, 1.0)): 2}
+    counts = {normalized(other_nan, double): 1, KeyCodec([double, single]).normalized((other_nan, 1.0)): 2}
     assert counts[NAN] == 1
     assert counts[(NAN, 1.0)] == 2
-    assert canonical(other_nan, single) is KeyCodec([double]).decode(KeyCodec([double]).encode(other_nan))[0] is NAN
+    assert normalized(other_nan, single) is KeyCodec([double]).decode(KeyCodec([double]).encode(other_nan))[0] is NAN
 
 
-def test_canonical_keys_are_what_the_column_would_hold() -> None:
-    assert math.copysign(1, canonical(-0.0, DataType("double"))) == 1
-    assert canonical(0.1, DataType("float")) == struct.unpack("<f", struct.pack("<f", 0.1))[0]
-    assert str(canonical(Decimal("1.5"), DataType("decimal", 10, 3))) == "1.500"
+def test_normalized_keys_are_what_the_column_would_hold() -> None:
+    assert math.copysign(1, normalized(-0.0, DataType("double"))) == 1
+    assert normalized(0.1, DataType("float")) == struct.unpack("<f", struct.pack("<f", 0.1))[0]
+    assert str(normalized(Decimal("1.5"), DataType("decimal", 10, 3))) == "1.500"
     in_berlin = datetime(2024, 7, 1, 12, tzinfo=timezone(timedelta(hours=2)))
-    assert canonical(in_berlin, DataType("timestamp")).isoformat() == "2024-07-01T10:00:00+00:00"
+    assert normalized(in_berlin, DataType("timestamp")).isoformat() == "2024-07-01T10:00:00+00:00"
 
 
 REFUSED = [
@@ -222,7 +222,7 @@ REFUSED = [
 @pytest.mark.parametrize(("type", "value"), REFUSED, ids=str)
 def test_what_the_column_cannot_hold_is_refused(type: DataType, value: Any) -> None:
     one, pair = KeyCodec([type]), KeyCodec([type, type])
-    for refuses, key in ((one.encode, value), (one.canonical, value), (pair.encode, (None, value))):
+    for refuses, key in ((one.encode, value), (one.normalized, value), (pair.encode, (None, value))):
         with pytest.raises(InvalidKey, match="cannot be a key"):
             refuses(key)
 

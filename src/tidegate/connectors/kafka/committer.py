@@ -71,13 +71,13 @@ class TransactionalCommitter:
         self._timeout_ms, self._most_bytes, self._expired = timeout_ms, most_bytes, expired
         self._open: dict[str, _Transactions] = {}
         self._retention_ms: int | None = None
-        self._turn = Lock()
+        self._lock = Lock()
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """Publish what is not in the topic yet, an epoch of all slots before the next one."""
         published: set[tuple[Stream, EpochId]] = set()
         owed = [each for request in sorted(requests, key=lambda r: (r.epoch, r.slot)) for each in _owed(request)]
-        with self._turn:
+        with self._lock:
             for topic, theirs in _by_topic(owed):
                 self._commit_topic(topic, theirs, published)
         known = [(_stream(request), request.epoch) for request in requests]
@@ -85,7 +85,7 @@ class TransactionalCommitter:
 
     def close(self) -> None:
         """Let go of all producers. The committer may still be used, and opens new ones."""
-        with self._turn:
+        with self._lock:
             while self._open:
                 self._open.popitem()[1].forget()
 

@@ -38,7 +38,7 @@ class PostgresCommitter:
     def __init__(self, sink: PostgresSink, context: CommitterContext) -> None:
         self._sink, self._context = sink, context
         self._connection: psycopg.Connection[Any] | None = None
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def check(self) -> None:
         """Look at the table now, so that a job that cannot work does not start. A server that does not answer is no
@@ -64,7 +64,7 @@ class PostgresCommitter:
 
     def close(self) -> None:
         """Let go of the connection. The committer may still be used, and opens a new one."""
-        with self._turn:
+        with self._lock:
             self._forget()
 
     def _copy(self, together: Sequence[_Waiting], connection: psycopg.Connection[Any]) -> list[CommitRequest]:
@@ -188,7 +188,7 @@ class PostgresCommitter:
         """Do it, once more if a connection that was opened long ago turns out to be dead: all work may be repeated."""
         library = driver()
         try:
-            return self._in_turn(work)
+            return self._locked(work)
         except (library.DataError, library.IntegrityError, library.ProgrammingError) as error:
             # The transaction is rolled back with its marker, and the same rows would fail in the same way.
             raise CommitRefused(
@@ -196,8 +196,8 @@ class PostgresCommitter:
                 "that it does, and start the job again: the rows are kept."
             ) from error
 
-    def _in_turn(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
-        with self._turn:
+    def _locked(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
+        with self._lock:
             fresh = self._connection is None
             try:
                 try:

@@ -23,7 +23,7 @@ def command(out: Output, job_file: str, path: str, allow: bool, uids: tuple[str,
     """
     from tidegate.control.job_file import declared, load_job
     from tidegate.savepoint.compatibility import judge
-    from tidegate.savepoint.fitting import translated
+    from tidegate.savepoint.restore_compatibility import translated
     from tidegate.savepoint.snapshot import Snapshot
 
     snapshot = Snapshot.open(path)

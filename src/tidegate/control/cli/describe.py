@@ -6,7 +6,7 @@ from typing import Any
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
 from tidegate.control.cli.output import Block, Facts, Table, moment, size
-from tidegate.savepoint.plain import show_schema
+from tidegate.savepoint.schema_codec import show_schema
 from tidegate.savepoint.snapshot import Snapshot
 
 

@@ -35,7 +35,7 @@ INTERVAL_DURING_BACKLOG: Option[int | None] = Option(
     "Interval while a source works off a backlog; 0 takes none meanwhile, otherwise at least `interval`.",
     effect=Effect.NONE,
     reason="Spark's sources do not say that they have a backlog. Bound the rows of an epoch at the source instead "
-    "(maxOffsetsPerTrigger, maxFilesPerTrigger); checkpoints ride with epochs and do not slow them by an alignment.",
+    "(maxOffsetsPerTrigger, maxFilesPerTrigger); checkpoint work travels with the epochs and do not slow them by an alignment.",
 )
 MODE: Option[CheckpointingMode] = Option(
     _P + "mode",

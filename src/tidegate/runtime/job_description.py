@@ -22,7 +22,7 @@ class TaskSink:
 
 
 @dataclass(frozen=True, slots=True)
-class JobShape:
+class JobDescription:
     """What of a job its snapshots describe."""
 
     job: str

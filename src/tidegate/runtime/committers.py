@@ -14,7 +14,7 @@ from tidegate.graph.model import Graph
 log = logging.getLogger("tidegate")
 
 
-class Outlets:
+class Committers:
     """The committers of a job, for output that is committed with its epoch."""
 
     def __init__(self, graph: Graph, storage: Storage | None) -> None:

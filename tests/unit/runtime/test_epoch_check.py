@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tidegate.core.ids import EpochId, Term
+from tidegate.runtime.epoch_check import Accepted, Broken, Damaged, Expected, Missed, misplaced_tasks, verify_epoch
 from tidegate.runtime.messages import Ack, Barrier, Fault, FaultKind, digest, encode
-from tidegate.runtime.verdict import Accepted, Broken, Damaged, Expected, Missed, judge, strays
 
 EPOCH = EpochId(Term(3), 7)
 P = 2
@@ -24,7 +24,7 @@ def two_levels() -> list[Ack]:
 
 
 def rows(acks: list[Ack], senders=(0, 1), epoch=(3, 7)) -> list[bytes]:
-    """Control rows of the last level; the acknowledgements ride in the first."""
+    """Control rows of the last level; the acknowledgements travel in the first."""
     return [
         encode(Barrier(*epoch, 2, sender, 200 + sender, sender, 0, False, tuple(map(encode, acks)) if i == 0 else ()))
         for i, sender in enumerate(senders)
@@ -32,7 +32,7 @@ def rows(acks: list[Ack], senders=(0, 1), epoch=(3, 7)) -> list[bytes]:
 
 
 def verdict(acks: list[Ack], **changes):
-    return judge(Expected(EPOCH, 2, P, source_tasks=False), rows(acks, **changes))
+    return verify_epoch(Expected(EPOCH, 2, P, source_tasks=False), rows(acks, **changes))
 
 
 @pytest.mark.feature("C12", "C14")
@@ -122,14 +122,14 @@ def test_source_tasks_are_held_against_each_other_by_digest():
     second = digest([(0, 100), (1, 101)])
     acks = [*sources, *first, ack(2, 0, second), ack(2, 1, second)]
     expected = Expected(EPOCH, 2, P, source_tasks=True)
-    assert isinstance(judge(expected, rows(acks)), Accepted)
+    assert isinstance(verify_epoch(expected, rows(acks)), Accepted)
     acks[4] = msgspec.structs.replace(acks[4], digest=digest([(0, 1), (1, 2)]))
-    assert isinstance(judge(expected, rows(acks)), Broken)
+    assert isinstance(verify_epoch(expected, rows(acks)), Broken)
 
 
 def test_a_first_version_made_away_from_the_anchor_is_a_miss():
     acks = two_levels()
-    assert strays(Accepted(tuple(acks)), ["h", "h"]) is None
-    assert strays(Accepted(tuple(acks)), ["h", "other"]) == Missed((acks[1], acks[3]))
+    assert misplaced_tasks(Accepted(tuple(acks)), ["h", "h"]) is None
+    assert misplaced_tasks(Accepted(tuple(acks)), ["h", "other"]) == Missed((acks[1], acks[3]))
     acks = [msgspec.structs.replace(ack, version=None) for ack in acks]
-    assert strays(Accepted(tuple(acks)), ["h", "other"]) is None
+    assert misplaced_tasks(Accepted(tuple(acks)), ["h", "other"]) is None

@@ -62,10 +62,10 @@ class UserFailed:
     reports: tuple[UserErrorReport, ...]
 
 
-Verdict = Accepted | Missed | Broken | Damaged | Unrestorable | UserFailed
+EpochCheck = Accepted | Missed | Broken | Damaged | Unrestorable | UserFailed
 
 
-def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
+def verify_epoch(expected: Expected, control_rows: Iterable[bytes]) -> EpochCheck:
     """Accept an epoch only if every task of every level acknowledged once, and all tasks of a level consumed the same attempts.
 
     1. The last level's barriers: one from each slot, of this epoch.
@@ -127,7 +127,7 @@ def judge(expected: Expected, control_rows: Iterable[bytes]) -> Verdict:
     return Accepted(acks)
 
 
-def strays(accepted: Accepted, layout: Sequence[HostId]) -> Missed | None:
+def misplaced_tasks(accepted: Accepted, layout: Sequence[HostId]) -> Missed | None:
     """Tasks that made a version elsewhere than on the host of their partition. Only a task without a version to start from
     can; if it were let, versions of a level would lie on hosts in numbers that no anchor has, and could not come home."""
     found = tuple(

@@ -21,7 +21,15 @@ from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.entries import StateLayout
 from tidegate.savepoint.evolution import MigrationFailed
-from tidegate.savepoint.fitting import Fitted, StateChanged, UidsCannotBeMapped, converter, fit, shown, translated
+from tidegate.savepoint.restore_compatibility import (
+    Fitted,
+    StateChanged,
+    UidsCannotBeMapped,
+    converter,
+    fit,
+    shown,
+    translated,
+)
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE, Snapshot
 from tidegate.state.backends import backend_named
 from tidegate.state.keys import key_group_range

@@ -161,8 +161,8 @@ class GuardedMap(MapAccessor):
         return super()._lookup(user_key)
 
     def _touch(self, user_key: Any) -> None:
-        if self._canonical is not None:
-            user_key = self._canonical(user_key)
+        if self._normalized is not None:
+            user_key = self._normalized(user_key)
         key, group = self._scope.key, self._scope.key_group
         before = self._entries_before.setdefault(key, {})
         if user_key in before or key in self._emptied:

@@ -69,11 +69,11 @@ def ballast(spark: SparkSession, parallelism: int, local_dir: str | None, quotas
         holding.join(quotas.hold_ms * 10 / 1000)
 
 
-def wait_at_berth(root: Path, host: HostId, quotas: Quotas) -> None:
+def hold_core(root: Path, host: HostId, quotas: Quotas) -> None:
     """Step 3, in a task of the anchor."""
-    berths = _Berths(root, quotas.id)
+    tickets = _CoreTickets(root, quotas.id)
     wanted = quotas.wanted.get(host, 0)
-    if berths.take("anchor") >= wanted - min(wanted, berths.cores()):
+    if tickets.take("anchor") >= wanted - min(wanted, tickets.cores()):
         time.sleep(quotas.hold_ms / 1000)
 
 
@@ -84,12 +84,12 @@ def _hold(local_dir: str | None, quotas: Quotas) -> Callable[[Iterable[Any]], It
         for _ in batches:
             pass
         root = LocalRoot.open(local_dir)
-        berths = _Berths(root.path, quotas.id)
+        tickets = _CoreTickets(root.path, quotas.id)
         # Ballast has more tasks than there are cores. Those that come once the count is closed have nothing to hold.
-        if not berths.closed():
-            number = berths.take("ballast")
+        if not tickets.closed():
+            number = tickets.take("ballast")
             time.sleep(quotas.hold_ms / 1000)
-            berths.close()
+            tickets.close()
             if number >= quotas.wanted.get(root.host, 0):
                 time.sleep(quotas.hold_ms * 2 / 1000)
         yield pa.RecordBatch.from_arrays([pa.array([root.host], pa.string())], names=["host"])
@@ -97,7 +97,7 @@ def _hold(local_dir: str | None, quotas: Quotas) -> Callable[[Iterable[Any]], It
     return hold
 
 
-class _Berths:
+class _CoreTickets:
     """Numbers that the tasks of one host take, each once, as files."""
 
     def __init__(self, root: Path, id: str) -> None:

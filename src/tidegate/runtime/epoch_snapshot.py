@@ -15,7 +15,7 @@ from tidegate.state.version import VersionId
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class EpochSnapshot:
     """Where the job stands after one epoch: all that a checkpoint of it consists of, but for the files."""
 
     epoch: EpochId
@@ -27,11 +27,11 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Uploading:
+class PendingUpload:
     """A checkpoint whose uploads are under way. Replaced as a whole, so that other threads may read it."""
 
     id: int
-    cut: Cut
+    snapshot: EpochSnapshot
     base: CheckpointRef | None
     missing: frozenset[TaskId]
     sources: tuple[SourceNotes, ...] = field(repr=False)

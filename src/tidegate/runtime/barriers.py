@@ -9,7 +9,7 @@ from tidegate.runtime.messages import Barrier, Fault, FaultKind, decode_barrier,
 
 
 @dataclass(slots=True)
-class Inlet:
+class BarrierTracker:
     """Collects the barriers of one task's input."""
 
     epoch: EpochId

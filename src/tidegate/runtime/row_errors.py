@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate.core.errors import TidegateError, WrongValue
 from tidegate.core.ids import EpochId
-from tidegate.graph.canonical import InvalidKey
+from tidegate.graph.key_values import InvalidKey
 from tidegate.graph.on_error import POSITION_COLUMNS, ErrorAction, OnError
 from tidegate.runtime.user_code import trace_of
 from tidegate.state.keyed_states import KeyedStates

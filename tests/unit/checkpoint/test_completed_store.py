@@ -10,6 +10,13 @@ import pytest
 
 from tests.unit.checkpoint.history_kit import LAYOUT, LINE, PlainStorage, committable, release, signatures
 from tidegate.checkpoint.claim import claim
+from tidegate.checkpoint.completed_store import (
+    CheckpointUnreadable,
+    CompletedCheckpointStore,
+    Draft,
+    NotPublished,
+    RunEnded,
+)
 from tidegate.checkpoint.contents import Contents
 from tidegate.checkpoint.effects import Put
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome
@@ -20,41 +27,44 @@ from tidegate.checkpoint.metadata.errors import MetadataDamaged
 from tidegate.checkpoint.pins import PinTooLate, place, remove
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start
-from tidegate.checkpoint.tenure import CheckpointUnreadable, Draft, NotPublished, RunEnded, Tenure
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 
 BODIES: dict[bytes, Contents] = {}
 
 
-def owner(storage: PlainStorage, name: str, retained: int = 1, layout: JobLayout = LAYOUT) -> Tenure:
+def owner(storage: PlainStorage, name: str, retained: int = 1, layout: JobLayout = LAYOUT) -> CompletedCheckpointStore:
     sign = signatures(name)
     entry = storage.run(claim(layout, Start(), lambda: next(sign), lambda: LINE, 1, force=True))
     assert isinstance(entry, Entry)
-    tenure = Tenure(layout, entry, lambda path, body: BODIES[body], lambda: next(sign), retained)
-    storage.run(tenure.recover())
-    storage.run(release(tenure))
-    return tenure
+    store = CompletedCheckpointStore(layout, entry, lambda path, body: BODIES[body], lambda: next(sign), retained)
+    storage.run(store.recover())
+    storage.run(release(store))
+    return store
 
 
-def upload(storage: PlainStorage, tenure: Tenure, id: int, name: str) -> str:
-    path = LAYOUT.shared(tenure.term, TaskId(1, Slot(0)), AttemptId(1), id, name)
+def upload(storage: PlainStorage, store: CompletedCheckpointStore, id: int, name: str) -> str:
+    path = LAYOUT.shared(store.term, TaskId(1, Slot(0)), AttemptId(1), id, name)
     storage.objects[path] = b"state"
     return path
 
 
-def draft(tenure: Tenure, id: int, files: Iterable[str] = (), output: Iterable[Committable] = ()) -> Draft:
-    tenure.ledger.accept(output)
-    epoch = EpochId(tenure.term, id * 10)
-    carried = tenure.ledger.carried_by(epoch)
-    checksum = f"sha256:{tenure.entry.owner}-{tenure.term}-{id}".ljust(40, "0")
+def draft(
+    store: CompletedCheckpointStore, id: int, files: Iterable[str] = (), output: Iterable[Committable] = ()
+) -> Draft:
+    store.ledger.accept(output)
+    epoch = EpochId(store.term, id * 10)
+    carried = store.ledger.carried_by(epoch)
+    checksum = f"sha256:{store.entry.owner}-{store.term}-{id}".ljust(40, "0")
     body = json.dumps({"checksum": checksum}).encode()
     staged = frozenset(c.payload.decode() for c in carried)
     BODIES[body] = Contents(frozenset(files), staged, carried)
     return Draft(id, epoch, body, checksum, BODIES[body])
 
 
-def publish(storage: PlainStorage, tenure: Tenure, id: int, files: Iterable[str] = ()) -> CheckpointRef:
-    ref = storage.run(tenure.publish(draft(tenure, id, files)))
+def publish(
+    storage: PlainStorage, store: CompletedCheckpointStore, id: int, files: Iterable[str] = ()
+) -> CheckpointRef:
+    ref = storage.run(store.publish(draft(store, id, files)))
     assert isinstance(ref, CheckpointRef)
     return ref
 
@@ -253,7 +263,7 @@ def test_a_rollback_still_commits_what_it_turns_away_from() -> None:
     entry = storage.run(steps)
     assert isinstance(entry, Entry)
     assert entry.base == older
-    two = Tenure(LAYOUT, entry, lambda path, body: BODIES[body], lambda: next(sign), 2)
+    two = CompletedCheckpointStore(LAYOUT, entry, lambda path, body: BODIES[body], lambda: next(sign), 2)
     storage.refused = {committable(5).epoch}
     storage.run(two.recover())
     assert draft(two, 3).contents.committables == (committable(5),)
@@ -359,7 +369,7 @@ def test_a_retained_checkpoint_whose_metadata_is_damaged_inside_is_named_and_not
     sign = signatures("two")
     entry = storage.run(claim(LAYOUT, Start(), lambda: next(sign), lambda: LINE, 1, force=True))
     assert isinstance(entry, Entry)
-    two = Tenure(LAYOUT, entry, read, lambda: next(sign), 2)
+    two = CompletedCheckpointStore(LAYOUT, entry, read, lambda: next(sign), 2)
     storage.run(two.recover())
     assert (two.unreadable, two.entry.base) == ([older], base)
 

@@ -1,4 +1,4 @@
-"""Canonical keys: of all Python values that mean one key, the one that is used. One key, one hash, one byte string.
+"""Normalized keys: of all Python values that mean one key, the one that is used. One key, one hash, one byte string.
 
 -0.0 is 0.0; every NaN is the object `NAN`, so that a dict finds it; floats have the width of their column, Decimals its
 scale; aware datetimes are in UTC. A value that the column could not hold is refused: no row can ever have that key.
@@ -19,7 +19,7 @@ from tidegate.core.errors import StateError, UnsupportedType
 from tidegate.graph.schema import DataType
 
 NAN = math.nan
-"""The only NaN among canonical keys."""
+"""The only NaN among normalized keys."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_NTZ = datetime(1970, 1, 1)
@@ -30,7 +30,7 @@ _FLOAT = struct.Struct("<f")
 EXACT = Context(prec=76, Emin=-999_999, Emax=999_999, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
 """Decimal arithmetic that raises rather than rounds. The caller's own context plays no part in keys."""
 
-Canonical = Callable[[Any], Any]
+Normalize = Callable[[Any], Any]
 
 
 class InvalidKey(StateError):
@@ -47,14 +47,14 @@ class InvalidKey(StateError):
         )
 
 
-def canonical(value: Any, type: DataType) -> Any:
-    """The canonical form of one key column's value; None stays None. Raises InvalidKey."""
-    return canonical_of(type)(value)
+def normalized(value: Any, type: DataType) -> Any:
+    """The normalized form of one key column's value; None stays None. Raises InvalidKey."""
+    return normalizer(type)(value)
 
 
 @lru_cache(maxsize=512)
-def canonical_of(type: DataType) -> Canonical:
-    """`canonical` for one type, for those who have many values."""
+def normalizer(type: DataType) -> Normalize:
+    """`normalized` for one type, for those who have many values."""
     convert, name = converter(type), type.ddl()
 
     def checked(value: Any) -> Any:
@@ -69,11 +69,11 @@ def canonical_of(type: DataType) -> Canonical:
 
 
 @lru_cache(maxsize=512)
-def converter(type: DataType) -> Canonical:
-    """Makes any value but None canonical. Raises TypeError, ValueError or ArithmeticError for what cannot be a key."""
+def converter(type: DataType) -> Normalize:
+    """Makes any value but None normalized. Raises TypeError, ValueError or ArithmeticError for what cannot be a key."""
     match type.kind:
         case "boolean":
-            convert: Canonical = canonical_bool
+            convert: Normalize = normalized_bool
         case "tinyint" | "smallint" | "int" | "bigint":
             convert = partial(_sized_int, 1 << INT_BITS[type.kind] - 1)
         case "float":
@@ -101,7 +101,7 @@ def converter(type: DataType) -> Canonical:
     return convert
 
 
-def canonical_bool(value: Any) -> bool:
+def normalized_bool(value: Any) -> bool:
     if value is True or value is False:
         return value
     if type(value).__name__ in ("bool", "bool_") and type(value).__module__ == "numpy":
@@ -160,7 +160,7 @@ def datetime_us(value: datetime) -> int:
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """The digits of a Decimal that is canonical for this scale, as one integer."""
+    """The digits of a Decimal that is normalized for this scale, as one integer."""
     return int(EXACT.scaleb(value, scale))
 
 

@@ -9,66 +9,67 @@ from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.checkpoint.version_upload import Stored, UploadOrder
 from tidegate.core.ids import Slot, TaskId, Term
-from tidegate.runtime.cut import Cut, Uploading
-from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.job_description import JobDescription
 from tidegate.runtime.output_release import request_of
-from tidegate.runtime.program import ALL_SLOTS, PublishOrder, Rides
+from tidegate.runtime.program import ALL_SLOTS, CheckpointWork, PublishOrder
 from tidegate.state.version import VersionId
 
 _INLINE_TASK_BYTES = 256 << 10
 _INLINE_JOB_BYTES = 8 << 20
 """Small files go into the metadata, so many bytes of a task and of all tasks together."""
-_RIDE_MS, _EMPTY_RIDE_MS = 50, 500
+_UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
 """How long tasks may wait for an upload at the end of an epoch, and of one that is run for nothing else."""
 
 
-def plan_rides(
-    shape: JobShape, term: Term, uploading: Sequence[Uploading], cuts: Iterable[Cut],
+def plan_checkpoint_work(
+    job: JobDescription, term: Term, uploading: Sequence[PendingUpload], snapshots: Iterable[EpochSnapshot],
     kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
     empty: bool, publications: Sequence[Publication] = (),
-) -> dict[int, Rides]:  # fmt: skip
-    """By level. `cuts` are those of which a checkpoint may still be taken, `kept` the versions of the newest checkpoint,
+) -> dict[int, CheckpointWork]:  # fmt: skip
+    """By level. `snapshots` are those of which a checkpoint may still be taken, `kept` the versions of the newest checkpoint,
     `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch is run for nothing else;
     `publications` is output that tasks publish, each one task's."""
     newest, digests = stored
     records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
-    total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(shape.tasks)))
-    standing = [*(each.cut for each in uploading), *cuts]
+    total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
+    standing = [*(each.snapshot for each in uploading), *snapshots]
 
-    def order(each: Uploading, task: TaskId) -> UploadOrder:
+    def order(each: PendingUpload, task: TaskId) -> UploadOrder:
         base = each.base
         same = base is not None and newest is not None and base.metadata == newest.metadata
         digest = digests.get(task) if same else None
         known = None if base is None or digest is None else Stored(base.term, base.id, digest)
         tables = None if each.tables is None else tuple(o for o in each.tables if o.level == task.level)
-        return UploadOrder(each.id, each.cut.versions[task], known, inline_bytes, total, each.folder, tables)
+        return UploadOrder(each.id, each.snapshot.versions[task], known, inline_bytes, total, each.folder, tables)
 
-    rides: dict[int, Rides] = {}
-    for level in range(1, shape.levels + 1):
-        tasks = [TaskId(level, Slot(slot)) for slot in range(shape.parallelism)]
+    work: dict[int, CheckpointWork] = {}
+    for level in range(1, job.levels + 1):
+        tasks = [TaskId(level, Slot(slot)) for slot in range(job.parallelism)]
         uploads = tuple(tuple(order(each, task) for each in uploading if task in each.missing) for task in tasks)
         keep = tuple(
-            tuple({cut.versions[task] for cut in standing if task in cut.versions} | _one(kept, task)) for task in tasks
+            tuple({snapshot.versions[task] for snapshot in standing if task in snapshot.versions} | _one(kept, task))
+            for task in tasks
         )
-        publishes = _publishes(shape, level, publications)
-        wait_ms = (_EMPTY_RIDE_MS if empty else _RIDE_MS) if any(uploads) or any(publishes) else 0
-        rides[level] = Rides(uploads, keep, tuple(records), (), wait_ms, publishes)
-    return rides
+        publishes = _publishes(job, level, publications)
+        wait_ms = (_EMPTY_EPOCH_WAIT_MS if empty else _UPLOAD_WAIT_MS) if any(uploads) or any(publishes) else 0
+        work[level] = CheckpointWork(uploads, keep, tuple(records), (), wait_ms, publishes)
+    return work
 
 
 def _publishes(
-    shape: JobShape, level: int, publications: Sequence[Publication]
+    job: JobDescription, level: int, publications: Sequence[Publication]
 ) -> tuple[tuple[PublishOrder, ...], ...]:
     """For each slot. Output of slots that the job no longer has is dealt out to those that it has, and so are sinks of which
     one task publishes all."""
-    orders: list[list[PublishOrder]] = [[] for _ in range(shape.parallelism)]
+    orders: list[list[PublishOrder]] = [[] for _ in range(job.parallelism)]
     for each in publications:
-        sink = shape.task_sinks.get(each.sink)
+        sink = job.task_sinks.get(each.sink)
         if sink is not None and sink.level == level:
             lane = each.committables[0].partition if sink.stable else ALL_SLOTS
             place = lane if sink.stable else crc32(each.sink.encode())
             order = PublishOrder(each.sink, lane, tuple(map(request_of, each.committables)))
-            orders[place % shape.parallelism].append(order)
+            orders[place % job.parallelism].append(order)
     return tuple(map(tuple, orders)) if any(orders) else ()
 
 

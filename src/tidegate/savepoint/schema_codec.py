@@ -67,7 +67,7 @@ SCALARS: dict[str, Any] = {
 }
 
 
-def plain_codec(schema: Schema) -> PlainCodec:
+def schema_codec(schema: Schema) -> PlainCodec:
     """The codec of a stored schema. Raises UnknownSchema."""
     return _codec(json.dumps(schema, sort_keys=True))
 

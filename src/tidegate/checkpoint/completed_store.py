@@ -84,7 +84,7 @@ class Draft:
     contents: Contents
 
 
-class Tenure:
+class CompletedCheckpointStore:
     """State of the present owner.
 
     Nothing in it is needed after a crash: the log and the retained metadata have it all.

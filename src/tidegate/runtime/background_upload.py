@@ -1,7 +1,7 @@
-"""Uploads that ride with the tasks of a worker process: begun by one task, gone on with while later ones run.
+"""Uploads in the background of a Python worker process: one task starts them, and they continue while later tasks run.
 
-A thread does the work and may outlive its task. That is welcome and only a hint: it dies with the process, and any
-other process of the host goes on from the records on disk. What counts is read from there, never from memory.
+A thread does the work and may outlive its task. That saves time, but nothing relies on it: the thread dies with its
+process, and any other process of the host continues from the records on disk. Only those records count.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tidegate.state.port import StateBackend
 
 log = logging.getLogger("tidegate")
 
-_rides: dict[tuple[str, str], Ride] = {}
+_workers: dict[tuple[str, str], UploadWorker] = {}
 _stores: dict[str, Storage] = {}
-_guard = threading.Lock()
+_lock = threading.Lock()
 
 
 def storage_of(archive: Archive) -> Storage:
@@ -38,8 +38,8 @@ def storage_of(archive: Archive) -> Storage:
 
 
 @dataclass
-class Ride:
-    """One upload that this process works at."""
+class UploadWorker:
+    """One upload of this process, done by a thread of its own."""
 
     upload: VersionUpload
     moved: threading.Condition = field(default_factory=threading.Condition)
@@ -49,7 +49,7 @@ class Ride:
     error: str | None = None
 
     def wait(self, seconds: float) -> None:
-        """Until a part more is stored, the end is reached, or time is up."""
+        """Wait until one more part is stored, the upload ends, or the time is up."""
         with self.moved:
             before = self.parts
             self.moved.wait_for(lambda: self.ended or self.parts > before, seconds)
@@ -66,39 +66,39 @@ class Ride:
 
 
 @dataclass(frozen=True, slots=True)
-class Passenger:
-    """A task with an upload to see to."""
+class UploadHandle:
+    """What a task holds of an upload it was asked for."""
 
     order: UploadOrder
-    ride: Ride
+    worker: UploadWorker
 
     def answer(self, seconds: float) -> tuple[bytes | None, str | None]:
-        """The encoded part if the upload is done, or why it cannot be done; both None while it goes on."""
-        done = self.ride.upload.finished()
-        if done is None and not self.ride.ended:
-            self.ride.wait(seconds)
-            done = self.ride.upload.finished()
-        return done, None if done is not None else self.ride.error
+        """Return the encoded part if the upload is done, or why it failed; both are None while it continues."""
+        done = self.worker.upload.finished()
+        if done is None and not self.worker.ended:
+            self.worker.wait(seconds)
+            done = self.worker.upload.finished()
+        return done, None if done is not None else self.worker.error
 
 
-def board(
+def start_uploads(
     archive: Archive, job: str, directory: Path, task: TaskId, term: Term, attempt: AttemptId, backend: StateBackend,
     orders: tuple[UploadOrder, ...],
-) -> list[Passenger]:  # fmt: skip
-    """Begin, or go on with, the uploads a task is asked for. Those of the task that are no longer asked for end."""
-    passengers: list[Passenger] = []
+) -> list[UploadHandle]:  # fmt: skip
+    """Start or continue the uploads a task is asked for, and end those of the task that nobody asks for any more."""
+    upload_handles: list[UploadHandle] = []
     wanted = {(str(directory), f"{term}-{order.checkpoint_id}"): order for order in orders}
-    with _guard:
-        for key in [key for key in _rides if key[0] == str(directory) and key not in wanted]:
-            _rides.pop(key).wanted = False
+    with _lock:
+        for key in [key for key in _workers if key[0] == str(directory) and key not in wanted]:
+            _workers.pop(key).wanted = False
     for key, order in wanted.items():
-        with _guard:
-            ride = _rides.get(key)
-            if ride is None or (ride.ended and ride.upload.finished() is None):
-                ride = _rides[key] = Ride(_upload(archive, job, directory, task, term, order, backend))
-                _start(ride, directory, task, attempt, backend, order)
-        passengers.append(Passenger(order, ride))
-    return passengers
+        with _lock:
+            worker = _workers.get(key)
+            if worker is None or (worker.ended and worker.upload.finished() is None):
+                worker = _workers[key] = UploadWorker(_upload(archive, job, directory, task, term, order, backend))
+                _start(worker, directory, task, attempt, backend, order)
+        upload_handles.append(UploadHandle(order, worker))
+    return upload_handles
 
 
 def _upload(
@@ -107,33 +107,34 @@ def _upload(
     storage, layout = storage_of(archive), JobLayout(job)
     if order.tables is None:
         return VersionUpload(storage, layout, directory, task, term, order)
-    from tidegate.savepoint.canonical_upload import (
-        CanonicalUpload,
-    )  # Reads and writes Parquet, which is slow to import.
+    # Late, for start-up time: it reads and writes Parquet, which is slow to import.
+    from tidegate.savepoint.canonical_upload import CanonicalUpload
 
     return CanonicalUpload(storage, layout, directory, task, term, order, backend)
 
 
 def _start(
-    ride: Ride, directory: Path, task: TaskId, attempt: AttemptId, backend: StateBackend, order: UploadOrder
+    worker: UploadWorker, directory: Path, task: TaskId, attempt: AttemptId, backend: StateBackend, order: UploadOrder
 ) -> None:
     def work() -> None:
         error: str | None = None
         try:
             manifest = backend.manifest(directory, order.version)
-            ride.upload.run(manifest, attempt, lambda: ride.wanted, ride.progress)
+            worker.upload.run(manifest, attempt, lambda: worker.wanted, worker.progress)
         except Stopped:
             pass
         except StorageError as problem:
             if problem.retryable:
-                # The store's own patience is used up. The driver gives the order again, until the checkpoint times out.
-                log.warning("the upload of %s for checkpoint %d goes on later: %s", task, order.checkpoint_id, problem)
+                # The store has retried as long as it does. The driver repeats the order until the checkpoint times out.
+                log.warning(
+                    "the upload of %s for checkpoint %d will be continued later: %s", task, order.checkpoint_id, problem
+                )
             else:
-                error = str(problem)  # No right to write there, no such bucket, no such kind of store: time cures none.
+                error = str(problem)  # No permission, no such bucket, an unknown scheme: waiting does not help.
         except TidegateError as problem:
             error = str(problem)
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
-        ride.end(error)
+        worker.end(error)
 
     threading.Thread(target=work, name=f"tidegate-upload-{task}-{order.checkpoint_id}", daemon=True).start()

@@ -19,7 +19,7 @@ from tests.tiers.profiles import examples
 from tidegate.core.errors import StateError, WrongValue
 from tidegate.core.types import codec_of, schema_of
 from tidegate.savepoint.arrow_types import arrow_form, from_column, to_column
-from tidegate.savepoint.plain import UnknownSchema, plain_codec, show_schema
+from tidegate.savepoint.schema_codec import UnknownSchema, schema_codec, show_schema
 
 
 class Colour(Enum):
@@ -96,7 +96,7 @@ everything = pytest.mark.parametrize("tp", VALUES, ids=str)
 @settings(max_examples=examples(25), deadline=None)
 def test_plain_values_have_the_bytes_of_the_users_types(tp: Any, data: st.DataObject) -> None:
     stored = codec_of(tp).encode(data.draw(VALUES[tp]))
-    plain = plain_codec(schema_of(tp))
+    plain = schema_codec(schema_of(tp))
     assert plain.encode(plain.decode(stored)) == stored
 
 
@@ -105,7 +105,7 @@ def test_plain_values_have_the_bytes_of_the_users_types(tp: Any, data: st.DataOb
 @settings(max_examples=examples(25), deadline=None)
 def test_a_column_gives_back_what_it_was_given(tp: Any, data: st.DataObject) -> None:
     stored = [codec_of(tp).encode(value) for value in data.draw(st.lists(VALUES[tp], max_size=5))]
-    plain, form = plain_codec(schema_of(tp)), arrow_form(schema_of(tp))
+    plain, form = schema_codec(schema_of(tp)), arrow_form(schema_of(tp))
     column, exact = to_column([plain.decode(raw) for raw in stored], form, lambda row: stored[row])
     back = from_column(column, exact, form, plain.decode)
     assert [plain.encode(value) for value in back] == stored
@@ -114,7 +114,7 @@ def test_a_column_gives_back_what_it_was_given(tp: Any, data: st.DataObject) -> 
 @pytest.mark.parametrize("elements", [{1, 2, 3}, frozenset({"a", "b"})])
 def test_sets_stay_sets(elements: Any) -> None:
     tp = type(elements)[type(next(iter(elements)))]
-    plain, form = plain_codec(schema_of(tp)), arrow_form(schema_of(tp))
+    plain, form = schema_codec(schema_of(tp)), arrow_form(schema_of(tp))
     value = plain.decode(codec_of(tp).encode(elements))
     column, exact = to_column([value], form, lambda row: b"")
     assert [value] == [elements] == from_column(column, exact, form, plain.decode)
@@ -123,7 +123,7 @@ def test_sets_stay_sets(elements: Any) -> None:
 def test_fields_that_were_left_out_have_their_defaults() -> None:
     stored = codec_of(Sparse).encode(Sparse())
     assert stored == b"\x80"
-    assert plain_codec(schema_of(Sparse)).decode(stored) == {"a": 7, "b": b"\x00"}
+    assert schema_codec(schema_of(Sparse)).decode(stored) == {"a": 7, "b": b"\x00"}
 
 
 @pytest.mark.parametrize(
@@ -132,15 +132,15 @@ def test_fields_that_were_left_out_have_their_defaults() -> None:
 )
 def test_a_value_that_does_not_fit_is_refused(tp: Any, wrong: Any) -> None:
     with pytest.raises(WrongValue):
-        plain_codec(schema_of(tp)).encode(wrong)
+        schema_codec(schema_of(tp)).encode(wrong)
 
 
 def test_bytes_of_another_type_are_refused() -> None:
     with pytest.raises(StateError, match="int"):
-        plain_codec(schema_of(int)).decode(codec_of(str).encode("seven"))
+        schema_codec(schema_of(int)).decode(codec_of(str).encode("seven"))
 
 
-@pytest.mark.parametrize("make", [plain_codec, arrow_form])
+@pytest.mark.parametrize("make", [schema_codec, arrow_form])
 def test_a_form_of_the_future_is_refused(make: Callable[[Any], Any]) -> None:
     with pytest.raises(UnknownSchema, match="later"):
         make({"type": "list", "element": {"type": "tensor"}})

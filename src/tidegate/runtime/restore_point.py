@@ -13,16 +13,16 @@ from tidegate.core.ids import Lineage, TaskId, Term
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph.event_times import split_name
 from tidegate.runtime.clocks import Clocks
-from tidegate.runtime.job_shape import JobShape
+from tidegate.runtime.job_description import JobDescription
 from tidegate.runtime.query_directory import SourceNotes
 from tidegate.runtime.source_notes import load_notes
 from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.evolution import Renames
-from tidegate.savepoint.fitting import Fitted, fit
+from tidegate.savepoint.restore_compatibility import Fitted, fit
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RestorePoint:
     """One point in the history of a job. Without a snapshot: its beginning."""
 
     lineage: Lineage
@@ -39,14 +39,14 @@ class Recovered:
         return 0 if self.snapshot is None else self.snapshot.checkpoint_id
 
     def orders(
-        self, shape: JobShape, allow_non_restored_state: bool, renames: Mapping[tuple[str, str], Renames]
+        self, job: JobDescription, allow_non_restored_state: bool, renames: Mapping[tuple[str, str], Renames]
     ) -> dict[TaskId, RestoreOrder]:
         """Which task fetches what. Empty: there is no state. Raises `RestoreError` when it does not fit the job."""
         snapshot = self.snapshot
         if snapshot is None:
             return {}
-        now = JobNow(shape.operators, shape.sources, renames=renames)
-        plans, fitted = plan_return(snapshot, now, shape.parallelism, shape.max_parallelism, allow_non_restored_state)
+        now = JobNow(job.operators, job.sources, renames=renames)
+        plans, fitted = plan_return(snapshot, now, job.parallelism, job.max_parallelism, allow_non_restored_state)
         old = {state.task: state for state in snapshot.tasks}
         orders: dict[TaskId, RestoreOrder] = {}
         for plan in plans:
@@ -59,11 +59,11 @@ class Recovered:
                 orders[plan.task] = RestoreOrder(plan, sources, self.root, self.stored, migrations=migrations)
         return orders
 
-    def sources(self, shape: JobShape, allow_unclaimed: bool) -> tuple[tuple[SourceNotes, ...], str]:
+    def sources(self, job: JobDescription, allow_unclaimed: bool) -> tuple[tuple[SourceNotes, ...], str]:
         """What each source goes on from, and Spark's line about the batch."""
         if self.snapshot is None:
-            return tuple(SourceNotes(None, {}) for _ in shape.sources), "{}"
-        return load_notes(self.storage, self.root, self.snapshot, shape.sources, allow_unclaimed)
+            return tuple(SourceNotes(None, {}) for _ in job.sources), "{}"
+        return load_notes(self.storage, self.root, self.snapshot, job.sources, allow_unclaimed)
 
     def clocks(self) -> Clocks:
         """What of time the snapshot remembers."""
