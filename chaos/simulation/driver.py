@@ -25,12 +25,12 @@ from tidegate.checkpoint.coordinator import (
     StartUpload,
 )
 from tidegate.checkpoint.effects import CommitFailed, Delete, Get, Put, Sleep, Steps
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
+from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import Committable
-from tidegate.checkpoint.pending import Ack, PendingCheckpoint, Stage
+from tidegate.checkpoint.pending import PendingCheckpoint, Stage, UploadAck
 from tidegate.checkpoint.pins import remove
 from tidegate.checkpoint.release_plan import Backoff, Publication, ReleaseSchedule
 from tidegate.checkpoint.requests import Request, RequestKind
@@ -84,7 +84,7 @@ class SimDriver:
         self.plan = plan
         self.process = process
         self.parallelism = parallelism
-        self.inbox: deque[Ack | int | Published] = deque()
+        self.inbox: deque[UploadAck | int | Published] = deque()
         self.orders: deque[str] = deque()
         self.winding_down = False
         self.settled = False
@@ -95,7 +95,7 @@ class SimDriver:
         self._version: list[tuple[StateFile, ...]] = []
         self._versions: dict[EpochId, list[tuple[StateFile, ...]]] = {}
         self._handles: dict[str, dict[str, str]] = {}
-        self._uploaded: dict[tuple[int, int], Ack] = {}
+        self._uploaded: dict[tuple[int, int], UploadAck] = {}
         self._number = 0
         self._ran = False
         self._schedule = ReleaseSchedule(BACKOFF)
@@ -184,7 +184,7 @@ class SimDriver:
             yield Sleep(int(calm * plan.epoch_ms * world.rng.uniform(0.5, 1.5)))
             while self.inbox:
                 message = self.inbox.popleft()
-                if isinstance(message, Ack):
+                if isinstance(message, UploadAck):
                     yield from self._act(coordinator.acknowledge(message, self.now))
                 elif isinstance(message, Published):
                     self._note(message)
@@ -371,7 +371,7 @@ class SimDriver:
 
     def _upload_task(
         self, id: int, request: Request, task: int, files: tuple[StateFile, ...], reusable: dict[str, str]
-    ) -> Ack:
+    ) -> UploadAck:
         self._attempt += 1
         name = TaskId(1, Slot(task))
         placed, new = [], []
@@ -385,9 +385,9 @@ class SimDriver:
                 self.world.storage.apply_put(path, b"state")
                 new.append(path)
             placed.append((file, path))
-        return Ack(id, name, tuple(placed), tuple(new), len(placed), len(new))
+        return UploadAck(id, name, tuple(placed), tuple(new), len(placed), len(new))
 
-    def _tell(self, message: Ack | int) -> None:
+    def _tell(self, message: UploadAck | int) -> None:
         world = self.world
         copies = 2 if world.chance(world.odds.doubled_message) else 1
         if world.chance(world.odds.lost_message):
@@ -619,7 +619,7 @@ class SimDriver:
             return None
         if order == "cancel":
             yield from self._act(self.coordinator.close(self.now))
-            yield from self.store.finish(Outcome.CANCELED, keep=True)
+            yield from self.store.finish(RunOutcome.CANCELED, keep=True)
             self.world.tally.events["cancels"] += 1
         return order
 

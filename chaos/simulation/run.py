@@ -12,7 +12,7 @@ from chaos.simulation.world import Process, Tally, World
 from tidegate.checkpoint.committables import Channel
 from tidegate.checkpoint.coordinator import Cadence
 from tidegate.checkpoint.effects import Sleep, Steps
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Kind
+from tidegate.checkpoint.entry import CheckpointRef, Entry, EntryKind
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.pins import PinTooLate, place
 from tidegate.checkpoint.start import Start
@@ -178,7 +178,7 @@ class Run:
         if newest is None or self.world.odds is CALM:
             return
         log = self.world.watch(job.plan.layout).log
-        published = [e.base for e in log[-6:] if e.kind is Kind.CHECKPOINT and e.base is not None]
+        published = [e.base for e in log[-6:] if e.kind is EntryKind.CHECKPOINT and e.base is not None]
         older = published[:-1] + [s for s in job.savepoints if s.lineage == newest.lineage]
         if older:
             source = self.rng.choice(older)
@@ -289,7 +289,7 @@ class Run:
         completed: set[tuple[str, EpochId]] = set()
         wanted: set[tuple[Channel, EpochId]] = set()
         for entry in watch.log:
-            if entry.base is not None and (entry.kind is not Kind.CLAIM or entry.base.lineage == entry.lineage):
+            if entry.base is not None and (entry.kind is not EntryKind.CLAIM or entry.base.lineage == entry.lineage):
                 data = self._metadata(entry.base)
                 if data is not None:
                     for e in world.epoch_of(data).chain():

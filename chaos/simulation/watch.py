@@ -7,9 +7,9 @@ from collections.abc import Callable
 from chaos.simulation.faults import Violation
 from chaos.simulation.storage import SimStorage
 from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.contents import Contents, Reader
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Kind
-from tidegate.checkpoint.layout import JobLayout, Scope, committed_record
+from tidegate.checkpoint.contents import CheckpointContents, Reader
+from tidegate.checkpoint.entry import CheckpointRef, Entry, EntryKind
+from tidegate.checkpoint.layout import FileScope, JobLayout, committed_record
 
 
 class JobWatch:
@@ -42,11 +42,11 @@ class JobWatch:
         except entries.LogCorrupt as error:
             raise Violation(str(error)) from error
         self.log.append(entry)
-        if entry.kind is Kind.CLAIM:
-            if any(before.kind is Kind.CLAIM and before.owner == entry.owner for before in self.log[:-1]):
+        if entry.kind is EntryKind.CLAIM:
+            if any(before.kind is EntryKind.CLAIM and before.owner == entry.owner for before in self.log[:-1]):
                 raise Violation(f"{entry.owner} claimed twice: it took its own claim for another's")
             self.claim_times.append(self.now_ms())
-        if entry.kind in (Kind.CHECKPOINT, Kind.TERMINAL_SAVEPOINT):
+        if entry.kind in (EntryKind.CHECKPOINT, EntryKind.TERMINAL_SAVEPOINT):
             assert entry.base is not None
             for file in self._contents(entry.base).files:
                 if file not in self._storage.objects:
@@ -55,7 +55,7 @@ class JobWatch:
                     )
         self._recount()
 
-    def _contents(self, ref: CheckpointRef) -> Contents:
+    def _contents(self, ref: CheckpointRef) -> CheckpointContents:
         data = self._storage.objects.get(ref.metadata)
         if data is None:
             raise Violation(f"{ref.metadata} is missing and the log says that it is retained")
@@ -97,4 +97,4 @@ class JobWatch:
         mine = self._storage.below(self.layout.root)
         last_id = self.newest.last_id if self.newest else 0
         parsed = ((path, self.layout.parse(path)) for path in mine if path not in keep)
-        return [p for p, f in parsed if f is not None and not (f.scope is Scope.EXCLUSIVE and f.number > last_id)]
+        return [p for p, f in parsed if f is not None and not (f.scope is FileScope.EXCLUSIVE and f.number > last_id)]

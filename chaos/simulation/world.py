@@ -15,7 +15,7 @@ from chaos.simulation.storage import SimStorage
 from chaos.simulation.target import SimTarget
 from chaos.simulation.watch import JobWatch
 from tidegate.checkpoint.committables import Channel
-from tidegate.checkpoint.contents import Contents
+from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.effects import (
     Commit,
     CommitFailed,
@@ -118,10 +118,10 @@ class World:
     def watch(self, layout: JobLayout) -> JobWatch:
         return self.watches.setdefault(layout.root, JobWatch(layout, self.storage, self.read))
 
-    def read(self, path: str, metadata: bytes) -> Contents:
+    def read(self, path: str, metadata: bytes) -> CheckpointContents:
         snapshot = self.snapshots[metadata]
         staged = frozenset(c.payload.decode() for c in snapshot.committables)
-        return Contents(snapshot.paths, staged, snapshot.committables)
+        return CheckpointContents(snapshot.paths, staged, snapshot.committables)
 
     # processes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ HOMES = {
 """Client library → the one package, or module, that may import it."""
 
 
+@cache
 def modules() -> list[tuple[str, Path]]:
     """Every module of the package: dotted name and file."""
     found = []
@@ -38,13 +39,16 @@ def modules() -> list[tuple[str, Path]]:
     return found
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def imported(path: Path) -> tuple[str, ...]:
     """What a module imports anywhere in its text, also inside functions and for type checkers only."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            yield node.module
+            found.append(node.module)
+    return tuple(found)
 
 
 def test_imports_point_down():

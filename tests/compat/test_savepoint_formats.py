@@ -26,7 +26,7 @@ from tidegate.core.ids import Uid
 from tidegate.savepoint.canonical_read import canonical_entries
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.reader import SnapshotReader
-from tidegate.savepoint.snapshot import CANONICAL, NATIVE, Snapshot
+from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StoredSnapshot
 from tidegate.savepoint.verify import verify
 
 GOLDEN = Path(__file__).parent / "savepoints"
@@ -96,7 +96,7 @@ def goldens(kinds: bool = False) -> list[str]:
 @pytest.mark.parametrize("name", goldens(kinds=True))
 @pytest.mark.feature("I35")
 def test_every_kind_of_state_of_then_is_read_now(name: str) -> None:
-    snapshot = Snapshot.open(GOLDEN / name)
+    snapshot = StoredSnapshot.open(GOLDEN / name)
     assert list(verify(snapshot)) == []
     with SnapshotReader(snapshot) as reader:
         for state, held in KINDS.items():
@@ -133,7 +133,7 @@ assert not any(name.partition(".")[0] == "tidegate" for name in sys.modules)
 @pytest.mark.parametrize("name", goldens())
 @pytest.mark.feature("I35")
 def test_a_savepoint_of_then_is_read_now(name: str) -> None:
-    snapshot = Snapshot.open(GOLDEN / name)
+    snapshot = StoredSnapshot.open(GOLDEN / name)
     assert list(verify(snapshot)) == []
     with SnapshotReader(snapshot) as reader:
         for (uid, state), held in EXPECTED.items():
@@ -142,7 +142,7 @@ def test_a_savepoint_of_then_is_read_now(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in goldens() if "canonical" in name])
 def test_tables_of_then_are_restored_now(name: str) -> None:
-    snapshot = Snapshot.open(GOLDEN / name)
+    snapshot = StoredSnapshot.open(GOLDEN / name)
     old = {task.task: task for task in snapshot.metadata.tasks}
     target = RestoreTarget(snapshot.metadata.max_parallelism, 3, {Uid("totals"): 1, Uid("by day"): 2})
     restored = {
@@ -159,12 +159,12 @@ def test_tables_of_then_are_restored_now(name: str) -> None:
 def write(directory: Path) -> None:
     for backend in ("hashmap", "rocksdb"):
         with tempfile.TemporaryDirectory() as scratch:
-            snapshot = Snapshot.open(History(Path(scratch), backend=backend).checkpoint(1, *OPERATORS))
+            snapshot = StoredSnapshot.open(History(Path(scratch), backend=backend).checkpoint(1, *OPERATORS))
             copy_snapshot(snapshot, open_storage(directory / f"format-1-native-{backend}"), NATIVE)
             if backend == "hashmap":
                 copy_snapshot(snapshot, open_storage(directory / "format-1-canonical"), CANONICAL)
         with tempfile.TemporaryDirectory() as scratch:
-            snapshot = Snapshot.open(History(Path(scratch), backend=backend).checkpoint(1, EVERY_KIND))
+            snapshot = StoredSnapshot.open(History(Path(scratch), backend=backend).checkpoint(1, EVERY_KIND))
             copy_snapshot(snapshot, open_storage(directory / f"kinds-1-native-{backend}"), NATIVE)
             if backend == "hashmap":
                 copy_snapshot(snapshot, open_storage(directory / "kinds-1-canonical"), CANONICAL)

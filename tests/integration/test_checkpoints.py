@@ -29,7 +29,7 @@ from tidegate.runtime.run import JobRun
 from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.restore_compatibility import StateChanged
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
 
 BACKENDS = pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 KEYS = 7
@@ -545,7 +545,7 @@ def test_a_rollback_to_a_savepoint_shows_what_both_histories_completed(shop):
 def test_a_claimed_savepoint_goes_once_the_job_has_a_checkpoint_of_its_own(shop):
     shop.run()
     given = shop.folder / "given"
-    copy_snapshot(Snapshot.open(str(shop.newest())), open_storage(str(given)), "NATIVE")
+    copy_snapshot(StoredSnapshot.open(str(shop.newest())), open_storage(str(given)), "NATIVE")
     claim = {"execution.state-recovery.path": str(given), "execution.state-recovery.claim-mode": "CLAIM"}
     assert shop.feed(1).run(options=claim).exact()
     assert not [path for path in given.rglob("*") if path.is_file()]
@@ -581,7 +581,7 @@ def test_a_job_begins_from_tables_that_were_made_of_its_checkpoint(shop, backend
     shop.run(backend=backend)
     tables = shop.folder / "tables"
     copy_snapshot(
-        Snapshot.open(str(shop.newest())), open_storage(str(tables)), "CANONICAL", Changes(max_parallelism=64)
+        StoredSnapshot.open(str(shop.newest())), open_storage(str(tables)), "CANONICAL", Changes(max_parallelism=64)
     )
     shutil.rmtree(shop.folder / "checkpoints")
     job = shop.feed(2).job(parallelism=3, name="branch")

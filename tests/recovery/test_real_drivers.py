@@ -16,7 +16,7 @@ import pytest
 
 from tests.recovery.drivers.counter import LAYOUT, LOST, REFUSED, read
 from tidegate.checkpoint.effects import perform
-from tidegate.checkpoint.entry import Kind
+from tidegate.checkpoint.entry import EntryKind
 from tidegate.checkpoint.log import history, newest
 from tidegate.checkpoint.storage import LocalStorage
 
@@ -84,7 +84,7 @@ class Drivers:
         storage = LocalStorage(self.root / "storage")
         last = perform(newest(LAYOUT), storage)
         assert last is not None
-        return [e.owner for e in perform(history(LAYOUT, last.slot), storage) if e.kind is Kind.CLAIM]
+        return [e.owner for e in perform(history(LAYOUT, last.slot), storage) if e.kind is EntryKind.CLAIM]
 
 
 @pytest.fixture

@@ -51,17 +51,17 @@ class Wire:
 
     @contextlib.contextmanager
     def _in(self, state: State) -> Iterator[None]:
-        self._server.call(self._turn(state))
+        self._server.call(self._switch(state))
         try:
             yield
         finally:
-            self._server.call(self._turn(State.OPEN))
+            self._server.call(self._switch(State.OPEN))
 
     def stop(self) -> None:
-        self._server.call(self._turn(State.CUT))
+        self._server.call(self._switch(State.CUT))
         self._server.stop()
 
-    async def _turn(self, state: State) -> None:
+    async def _switch(self, state: State) -> None:
         self._state = state
         self.reached_at = None
         if state is not State.DEAF:

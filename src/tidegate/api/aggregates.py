@@ -15,7 +15,7 @@ from typing import Any
 from tidegate.api import distinct
 from tidegate.core.errors import GraphError
 from tidegate.core.nearest import no_column
-from tidegate.graph.combine import Part, quoted
+from tidegate.graph.combine import PartialAggregate, quoted
 from tidegate.graph.row_types import python_type, restorer
 from tidegate.graph.schema import KEY_KINDS, DataType, Field, Schema
 
@@ -123,7 +123,7 @@ class ColumnAggregates(AggregateFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _AggregatePart:
     start: Any
     add: Callable[[Any, Any], Any]
     merge: Callable[[Any, Any], Any]
@@ -131,12 +131,12 @@ class _Part:
     of_sql: Callable[[Any], Any] = lambda value: value
 
 
-def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int, _Part]:
+def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int, _AggregatePart]:
     """Column type of the result, Python type of the accumulator, place of the column, how it is done."""
     if not isinstance(aggregate, Aggregate):
         raise GraphError(f"{name}={aggregate!r} is no aggregate. Use tidegate.count(), sum(column), min, max, mean …")
     if aggregate.column is None:
-        return DataType("bigint"), int, 0, _Part(0, _count_row, _plus, _same)
+        return DataType("bigint"), int, 0, _AggregatePart(0, _count_row, _plus, _same)
     if aggregate.column not in schema:
         raise GraphError(no_column(aggregate.column, schema.names, f"for {aggregate}"))
     at = schema.index(aggregate.column)
@@ -144,46 +144,48 @@ def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int
     numeric = type.kind in (*_INTEGERS, *_FLOATS, "decimal")
     match aggregate.name:
         case "count":
-            return DataType("bigint"), int, at, _Part(0, _count, _plus, _same)
+            return DataType("bigint"), int, at, _AggregatePart(0, _count, _plus, _same)
         case "sum" if numeric:
             out = _sum_type(type)
-            return out, python_type(out) | None, at, _Part(None, _sum, _sum, _same)
+            return out, python_type(out) | None, at, _AggregatePart(None, _sum, _sum, _same)
         case "mean" if numeric:
             inner = python_type(_sum_type(type)) | None
-            return DataType("double"), tuple[inner, int], at, _Part((None, 0), _add_mean, _merge_mean, _mean)  # type: ignore[valid-type]
+            return DataType("double"), tuple[inner, int], at, _AggregatePart((None, 0), _add_mean, _merge_mean, _mean)  # type: ignore[valid-type]
         case "min" | "max" if type.kind not in _UNORDERED:
             how = _least if aggregate.name == "min" else _greatest
             if type.kind in _FLOATS:
                 how = _least_float if aggregate.name == "min" else _greatest_float
-            return type, python_type(type) | None, at, _Part(None, how, how, _same)
+            return type, python_type(type) | None, at, _AggregatePart(None, how, how, _same)
         case "approx_distinct" if type.kind in KEY_KINDS:
             return (
                 DataType("bigint"),
                 bytes,
                 at,
-                _Part(b"", distinct.adding(type), distinct.merge, distinct.estimate, distinct.of),
+                _AggregatePart(b"", distinct.adding(type), distinct.merge, distinct.estimate, distinct.of),
             )
     raise GraphError(f"{aggregate} cannot be made of a column of type {type}.")
 
 
-def _in_sql(aggregate: Aggregate, schema: Schema) -> Part:
+def _in_sql(aggregate: Aggregate, schema: Schema) -> PartialAggregate:
     """The same as an aggregate of Spark SQL over the rows of a group. Its value is a part of an accumulator."""
     if aggregate.column is None:
-        return Part("count(*)", DataType("bigint"))
+        return PartialAggregate("count(*)", DataType("bigint"))
     column, type = quoted(aggregate.column), schema.fields[schema.index(aggregate.column)].type
     match aggregate.name:
         case "count":
-            return Part(f"count({column})", DataType("bigint"))
+            return PartialAggregate(f"count({column})", DataType("bigint"))
         case "sum":
-            return Part(f"cast(sum({column}) as {_sum_type(type).ddl()})", _sum_type(type))
+            return PartialAggregate(f"cast(sum({column}) as {_sum_type(type).ddl()})", _sum_type(type))
         case "mean":
             whole = _sum_type(type)
             fields = (Field("total", whole), Field("n", DataType("bigint")))
             total = f"cast(sum({column}) as {whole.ddl()})"
-            return Part(f"named_struct('total', {total}, 'n', count({column}))", DataType("struct", fields=fields))
+            return PartialAggregate(
+                f"named_struct('total', {total}, 'n', count({column}))", DataType("struct", fields=fields)
+            )
         case "approx_distinct":
-            return Part(distinct.codes_sql(column), DataType("array", element=DataType("int")))
-    return Part(f"{aggregate.name}({column})", type)
+            return PartialAggregate(distinct.codes_sql(column), DataType("array", element=DataType("int")))
+    return PartialAggregate(f"{aggregate.name}({column})", type)
 
 
 def _sum_type(type: DataType) -> DataType:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.metadata import CheckpointMetadata, Distribution
     from tidegate.savepoint.additions import Addition
     from tidegate.savepoint.entries import StateEntry, StateLayout
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
 _MAPS = ("map", "sorted_map")
 
@@ -30,7 +30,7 @@ class SavepointWriter:
     twice is refused when the savepoint is written.
     """
 
-    def __init__(self, base: Snapshot | CheckpointMetadata) -> None:
+    def __init__(self, base: StoredSnapshot | CheckpointMetadata) -> None:
         self._base = base
         self._renames: dict[str, str] = {}
         self._drops: frozenset[tuple[str, str | None]] = frozenset()
@@ -85,9 +85,9 @@ class SavepointWriter:
         `to_df()`. Only `key`, `map_key` and `value` are needed, where the state has them; `operator`, `state` and
         `key_group` are found anew. `windowed` says of a new state that there is one for each window.
         """
-        from tidegate.savepoint.incoming import Table
+        from tidegate.savepoint.incoming import IncomingTable
 
-        return self._with(uid, state, lambda _: Table(entries), key, value, map_key, kind, windowed=windowed)
+        return self._with(uid, state, lambda _: IncomingTable(entries), key, value, map_key, kind, windowed=windowed)
 
     def with_timers(
         self, uid: str, *, event_time: Any = (), processing_time: Any = (), key: str | None = None
@@ -98,10 +98,10 @@ class SavepointWriter:
         datetimes with a zone; or a list of them. For an operator that is new say its `key`.
         """
         from tidegate.graph.states import TIMERS
-        from tidegate.savepoint.incoming import Timers
+        from tidegate.savepoint.incoming import IncomingTimers
 
         given = {TimeDomain.EVENT_TIME: event_time, TimeDomain.PROCESSING_TIME: processing_time}
-        return self._with(uid, TIMERS.name, lambda _: Timers(given), key, int, None, str(TIMERS.kind))
+        return self._with(uid, TIMERS.name, lambda _: IncomingTimers(given), key, int, None, str(TIMERS.kind))
 
     def with_operator_state(
         self, uid: str, state: str, contents: Any, *,
@@ -114,11 +114,13 @@ class SavepointWriter:
         every task reads the whole list. An operator that is keyed, and has no keyed state here, needs its `key`.
         """
         from tidegate.checkpoint.metadata import Distribution
-        from tidegate.savepoint.incoming import Elements
+        from tidegate.savepoint.incoming import IncomingElements
 
         spread = Distribution.UNION if union else Distribution.SPLIT if map_key is None else Distribution.BROADCAST
         kind = None if value is None else "list" if map_key is None else "map"
-        return self._with(uid, state, lambda plain: Elements(contents, plain), key, value, map_key, kind, spread)
+        return self._with(
+            uid, state, lambda plain: IncomingElements(contents, plain), key, value, map_key, kind, spread
+        )
 
     def rename_uid(self, old: str, new: str) -> SavepointWriter:
         """The operator or source `old` is called `new` from now on."""
@@ -143,10 +145,12 @@ class SavepointWriter:
         from tidegate.checkpoint.storage import open_storage
         from tidegate.savepoint.changes import Changes
         from tidegate.savepoint.copy import copy_snapshot
-        from tidegate.savepoint.snapshot import Snapshot
+        from tidegate.savepoint.snapshot import StoredSnapshot
 
         target = open_storage(path, **storage_options)
-        base = self._base if isinstance(self._base, Snapshot) else Snapshot(target, "", self._base, target.url)
+        base = (
+            self._base if isinstance(self._base, StoredSnapshot) else StoredSnapshot(target, "", self._base, target.url)
+        )
         changes = Changes(self._max_parallelism, self._renames, self._drops)
         copy_snapshot(base, target, changes=changes, additions=self._additions)
         return Savepoint.open(path, **storage_options)
@@ -188,9 +192,9 @@ class SavepointWriter:
         return next((old for old, new in self._renames.items() if new == uid), uid)
 
     def _known(self, uid: str, state: str) -> StateLayout | None:
-        from tidegate.savepoint.snapshot import Snapshot
+        from tidegate.savepoint.snapshot import StoredSnapshot
 
-        if not isinstance(self._base, Snapshot):
+        if not isinstance(self._base, StoredSnapshot):
             return None
         old = self._old_uid(uid)
         operator = next((o for o in self._base.metadata.operators if o.uid == old), None)
@@ -201,12 +205,12 @@ class SavepointWriter:
     def _columns(self, uid: str, key: str | None, keyed: bool) -> tuple[str, ...]:
         """DDL types of the key columns: as they are given, as the operator has them, or as an addition before gave them."""
         from tidegate.graph.schema import Schema
-        from tidegate.savepoint.snapshot import Snapshot
+        from tidegate.savepoint.snapshot import StoredSnapshot
 
         if key is not None:
             return tuple(field.type.ddl() for field in Schema.parse(key))
         before = next((one.key for one in self._additions if one.uid == uid and one.key), ())
-        if not before and isinstance(self._base, Snapshot):
+        if not before and isinstance(self._base, StoredSnapshot):
             old = next((o for o in self._base.metadata.operators if o.uid == self._old_uid(uid)), None)
             before = tuple((old.key or {}).get("columns", ())) if old is not None else ()
         if keyed and not before:

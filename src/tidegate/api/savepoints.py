@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidegate.checkpoint.metadata import CheckpointMetadata
     from tidegate.savepoint.entries import StateEntry
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
 _BATCH = 16_384
 _FRAME = 250_000
@@ -45,15 +45,15 @@ class StateDescription:
 class Savepoint:
     """An opened savepoint or checkpoint. Opening reads its metadata only, and runs nothing of what it holds."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: StoredSnapshot) -> None:
         self._snapshot = snapshot
 
     @staticmethod
     def open(path: str | Path, **storage_options: Any) -> Savepoint:
         """`path` is the directory, or the `_metadata` in it: local, `s3://…`, `gs://…` or `az://…`."""
-        from tidegate.savepoint.snapshot import Snapshot
+        from tidegate.savepoint.snapshot import StoredSnapshot
 
-        return Savepoint(Snapshot.open(path, **storage_options))
+        return Savepoint(StoredSnapshot.open(path, **storage_options))
 
     @property
     def path(self) -> str:
@@ -94,7 +94,7 @@ class Savepoint:
 class SavedState:
     """The contents of one state. Dataclasses come as dicts by field name, enums as their values."""
 
-    def __init__(self, snapshot: Snapshot, uid: str, name: str) -> None:
+    def __init__(self, snapshot: StoredSnapshot, uid: str, name: str) -> None:
         self._snapshot, self.uid, self.name = snapshot, uid, name
 
     def get(self, key: Any, map_key: Any = None, *, window: tuple[int, int] | None = None) -> Any:

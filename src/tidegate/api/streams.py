@@ -20,7 +20,7 @@ from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.types import schema_of
 from tidegate.graph.combine import Combine, in_the_way
-from tidegate.graph.model import Input, Node, NodeId, Process, Sink, StreamRef, Transform
+from tidegate.graph.model import Input, Node, NodeId, Process, SinkNode, StreamRef, Transform
 from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateSpec
@@ -133,7 +133,7 @@ class Stream:
             raise GraphError(
                 f"sink {uid!r} cannot write to {target!r:.200}, which has no create_writer. Use, for example, PrintSink()."
             )
-        self._job.add(Sink(NodeId(len(nodes)), checked, target, Input(self._streams, self.schema)))
+        self._job.add(SinkNode(NodeId(len(nodes)), checked, target, Input(self._streams, self.schema)))
 
     def _transform(self, kind: str, fn: Any, schema: str | Schema | None, name: str | None, uid: str | None) -> Stream:
         base = _BASES[kind]

@@ -14,7 +14,7 @@ from tidegate.graph.states import StateKind, StateSpec
 NAME = "window.contents"
 
 
-class Contents:
+class WindowContents:
     """The state of the window that the scope of windows points to."""
 
     specs: tuple[StateSpec, ...]
@@ -46,7 +46,7 @@ class Contents:
         self._state.clear()
 
 
-class FoldedContents(Contents):
+class FoldedContents(WindowContents):
     """One value: state stays small however many rows a window has."""
 
     def __init__(self, fold: Fold) -> None:
@@ -86,7 +86,7 @@ class FoldedContents(Contents):
             self._state.update(taken if value is None else self._fold.merge(value, taken))
 
 
-class ListedContents(Contents):
+class ListedContents(WindowContents):
     """All rows, in the order they came, with their times."""
 
     def __init__(self, schema: Schema, evictor: Evictor | None = None, fold: Fold | None = None) -> None:
@@ -121,7 +121,7 @@ class ListedContents(Contents):
         self._state.add_all(taken)
 
 
-class PairedContents(Contents):
+class PairedContents(WindowContents):
     """All rows of two streams: elements are (side, row)."""
 
     def __init__(self, left: Schema, right: Schema) -> None:

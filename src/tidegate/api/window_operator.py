@@ -13,7 +13,7 @@ from typing import Any
 
 from tidegate.api.states import declared_states
 from tidegate.api.triggers import EventTimeTrigger, Trigger, TriggerResult
-from tidegate.api.window_contents import Contents, FoldedContents
+from tidegate.api.window_contents import FoldedContents, WindowContents
 from tidegate.api.window_function import Emitter, ProcessWindowFunction, emit_columns
 from tidegate.api.window_quick_path import fire_many, quick_path
 from tidegate.api.windows import GLOBAL, Window, WindowAssigner
@@ -32,7 +32,7 @@ class WindowOperator:
     """Rows into windows, windows into rows. The runtime calls it as it calls a function of the user."""
 
     def __init__(
-        self, assigner: WindowAssigner, trigger: Trigger, contents: Contents, emit: Emitter,
+        self, assigner: WindowAssigner, trigger: Trigger, contents: WindowContents, emit: Emitter,
         function: ProcessWindowFunction | None = None, lateness_ms: int = 0, late_tag: str | None = None,
     ) -> None:  # fmt: skip
         self._assigner, self._trigger, self._contents, self._emit = assigner, trigger, contents, emit

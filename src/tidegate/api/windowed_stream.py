@@ -19,7 +19,7 @@ from tidegate.api.evictors import Evictor
 from tidegate.api.states import declared_states
 from tidegate.api.streams import KeyedStream, Stream, as_schema
 from tidegate.api.triggers import EventTimeTrigger, Trigger
-from tidegate.api.window_contents import Contents, FoldedContents, ListedContents
+from tidegate.api.window_contents import FoldedContents, ListedContents, WindowContents
 from tidegate.api.window_function import Emitter, ProcessWindowFunction, emit_columns, emit_result
 from tidegate.api.window_operator import WindowOperator
 from tidegate.api.windows import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
@@ -150,7 +150,7 @@ class WindowedStream:
     ) -> Stream:  # fmt: skip
         rows = self._keyed.input
         self._check_event_time()
-        contents: Contents = (
+        contents: WindowContents = (
             FoldedContents(fold)
             if fold is not None and self._evictor is None
             else ListedContents(rows.schema, self._evictor, fold)

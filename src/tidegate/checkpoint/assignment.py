@@ -81,7 +81,7 @@ class KeyedShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ListRun:
     """Elements `first` to `first + count - 1` of the list `state` as the old task `source` holds it."""
 
     state: int
@@ -91,7 +91,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class BroadcastCopy:
     """The broadcast state `state` as the old task `source` holds it."""
 
     state: int
@@ -105,14 +105,14 @@ class TaskRestore:
     task: TaskId
     key_groups: Range
     keyed: tuple[KeyedShare, ...] = ()
-    split: tuple[Run, ...] = ()
-    union: tuple[Run, ...] = ()
-    broadcast: tuple[Copy, ...] = ()
+    split: tuple[ListRun, ...] = ()
+    union: tuple[ListRun, ...] = ()
+    broadcast: tuple[BroadcastCopy, ...] = ()
     as_is: TaskId | None = None
     parallelism: int = 1
 
     @property
-    def own_union(self) -> tuple[Run, ...]:
+    def own_union(self) -> tuple[ListRun, ...]:
         """The share of `union` that this task, and no other, holds until its function says what it wants to hold."""
         return tuple(run for run in self.union if run.source.slot % self.parallelism == self.task.slot)
 
@@ -188,7 +188,7 @@ def assign_key_groups(
 
 def split_evenly(
     counts: Iterable[tuple[TaskId, int]], state: int, parallelism: int, start: int = 0
-) -> tuple[list[tuple[Run, ...]], int]:
+) -> tuple[list[tuple[ListRun, ...]], int]:
     """Deal the elements of one list out to new slots, as Flink's round-robin repartitioner does.
 
     Runs keep the order of elements. `start` is the slot that gets the first run; returned is also the one to start the
@@ -196,15 +196,15 @@ def split_evenly(
     """
     pieces = [(task, count) for task, count in counts if count > 0]
     base, remainder = divmod(sum(count for _, count in pieces), parallelism)
-    runs: list[tuple[Run, ...]] = [()] * parallelism
+    runs: list[tuple[ListRun, ...]] = [()] * parallelism
     piece, offset = 0, 0
     for i in range(parallelism):
         wanted = base + (1 if i < remainder else 0)
-        mine: list[Run] = []
+        mine: list[ListRun] = []
         while wanted > 0:
             task, count = pieces[piece]
             taken = min(wanted, count - offset)
-            mine.append(Run(state, task, offset, taken))
+            mine.append(ListRun(state, task, offset, taken))
             wanted, offset = wanted - taken, offset + taken
             if offset == count:
                 piece, offset = piece + 1, 0
@@ -215,9 +215,9 @@ def split_evenly(
 def _plan_level(level: int, old: Mapping[int, _Level], target: RestoreTarget) -> list[TaskRestore]:
     slots, limit = target.parallelism, target.max_parallelism
     keyed: list[list[KeyedShare]] = [[] for _ in range(slots)]
-    split: list[list[Run]] = [[] for _ in range(slots)]
-    broadcast: list[list[Copy]] = [[] for _ in range(slots)]
-    union: list[Run] = []
+    split: list[list[ListRun]] = [[] for _ in range(slots)]
+    broadcast: list[list[BroadcastCopy]] = [[] for _ in range(slots)]
+    union: list[ListRun] = []
     origins: set[int] = set()
     start = 0
     for number, source in sorted(old.items()):
@@ -230,16 +230,16 @@ def _plan_level(level: int, old: Mapping[int, _Level], target: RestoreTarget) ->
             counts = [(t.task, n.count) for t in source.tasks for n in t.elements if n.state == state.id]
             if state.distribution is Distribution.SPLIT and len(source.tasks) == slots:
                 for task, count in counts:
-                    split[task.slot] += [Run(state.id, task, 0, count)] if count else []
+                    split[task.slot] += [ListRun(state.id, task, 0, count)] if count else []
             elif state.distribution is Distribution.SPLIT:
                 runs, start = split_evenly(counts, state.id, slots, start)
                 for slot, mine in enumerate(runs):
                     split[slot] += mine
             elif state.distribution is Distribution.UNION:
-                union += [Run(state.id, task, 0, count) for task, count in counts if count]
+                union += [ListRun(state.id, task, 0, count) for task, count in counts if count]
             elif state.distribution is Distribution.BROADCAST:
                 for slot in range(slots):
-                    broadcast[slot].append(Copy(state.id, source.tasks[slot % len(source.tasks)].task))
+                    broadcast[slot].append(BroadcastCopy(state.id, source.tasks[slot % len(source.tasks)].task))
     same = old[next(iter(origins))] if len(origins) == 1 else None
     everyone = tuple(union)  # One tuple for all tasks: at 10,000 of them, copies would not fit in memory.
     return [

@@ -1,8 +1,8 @@
-"""One driver's time as the owner of a job: recovery, publication, release to sinks, clean-up, end.
+"""The completed checkpoints of a job, while one driver owns it: recovery, publication, release to sinks, clean-up, end.
 
-Every method is a protocol of numbered steps, run by `effects.perform`. They are called one after the other by one
-thread, except `clean` and `sweep`, which may run beside the others. Targets are not waited for here: whoever owns a
-`Tenure` takes what is `due`, has it published beside all else (`committables.commit`), and reports what was `published`.
+Every method is a protocol of numbered steps, run by `effects.perform`. One thread calls them one after the other, except
+`clean` and `sweep`, which may run beside the others. Nothing here waits for a target: the owner of the store publishes what
+is `due` (`committables.commit`) and reports what was `published`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from tidegate.checkpoint import committables
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.committables import Ledger, channel
-from tidegate.checkpoint.contents import Contents, Reader
+from tidegate.checkpoint.contents import CheckpointContents, Reader
 from tidegate.checkpoint.effects import Create, Delete, Get, ListFolders, ListNames, Put, Steps
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
+from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signature
 from tidegate.checkpoint.layout import JobLayout, claimed_record, committed_record
 from tidegate.checkpoint.log import ClaimLost, append
 from tidegate.checkpoint.metadata import Committable, CommittedMark
@@ -81,7 +81,7 @@ class Draft:
     epoch: EpochId
     metadata: bytes
     checksum: str
-    contents: Contents
+    contents: CheckpointContents
 
 
 class CompletedCheckpointStore:
@@ -106,12 +106,12 @@ class CompletedCheckpointStore:
         self._read = read
         self._sign = sign
         self._num_retained = num_retained
-        self._contents: dict[str, Contents] = {}
+        self._contents: dict[str, CheckpointContents] = {}
         self._dropped: set[str] = set()
         self._released: set[str] = set()
-        self._owing: list[Contents] = []
+        self._owing: list[CheckpointContents] = []
         """Contents whose output the ledger may still carry although no retained checkpoint of ours names its rows."""
-        self._unrecorded: dict[str, tuple[CheckpointRef, Contents]] = {}
+        self._unrecorded: dict[str, tuple[CheckpointRef, CheckpointContents]] = {}
         """Completed checkpoints and savepoints whose output is not recorded COMMITTED yet."""
         self._published_epoch: EpochId | None = None
         self.due_epoch: EpochId | None = None
@@ -123,7 +123,7 @@ class CompletedCheckpointStore:
     def term(self) -> Term:
         return self.entry.term
 
-    def contents(self, ref: CheckpointRef) -> Contents:
+    def contents(self, ref: CheckpointRef) -> CheckpointContents:
         """Of a retained checkpoint or the base."""
         return self._contents[ref.metadata]
 
@@ -205,7 +205,7 @@ class CompletedCheckpointStore:
         user's, and a copy of it must be the same savepoint."""
         return committed_record(ref.metadata) if ref.owned else self.layout.committed(ref.lineage, ref.term, ref.id)
 
-    def _readable(self, ref: CheckpointRef, body: bytes | None) -> Contents | None:
+    def _readable(self, ref: CheckpointRef, body: bytes | None) -> CheckpointContents | None:
         if body is None or ref.checksum.encode() not in body:
             return None
         try:
@@ -271,7 +271,7 @@ class CompletedCheckpointStore:
                 return path
         raise entries.LogCorrupt(path, "was written by somebody else under this driver's term")
 
-    def publish_terminal(self, ref: CheckpointRef, contents: Contents) -> Steps[None]:
+    def publish_terminal(self, ref: CheckpointRef, contents: CheckpointContents) -> Steps[None]:
         """Enter the savepoint that ends the job into the log, before anything of it is committed.
 
         1. Win the next slot. Before, the job goes on from its last checkpoint; after, every restart begins from here.
@@ -284,7 +284,7 @@ class CompletedCheckpointStore:
         self._unrecorded[ref.metadata] = ref, contents
         reach("stop.1-entry", term=self.term)
 
-    def follow_savepoint(self, ref: CheckpointRef, contents: Contents) -> None:
+    def follow_savepoint(self, ref: CheckpointRef, contents: CheckpointContents) -> None:
         """Record it for a savepoint of the user's, too, once what it carries is published."""
         self._unrecorded[ref.metadata] = ref, contents
 
@@ -422,7 +422,7 @@ class CompletedCheckpointStore:
             self._disposed.add(ref.metadata)
         return deleted
 
-    def finish(self, outcome: Outcome, keep: bool) -> Steps[None]:
+    def finish(self, outcome: RunOutcome, keep: bool) -> Steps[None]:
         """End the run in order.
 
         1. Enter the end into the log; without `keep` it gives up every checkpoint of the job. Not while a target still
@@ -432,9 +432,9 @@ class CompletedCheckpointStore:
         """
         before = self.entry
         owes = bool(self.due())
-        if owes and outcome is Outcome.FINISHED:
+        if owes and outcome is RunOutcome.FINISHED:
             # A finished job is not started again, and its output would wait for ever. A suspended one is.
-            outcome = Outcome.SUSPENDED
+            outcome = RunOutcome.SUSPENDED
         yield from self._append(entries.end(before, self._sign(), outcome, keep or owes))
         self._drop(before.retained)
         reach("end.1-entry", term=self.term)

@@ -12,7 +12,7 @@ from tidegate.checkpoint.storage.routed import name_below
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class CheckpointContents:
     """The rest of the metadata is opaque to the protocol. Paths are names of objects in the job's storage."""
 
     files: frozenset[str]
@@ -21,23 +21,25 @@ class Contents:
     committables: tuple[Committable, ...]
 
 
-Reader: TypeAlias = Callable[[str, bytes], Contents]
+Reader: TypeAlias = Callable[[str, bytes], CheckpointContents]
 """From the name of a `_metadata` and its bytes. Handed in, since only sinks know which rows a committable points to."""
 
 
 def reader(staged_by: Callable[[Committable], Iterable[str]]) -> Reader:
     """Reads tidegate's metadata; `staged_by` names the objects that hold the rows of a committable."""
 
-    def read(path: str, data: bytes) -> Contents:
+    def read(path: str, data: bytes) -> CheckpointContents:
         return contents_of(path, decode(data), staged_by)
 
     return read
 
 
-def contents_of(path: str, metadata: CheckpointMetadata, staged_by: Callable[[Committable], Iterable[str]]) -> Contents:
+def contents_of(
+    path: str, metadata: CheckpointMetadata, staged_by: Callable[[Committable], Iterable[str]]
+) -> CheckpointContents:
     """`path` is the name of the `_metadata`: names in it are relative to the job, in a savepoint to the savepoint."""
     root = dirname(path) if metadata.kind is SnapshotKind.SAVEPOINT else dirname(dirname(path))
     lists = (*(task.files for task in metadata.tasks), *(position.files for position in metadata.positions))
     files = frozenset(name_below(root, name) for listed in lists for name in listed.objects())
     staged = frozenset(name for committable in metadata.committables for name in staged_by(committable))
-    return Contents(files, staged, metadata.committables)
+    return CheckpointContents(files, staged, metadata.committables)

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason, ToleranceTracker, exceeded
-from tidegate.checkpoint.pending import Ack, PendingCheckpoint, Stage
-from tidegate.checkpoint.requests import TOO_MANY, Limits, Load, Request, RequestKind, RequestQueue, Run, Wait
+from tidegate.checkpoint.pending import PendingCheckpoint, Stage, UploadAck
+from tidegate.checkpoint.requests import TOO_MANY, Load, Request, RequestKind, RequestLimits, RequestQueue, RunNow, Wait
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.core.clock import Instant, MonotonicMs
@@ -116,7 +116,7 @@ class Coordinator:
         self.statistics = CheckpointStatistics()
         self._cadence = cadence
         self._tasks = frozenset(tasks)
-        self._limits = Limits(cadence.max_concurrent, cadence.pause_ms)
+        self._limits = RequestLimits(cadence.max_concurrent, cadence.pause_ms)
         self._queue = RequestQueue()
         self._pending: dict[int, PendingCheckpoint] = {}
         self._tolerance = ToleranceTracker(cadence.tolerable_failures)
@@ -171,7 +171,7 @@ class Coordinator:
                 actions += self._fail(pending, Reason.CHECKPOINT_EXPIRED, now)
         return actions + self._go_on(now)
 
-    def acknowledge(self, ack: Ack, now: Instant) -> list[Action]:
+    def acknowledge(self, ack: UploadAck, now: Instant) -> list[Action]:
         """Harmless in any order, any number of times, however late;
 
         What a late one brought is found by the next sweep.
@@ -308,7 +308,7 @@ class Coordinator:
         """The savepoint that ends the job is under way: a checkpoint of a later epoch would be undone by it."""
         return any(p.request.kind is RequestKind.TERMINAL_SAVEPOINT for p in self._pending.values())
 
-    def _trigger(self, run: Run, now: Instant) -> StartUpload:
+    def _trigger(self, run: RunNow, now: Instant) -> StartUpload:
         assert self._finished is not None
         owned = self._base is not None and self._base.owned
         reusable = owned and not run.request.kind.is_savepoint and not run.request.full
@@ -337,7 +337,7 @@ class Coordinator:
             actions.append(FailJob(exceeded(reason)))
         return actions
 
-    def _second(self, pending: PendingCheckpoint, ack: Ack) -> list[Action]:
+    def _second(self, pending: PendingCheckpoint, ack: UploadAck) -> list[Action]:
         """Another attempt's upload of the same task: the first stays, what only the second brought is not needed."""
         first = pending.acks.get(ack.task)
         if first is None:

@@ -32,14 +32,14 @@ class LogCorrupt(TidegateError):
         )
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     CLAIM = "claim"
     CHECKPOINT = "checkpoint"
     TERMINAL_SAVEPOINT = "terminal-savepoint"
     END = "end"
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """How a run ended, when it could say so.
 
     Flink's terminal states, and STOPPED: with a savepoint that is in the log.
@@ -80,7 +80,7 @@ class Entry:
     """One slot of the log, and everything that is true after it."""
 
     slot: int
-    kind: Kind
+    kind: EntryKind
     term: Term
     """Counts claims.
 
@@ -103,7 +103,7 @@ class Entry:
     """Greatest checkpoint id ever published; 0 when there is none."""
     owed: tuple[CheckpointRef, ...] = ()
     """Completed ones that claims turned away from since the last checkpoint. Their output must still become visible."""
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     """Set by the last entry of a run that ended in order."""
     format: int = FORMAT
     disposing: tuple[CheckpointRef, ...] = ()
@@ -145,7 +145,7 @@ def claim(before: Entry | None, by: Signature, lineage: Lineage, base: Checkpoin
     """
     slot = 1 if before is None else before.slot + 1
     return Entry(
-        slot, Kind.CLAIM, _term_after(before, base), by.nonce, by.owner, by.at_ms, lineage, base,
+        slot, EntryKind.CLAIM, _term_after(before, base), by.nonce, by.owner, by.at_ms, lineage, base,
         _retained_after(before, base), 0 if before is None else before.last_id, _owed_after(before, base, lineage),
         disposing=() if before is None else before.disposing,
     )  # fmt: skip
@@ -192,20 +192,20 @@ def checkpoint(before: Entry, by: Signature, ref: CheckpointRef, num_retained: i
     """Publishes `ref`, and drops the oldest ones beyond `num_retained` in the same stroke."""
     kept = (*before.retained, ref)[-num_retained:]
     last_id = max(before.last_id, ref.id)
-    entry = _next(before, by, Kind.CHECKPOINT, ref, kept, last_id, None)
+    entry = _next(before, by, EntryKind.CHECKPOINT, ref, kept, last_id, None)
     return replace(entry, owed=(), disposing=_disposing_after(before, kept))
 
 
 def terminal_savepoint(before: Entry, by: Signature, ref: CheckpointRef) -> Entry:
     return _next(
-        before, by, Kind.TERMINAL_SAVEPOINT, ref, before.retained, max(before.last_id, ref.id), Outcome.STOPPED
+        before, by, EntryKind.TERMINAL_SAVEPOINT, ref, before.retained, max(before.last_id, ref.id), RunOutcome.STOPPED
     )
 
 
-def end(before: Entry, by: Signature, outcome: Outcome, keep: bool) -> Entry:
+def end(before: Entry, by: Signature, outcome: RunOutcome, keep: bool) -> Entry:
     """The run is over. Without `keep` its checkpoints are given up here, before any of their files is deleted."""
     kept = before.retained if keep else ()
-    entry = _next(before, by, Kind.END, before.base, kept, before.last_id, outcome)
+    entry = _next(before, by, EntryKind.END, before.base, kept, before.last_id, outcome)
     return replace(entry, disposing=_disposing_after(before, kept))
 
 
@@ -214,8 +214,8 @@ def _disposing_after(before: Entry, kept: tuple[CheckpointRef, ...]) -> tuple[Ch
 
 
 def _next(
-    before: Entry, by: Signature, kind: Kind, base: CheckpointRef | None, kept: tuple[CheckpointRef, ...], last_id: int,
-    outcome: Outcome | None,
+    before: Entry, by: Signature, kind: EntryKind, base: CheckpointRef | None, kept: tuple[CheckpointRef, ...], last_id: int,
+    outcome: RunOutcome | None,
 ) -> Entry:  # fmt: skip
     return replace(
         before, slot=before.slot + 1, kind=kind, nonce=by.nonce, owner=by.owner, at_ms=by.at_ms, base=base,
@@ -243,7 +243,7 @@ def _objection(before: Entry | None, entry: Entry) -> str | None:
     if entry.slot != (1 if before is None else before.slot + 1):
         return "is not the slot after the one before it"
     kept = () if before is None else before.retained
-    if entry.kind is Kind.CLAIM:
+    if entry.kind is EntryKind.CLAIM:
         if entry.term != _term_after(before, entry.base):
             return "is a claim with a term out of order"
         if entry.retained != _retained_after(before, entry.base):
@@ -262,11 +262,13 @@ def _objection(before: Entry | None, entry: Entry) -> str | None:
     if entry.lineage != before.lineage:
         return "changes the lineage without a claim"
     new = [ref for ref in entry.retained if ref not in kept]
-    if entry.kind is Kind.CHECKPOINT and (entry.base is None or new != [entry.base] or entry.base.id <= before.last_id):
+    if entry.kind is EntryKind.CHECKPOINT and (
+        entry.base is None or new != [entry.base] or entry.base.id <= before.last_id
+    ):
         return "is a checkpoint that does not come after the one before it"
-    if entry.kind is Kind.TERMINAL_SAVEPOINT and (entry.base is None or _older(entry.base, before.base)):
+    if entry.kind is EntryKind.TERMINAL_SAVEPOINT and (entry.base is None or _older(entry.base, before.base)):
         return "is a savepoint of an older epoch than the newest checkpoint"
-    if entry.kind is not Kind.CHECKPOINT and new:
+    if entry.kind is not EntryKind.CHECKPOINT and new:
         return "retains a checkpoint that was never published"
     if not set(entry.disposing) <= set(_disposing_after(before, entry.retained)):
         return "disposes of a savepoint that it was not given, or that it retains"

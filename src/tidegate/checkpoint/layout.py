@@ -19,7 +19,7 @@ _STAGED = re.compile(r"taskowned/(\d+)/(\d+)/.+")
 _CHECKPOINT = re.compile(r"chk-(\d+)(?:\.\d+)?/.+")
 
 
-class Scope(Enum):
+class FileScope(Enum):
     """Flink's three scopes of files."""
 
     SHARED = auto()
@@ -32,7 +32,7 @@ class StoredFile:
     """What the name of a file says. `term` is None for exclusive files: their checkpoint id decides alone."""
 
     path: str
-    scope: Scope
+    scope: FileScope
     term: Term | None
     number: int
     """Checkpoint id; for staged rows the number of the epoch."""
@@ -86,11 +86,11 @@ class JobLayout:
             return None
         rest = path[len(self.root) + 1 :]
         if found := _SHARED.fullmatch(rest):
-            return StoredFile(path, Scope.SHARED, Term(int(found[1])), int(found[2]))
+            return StoredFile(path, FileScope.SHARED, Term(int(found[1])), int(found[2]))
         if found := _STAGED.fullmatch(rest):
-            return StoredFile(path, Scope.TASKOWNED, Term(int(found[1])), int(found[2]))
+            return StoredFile(path, FileScope.TASKOWNED, Term(int(found[1])), int(found[2]))
         if found := _CHECKPOINT.fullmatch(rest):
-            return StoredFile(path, Scope.EXCLUSIVE, None, int(found[1]))
+            return StoredFile(path, FileScope.EXCLUSIVE, None, int(found[1]))
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tidegate.checkpoint.assignment import Run, TaskRestore
+from tidegate.checkpoint.assignment import ListRun, TaskRestore
 from tidegate.core.errors import CorruptState
 from tidegate.core.ids import TaskId
 from tidegate.state.operator_states import GIVEN, OWN, Lookup, element_entries, read_elements
@@ -51,7 +51,7 @@ class OperatorShares:
         return {state: len(self._own.get(state, ())) for state in (*self._own, *self._given)}
 
 
-def _cut(elements: list[bytes], run: Run) -> list[bytes]:
+def _cut(elements: list[bytes], run: ListRun) -> list[bytes]:
     cut = elements[run.first : run.first + run.count]
     if len(cut) != run.count:
         raise CorruptState(

@@ -13,7 +13,7 @@ from tidegate.core.ids import EpochId, TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class UploadAck:
     """One task's upload for one checkpoint is durable. May come twice, late, or from another process than the first."""
 
     checkpoint_id: int
@@ -50,10 +50,10 @@ class PendingCheckpoint:
     """Metadata name of the completed checkpoint whose handles tasks may reuse; None: everything is uploaded."""
     stage: Stage = Stage.UPLOADING
     last_ack: Instant | None = None
-    acks: dict[TaskId, Ack] = field(default_factory=dict)
+    acks: dict[TaskId, UploadAck] = field(default_factory=dict)
     acked_at: dict[TaskId, Instant] = field(default_factory=dict)
 
-    def acknowledge(self, ack: Ack, now: Instant) -> bool:
+    def acknowledge(self, ack: UploadAck, now: Instant) -> bool:
         """Take one in. Answer: whether it was new; the first of a task counts, and its files are those referenced."""
         if ack.task in self.acks or ack.task not in self.tasks:
             return False

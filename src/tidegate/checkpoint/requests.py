@@ -52,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     max_concurrent: int = 1
     min_pause_ms: int = 0
 
@@ -69,7 +69,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunNow:
     request: Request
 
 
@@ -97,10 +97,10 @@ class RequestQueue:
         self._waiting.sort(key=lambda r: r.rank)
         return self._waiting.pop() if len(self._waiting) > self.limit else None
 
-    def take(self, load: Load, limits: Limits, now_ms: MonotonicMs) -> Run | Wait:
+    def take(self, load: Load, limits: RequestLimits, now_ms: MonotonicMs) -> RunNow | Wait:
         """The request to run now, taken out of the queue."""
         choice = choose(self._waiting[0] if self._waiting else None, load, limits, now_ms)
-        if isinstance(choice, Run):
+        if isinstance(choice, RunNow):
             self._waiting.pop(0)
         return choice
 
@@ -114,7 +114,7 @@ class RequestQueue:
         return len(self._waiting)
 
 
-def choose(first: Request | None, load: Load, limits: Limits, now_ms: MonotonicMs) -> Run | Wait:
+def choose(first: Request | None, load: Load, limits: RequestLimits, now_ms: MonotonicMs) -> RunNow | Wait:
     """The rules, for the first of the queue: only it is looked at.
 
     - Nothing starts while more than max-concurrent dropped checkpoints are still being cleaned.
@@ -125,12 +125,12 @@ def choose(first: Request | None, load: Load, limits: Limits, now_ms: MonotonicM
     if first is None or load.cleaning > limits.max_concurrent:
         return Wait()
     if load.pending >= limits.max_concurrent:
-        return Run(first) if first.is_forced else Wait()
+        return RunNow(first) if first.is_forced else Wait()
     if first.kind is RequestKind.PERIODIC and not first.is_forced and load.last_completion_ms is not None:
         earliest = MonotonicMs(load.last_completion_ms + limits.min_pause_ms)
         if earliest > now_ms:
             return Wait(earliest)
-    return Run(first)
+    return RunNow(first)
 
 
 TOO_MANY = CheckpointFailureReason.TOO_MANY_CHECKPOINT_REQUESTS

@@ -58,7 +58,7 @@ RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class FailureHistory:
     """What a strategy remembers of the failures before. Begin with `History()`."""
 
     attempts: int = 0
@@ -86,8 +86,8 @@ class GiveUp:
 
 
 def on_failure(
-    strategy: RestartStrategy, history: History, now_ms: MonotonicMs, uniform: Uniform
-) -> tuple[History, Restart | GiveUp]:
+    strategy: RestartStrategy, history: FailureHistory, now_ms: MonotonicMs, uniform: Uniform
+) -> tuple[FailureHistory, Restart | GiveUp]:
     """Decide about one failure at `now_ms`, with Flink's algorithm of that name."""
     match strategy:
         case NoRestart():
@@ -100,15 +100,19 @@ def on_failure(
             return _exponential_delay(strategy, history, now_ms, uniform)
 
 
-def _fixed_delay(strategy: FixedDelay, history: History, now_ms: MonotonicMs) -> tuple[History, Restart | GiveUp]:
-    kept = History(attempts=history.attempts + 1)
+def _fixed_delay(
+    strategy: FixedDelay, history: FailureHistory, now_ms: MonotonicMs
+) -> tuple[FailureHistory, Restart | GiveUp]:
+    kept = FailureHistory(attempts=history.attempts + 1)
     if kept.attempts > strategy.attempts:
         return kept, GiveUp(f"Restarts are used up: restart-strategy.fixed-delay.attempts allows {strategy.attempts}.")
     return kept, Restart(MonotonicMs(now_ms + strategy.delay_ms), strategy.delay_ms)
 
 
-def _failure_rate(strategy: FailureRate, history: History, now_ms: MonotonicMs) -> tuple[History, Restart | GiveUp]:
-    kept = History(failures_ms=(*history.failures_ms, now_ms)[-(strategy.max_failures + 1) :])
+def _failure_rate(
+    strategy: FailureRate, history: FailureHistory, now_ms: MonotonicMs
+) -> tuple[FailureHistory, Restart | GiveUp]:
+    kept = FailureHistory(failures_ms=(*history.failures_ms, now_ms)[-(strategy.max_failures + 1) :])
     if len(kept.failures_ms) > strategy.max_failures and now_ms - kept.failures_ms[0] <= strategy.interval_ms:
         return kept, GiveUp(
             f"{len(kept.failures_ms)} failures within {show_ms(strategy.interval_ms)}; "
@@ -118,8 +122,8 @@ def _failure_rate(strategy: FailureRate, history: History, now_ms: MonotonicMs) 
 
 
 def _exponential_delay(
-    strategy: ExponentialDelay, history: History, now_ms: MonotonicMs, uniform: Uniform
-) -> tuple[History, Restart | GiveUp]:
+    strategy: ExponentialDelay, history: FailureHistory, now_ms: MonotonicMs, uniform: Uniform
+) -> tuple[FailureHistory, Restart | GiveUp]:
     due_ms, attempts = history.restart_at_ms, history.attempts
     if due_ms is not None and now_ms <= due_ms:
         # Several tasks fail of one cause; they must not each lengthen the wait.
@@ -127,7 +131,7 @@ def _exponential_delay(
     if due_ms is not None and now_ms - due_ms >= strategy.reset_ms:
         attempts = 0
     delay_ms = _backoff_ms(strategy, attempts, uniform)
-    kept = History(attempts=attempts + 1, restart_at_ms=MonotonicMs(now_ms + delay_ms))
+    kept = FailureHistory(attempts=attempts + 1, restart_at_ms=MonotonicMs(now_ms + delay_ms))
     return kept, _unless_exhausted(strategy, kept.attempts, Restart(MonotonicMs(now_ms + delay_ms), delay_ms))
 
 

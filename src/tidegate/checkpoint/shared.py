@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tidegate.checkpoint.layout import JobLayout, Scope
+from tidegate.checkpoint.layout import FileScope, JobLayout
 from tidegate.core.ids import EpochId, Term
 
 
@@ -88,11 +88,11 @@ class Boundary:
         file = layout.parse(path)
         if file is None:
             return False
-        if file.scope is Scope.EXCLUSIVE:
+        if file.scope is FileScope.EXCLUSIVE:
             return file.number <= self.last_id and file.number < self.pending_id
         if file.term != self.term:
             return file.term is not None and file.term < self.term
-        if file.scope is Scope.SHARED:
+        if file.scope is FileScope.SHARED:
             return file.number < self.pending_id
         return self.epoch is not None and self.epoch.term == self.term and file.number <= self.epoch.number
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome
+from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import Lineage
 
@@ -102,11 +102,11 @@ _GIVEN_UP = Refuse(
 )
 
 _ENDS = {
-    Outcome.FINISHED: LastRun.FINISHED,
-    Outcome.CANCELED: LastRun.CANCELED,
-    Outcome.FAILED: LastRun.FAILED,
-    Outcome.SUSPENDED: LastRun.CRASHED,
-    Outcome.STOPPED: LastRun.STOPPED,
+    RunOutcome.FINISHED: LastRun.FINISHED,
+    RunOutcome.CANCELED: LastRun.CANCELED,
+    RunOutcome.FAILED: LastRun.FAILED,
+    RunOutcome.SUSPENDED: LastRun.CRASHED,
+    RunOutcome.STOPPED: LastRun.STOPPED,
 }
 
 

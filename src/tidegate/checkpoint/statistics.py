@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.pending import Ack, PendingCheckpoint
+from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.core.clock import Instant
 from tidegate.core.ids import EpochId, TaskId
 
@@ -232,7 +232,7 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant)
     )
 
 
-def _task(ack: Ack, pending: PendingCheckpoint) -> TaskStats:
+def _task(ack: UploadAck, pending: PendingCheckpoint) -> TaskStats:
     acked = pending.acked_at[ack.task]
     return TaskStats(
         ack.task, acked.wall_ms, acked.since(pending.triggered), ack.state_size_bytes, ack.checkpointed_size_bytes, ack.sync_ms,

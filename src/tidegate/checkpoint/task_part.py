@@ -15,34 +15,34 @@ from tidegate.core.ids import Slot, TaskId
 from tidegate.state.version import VersionId
 
 
-class _Inline(msgspec.Struct, frozen=True, array_like=True):
+class _InlineFile(msgspec.Struct, frozen=True, array_like=True):
     name: str
     origin: str
     data: bytes
 
 
-class _Part(msgspec.Struct, frozen=True, array_like=True):
+class _TaskPart(msgspec.Struct, frozen=True, array_like=True):
     level: int
     slot: int
     key_groups: tuple[int, int]
     backend: str
     version: str
     files: bytes
-    inline: tuple[_Inline, ...]
+    inline: tuple[_InlineFile, ...]
     new: tuple[str, ...]
     elements: tuple[tuple[int, int], ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Part).decode
+_decode = msgspec.msgpack.Decoder(_TaskPart).decode
 
 
 def encode_part(state: TaskState, new: tuple[str, ...]) -> bytes:
     """`new` are the names that were stored for this very checkpoint."""
-    inline = tuple(_Inline(file.name, str(file.origin), file.data) for file in state.inline)
+    inline = tuple(_InlineFile(file.name, str(file.origin), file.data) for file in state.inline)
     task = state.task
     return _encode(
-        _Part(
+        _TaskPart(
             task.level,
             task.slot,
             state.key_groups,

@@ -12,7 +12,7 @@ from tidegate.control.request_checks import MAX_BODY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     connections: int = 64
     """When there are more, the one that has been sending its request for the longest time is closed."""
     request_s: float = 30.0
@@ -21,7 +21,7 @@ class Limits:
     head_bytes: int = 16 << 10
 
 
-def bounded_protocol(limits: Limits) -> type[H11Protocol]:
+def bounded_protocol(limits: ConnectionLimits) -> type[H11Protocol]:
     """uvicorn's protocol with a clock for each connection. uvicorn itself waits for a request for any length of time."""
 
     class BoundedProtocol(H11Protocol):

@@ -16,7 +16,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.savepoint.entries import StateEntry, StateLayout
 from tidegate.savepoint.file_copy import Progress, ignore_progress
 from tidegate.savepoint.reader import SnapshotReader
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
 
 _BATCH = 16_384
 _FIELDS = ("operator", "state", "key_group", "key", "namespace", "map_key", "position", "value", "renewed")
@@ -29,7 +29,9 @@ class UnknownFormat(TidegateError):
         super().__init__(f"{path!r} does not end in one of {', '.join(_WRITERS)}, which say how it is written.")
 
 
-def export_state(snapshot: Snapshot, uid: str, state: str, target: str, progress: Progress = ignore_progress) -> int:
+def export_state(
+    snapshot: StoredSnapshot, uid: str, state: str, target: str, progress: Progress = ignore_progress
+) -> int:
     """Write all entries to `target`; how many. The file appears whole, or not at all."""
     path = Path(target)
     write = _WRITERS.get(path.suffix)
@@ -46,7 +48,9 @@ def export_state(snapshot: Snapshot, uid: str, state: str, target: str, progress
     return count
 
 
-def _walk(reader: SnapshotReader, snapshot: Snapshot, layout: StateLayout, progress: Progress) -> Iterator[StateEntry]:
+def _walk(
+    reader: SnapshotReader, snapshot: StoredSnapshot, layout: StateLayout, progress: Progress
+) -> Iterator[StateEntry]:
     for task in snapshot.tasks_of(layout.uid):
         yield from reader.task_entries(task, layout)
         reader.release(task)

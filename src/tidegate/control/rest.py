@@ -29,7 +29,7 @@ from tidegate.core.errors import PreconditionFailed, TidegateError
 from tidegate.core.redaction import redacted
 
 if TYPE_CHECKING:
-    from tidegate.control.connection_limits import Limits
+    from tidegate.control.connection_limits import ConnectionLimits
     from tidegate.runtime.run import JobRun
 
 log = logging.getLogger("tidegate")
@@ -153,13 +153,13 @@ class RestServer:
 
     def __init__(
         self, run: JobRun, *, host: str = LOOPBACK, port: int = 0, token: str | None = None,
-        allowed_hosts: Iterable[str] = (), limits: Limits | None = None,
+        allowed_hosts: Iterable[str] = (), limits: ConnectionLimits | None = None,
     ) -> None:  # fmt: skip
         import uvicorn
 
-        from tidegate.control.connection_limits import Limits, bounded_protocol
+        from tidegate.control.connection_limits import ConnectionLimits, bounded_protocol
 
-        limits = limits or Limits()
+        limits = limits or ConnectionLimits()
         chosen = given_token(token)
         self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -291,9 +291,9 @@ class JobService:
 
         def work() -> int:
             from tidegate.savepoint.dispose import dispose
-            from tidegate.savepoint.snapshot import Snapshot
+            from tidegate.savepoint.snapshot import StoredSnapshot
 
-            return dispose(Snapshot.open(path))
+            return dispose(StoredSnapshot.open(path))
 
         return self._disposals.begin(trigger_id, lambda: _in_thread(work, "tidegate-dispose"))
 

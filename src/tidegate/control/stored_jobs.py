@@ -14,7 +14,7 @@ from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage
 from tidegate.checkpoint.storage.port import decode_segment
 from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.core.errors import TidegateError
-from tidegate.savepoint.snapshot import Snapshot, location, split_location
+from tidegate.savepoint.snapshot import StoredSnapshot, location, split_location
 
 
 class JobNotFound(TidegateError):
@@ -39,13 +39,13 @@ class StoredJob:
     def url(self) -> str:
         return f"{location(self.storage.url)}/{self.layout.root}"
 
-    def snapshots(self) -> Iterator[tuple[CheckpointRef, Snapshot]]:
+    def snapshots(self) -> Iterator[tuple[CheckpointRef, StoredSnapshot]]:
         """The retained checkpoints, and savepoints that the job has claimed, oldest first."""
         for ref in self.newest.retained:
             if is_absolute(ref.metadata):
-                yield ref, Snapshot.open(ref.metadata)
+                yield ref, StoredSnapshot.open(ref.metadata)
             else:
-                yield ref, Snapshot.within(self.storage, ref.metadata)
+                yield ref, StoredSnapshot.within(self.storage, ref.metadata)
 
 
 def jobs_in(directory: str, **options: Any) -> tuple[StoredJob, ...]:

@@ -26,7 +26,7 @@ _OWN = re.compile(r"_(pane|rows|time|late|alone|[kp]\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialAggregate:
     """One partial aggregate, as an expression of Spark SQL."""
 
     sql: str
@@ -43,7 +43,7 @@ class Combine:
     size_ms: int
     slide_ms: int
     offset_ms: int
-    parts: tuple[Part, ...]
+    parts: tuple[PartialAggregate, ...]
     rows: Schema | None = None
     """The columns of late rows, where the operator wants to see them."""
 

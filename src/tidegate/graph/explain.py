@@ -10,7 +10,7 @@ from tidegate.core.ids import Uid
 from tidegate.graph.guarantee import of_job, of_sink
 from tidegate.graph.labels import Labels, name_of, summary_of
 from tidegate.graph.levels import Edge, Level, Plan
-from tidegate.graph.model import Graph, Node, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.model import Graph, Node, Process, SinkNode, Source, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction
 from tidegate.graph.parallelism import default_max_parallelism
 
@@ -135,7 +135,7 @@ def _node(node: Node, labels: Labels, forgetful: Mapping[Uid, str]) -> Lines:
                 "side output",
                 *(f"{tag}: {schema}{_unread(StreamRef(node.id, tag), labels)}" for tag, schema in node.side_outputs),
             )
-        case Sink():
+        case SinkNode():
             yield _headline("sink", labels.node(node.id), node.target)
             yield from _reads(node, labels)
             yield from _part("guarantee", str(of_sink(node)))
@@ -157,7 +157,7 @@ def _summary(function: object) -> Lines:
         yield f"  {summary}"
 
 
-def _reads(node: Transform | Process | Sink, labels: Labels) -> Lines:
+def _reads(node: Transform | Process | SinkNode, labels: Labels) -> Lines:
     inputs = node.inputs if isinstance(node, Process) else (node.input,)
     yield from _part("reads", *(" ∪ ".join(labels.stream(stream) for stream in input.streams) for input in inputs))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import Uid
-from tidegate.graph.model import Graph, Sink, Source
+from tidegate.graph.model import Graph, SinkNode, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class JobGuarantee:
     """Whom it is due to, if it is less than exactly once: "the engine", or nodes as `source 'uid'` and `sink 'uid'`."""
 
 
-def of_sink(sink: Sink) -> Guarantee:
+def of_sink(sink: SinkNode) -> Guarantee:
     """What the target says of itself. One that says nothing may repeat rows."""
     found = getattr(sink.target, "guarantee", None)
     return found if isinstance(found, Guarantee) else Guarantee.AT_LEAST_ONCE

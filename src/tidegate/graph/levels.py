@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tidegate.graph.combine import Combine
-from tidegate.graph.model import Graph, Node, NodeId, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.model import Graph, Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
 from tidegate.graph.schema import Schema
 
 
@@ -145,7 +145,7 @@ def _assign(graph: Graph) -> list[int]:
             case Transform():
                 # State needs a slot, and the source stage has none.
                 level_of.append(below if below or (before_a_key[node.id] and not node.states) else 1)
-            case Sink():
+            case SinkNode():
                 level_of.append(max(1, below))
     return level_of
 

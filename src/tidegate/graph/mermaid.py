@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.graph.labels import Labels, name_of
 from tidegate.graph.levels import Plan
-from tidegate.graph.model import Graph, Node, NodeId, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.model import Graph, Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
 
 _STYLES = (
     "classDef source fill:#e3f2fd,stroke:#1565c0,color:#0d2b4b",
@@ -50,7 +50,7 @@ def _box(node: Node, labels: Labels) -> str:
             opening, closing, style = "[[", "]]", "process"
             parts.insert(0, _text(name_of(node.function) or "process"))
             parts += [f"{_text(state.name)}: {_text(str(state))}" for state in node.states]
-        case Sink():
+        case SinkNode():
             opening, closing, style = "[(", ")]", "sink"
             parts.insert(0, _text(name_of(node.target) or "sink"))
     return f'{_id(node.id)}{opening}"{"<br/>".join(parts)}"{closing}:::{style}'

@@ -138,7 +138,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class SinkNode:
     id: NodeId
     uid: Uid
     target: Any = field(compare=False)
@@ -149,7 +149,7 @@ class Sink:
         return f"sink {self.uid!r}"
 
 
-Node = Source | Transform | Process | Sink
+Node = Source | Transform | Process | SinkNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Graph:
     def schema(self, stream: StreamRef) -> Schema:
         """The columns of a stream. Raises GraphError where no such stream is declared."""
         node = self.nodes[stream.node]
-        if isinstance(node, Sink):
+        if isinstance(node, SinkNode):
             raise GraphError(f"Nothing can be read from {node}: a sink ends its stream.")
         if stream.tag is None:
             return node.schema
@@ -205,5 +205,5 @@ class Graph:
         )
 
     @property
-    def sinks(self) -> tuple[Sink, ...]:
-        return tuple(node for node in self.nodes if isinstance(node, Sink))
+    def sinks(self) -> tuple[SinkNode, ...]:
+        return tuple(node for node in self.nodes if isinstance(node, SinkNode))

@@ -9,7 +9,7 @@ from tidegate.core.errors import DuplicateUid, GraphError
 from tidegate.core.ids import Uid
 from tidegate.core.nearest import no_column
 from tidegate.core.types import schema_of
-from tidegate.graph.model import Graph, Input, Node, Process, Sink, Source, Transform
+from tidegate.graph.model import Graph, Input, Node, Process, SinkNode, Source, Transform
 from tidegate.graph.schema import KEY_KINDS, Schema
 from tidegate.graph.states import Distribution
 
@@ -153,7 +153,7 @@ def check(graph: Graph) -> Graph:
                 _check_transform(node)
             case Process():
                 _check_process(node)
-            case Sink() if node.input.key:
+            case SinkNode() if node.input.key:
                 raise GraphError(f"{node} reads a keyed stream; sinks take their rows as they come. Leave out key_by.")
     return graph
 

@@ -11,7 +11,7 @@ from tidegate.graph.columns import struct_class, to_python
 from tidegate.graph.event_times import millis
 from tidegate.graph.model import Input
 from tidegate.runtime.row_errors import Call
-from tidegate.runtime.timer_service import TimerService
+from tidegate.runtime.timer_service import KeyTimerService
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.operator_states import OperatorStates
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tidegate.runtime.channel import EdgeRows
 
 
-class BroadcastContext:
+class BroadcastElementContext:
     """What a function may ask while it processes a broadcast row. There is no key."""
 
-    def __init__(self, states: KeyedStates, service: TimerService, output: Callable[[str, Any], None]) -> None:
+    def __init__(self, states: KeyedStates, service: KeyTimerService, output: Callable[[str, Any], None]) -> None:
         self._states, self._service = states, service
         self.output = output
         self.row_time: int | None = None
@@ -59,7 +59,7 @@ class BroadcastSide:
         call: Call,
         keyed: KeyedStates,
         operator: OperatorStates,
-        service: TimerService,
+        service: KeyTimerService,
         context: Any,
     ) -> None:
         self.schema = input.schema
@@ -67,7 +67,7 @@ class BroadcastSide:
         self._row = partial(tuple.__new__, struct_class(input.schema.fields))
         self._time_column = None if input.event_time is None else input.schema.index(input.event_time)
         self._keyed, self._operator = keyed, operator
-        self._context = BroadcastContext(keyed, service, context.output)
+        self._context = BroadcastElementContext(keyed, service, context.output)
 
     def rows(self, rows: EdgeRows) -> list[Any]:
         columns = [to_python(c, f.type) for c, f in zip(rows.columns, self.schema.fields)]

@@ -41,7 +41,7 @@ from tidegate.runtime.epoch_check import (
     misplaced_tasks,
     verify_epoch,
 )
-from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind
+from tidegate.runtime.failover import Counters, Fail, Interrupted, Repeat, Rewind
 from tidegate.runtime.messages import TaskPublished, Uploaded
 from tidegate.runtime.own_modules import ship_own_modules
 from tidegate.runtime.placement import Placed, Unplaceable, place
@@ -281,7 +281,7 @@ class Driver:
                 log.warning("epoch %s discarded and repeated: %s", epoch, reason)
             case Rewind(reason):
                 self._rewind(reason)
-            case GiveUp(reason):
+            case Fail(reason):
                 if isinstance(cause, Unrestorable):
                     raise RestoreFailed(reason)
                 raise EpochFailed(f"Epoch {epoch} was {reason}")

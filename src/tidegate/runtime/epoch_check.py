@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidegate.core.ids import EpochId, HostId
-from tidegate.runtime.messages import Ack, FaultKind, decode_ack, decode_barrier, digest
+from tidegate.runtime.messages import FaultKind, TaskAck, decode_ack, decode_barrier, digest
 from tidegate.runtime.user_code import UserErrorReport, decoded
 
 
@@ -24,14 +24,14 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    acks: tuple[Ack, ...]
+    acks: tuple[TaskAck, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Missed:
     """Tasks that found no version to start from. Nothing is wrong; they ran in the wrong place, or the version is gone."""
 
-    acks: tuple[Ack, ...]
+    acks: tuple[TaskAck, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class Broken:
 class Damaged:
     """A version on local disk is damaged; a repeat would meet it again."""
 
-    acks: tuple[Ack, ...]
+    acks: tuple[TaskAck, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unrestorable:
     """What a checkpoint says is not in its storage, or is damaged there. No repeat helps."""
 
-    acks: tuple[Ack, ...]
+    acks: tuple[TaskAck, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def verify_epoch(expected: Expected, control_rows: Iterable[bytes]) -> EpochChec
     if answered != slots:
         return Broken(f"the last level answered from slots {answered}, not once from each of {expected.parallelism}")
 
-    by_level: dict[int, list[Ack]] = defaultdict(list)
+    by_level: dict[int, list[TaskAck]] = defaultdict(list)
     for barrier in barriers:
         for raw in barrier.acks:
             ack = decode_ack(raw)

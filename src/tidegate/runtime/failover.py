@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tidegate.core.errors import UserCodeError
 from tidegate.core.ids import HostId, Slot, TaskId
 from tidegate.runtime.epoch_check import Broken, Damaged, Missed, Unrestorable
-from tidegate.runtime.messages import Ack
+from tidegate.runtime.messages import TaskAck
 from tidegate.runtime.user_code import UserErrorReport
 
 
@@ -48,11 +48,11 @@ class Rewind:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class Fail:
     reason: str
 
 
-def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: int) -> Repeat | Rewind | GiveUp:
+def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: int) -> Repeat | Rewind | Fail:
     """`homes` are the hosts of the versions the epoch started from; `tries` how often this epoch was tried."""
     match cause:
         case Missed(acks):
@@ -63,7 +63,7 @@ def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: 
         case Damaged(acks):
             return Rewind("; ".join(ack.fault.text for ack in acks if ack.fault is not None))
         case Unrestorable(acks):
-            return GiveUp("; ".join(sorted({ack.fault.text for ack in acks if ack.fault is not None})))
+            return Fail("; ".join(sorted({ack.fault.text for ack in acks if ack.fault is not None})))
         case Broken(reason) | Interrupted(reason):
             action = Repeat(reason, False)
     if tries >= max_tries:
@@ -73,7 +73,7 @@ def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: 
             if action.replaced
             else "Look at the logs of the executors"
         )
-        return GiveUp(f"tried {tries} times; the last time: {action.reason}. Nothing of it was made visible. {advice}.")
+        return Fail(f"tried {tries} times; the last time: {action.reason}. Nothing of it was made visible. {advice}.")
     return action
 
 
@@ -94,7 +94,7 @@ def after_user_error(
     return now[0].told()
 
 
-def count(counters: Counters, action: Repeat | Rewind | GiveUp) -> Counters:
+def count(counters: Counters, action: Repeat | Rewind | Fail) -> Counters:
     match action:
         case Repeat(replaced=True):
             return replace(counters, replacements=counters.replacements + 1)
@@ -102,13 +102,13 @@ def count(counters: Counters, action: Repeat | Rewind | GiveUp) -> Counters:
             return replace(counters, repeats=counters.repeats + 1)
         case Rewind():
             return replace(counters, rewinds=counters.rewinds + 1)
-        case GiveUp():
+        case Fail():
             return counters
 
 
-def _task(ack: Ack) -> TaskId:
+def _task(ack: TaskAck) -> TaskId:
     return TaskId(ack.level, Slot(ack.sender))
 
 
-def _shown(acks: tuple[Ack, ...] | list[Ack]) -> str:
+def _shown(acks: tuple[TaskAck, ...] | list[TaskAck]) -> str:
     return ", ".join(str(_task(ack)) for ack in acks)

@@ -39,7 +39,7 @@ from tidegate.checkpoint.coordinator import (
     WakeAt,
 )
 from tidegate.checkpoint.effects import CommitFailed, Steps, perform
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome, Signature
+from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signature
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import ClaimLost, newest
@@ -60,7 +60,7 @@ from tidegate.checkpoint.metadata.errors import MetadataError
 from tidegate.checkpoint.options.choices import JobEnd, Retention
 from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.options.errors import OptionError
-from tidegate.checkpoint.pending import Ack, PendingCheckpoint
+from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.checkpoint.release_plan import Bounds, Publication, ReleaseSchedule, WaitingOutput, summary
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.savepoint_target import check_target
@@ -521,7 +521,7 @@ class History:
 
         def last() -> None:
             self._act(self._coordinator.close(self._now()))
-            self._perform(self._store.finish(Outcome(end), keep))
+            self._perform(self._store.finish(RunOutcome(end), keep))
             self._clean()
 
         try:
@@ -669,7 +669,7 @@ class History:
             return
         self._replace(upload, upload.missing - {task})
         size, delta = state.size_bytes, state.delta_bytes(checkpoint_id)
-        self._act(self._coordinator.acknowledge(Ack(checkpoint_id, task, state, new, size, delta), self._now()))
+        self._act(self._coordinator.acknowledge(UploadAck(checkpoint_id, task, state, new, size, delta), self._now()))
 
     def _replace(self, each: PendingUpload, missing: frozenset[TaskId]) -> None:
         changed = replace(each, missing=missing)
@@ -746,7 +746,7 @@ class History:
                 groups = range_of_slot(task.slot, job.parallelism, job.max_parallelism)
                 backend = job.backend if tables is None else CANONICAL_BACKEND
                 empty = TaskState(task, groups, backend, VersionId(snapshot.epoch, AttemptId(0)), FileList())
-                self._act(self._coordinator.acknowledge(Ack(action.id, task, empty), self._now()))
+                self._act(self._coordinator.acknowledge(UploadAck(action.id, task, empty), self._now()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
         """Publish, begin to release, tell, clean: in this order, each a protocol of its own."""

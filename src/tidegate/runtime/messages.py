@@ -37,7 +37,7 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
-class Committable(msgspec.Struct, frozen=True, array_like=True):
+class TaskCommittable(msgspec.Struct, frozen=True, array_like=True):
     """What one sink writer prepared in one epoch, for its committer. Opaque to all but that sink."""
 
     sink: str
@@ -79,7 +79,7 @@ class TaskPublished(msgspec.Struct, frozen=True, array_like=True):
     """What the target has certainly taken before it failed."""
 
 
-class Ack(msgspec.Struct, frozen=True, array_like=True):
+class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     """One attempt of one task says what it did in one epoch."""
 
     term: int
@@ -97,7 +97,7 @@ class Ack(msgspec.Struct, frozen=True, array_like=True):
     rows_in: int
     rows_out: int
     fault: Fault | None = None
-    committables: tuple[Committable, ...] = ()
+    committables: tuple[TaskCommittable, ...] = ()
     operators: dict[str, tuple[int, int]] = {}
     """Rows in and out by operator name."""
     state_bytes: int = 0
@@ -134,7 +134,7 @@ class Barrier(msgspec.Struct, frozen=True, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _barriers = msgspec.msgpack.Decoder(Barrier)
-_acks = msgspec.msgpack.Decoder(Ack)
+_acks = msgspec.msgpack.Decoder(TaskAck)
 
 encode = _encoder.encode
 decode_barrier = _barriers.decode

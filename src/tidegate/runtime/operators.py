@@ -19,20 +19,20 @@ from tidegate.core.times import NO_TIME, EpochTime, TimeDomain
 from tidegate.graph.columns import normalized_keys, rows_of, struct_class, to_python
 from tidegate.graph.combine import LATE, PANE, ROWS, Combine
 from tidegate.graph.event_times import millis
-from tidegate.graph.model import Input, Process, Sink, Transform
+from tidegate.graph.model import Input, Process, SinkNode, Transform
 from tidegate.graph.on_error import ErrorAction
 from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.schema import Schema
 from tidegate.runtime.broadcast import BroadcastSide
 from tidegate.runtime.function_hooks import FunctionHooks
-from tidegate.runtime.messages import Committable
+from tidegate.runtime.messages import TaskCommittable
 from tidegate.runtime.row_errors import Call, Guard
-from tidegate.runtime.timer_service import TimerService
+from tidegate.runtime.timer_service import KeyTimerService
 from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec, Namespace
 from tidegate.state.operator_states import OperatorStates
-from tidegate.state.timers import Timers
+from tidegate.state.timers import TimerState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,12 +87,12 @@ class FunctionContext:
         return self._parallelism
 
 
-class ProcessContext:
+class KeyedElementContext:
     """What a keyed function may ask while it processes a row or a timer."""
 
     __slots__ = ("_scope", "_service", "_sides", "domain", "namespace", "row_time")
 
-    def __init__(self, scope: Any, sides: dict[str, list[Any]], service: TimerService) -> None:
+    def __init__(self, scope: Any, sides: dict[str, list[Any]], service: KeyTimerService) -> None:
         self._scope = scope
         self._sides = sides
         self._service = service
@@ -105,7 +105,7 @@ class ProcessContext:
         """Event time of the row, or the time of the timer, in milliseconds."""
         return self.row_time
 
-    def timer_service(self) -> TimerService:
+    def timer_service(self) -> KeyTimerService:
         return self._service
 
     def time_domain(self) -> TimeDomain:
@@ -216,8 +216,8 @@ class ProcessOperator:
         self._emit = emit
         self._sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
         self._side_emits = side_emits
-        self._service = TimerService(states.scope, states.timers, time)
-        self._process_context = ProcessContext(states.scope, self._sides, self._service)
+        self._service = KeyTimerService(states.scope, states.timers, time)
+        self._process_context = KeyedElementContext(states.scope, self._sides, self._service)
         self._hooks = FunctionHooks(self.name, function, operator_states, context.epoch, time.clock_ms)
         self.on_timer: Call = getattr(function, "on_timer", _no_timer)
         self._fire_many: Callable[[Sequence[Any]], list[Any]] | None = (
@@ -350,7 +350,7 @@ class ProcessOperator:
             return None, None
         return timers.earliest(TimeDomain.EVENT_TIME), timers.earliest(TimeDomain.PROCESSING_TIME)
 
-    def _fire(self, timers: Timers, domain: TimeDomain, until_ms: int) -> int:
+    def _fire(self, timers: TimerState, domain: TimeDomain, until_ms: int) -> int:
         out: list[Any] = []
         scope, context, function = self._states.scope, self._process_context, self.on_timer
         context.domain = domain
@@ -463,7 +463,7 @@ class TransformOperator:
 class SinkOperator:
     """A sink's writer, chained behind whatever makes its rows."""
 
-    def __init__(self, node: Sink, context: WriterContext, staging: JobStaging) -> None:
+    def __init__(self, node: SinkNode, context: WriterContext, staging: JobStaging) -> None:
         self._staging = staging
         self.name = str(node.uid)
         self.uid = node.uid
@@ -500,13 +500,13 @@ class SinkOperator:
         self.rows_in += batch.num_rows
         self._written_bytes += batch.nbytes
 
-    def prepare_commit(self) -> Committable | None:
+    def prepare_commit(self) -> TaskCommittable | None:
         payload = None if self._writer is None else self._writer.prepare_commit()
         if payload is None:
             return None
         # A writer that takes rows as they are is measured by what it stages.
         size = self._written_bytes or max(self._staging.size_bytes, len(payload))
-        return Committable(str(self.uid), payload, tuple(self._staging.paths), size)
+        return TaskCommittable(str(self.uid), payload, tuple(self._staging.paths), size)
 
     def abort(self) -> None:
         if self._writer is not None:

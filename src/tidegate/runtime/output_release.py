@@ -1,7 +1,7 @@
 """Publishes output beside everything else: one thread for each sink, so that a target is waited for by its own sink only.
 
 The thread of the history decides what is published and when (`checkpoint.release_plan`), and keeps the books
-(`checkpoint.tenure`). Here is only the waiting: each order is carried out, and its result is told.
+(`checkpoint.completed_store`). Here is only the waiting: each order is carried out, and its result is told.
 
 1. The history hands over a `Publication`: all that is due for one sink, in order. It hands over no second one before it has
    the result of the first, so a sink never has two commits under way.

@@ -140,16 +140,16 @@ def rebuild(directory: Path, sources: Sequence[SourceNotes], batch: str, compact
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunBatch:
     """A batch to be run: it begins where the last epoch ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class SkipBatch:
     """A batch that was run already."""
 
 
-def decide_batch(done: Positions | None, start: Positions | None, end: Positions | None) -> Run | Skip:
+def decide_batch(done: Positions | None, start: Positions | None, end: Positions | None) -> RunBatch | SkipBatch:
     """A batch runs once. `done` is where the last accepted epoch ended, or what the run was restored from.
 
     Raises ProtocolViolation when the batch neither follows the last epoch nor repeats one: rows would be lost.
@@ -157,9 +157,9 @@ def decide_batch(done: Positions | None, start: Positions | None, end: Positions
     if end is None:
         raise ProtocolViolation("Spark delivered a batch whose offsets are not in its log.")
     if start == done:
-        return Run()
+        return RunBatch()
     if end == done:
-        return Skip()
+        return SkipBatch()
     raise ProtocolViolation(
         f"Spark delivered a batch from {start} to {end}, but the last epoch ended at {done}. "
         "Rows between would be lost or doubled."

@@ -75,14 +75,14 @@ from tidegate.runtime.kafka_source import recognise
 from tidegate.runtime.kept_files import check_declared, check_kept
 from tidegate.runtime.output_release import OutputStopped
 from tidegate.runtime.progress import Progress
-from tidegate.runtime.query_directory import Positions, Skip, SourceNotes, decide_batch, read_positions, rebuild
+from tidegate.runtime.query_directory import Positions, SkipBatch, SourceNotes, decide_batch, read_positions, rebuild
 from tidegate.runtime.restore_point import plan_return
 from tidegate.runtime.session import check_session
 from tidegate.runtime.settings import Durability, Settings, read_settings
 from tidegate.runtime.source_notes import check_claimed
 from tidegate.runtime.sources import begins_anew, check_sources
 from tidegate.savepoint.compatibility import JobNow
-from tidegate.savepoint.compatibility import Outcome as Verdict
+from tidegate.savepoint.compatibility import VerdictKind as Verdict
 from tidegate.savepoint.restore_compatibility import shown
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE
 
@@ -419,7 +419,7 @@ class JobRun:
             assert self._directory is not None
             end = read_positions(self._directory, batch_id)
             start = read_positions(self._directory, batch_id - 1)
-            if isinstance(decide_batch(self._done, start, end), Skip):
+            if isinstance(decide_batch(self._done, start, end), SkipBatch):
                 log.warning("batch %d was delivered again and is skipped", batch_id)
                 self.skipped_batches += 1
                 return
@@ -707,7 +707,7 @@ class JobRun:
             raise
         return history
 
-    _memory = restart.History()
+    _memory = restart.FailureHistory()
 
     def _give_up(self, error: BaseException, kind: str) -> NoReturn:
         self._note(error, kind, restarted=False)

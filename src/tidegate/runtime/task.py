@@ -25,14 +25,23 @@ from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
 from tidegate.graph.combine import ROWS
 from tidegate.graph.event_times import greatest_by_split, greatest_ms, split_name
 from tidegate.graph.levels import Edge
-from tidegate.graph.model import Node, NodeId, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.model import Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction
 from tidegate.runtime import channel
 from tidegate.runtime.background_upload import UploadHandle, start_uploads, storage_of
 from tidegate.runtime.barriers import BarrierTracker
 from tidegate.runtime.channel import ChannelWriter, EdgeRows
 from tidegate.runtime.collector import seldom_collecting
-from tidegate.runtime.messages import Ack, Barrier, Committable, Fault, FaultKind, TaskPublished, Uploaded, encode
+from tidegate.runtime.messages import (
+    Barrier,
+    Fault,
+    FaultKind,
+    TaskAck,
+    TaskCommittable,
+    TaskPublished,
+    Uploaded,
+    encode,
+)
 from tidegate.runtime.operators import (
     Emit,
     FunctionContext,
@@ -64,7 +73,7 @@ LAST = pa.schema([pa.field("ctl", pa.binary())])
 """What the last level sends to the driver."""
 
 
-class _State:
+class _AttemptState:
     """The store of one attempt, opened at the first row and never for a task without rows."""
 
     def __init__(
@@ -119,7 +128,7 @@ class _State:
             self.store.abandon()
 
 
-class _Task:
+class _TaskAttempt:
     """One attempt. Assembled, run once, thrown away."""
 
     def __init__(self, assignment: TaskAssignment, slot: Slot, partition: int, attempt: AttemptId) -> None:
@@ -145,7 +154,7 @@ class _Task:
             range_of_slot(slot, assignment.parallelism, assignment.max_parallelism) if program.level > 0 else (0, 0)
         )
         self.version = VersionId(assignment.epoch, attempt)
-        self.state = _State(self.backend, self.directory, self.base, self.version, self.groups)
+        self.state = _AttemptState(self.backend, self.directory, self.base, self.version, self.groups)
         self.upload_handles: list[UploadHandle] = []
         self.publishing: list[Publishing] = []
         self.writer = (
@@ -176,7 +185,7 @@ class _Task:
             )  # fmt: skip
         except (CorruptFile, ObjectMissing, CorruptState, MigrationFailed) as error:
             return Fault(FaultKind.RESTORE, str(error))
-        self.state = _State(self.backend, self.directory, self.base, self.version, self.groups)
+        self.state = _AttemptState(self.backend, self.directory, self.base, self.version, self.groups)
         return None
 
     def start_background_work(self) -> None:
@@ -190,7 +199,7 @@ class _Task:
                 self.attempt, self.backend, self.uploads,
             )  # fmt: skip
         if assignment.archive is not None and assignment.work.publishes:
-            sinks = {node.uid: node for node in self.program.nodes if isinstance(node, Sink)}
+            sinks = {node.uid: node for node in self.program.nodes if isinstance(node, SinkNode)}
             self.publishing = [
                 publish(
                     assignment.archive,
@@ -254,7 +263,7 @@ class _Task:
                 sides = {tag: self._emit(StreamRef(node.id, tag)) for tag, _ in node.side_outputs}
                 emit, lists = self._emit(StreamRef(node.id)), self._operator_states(node)
                 return ProcessOperator(node, states, context, emit, sides, self.assignment.time, lists)
-            case Sink():
+            case SinkNode():
                 staging = self._staging(node)
                 sink = SinkOperator(node, self._writer_context(node, staging), staging)
                 self.sinks.append(sink)
@@ -286,12 +295,12 @@ class _Task:
         self.state.operator_states.append((str(uid), states))
         return states
 
-    def _staging(self, node: Sink) -> JobStaging:
+    def _staging(self, node: SinkNode) -> JobStaging:
         assignment = self.assignment
         storage = None if assignment.archive is None else storage_of(assignment.archive)
         return JobStaging(storage, JobLayout(assignment.job), assignment.epoch, node.uid, self.attempt)
 
-    def _writer_context(self, node: Sink, staging: JobStaging) -> WriterContext:
+    def _writer_context(self, node: SinkNode, staging: JobStaging) -> WriterContext:
         assignment, schema = self.assignment, node.input.schema
         return WriterContext(assignment.lineage, node.uid, assignment.epoch, self.slot, self.attempt, schema, staging)
 
@@ -394,12 +403,17 @@ class _Task:
             sink.abort()
 
     def finish(
-        self, fault: Fault | None, version: str | None, committables: tuple[Committable, ...], size: int, started: float
+        self,
+        fault: Fault | None,
+        version: str | None,
+        committables: tuple[TaskCommittable, ...],
+        size: int,
+        started: float,
     ) -> Iterator[pa.RecordBatch]:
         """The barriers of this task, or for the last level its one row to the driver."""
         assignment = self.assignment
         uploads, published = self.carried_out()
-        ack = Ack(
+        ack = TaskAck(
             term=assignment.epoch.term,
             number=assignment.epoch.number,
             level=self.program.level,
@@ -471,7 +485,7 @@ def run_level(
     6. Send barriers with the acknowledgement. From here the driver decides.
     """
     started = time.monotonic()
-    task = _Task(assignment, assignment.slots[partition], partition, AttemptId(attempt))
+    task = _TaskAttempt(assignment, assignment.slots[partition], partition, AttemptId(attempt))
     stream = iter(batches)
     fault = task.restore() or task.missing()
     reach("task.1-located", task=task)
@@ -484,7 +498,7 @@ def run_level(
         yield from _run(task, stream, started)
 
 
-def _run(task: _Task, stream: Iterator[pa.RecordBatch], started: float) -> Iterator[pa.RecordBatch]:
+def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch], started: float) -> Iterator[pa.RecordBatch]:
     """Steps 2 to 6 of `run_level`."""
     try:
         manifest: Manifest | None = None
@@ -538,7 +552,7 @@ def run_source_stage(
     Input columns are one struct per source, in the order of the program's sources.
     """
     started = time.monotonic()
-    task = _Task(assignment, Slot(partition % assignment.parallelism), partition, AttemptId(attempt))
+    task = _TaskAttempt(assignment, Slot(partition % assignment.parallelism), partition, AttemptId(attempt))
     stream = iter(batches)
     fault: Fault | None = None
     with seldom_collecting():
@@ -551,7 +565,7 @@ def run_source_stage(
         yield from task.finish(fault, None, (), 0, started)
 
 
-def _source_rows(task: _Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _source_rows(task: _TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     assert task.writer is not None
     sources = [node for node in task.program.nodes if isinstance(node, Source)]
     task.assemble()

@@ -30,7 +30,7 @@ from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, calls_of
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Term, Uid
-from tidegate.graph.model import Sink
+from tidegate.graph.model import SinkNode
 from tidegate.runtime.background_upload import storage_of
 from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.program import Archive, PublishOrder
@@ -93,7 +93,7 @@ class Publishing:
         )
 
 
-def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: Sink, order: PublishOrder) -> Publishing:
+def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: SinkNode, order: PublishOrder) -> Publishing:
     """Begin to carry out an order, unless this process is at work for that slot, or has the result already."""
     run = f"{archive.url} {job} {lineage}"
     key = (run, term, order.sink, order.lane)
@@ -109,7 +109,7 @@ def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: Sink, 
     return made
 
 
-def _committer(key: _Key, archive: Archive, sink: Sink) -> Committer:
+def _committer(key: _Key, archive: Archive, sink: SinkNode) -> Committer:
     """One for each lane, made by the thread that first needs it: making one may ask the target, which may be down."""
     found = _committers.get(key)
     if found is None:

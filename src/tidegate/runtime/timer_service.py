@@ -6,14 +6,14 @@ from datetime import datetime
 
 from tidegate.core.errors import GraphError
 from tidegate.core.times import EpochTime, TimeDomain, time_ms
-from tidegate.state.access import Scope
-from tidegate.state.timers import Timers
+from tidegate.state.access import KeyScope
+from tidegate.state.timers import TimerState
 
 
-class TimerService:
+class KeyTimerService:
     """One for each operator and attempt. Without `on_timer` there are only clocks."""
 
-    def __init__(self, scope: Scope, timers: Timers | None, time: EpochTime) -> None:
+    def __init__(self, scope: KeyScope, timers: TimerState | None, time: EpochTime) -> None:
         self._scope = scope
         self._timers = timers
         self.clock_ms = time.clock_ms
@@ -46,7 +46,7 @@ class TimerService:
         self.clock_ms = max(self.clock_ms, time.clock_ms)
         self.watermark_ms = max(self.watermark_ms, time.watermark_ms)
 
-    def _known(self) -> Timers:
+    def _known(self) -> TimerState:
         if self._timers is None:
             raise GraphError(
                 "The function sets a timer and has no method on_timer, so nothing would happen when it fires. Add "

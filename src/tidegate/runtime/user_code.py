@@ -36,7 +36,7 @@ _PROGRAMMING = (
 _LONGEST = 500
 
 
-class Frame(msgspec.Struct, frozen=True, array_like=True):
+class TracebackLine(msgspec.Struct, frozen=True, array_like=True):
     """A line of Python that was being run."""
 
     file: str
@@ -73,7 +73,7 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
     """Whether it is a mistake in the program: no retry helps."""
     transient: bool
     """Whether it is about something outside the program, such as a connection, so that a later retry may help."""
-    frames: tuple[Frame, ...]
+    frames: tuple[TracebackLine, ...]
     row: str | None
     key: str | None
 
@@ -152,7 +152,7 @@ def find(text: str) -> UserCodeError | None:
 def _report(operator: str, error: BaseException, row: Any, key: Any) -> UserErrorReport:
     message = str(error)
     frames = tuple(
-        Frame(
+        TracebackLine(
             found.filename, found.lineno or 0, found.name, getattr(found, "colno", None),
             getattr(found, "end_colno", None) if getattr(found, "end_lineno", None) == found.lineno else None,
             linecache.getline(found.filename, found.lineno or 0).rstrip("\n"),

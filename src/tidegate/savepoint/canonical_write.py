@@ -15,7 +15,15 @@ from tidegate.checkpoint.storage.handle import PART_BYTES, checksum_of
 from tidegate.checkpoint.storage.port import encode_segment
 from tidegate.core.ids import TaskId
 from tidegate.savepoint.canonical_table import StateTable
-from tidegate.savepoint.entries import ByteEntry, Elements, Shape, StateEntry, StateLayout, UnreadableState, by_state
+from tidegate.savepoint.entries import (
+    ByteEntry,
+    ListElementReader,
+    Shape,
+    StateEntry,
+    StateLayout,
+    UnreadableState,
+    by_state,
+)
 from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.state.operator_states import read_elements
 from tidegate.state.port import StateStore
@@ -60,13 +68,13 @@ class CanonicalWriter:
         """Entries of any states of these operators, as a store holds them. Raises UnreadableState for one of no state."""
         find = by_state(StateLayout(operator, state) for operator in operators for state in operator.states)
         rest = iter(entries)
-        readers: dict[int, Elements] = {}
+        readers: dict[int, ListElementReader] = {}
         while chunk := list(islice(rest, ROW_GROUP)):
             for mine in _by_state(chunk):
                 layout = _found(find, mine[0][0])
                 if layout.is_list:
                     # A list may go on in the next chunk, so its reader must outlive this one.
-                    self.add(layout, readers.setdefault(layout.id, Elements(layout)).of(mine))
+                    self.add(layout, readers.setdefault(layout.id, ListElementReader(layout)).of(mine))
                 elif layout.shape is Shape.TIMERS:
                     self.add(layout, layout.typed(mine))
                 else:

@@ -15,7 +15,7 @@ from tidegate.savepoint.schema_codec import Schema, show_schema
 from tidegate.state.ttl import stamp_of, unstamped
 
 
-class Outcome(StrEnum):
+class VerdictKind(StrEnum):
     AS_IS = "as is"
     MIGRATED = "migrated"
     NEW = "new"
@@ -29,7 +29,7 @@ class StateVerdict:
 
     uid: Uid
     state: str | None
-    outcome: Outcome
+    outcome: VerdictKind
     reason: str = ""
     advice: str = ""
     convert: Callable[[bytes], bytes] | None = field(default=None, compare=False)
@@ -49,8 +49,8 @@ class Compatibility:
         return tuple(
             verdict
             for verdict in self.verdicts
-            if verdict.outcome is Outcome.INCOMPATIBLE
-            or (verdict.outcome is Outcome.DROPPED and not self.allow_non_restored_state)
+            if verdict.outcome is VerdictKind.INCOMPATIBLE
+            or (verdict.outcome is VerdictKind.DROPPED and not self.allow_non_restored_state)
         )
 
     @property
@@ -89,7 +89,7 @@ def judge(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: b
 def _whole_job(snapshot: CheckpointMetadata, job: JobNow) -> Iterable[StateVerdict]:
     if job.max_parallelism is not None and job.max_parallelism != snapshot.max_parallelism:
         yield StateVerdict(
-            Uid("*"), None, Outcome.INCOMPATIBLE,
+            Uid("*"), None, VerdictKind.INCOMPATIBLE,
             f"max parallelism was {snapshot.max_parallelism} and is {job.max_parallelism}",
             f"Set it to {snapshot.max_parallelism}, or write another savepoint with `tidegate savepoint copy "
             f"--max-parallelism {job.max_parallelism}`.",
@@ -99,14 +99,16 @@ def _whole_job(snapshot: CheckpointMetadata, job: JobNow) -> Iterable[StateVerdi
 def _operator(uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job: JobNow) -> list[StateVerdict]:
     if old is None:
         assert new is not None
-        return [StateVerdict(uid, state.name, Outcome.NEW, "the snapshot has no such operator") for state in new.states]
+        return [
+            StateVerdict(uid, state.name, VerdictKind.NEW, "the snapshot has no such operator") for state in new.states
+        ]
     if new is None:
         return [_dropped(uid, state.name, "the job has no operator of this uid with state") for state in old.states]
     before, after = {s.name: s for s in old.states}, {s.name: s for s in new.states}
     if old.key != new.key:
         return [
             StateVerdict(
-                uid, name, Outcome.INCOMPATIBLE,
+                uid, name, VerdictKind.INCOMPATIBLE,
                 f"the key was ({show_schema(old.key)}) and is ({show_schema(new.key)})",
                 "Keys never change: a key's type decides its bytes and its key group. Key by the same columns, or use a new "
                 "uid and fill its state from the old one.",
@@ -116,7 +118,7 @@ def _operator(uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job:
     verdicts = []
     for name in (*after, *(name for name in before if name not in after)):
         if name not in before:
-            verdicts.append(StateVerdict(uid, name, Outcome.NEW, "the operator did not have it"))
+            verdicts.append(StateVerdict(uid, name, VerdictKind.NEW, "the operator did not have it"))
         elif name not in after:
             verdicts.append(_undeclared(uid, before[name]))
         else:
@@ -126,7 +128,7 @@ def _operator(uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job:
 
 def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateVerdict:
     def refused(reason: str, advice: str) -> StateVerdict:
-        return StateVerdict(uid, old.name, Outcome.INCOMPATIBLE, reason, advice)
+        return StateVerdict(uid, old.name, VerdictKind.INCOMPATIBLE, reason, advice)
 
     if (SHAPES.get(old.kind, old.kind), old.distribution) != (SHAPES.get(new.kind, new.kind), new.distribution):
         was, now = f"{old.kind} ({old.distribution})", f"{new.kind} ({new.distribution})"
@@ -138,9 +140,11 @@ def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateV
         return refused(keys.reason, keys.advice)
     match _whole_entry(old, new, renames):
         case AsIs(notes):
-            return StateVerdict(uid, old.name, Outcome.AS_IS, "; ".join(notes))
+            return StateVerdict(uid, old.name, VerdictKind.AS_IS, "; ".join(notes))
         case Migrate(convert, notes):
-            return StateVerdict(uid, old.name, Outcome.MIGRATED, "; ".join(notes), convert=_of_entries(old, convert))
+            return StateVerdict(
+                uid, old.name, VerdictKind.MIGRATED, "; ".join(notes), convert=_of_entries(old, convert)
+            )
         case Incompatible(reason, advice):
             return refused(reason, advice)
 
@@ -186,22 +190,22 @@ def _undeclared(uid: Uid, state: StateInfo) -> StateVerdict:
     declared again; elements of lists belong to a function that hands them in with every snapshot."""
     if state.distribution is Distribution.KEYED:
         return StateVerdict(
-            uid, state.name, Outcome.AS_IS, "the operator does not declare it any more; what it holds is kept"
+            uid, state.name, VerdictKind.AS_IS, "the operator does not declare it any more; what it holds is kept"
         )
     return _dropped(uid, state.name, "the operator does not declare it any more")
 
 
 def _source(uid: Uid, had: bool, has: bool) -> StateVerdict:
     if had and has:
-        return StateVerdict(uid, None, Outcome.AS_IS, "position of the source")
+        return StateVerdict(uid, None, VerdictKind.AS_IS, "position of the source")
     if has:
-        return StateVerdict(uid, None, Outcome.NEW, "a new source starts from its beginning")
+        return StateVerdict(uid, None, VerdictKind.NEW, "a new source starts from its beginning")
     return _dropped(uid, None, "the job has no source of this uid")
 
 
 def _dropped(uid: Uid, state: str | None, reason: str) -> StateVerdict:
     return StateVerdict(
-        uid, state, Outcome.DROPPED, reason,
+        uid, state, VerdictKind.DROPPED, reason,
         "Give it back its old uid or name, map the uid, or allow it to be dropped (-n, --allowNonRestoredState).",
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ from tidegate.savepoint.entries import StateEntry, StateLayout
 from tidegate.savepoint.file_copy import Progress, copy_files, ignore_progress
 from tidegate.savepoint.pinned import pinned
 from tidegate.savepoint.reader import SnapshotReader
-from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND, METADATA, NATIVE, Snapshot
+from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND, METADATA, NATIVE, StoredSnapshot
 from tidegate.state.key_groups import range_of_slot, slot_of
 
 
@@ -57,7 +57,7 @@ def savepoint_name(lineage: Lineage) -> str:
 
 
 def copy_snapshot(
-    snapshot: Snapshot, target: Storage, format: str = CANONICAL, changes: Changes | None = None,
+    snapshot: StoredSnapshot, target: Storage, format: str = CANONICAL, changes: Changes | None = None,
     progress: Progress = ignore_progress, additions: Sequence[Addition] = (),
 ) -> Copied:  # fmt: skip
     """Write a savepoint into the empty directory `target`.
@@ -124,7 +124,7 @@ def copy_snapshot(
     return Copied(made, target.url, written, waiting)
 
 
-def _native(snapshot: Snapshot, target: Storage, progress: Progress) -> Iterator[TaskState]:
+def _native(snapshot: StoredSnapshot, target: Storage, progress: Progress) -> Iterator[TaskState]:
     id = snapshot.metadata.checkpoint_id
     for task in snapshot.metadata.tasks:
         files = copy_files(snapshot.storage, snapshot.root, task.files, target, str(task.task), id, progress)
@@ -132,7 +132,7 @@ def _native(snapshot: Snapshot, target: Storage, progress: Progress) -> Iterator
 
 
 def _canonical(
-    snapshot: Snapshot, metadata: CheckpointMetadata, changes: Changes, target: Storage, progress: Progress
+    snapshot: StoredSnapshot, metadata: CheckpointMetadata, changes: Changes, target: Storage, progress: Progress
 ) -> tuple[tuple[TaskState, ...], int]:
     from tidegate.savepoint.canonical_write import CanonicalWriter
 
@@ -211,14 +211,16 @@ def _dealt_out(
         yield slot_of(group, slots, limit), entry._replace(key_group=group)
 
 
-def _position(snapshot: Snapshot, position: SourcePosition, at: int, target: Storage, progress: Progress) -> FileList:
+def _position(
+    snapshot: StoredSnapshot, position: SourcePosition, at: int, target: Storage, progress: Progress
+) -> FileList:
     folder = f"sources/{at}-{encode_segment(position.uid)}"
     return copy_files(
         snapshot.storage, snapshot.root, position.files, target, folder, snapshot.metadata.checkpoint_id, progress
     )
 
 
-def _waiting(snapshot: Snapshot) -> int:
+def _waiting(snapshot: StoredSnapshot) -> int:
     if not snapshot.metadata.committables or snapshot.metadata.kind is SnapshotKind.SAVEPOINT:
         return 0
     try:

@@ -10,7 +10,7 @@ from tidegate.checkpoint.storage import ObjectMissing
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
 from tidegate.savepoint.file_copy import below
-from tidegate.savepoint.snapshot import METADATA, Snapshot
+from tidegate.savepoint.snapshot import METADATA, StoredSnapshot
 
 CLAIMED = claimed_record(METADATA)
 
@@ -18,7 +18,7 @@ CLAIMED = claimed_record(METADATA)
 class NotASavepoint(TidegateError):
     code = "NOT_A_SAVEPOINT"
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: StoredSnapshot) -> None:
         super().__init__(
             f"{snapshot.url} is a checkpoint of the job {snapshot.metadata.job!r}, and checkpoints are deleted by their job: "
             "their files are shared. To be rid of all of them, stop the job and delete its directory."
@@ -28,14 +28,14 @@ class NotASavepoint(TidegateError):
 class StillClaimed(TidegateError):
     code = "STILL_CLAIMED"
 
-    def __init__(self, snapshot: Snapshot, owner: str) -> None:
+    def __init__(self, snapshot: StoredSnapshot, owner: str) -> None:
         super().__init__(
             f"{snapshot.url} was given to a job with claim mode CLAIM, and that job may still need it: {owner}. The job "
             f"deletes it itself. If it never started from it, delete {CLAIMED!r} in that directory first."
         )
 
 
-def objects_of(snapshot: Snapshot) -> Iterator[str]:
+def objects_of(snapshot: StoredSnapshot) -> Iterator[str]:
     """Names of all objects that the snapshot consists of, its metadata apart."""
     files = [task.files for task in snapshot.metadata.tasks] + [p.files for p in snapshot.metadata.positions]
     for listed in files:
@@ -43,7 +43,7 @@ def objects_of(snapshot: Snapshot) -> Iterator[str]:
             yield below(snapshot.root, name)
 
 
-def dispose(snapshot: Snapshot) -> int:
+def dispose(snapshot: StoredSnapshot) -> int:
     """Delete a savepoint; how many objects. May be repeated.
 
     0. See that no job has claimed it. Raises StillClaimed.

@@ -141,7 +141,7 @@ class StateLayout:
     def typed(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
         """Typed entries of keyed state, in order. Those of one list must come together, as they do from a scan."""
         if self.shape is Shape.LIST:
-            return Elements(self).of(entries)
+            return ListElementReader(self).of(entries)
         if self.shape is Shape.TIMERS:
             return self._timers(entries)
         return self._single(entries)
@@ -237,7 +237,7 @@ class StateLayout:
         return start, prefix_end(start)
 
 
-class Elements:
+class ListElementReader:
     """Reads the elements of lists, segment by segment, and counts them. Entries may be handed to it in parts."""
 
     def __init__(self, layout: StateLayout) -> None:

@@ -44,7 +44,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class IncomingElements:
     """Elements of an operator's list; or the mapping, or pairs, of a broadcast map; or rows of one column, or of two."""
 
     given: Any
@@ -61,7 +61,7 @@ class Elements:
 
 
 @dataclass(frozen=True, slots=True)
-class Timers:
+class IncomingTimers:
     """Of each clock: pairs of key and time, or of key and several times, in ms or as datetimes with a zone."""
 
     given: Mapping[TimeDomain, Any]
@@ -74,7 +74,7 @@ class Timers:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class IncomingTable:
     """Entries themselves, or rows in the columns of a canonical table: as `to_arrow` and `to_df` give them."""
 
     given: Any

@@ -12,7 +12,7 @@ from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import SnapshotKind
 from tidegate.checkpoint.storage import open_storage, unique_name
 from tidegate.core.errors import TidegateError
-from tidegate.savepoint.snapshot import Snapshot, split_location
+from tidegate.savepoint.snapshot import StoredSnapshot, split_location
 
 
 class NotRetained(TidegateError):
@@ -22,7 +22,7 @@ class NotRetained(TidegateError):
 
 
 @contextlib.contextmanager
-def pinned(snapshot: Snapshot, reason: str) -> Iterator[bool]:
+def pinned(snapshot: StoredSnapshot, reason: str) -> Iterator[bool]:
     """Keep a checkpoint's files from being cleaned up inside the block; whether a pin was needed.
 
     A savepoint, and a checkpoint whose job's log is not beside it (a copied directory), belong to nobody who would delete.

@@ -22,7 +22,7 @@ from tidegate.checkpoint.version_restore import fetch_version
 from tidegate.core.ids import AttemptId, EpochId, KeyGroup, TaskId, Term
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.entries import ByteEntry, Shape, StateEntry, StateLayout, UnreadableState
-from tidegate.savepoint.snapshot import CANONICAL_BACKEND, Snapshot
+from tidegate.savepoint.snapshot import CANONICAL_BACKEND, StoredSnapshot
 from tidegate.state.backends import built_in_backend
 from tidegate.state.keys import Namespace, key_group_range, prefix_end
 from tidegate.state.operator_states import read_elements
@@ -40,7 +40,7 @@ class SnapshotReader:
     Used by one thread. Every file is verified by its checksum when it arrives.
     """
 
-    def __init__(self, snapshot: Snapshot, scratch: Path | None = None) -> None:
+    def __init__(self, snapshot: StoredSnapshot, scratch: Path | None = None) -> None:
         self.snapshot = snapshot
         self._scratch = Path(tempfile.mkdtemp(prefix="tidegate-read-", dir=scratch))
         self._open: dict[TaskId, StateStore | CanonicalTask] = {}

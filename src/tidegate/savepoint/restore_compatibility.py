@@ -15,7 +15,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.version_restore import Migration
 from tidegate.core.ids import Uid
 from tidegate.savepoint.changes import Changes, applied
-from tidegate.savepoint.compatibility import Compatibility, JobNow, Outcome, StateVerdict, entry_conversion, judge
+from tidegate.savepoint.compatibility import Compatibility, JobNow, StateVerdict, VerdictKind, entry_conversion, judge
 from tidegate.savepoint.evolution import MigrationFailed
 
 
@@ -60,12 +60,12 @@ def fit(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: boo
     """
     answer = judge(snapshot, job, allow_non_restored_state)
     kept = {operator.uid for operator in job.operators}
-    refused = [v for v in answer.refusals if v.outcome is Outcome.INCOMPATIBLE or (v.state and v.uid in kept)]
+    refused = [v for v in answer.refusals if v.outcome is VerdictKind.INCOMPATIBLE or (v.state and v.uid in kept)]
     if refused:
         raise StateChanged(answer, refused)
     before = {(operator.uid, state.name): state for operator in snapshot.operators for state in operator.states}
     after = {(operator.uid, state.name): state for operator in job.operators for state in operator.states}
-    names = [(v.uid, v.state) for v in answer.verdicts if v.outcome is Outcome.MIGRATED and v.state is not None]
+    names = [(v.uid, v.state) for v in answer.verdicts if v.outcome is VerdictKind.MIGRATED and v.state is not None]
     return Fitted(
         answer, tuple(Migration(before[name], after[name], dict(job.renames.get(name, {}))) for name in names)
     )

@@ -44,7 +44,7 @@ class StateNotFound(TidegateError):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class StoredSnapshot:
     """What `_metadata` says, and the storage that file names in it are relative to (below `root`)."""
 
     storage: Storage
@@ -57,7 +57,7 @@ class Snapshot:
     layouts: dict[tuple[Uid, str], StateLayout] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
-    def open(path: str | Path, **options: Any) -> Snapshot:
+    def open(path: str | Path, **options: Any) -> StoredSnapshot:
         """Open `…/chk-42`, a savepoint's directory, or the `_metadata` in either. Reads that one file.
 
         `options` go to the client of an object store. Raises SnapshotNotFound, or a MetadataError.
@@ -66,16 +66,18 @@ class Snapshot:
         own = open_storage(url, confined=True, **options)
         metadata = _read(own, METADATA, url)
         if metadata.kind is SnapshotKind.SAVEPOINT:
-            return Snapshot(own, "", metadata, url, options)
-        return Snapshot(open_storage(split_location(url)[0], confined=True, **options), "", metadata, url, options)
+            return StoredSnapshot(own, "", metadata, url, options)
+        return StoredSnapshot(
+            open_storage(split_location(url)[0], confined=True, **options), "", metadata, url, options
+        )
 
     @staticmethod
-    def within(storage: Storage, name: str) -> Snapshot:
+    def within(storage: Storage, name: str) -> StoredSnapshot:
         """Open a snapshot by its name in a storage that is open already: `orders/chk-42`."""
         folder = name.removesuffix("/").removesuffix(f"/{METADATA}")
         metadata = _read(storage, f"{folder}/{METADATA}", f"{storage.url}/{folder}")
         root = folder if metadata.kind is SnapshotKind.SAVEPOINT else folder.rpartition("/")[0]
-        return Snapshot(storage, root, metadata, f"{location(storage.url)}/{folder}")
+        return StoredSnapshot(storage, root, metadata, f"{location(storage.url)}/{folder}")
 
     @property
     def format(self) -> str:

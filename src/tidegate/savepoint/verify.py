@@ -12,7 +12,7 @@ from tidegate.checkpoint.storage.handle import Checksum, FileHandle
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.entries import StateLayout
 from tidegate.savepoint.file_copy import Progress, below, ignore_progress
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Problem:
     what: str
 
 
-def verify(snapshot: Snapshot, checksums: bool = True, progress: Progress = ignore_progress) -> Iterator[Problem]:
+def verify(snapshot: StoredSnapshot, checksums: bool = True, progress: Progress = ignore_progress) -> Iterator[Problem]:
     """All that is wrong with a snapshot. Without `checksums` only sizes are looked at, which reads no content."""
     yield from _structure(snapshot)
     for where, file in _files(snapshot):
@@ -34,7 +34,7 @@ def verify(snapshot: Snapshot, checksums: bool = True, progress: Progress = igno
             yield Problem(where, f"{handle.path} {what}")
 
 
-def _files(snapshot: Snapshot) -> Iterator[tuple[str, StateFile]]:
+def _files(snapshot: StoredSnapshot) -> Iterator[tuple[str, StateFile]]:
     for task in snapshot.metadata.tasks:
         for file in task.files:
             yield str(task.task), file
@@ -43,7 +43,7 @@ def _files(snapshot: Snapshot) -> Iterator[tuple[str, StateFile]]:
             yield f"source {position.uid}", file
 
 
-def _file(snapshot: Snapshot, handle: FileHandle, checksums: bool) -> str | None:
+def _file(snapshot: StoredSnapshot, handle: FileHandle, checksums: bool) -> str | None:
     storage, running = snapshot.storage, Checksum()
     for name, size in handle.parts():
         try:
@@ -59,7 +59,7 @@ def _file(snapshot: Snapshot, handle: FileHandle, checksums: bool) -> str | None
     return None
 
 
-def _structure(snapshot: Snapshot) -> Iterator[Problem]:
+def _structure(snapshot: StoredSnapshot) -> Iterator[Problem]:
     metadata = snapshot.metadata
     for operator, state in snapshot.states():
         try:

@@ -32,7 +32,7 @@ SEGMENT_ELEMENTS = 4096
 _SMALL_LIST = 1024
 
 
-class Scope:
+class KeyScope:
     """The key being processed. One per operator and attempt; every accessor of the operator reads it."""
 
     __slots__ = ("key", "key_group")
@@ -61,7 +61,7 @@ class _Keyed:
     __slots__ = ("_copied", "_decode", "_encode", "_encode_key", "_id", "_scope", "_store", "expiry", "written")
 
     def __init__(
-        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, codec: Codec, expiry: Expiry | None,
+        self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, codec: Codec, expiry: Expiry | None,
         copied: Callable[[Any], Any] | None = None,
     ) -> None:  # fmt: skip
         self._scope = scope
@@ -99,7 +99,7 @@ class ValueAccessor(_Keyed):
     __slots__ = ("_cleared", "_default", "_dirty", "_fresh_default", "_live", "_prefixes", "update", "value")
 
     def __init__(
-        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
+        self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
     ) -> None:
         super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry)
         self._default = spec.default
@@ -229,7 +229,7 @@ class ListAccessor(_Keyed):
     __slots__ = ("_added", "_cleared", "_epoch", "_part", "_stored")
 
     def __init__(
-        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None,
+        self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None,
         epoch: EpochId,
     ) -> None:  # fmt: skip
         super().__init__(scope, store, state_id, keys, codec_of(list[spec.value]), expiry, copier_of(spec.value))  # type: ignore[name-defined]
@@ -343,7 +343,7 @@ class MapAccessor(_Keyed):
     __slots__ = ("_cleared", "_decode_user_key", "_dirty", "_encode_user_key", "_live", "_normalized")
 
     def __init__(
-        self, scope: Scope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
+        self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
     ) -> None:
         super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry, copier_of(spec.value))
         user_keys = KeyCodec.of_python(spec.map_key)

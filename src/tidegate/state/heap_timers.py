@@ -14,10 +14,10 @@ from typing import Any
 
 from tidegate.core.times import MAX_WATERMARK, TimeDomain
 from tidegate.state.keys import Namespace
-from tidegate.state.timers import Timer, Timers, _Name
+from tidegate.state.timers import Timer, TimerState, _Name
 
 
-class HeapTimers(Timers):
+class HeapTimers(TimerState):
     """The timers of one operator in one attempt, all of them in memory."""
 
     def __init__(self, *args: Any) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 from tidegate.core.errors import GraphError, WrongValue
 from tidegate.core.ids import EpochId
 from tidegate.graph.states import StateKind, StateSpec
-from tidegate.state.access import ListAccessor, MapAccessor, Scope, ValueAccessor
+from tidegate.state.access import KeyScope, ListAccessor, MapAccessor, ValueAccessor
 from tidegate.state.folding import AggregatingAccessor, ReducingAccessor
 from tidegate.state.heap_timers import HeapTimers
 from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
 from tidegate.state.port import StateStore
 from tidegate.state.rollback import GuardedList, GuardedMap, GuardedTimers, GuardedValue
-from tidegate.state.timers import Timers
+from tidegate.state.timers import TimerState
 from tidegate.state.ttl import Expiry, StateClock, sweep
 from tidegate.state.windowed import (
     GuardedWindowedList,
@@ -52,10 +52,10 @@ class KeyedStates:
         guarded: bool = False,
     ) -> None:
         """`groups` are the key groups of the task. `guarded`: what one row did to state can be undone (see `guarded`)."""
-        self.scope = Scope()
-        self.window_scope = Scope()
+        self.scope = KeyScope()
+        self.window_scope = KeyScope()
         """Of states that there are for each window: its key is (key, window)."""
-        self.timers: Timers | None = None
+        self.timers: TimerState | None = None
         self.clock = clock or StateClock()
         self.groups = groups
         self.accessors: dict[str, Any] = {}
@@ -71,7 +71,7 @@ class KeyedStates:
             match spec.kind:
                 case StateKind.TIMERS:
                     in_memory = bool(getattr(store, "timers_on_heap", False))
-                    kind = GuardedTimers if guarded else HeapTimers if in_memory else Timers
+                    kind = GuardedTimers if guarded else HeapTimers if in_memory else TimerState
                     self.timers = kind(store, id, keys, groups)
                 case StateKind.VALUE:
                     self.accessors[spec.name] = values(*common)

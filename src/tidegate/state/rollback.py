@@ -14,7 +14,7 @@ from typing import Any
 from tidegate.core.times import TimeDomain
 from tidegate.state.access import ABSENT, IMMUTABLE, ListAccessor, MapAccessor, ValueAccessor
 from tidegate.state.keys import Namespace
-from tidegate.state.timers import Timers
+from tidegate.state.timers import TimerState
 from tidegate.state.ttl import unstamped
 
 
@@ -221,7 +221,7 @@ class GuardedMap(MapAccessor):
         self.mark()
 
 
-class GuardedTimers(Timers):
+class GuardedTimers(TimerState):
     """Timers whose registering and deleting by one row, or by one timer that fires, can be undone."""
 
     def __init__(self, *args: Any) -> None:

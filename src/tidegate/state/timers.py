@@ -38,7 +38,7 @@ class Timer(NamedTuple):
     namespace: Namespace
 
 
-class Timers:
+class TimerState:
     """The timers of one operator in one attempt. Registered and deleted ones stay in memory until `flush`."""
 
     def __init__(self, store: StateStore, state_id: int, keys: KeyCodec, key_groups: tuple[int, int]) -> None:

@@ -356,7 +356,7 @@ def own_errors() -> Iterator[None]:
         raise (failed.__cause__ or failed) from None
 
 
-class Frame:
+class DeclaredFrame:
     """Stands in for a streaming DataFrame where a job is declared and not run."""
 
     isStreaming = True
@@ -365,7 +365,7 @@ class Frame:
         self._schema = schema if isinstance(schema, Schema) else Schema.parse(schema)
 
     @property
-    def schema(self) -> Frame:
+    def schema(self) -> DeclaredFrame:
         return self
 
     def jsonValue(self) -> dict[str, Any]:
@@ -376,9 +376,9 @@ class Frame:
         return {"type": "struct", "fields": fields}
 
 
-def frame(schema: str | Schema) -> Frame:
+def frame(schema: str | Schema) -> DeclaredFrame:
     """What `job.source` takes in a test without a JVM: only columns, no rows."""
-    return Frame(schema)
+    return DeclaredFrame(schema)
 
 
 def harness(

@@ -14,7 +14,7 @@ from tidegate.api.savepoints import Savepoint
 from tidegate.checkpoint.storage import open_storage
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.dispose import dispose
-from tidegate.savepoint.snapshot import CANONICAL, NATIVE, Snapshot
+from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StoredSnapshot
 from tidegate.savepoint.verify import verify
 
 __all__ = ["s3_server"]
@@ -31,11 +31,11 @@ OPERATOR = Operator(
 def test_from_bucket_to_disk_and_back(s3_server: S3Address, tmp_path: Path, format: str) -> None:
     root, options = f"s3://{s3_server.bucket}/{uuid.uuid4().hex}", s3_server.options()
     history = History(tmp_path, url=f"{root}/ckpt", options=options)
-    origin = Snapshot.open(history.checkpoint(1, OPERATOR), **options)
+    origin = StoredSnapshot.open(history.checkpoint(1, OPERATOR), **options)
     copy_snapshot(origin, open_storage(tmp_path / "sp"), format)
     assert history.storage.list("orders/pins") == []
-    copy_snapshot(Snapshot.open(tmp_path / "sp"), open_storage(f"{root}/sp", **options), format)
-    there = Snapshot.open(f"{root}/sp/_metadata", **options)
+    copy_snapshot(StoredSnapshot.open(tmp_path / "sp"), open_storage(f"{root}/sp", **options), format)
+    there = StoredSnapshot.open(f"{root}/sp/_metadata", **options)
     assert list(verify(there)) == []
     assert Savepoint(there).state("totals", "total").get("u7") == 3.5
     assert Savepoint(there).state("totals", "last").get("u1") == [1, 2]

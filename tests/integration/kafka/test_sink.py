@@ -18,7 +18,7 @@ from tidegate.connectors.kafka import KafkaSink
 from tidegate.connectors.kafka.committer import TransactionalCommitter
 from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable, MarkerExpired, MarkerUnsettled
 from tidegate.connectors.kafka.marker import Expired
-from tidegate.connectors.kafka.sink import Staged
+from tidegate.connectors.kafka.sink import KafkaCommittable
 from tidegate.core import faults
 from tidegate.graph.schema import Schema
 from tidegate.testing.faults import FaultOrders
@@ -183,7 +183,7 @@ def test_at_least_once_sends_without_a_transaction_and_again_when_asked_again(ka
 @pytest.mark.parametrize(("choice", "sent"), [(Expired.PUBLISH, ["1", "2"]), (Expired.SKIP, [])])
 def test_a_marker_that_may_have_expired_is_a_question_and_not_an_answer(kafka, topic, output, choice, sent):
     request = output.numbers([1, 2], 1)
-    old = msgspec.json.decode(request.payload, type=Staged)
+    old = msgspec.json.decode(request.payload, type=KafkaCommittable)
     in_eight_days = old.at_ms + 8 * 24 * 3_600_000
 
     def commit(expired):
@@ -311,7 +311,7 @@ def test_brokers_that_do_not_answer_may_answer_later(topic, output, monkeypatch)
 def test_rows_that_cannot_be_read_leave_no_transaction_open(kafka, topic, output):
     committer = output.committer()
     good, bad = output.numbers([1, 2], 1), output.numbers([3], 2)
-    token = msgspec.json.decode(bad.payload, type=Staged).parts[0].token
+    token = msgspec.json.decode(bad.payload, type=KafkaCommittable).parts[0].token
     kept = output.shelf.read(token)
     (output.folder / token).unlink()
     with pytest.raises(FileNotFoundError):

@@ -21,9 +21,9 @@ from pathlib import Path
 from tests.unit.checkpoint.history_kit import release
 from tidegate.checkpoint.claim import claim, show_life
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
-from tidegate.checkpoint.contents import Contents
+from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.effects import Steps, perform
-from tidegate.checkpoint.entry import Outcome, Signature
+from tidegate.checkpoint.entry import RunOutcome, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import Committable
@@ -37,13 +37,13 @@ LAYOUT = JobLayout("counter")
 LOST, REFUSED = 3, 4
 
 
-def read(path: str, data: bytes) -> Contents:
+def read(path: str, data: bytes) -> CheckpointContents:
     body = json.loads(data)
     waiting = tuple(
         Committable(Lineage(c["lineage"]), Uid("table"), 0, EpochId(*c["epoch"]), c["rows"].encode())
         for c in body["committables"]
     )
-    return Contents(frozenset({body["file"]}), frozenset(c.payload.decode() for c in waiting), waiting)
+    return CheckpointContents(frozenset({body["file"]}), frozenset(c.payload.decode() for c in waiting), waiting)
 
 
 class Counter:
@@ -109,7 +109,7 @@ class Counter:
             self.do(store.clean(InFlight(id + 1)))
             self.do(store.sweep(InFlight(id + 1)))
         self.do(store.sweep(InFlight(id + 1)))
-        self.do(store.finish(Outcome.SUSPENDED, keep=True))
+        self.do(store.finish(RunOutcome.SUSPENDED, keep=True))
         self.do(store.clean(InFlight(id + 1)))
 
     def beat(self, store: CompletedCheckpointStore) -> None:

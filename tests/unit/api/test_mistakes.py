@@ -15,7 +15,7 @@ import tidegate as tg
 from tidegate.checkpoint.storage import open_storage, probe
 from tidegate.graph.levels import plan
 from tidegate.runtime.program import pickled, programs
-from tidegate.testing.harness import Frame, harness
+from tidegate.testing.harness import DeclaredFrame, harness
 
 COLUMNS = "user string, amount double"
 
@@ -29,7 +29,7 @@ class Totals(tg.KeyedProcessFunction):
 
 
 def rows():
-    return tg.Job("orders").source("orders", Frame(COLUMNS))
+    return tg.Job("orders").source("orders", DeclaredFrame(COLUMNS))
 
 
 def keyed():
@@ -120,7 +120,7 @@ class HoldsALock(Totals):
 
 def travel(function):
     job = tg.Job("orders")
-    job.source("orders", Frame(COLUMNS)).key_by("user").process("totals", function, schema="user string").sink(
+    job.source("orders", DeclaredFrame(COLUMNS)).key_by("user").process("totals", function, schema="user string").sink(
         "out", tg.CollectSink()
     )
     graph = job.graph()
@@ -159,7 +159,7 @@ MISTAKES = {
         lambda _: rows().sink("out", tg.PrintSink),
         r"takes an instance, not the class PrintSink. Write PrintSink\(…\)",
     ),
-    "source without a uid": (lambda _: tg.Job("j").source(Frame(COLUMNS)), r"source\(\) needs a uid first"),
+    "source without a uid": (lambda _: tg.Job("j").source(DeclaredFrame(COLUMNS)), r"source\(\) needs a uid first"),
     "source of a list": (
         lambda _: tg.Job("j").source("s", [1]),
         r"takes a Spark DataFrame.*got list.*spark\.createDataFrame",
@@ -177,7 +177,7 @@ MISTAKES = {
         r"'orders' is given twice.*rename one",
     ),
     "event time that is none": (
-        lambda _: tg.Job("j").source("s", Frame(COLUMNS), event_time="amount"),
+        lambda _: tg.Job("j").source("s", DeclaredFrame(COLUMNS), event_time="amount"),
         r"'amount' is a double, not a timestamp. No other column.*F\.timestamp_seconds\('amount'\)",
     ),
     "on_error that is none": (

@@ -16,7 +16,7 @@ from tests.unit.savepoint.checkpoint_kit import History, Operator, mapping, valu
 from tidegate.core.errors import GraphError, WrongValue
 from tidegate.graph.key_values import InvalidKey
 from tidegate.savepoint.changes import ChangeRefused
-from tidegate.savepoint.snapshot import Snapshot, StateNotFound
+from tidegate.savepoint.snapshot import StateNotFound, StoredSnapshot
 from tidegate.savepoint.verify import verify
 
 
@@ -144,7 +144,7 @@ def test_windows_timers_and_operator_state_are_bootstrapped(tmp_path: Path) -> N
         .with_operator_state("w", "rules", {"r": Rule("r", 4)}, value=Rule, map_key=str)
         .write(tmp_path / "sp")
     )
-    assert list(verify(Snapshot.open(tmp_path / "sp"))) == []
+    assert list(verify(StoredSnapshot.open(tmp_path / "sp"))) == []
     milliseconds = round(noon.timestamp() * 1000)
     assert written.state("w", "sums").get("ann", window=(milliseconds, milliseconds)) == 2.5
     assert written.timers("w").get("bob") == [("EVENT_TIME", 1), ("EVENT_TIME", 2)]

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.checkpoint.assignment import (
-    Copy,
+    BroadcastCopy,
     KeyedShare,
     KeyGroupsBroken,
+    ListRun,
     MaxParallelismChanged,
     RestoreError,
     RestoreTarget,
-    Run,
     TaskRestore,
     UnclaimedState,
     assign_key_groups,
@@ -119,7 +119,7 @@ def test_unchanged_parallelism_takes_every_version_as_it_is(parallelism: int) ->
     planned = restore(parallelism, parallelism, KEYED, SPLIT, RULES, elements=2)
     assert [p.as_is for p in planned] == [task(slot) for slot in range(parallelism)]
     assert [p.sources for p in planned] == [(task(slot),) for slot in range(parallelism)]
-    assert [p.split for p in planned] == [(Run(SPLIT.id, task(slot), 0, 2 + slot),) for slot in range(parallelism)]
+    assert [p.split for p in planned] == [(ListRun(SPLIT.id, task(slot), 0, 2 + slot),) for slot in range(parallelism)]
 
 
 def test_files_are_taken_whole_or_cut_by_range_where_all_their_states_are_wanted() -> None:
@@ -160,7 +160,7 @@ def test_runs_keep_the_order_of_elements(counts: list[int], new: int, start: int
 @pytest.mark.feature("A27", "N15")
 @pytest.mark.parametrize(("old", "new"), PAIRS)
 def test_union_lists_go_whole_to_every_task(old: int, new: int) -> None:
-    everything = tuple(Run(UNION.id, task(slot), 0, 1 + slot) for slot in range(old))
+    everything = tuple(ListRun(UNION.id, task(slot), 0, 1 + slot) for slot in range(old))
     planned = restore(old, new, UNION, elements=1)
     assert [p.union for p in planned] == [everything] * new
     assert all(p.as_is is None for p in planned)
@@ -169,7 +169,9 @@ def test_union_lists_go_whole_to_every_task(old: int, new: int) -> None:
 @pytest.mark.feature("A29", "N15")
 @pytest.mark.parametrize(("old", "new"), PAIRS)
 def test_every_task_gets_one_copy_of_broadcast_state(old: int, new: int) -> None:
-    assert [p.broadcast for p in restore(old, new, RULES)] == [(Copy(RULES.id, task(i % old)),) for i in range(new)]
+    assert [p.broadcast for p in restore(old, new, RULES)] == [
+        (BroadcastCopy(RULES.id, task(i % old)),) for i in range(new)
+    ]
 
 
 def test_state_follows_its_uid_to_another_level() -> None:

@@ -8,7 +8,7 @@ from tests.unit.checkpoint.history_kit import LAYOUT, PlainStorage, claimed, ref
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.claim import claim, claim_again, show_life
 from tidegate.checkpoint.effects import Create, Effect, ListFolders, Sleep
-from tidegate.checkpoint.entry import Entry, Outcome, Signature
+from tidegate.checkpoint.entry import Entry, RunOutcome, Signature
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.storage.port import Nonce
@@ -124,7 +124,7 @@ def test_a_replaced_owner_stops_at_its_next_heartbeat() -> None:
 
 def test_a_run_that_ended_in_order_is_followed_at_once() -> None:
     storage = PlainStorage()
-    end = entries.end(claimed(), next(signatures()), Outcome.SUSPENDED, keep=True)
+    end = entries.end(claimed(), next(signatures()), RunOutcome.SUSPENDED, keep=True)
     storage.objects = {LAYOUT.log(1): entries.to_bytes(claimed()), LAYOUT.log(2): entries.to_bytes(end)}
     assert taking(storage).term == 2
     assert storage.slept_ms == 0
@@ -167,7 +167,7 @@ def test_claiming_again_takes_the_job_from_nobody(ended: bool) -> None:
     mine = taking(storage)
     other = taking(storage, "other", force=True)
     if ended:
-        end = entries.end(other, next(signatures("end")), Outcome.SUSPENDED, True)
+        end = entries.end(other, next(signatures("end")), RunOutcome.SUSPENDED, True)
         storage.objects[LAYOUT.log(end.slot)] = entries.to_bytes(end)
     with pytest.raises(ClaimLost):
         again(storage, mine, "nonce-of-a-lost-answer")

@@ -17,9 +17,9 @@ from tidegate.checkpoint.completed_store import (
     NotPublished,
     RunEnded,
 )
-from tidegate.checkpoint.contents import Contents
+from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.effects import Put
-from tidegate.checkpoint.entry import CheckpointRef, Entry, Outcome
+from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import Committable
@@ -29,7 +29,7 @@ from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 
-BODIES: dict[bytes, Contents] = {}
+BODIES: dict[bytes, CheckpointContents] = {}
 
 
 def owner(storage: PlainStorage, name: str, retained: int = 1, layout: JobLayout = LAYOUT) -> CompletedCheckpointStore:
@@ -57,7 +57,7 @@ def draft(
     checksum = f"sha256:{store.entry.owner}-{store.term}-{id}".ljust(40, "0")
     body = json.dumps({"checksum": checksum}).encode()
     staged = frozenset(c.payload.decode() for c in carried)
-    BODIES[body] = Contents(frozenset(files), staged, carried)
+    BODIES[body] = CheckpointContents(frozenset(files), staged, carried)
     return Draft(id, epoch, body, checksum, BODIES[body])
 
 
@@ -289,7 +289,7 @@ def test_an_end_without_retention_gives_the_checkpoints_up_before_it_deletes_the
     one = owner(storage, "one")
     file = upload(storage, one, 1, "a")
     ref = publish(storage, one, 1, [file])
-    storage.run(one.finish(Outcome.CANCELED, keep=False))
+    storage.run(one.finish(RunOutcome.CANCELED, keep=False))
     assert one.entry.retained == ()
     storage.run(one.clean(idle(2)))
     assert not {file, ref.metadata} & storage.objects.keys()
@@ -301,7 +301,7 @@ def test_an_end_gives_nothing_up_that_still_owes_output() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
     storage.run(one.publish(draft(one, 1, output=[committable(5)])))
-    storage.run(one.finish(Outcome.CANCELED, keep=False))
+    storage.run(one.finish(RunOutcome.CANCELED, keep=False))
     assert [ref.id for ref in one.entry.retained] == [1]
 
 
@@ -350,8 +350,8 @@ def test_a_finished_job_that_owes_output_is_suspended_and_its_next_start_commits
     storage = PlainStorage()
     one = owner(storage, "one")
     storage.run(one.publish(draft(one, 1, output=[committable(5)])))
-    storage.run(one.finish(Outcome.FINISHED, keep=False))
-    assert one.entry.outcome is Outcome.SUSPENDED
+    storage.run(one.finish(RunOutcome.FINISHED, keep=False))
+    assert one.entry.outcome is RunOutcome.SUSPENDED
     owner(storage, "two")
     assert storage.committed == [committable(5)]
 
@@ -361,7 +361,7 @@ def test_a_retained_checkpoint_whose_metadata_is_damaged_inside_is_named_and_not
     one = owner(storage, "one", retained=2)
     older, base = publish(storage, one, 1), publish(storage, one, 2)
 
-    def read(path: str, body: bytes) -> Contents:
+    def read(path: str, body: bytes) -> CheckpointContents:
         if path == older.metadata:
             raise MetadataDamaged("cut short")
         return BODIES[body]

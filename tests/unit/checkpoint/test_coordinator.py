@@ -22,7 +22,7 @@ from tidegate.checkpoint.coordinator import (
     WakeAt,
 )  # fmt: skip
 from tidegate.checkpoint.failure import CheckpointFailureReason as Reason
-from tidegate.checkpoint.pending import Ack
+from tidegate.checkpoint.pending import UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.core.ids import EpochId, Slot, TaskId, Term
 from tidegate.testing.clock import at
@@ -35,8 +35,10 @@ def epoch(number: int) -> EpochId:
     return EpochId(Term(1), number)
 
 
-def ack(id: int, task: int, *files: str) -> Ack:
-    return Ack(id, TASKS[task], f"state-{task}", files, state_size_bytes=100, checkpointed_size_bytes=10, async_ms=7)
+def ack(id: int, task: int, *files: str) -> UploadAck:
+    return UploadAck(
+        id, TASKS[task], f"state-{task}", files, state_size_bytes=100, checkpointed_size_bytes=10, async_ms=7
+    )
 
 
 def of(kind: type, actions: Sequence[Action]) -> list[Action]:
@@ -372,7 +374,7 @@ def test_one_acknowledgement_of_ten_thousand_tasks_is_cheap() -> None:
     coordinator = Coordinator(EVERY_SECOND, tasks)
     coordinator.start(at(0), 0)
     coordinator.epoch_finished(epoch(1), True, at(1))
-    acks = [Ack(1, task, None, ("a", "b"), 1, 1) for task in tasks]
+    acks = [UploadAck(1, task, None, ("a", "b"), 1, 1) for task in tasks]
     began = time.process_time()
     for one in acks:
         actions = coordinator.acknowledge(one, at(5))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.checkpoint.history_kit import ref
 from tidegate.checkpoint.coordinator import Action, Cadence, Coordinator, NotifyAborted, Publish, StartUpload, WakeAt
 from tidegate.checkpoint.failure import CheckpointFailureReason as Reason
-from tidegate.checkpoint.pending import Ack
+from tidegate.checkpoint.pending import UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.core.ids import EpochId, Slot, TaskId, Term
 from tidegate.testing.clock import ManualClock
@@ -66,7 +66,7 @@ class Played:
             self.epochs += 1
             self.take(coordinator.epoch_finished(EpochId(Term(1), self.epochs), True, now))
         elif event == "ack" and uploading:
-            self.take(coordinator.acknowledge(Ack(uploading[0], TASK, None, (f"f-{uploading[0]}",)), now))
+            self.take(coordinator.acknowledge(UploadAck(uploading[0], TASK, None, (f"f-{uploading[0]}",)), now))
         elif event == "decline" and uploading:
             self.take(coordinator.decline(uploading[-1], Reason.CHECKPOINT_DECLINED, now))
         elif event == "publish" and self.publishing:
@@ -124,7 +124,7 @@ def test_a_clock_set_forward_two_hours_expires_nothing_and_people_see_the_time_t
     clock.step_wall(TWO_HOURS_MS)
     clock.advance(400)
     assert not [a for a in coordinator.tick(clock.now()) if isinstance(a, NotifyAborted)]
-    coordinator.acknowledge(Ack(1, TASK, None), clock.now())
+    coordinator.acknowledge(UploadAck(1, TASK, None), clock.now())
     coordinator.published(1, ref(1), (), clock.now())
     shown = coordinator.statistics.latest_completed
     assert shown is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.checkpoint.history_kit import LAYOUT, PlainStorage, claimed, ref, signatures
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.effects import Get
-from tidegate.checkpoint.entry import Entry, LogCorrupt, Outcome
+from tidegate.checkpoint.entry import Entry, LogCorrupt, RunOutcome
 from tidegate.checkpoint.log import append, history, newest
 from tidegate.checkpoint.storage.port import Won
 
@@ -32,7 +32,7 @@ def grown(length: int) -> list[Entry]:
 
 def test_the_newest_entry_says_all_that_the_whole_history_says() -> None:
     log = grown(6)
-    log.append(entries.end(log[-1], next(SIGN), Outcome.SUSPENDED, keep=True))
+    log.append(entries.end(log[-1], next(SIGN), RunOutcome.SUSPENDED, keep=True))
     log.append(claimed(log[-1], log[-1].base))
     assert entries.fold(log) == log[-1]
     assert log[-1].term == 2
@@ -117,7 +117,7 @@ def test_fold_refuses(what: str) -> None:
 
 def test_nothing_follows_an_end_but_a_claim() -> None:
     log = grown(3)
-    log.append(entries.end(log[-1], next(SIGN), Outcome.CANCELED, keep=True))
+    log.append(entries.end(log[-1], next(SIGN), RunOutcome.CANCELED, keep=True))
     assert entries.fold([*log, claimed(log[-1], log[-1].base)])
     with pytest.raises(LogCorrupt, match="follows the end"):
         entries.fold([*log, entries.checkpoint(log[-1], next(SIGN), ref(9), 1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.checkpoint.requests import Limits, Load, Request, RequestKind, RequestQueue, Run, Wait, choose
+from tidegate.checkpoint.requests import Load, Request, RequestKind, RequestLimits, RequestQueue, RunNow, Wait, choose
 
 PERIODIC = Request(RequestKind.PERIODIC, 0)
 MANUAL = Request(RequestKind.MANUAL, 0)
@@ -18,29 +18,29 @@ STOP = Request(RequestKind.TERMINAL_SAVEPOINT, 0)
     ("first", "load", "expected"),
     [
         (None, Load(0, 0, None), Wait()),
-        (PERIODIC, Load(0, 0, None), Run(PERIODIC)),
+        (PERIODIC, Load(0, 0, None), RunNow(PERIODIC)),
         (PERIODIC, Load(0, 0, 700), Wait(1_200)),  # min-pause after the last completion
-        (PERIODIC, Load(0, 0, 500), Run(PERIODIC)),
-        (MANUAL, Load(0, 0, 999), Run(MANUAL)),  # min-pause is for periodic ones
+        (PERIODIC, Load(0, 0, 500), RunNow(PERIODIC)),
+        (MANUAL, Load(0, 0, 999), RunNow(MANUAL)),  # min-pause is for periodic ones
         (MANUAL, Load(1, 0, None), Wait()),  # max-concurrent
-        (FORCED, Load(1, 0, None), Run(FORCED)),
-        (SAVEPOINT, Load(1, 0, 999), Run(SAVEPOINT)),
-        (STOP, Load(3, 0, 999), Run(STOP)),
+        (FORCED, Load(1, 0, None), RunNow(FORCED)),
+        (SAVEPOINT, Load(1, 0, 999), RunNow(SAVEPOINT)),
+        (STOP, Load(3, 0, 999), RunNow(STOP)),
         (SAVEPOINT, Load(0, 2, None), Wait()),  # too many are still being cleaned
-        (MANUAL, Load(0, 1, None), Run(MANUAL)),
+        (MANUAL, Load(0, 1, None), RunNow(MANUAL)),
     ],
 )
-def test_rule(first: Request | None, load: Load, expected: Run | Wait) -> None:
-    assert choose(first, load, Limits(max_concurrent=1, min_pause_ms=500), now_ms=1_000) == expected
+def test_rule(first: Request | None, load: Load, expected: RunNow | Wait) -> None:
+    assert choose(first, load, RequestLimits(max_concurrent=1, min_pause_ms=500), now_ms=1_000) == expected
 
 
 def test_savepoints_go_first_then_forced_then_manual_then_periodic() -> None:
     queue = RequestQueue()
     for request in (PERIODIC, MANUAL, FORCED, STOP, SAVEPOINT):
         queue.add(request)
-    ran = [queue.take(Load(0, 0, None), Limits(), 0) for _ in range(5)]
-    assert ran == [Run(r) for r in (STOP, SAVEPOINT, FORCED, MANUAL, PERIODIC)]
-    assert queue.take(Load(0, 0, None), Limits(), 0) == Wait()
+    ran = [queue.take(Load(0, 0, None), RequestLimits(), 0) for _ in range(5)]
+    assert ran == [RunNow(r) for r in (STOP, SAVEPOINT, FORCED, MANUAL, PERIODIC)]
+    assert queue.take(Load(0, 0, None), RequestLimits(), 0) == Wait()
 
 
 def test_among_equals_the_oldest_goes_first() -> None:
@@ -48,7 +48,7 @@ def test_among_equals_the_oldest_goes_first() -> None:
     later, earlier = Request(RequestKind.MANUAL, 20), Request(RequestKind.MANUAL, 10)
     queue.add(later)
     queue.add(earlier)
-    assert queue.take(Load(0, 0, None), Limits(), 30) == Run(earlier)
+    assert queue.take(Load(0, 0, None), RequestLimits(), 30) == RunNow(earlier)
 
 
 def test_a_full_queue_gives_up_the_periodic_one_and_then_refuses() -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tidegate.checkpoint.restart import (
     ExponentialDelay,
+    FailureHistory,
     FailureRate,
     FixedDelay,
     GiveUp,
-    History,
     NoRestart,
     Restart,
     RestartStrategy,
@@ -27,7 +27,7 @@ def middle(low: float, high: float) -> float:
 
 def replay(strategy: RestartStrategy, *failures_ms: int) -> list[int | str]:
     """The delay after each failure, or "give up"."""
-    history, told = History(), []
+    history, told = FailureHistory(), []
     for now_ms in failures_ms:
         history, decision = on_failure(strategy, history, now_ms, middle)
         told.append(decision.delay_ms if isinstance(decision, Restart) else "give up")
@@ -76,7 +76,7 @@ def test_exponential_delay_grows_to_its_limit() -> None:
 def test_a_failure_before_the_restart_is_merged_into_it() -> None:
     strategy = ExponentialDelay(jitter=0)
     assert replay(strategy, 0, 400, 1_000, 1_001) == [1_000, 600, 0, 1_500]
-    _, decision = on_failure(strategy, History(attempts=1, restart_at_ms=1_000), 400, middle)
+    _, decision = on_failure(strategy, FailureHistory(attempts=1, restart_at_ms=1_000), 400, middle)
     assert decision == Restart(at_ms=1_000, delay_ms=600, merged=True)
 
 
@@ -93,7 +93,7 @@ def test_exponential_delay_gives_up_after_its_attempts_unless_reset() -> None:
 
 
 def test_giving_up_says_which_option_allowed_how_much() -> None:
-    _, decision = on_failure(FixedDelay(attempts=2), History(attempts=2), 0, middle)
+    _, decision = on_failure(FixedDelay(attempts=2), FailureHistory(attempts=2), 0, middle)
     assert decision == GiveUp("Restarts are used up: restart-strategy.fixed-delay.attempts allows 2.")
 
 
@@ -109,7 +109,7 @@ def test_jitter_never_leaves_the_bounds(
     initial: int, more: int, multiplier: float, jitter: float, attempts: int, seed: int
 ) -> None:
     strategy = ExponentialDelay(initial, initial + more, multiplier, 3_600_000, jitter)
-    history = History(attempts=attempts, restart_at_ms=0)
+    history = FailureHistory(attempts=attempts, restart_at_ms=0)
     _, decision = on_failure(strategy, history, 1, random.Random(seed).uniform)
     assert isinstance(decision, Restart)
     assert initial <= decision.delay_ms <= initial + more
@@ -118,14 +118,14 @@ def test_jitter_never_leaves_the_bounds(
 @given(st.floats(0.01, 0.5), st.integers(0, 2**32))
 def test_jitter_stays_within_its_share_of_the_delay(jitter: float, seed: int) -> None:
     strategy = ExponentialDelay(1_000, 10**9, 2.0, 3_600_000, jitter)
-    _, decision = on_failure(strategy, History(attempts=5, restart_at_ms=0), 1, random.Random(seed).uniform)
+    _, decision = on_failure(strategy, FailureHistory(attempts=5, restart_at_ms=0), 1, random.Random(seed).uniform)
     assert isinstance(decision, Restart)
     assert 32_000 * (1 - jitter) - 1 <= decision.delay_ms <= 32_000 * (1 + jitter)
 
 
 @given(st.lists(st.integers(0, 10**6), max_size=30), st.integers(0, 5), st.integers(1, 10**5))
 def test_failure_rate_agrees_with_counting(gaps: list[int], allowed: int, interval_ms: int) -> None:
-    strategy, history, now_ms, seen = FailureRate(allowed, interval_ms), History(), 0, []
+    strategy, history, now_ms, seen = FailureRate(allowed, interval_ms), FailureHistory(), 0, []
     for gap in gaps:
         now_ms += gap
         seen.append(now_ms)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.checkpoint.history_kit import LAYOUT
-from tidegate.checkpoint.layout import Scope
+from tidegate.checkpoint.layout import FileScope
 from tidegate.checkpoint.shared import Boundary, SharedRegistry, orphans
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 
@@ -64,7 +64,7 @@ BOUNDARY = Boundary(Term(5), last_id=7, pending_id=9, epoch=EpochId(Term(5), 40)
     ("path", "settled"),
     [
         (state(4, 99), True),  # a former driver's: it can publish nothing any more
-        (state(6, 1), False),  # a successor's: never ours to verify_epoch
+        (state(6, 1), False),  # a successor's: never ours to judge
         (state(5, 8), True),  # of our own checkpoint 8, which failed
         (state(5, 9), False),  # may be acknowledged in a moment
         (rows(4, 99), True),
@@ -91,7 +91,7 @@ def test_what_a_sweep_may_touch(path: str, settled: bool) -> None:
 def test_names_tell_their_scope() -> None:
     scopes = [LAYOUT.parse(p) for p in (state(2, 3), rows(2, 3), LAYOUT.exclusive(3, "x"))]
     assert [s and (s.scope, s.number) for s in scopes] == [
-        (Scope.SHARED, 3), (Scope.TASKOWNED, 3), (Scope.EXCLUSIVE, 3)
+        (FileScope.SHARED, 3), (FileScope.TASKOWNED, 3), (FileScope.EXCLUSIVE, 3)
     ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.checkpoint.history_kit import LINE, claimed, ref, signatures
 from tidegate.checkpoint import entry as entries
-from tidegate.checkpoint.entry import Entry, Outcome
+from tidegate.checkpoint.entry import Entry, RunOutcome
 from tidegate.checkpoint.start import How, LastRun, Refuse, Resume, Start, StartFresh, decide, how, last_run
 from tidegate.core.ids import Lineage
 
@@ -29,15 +29,15 @@ def ran() -> Entry:
     return entries.checkpoint(log, next(SIGN), ref(2), 3)
 
 
-def ended(outcome: Outcome) -> Entry:
+def ended(outcome: RunOutcome) -> Entry:
     return entries.end(ran(), next(SIGN), outcome, keep=True)
 
 
 LAST: dict[LastRun, Entry | None] = {
     LastRun.NEVER_RAN: None,
-    LastRun.FINISHED: ended(Outcome.FINISHED),
-    LastRun.CANCELED: ended(Outcome.CANCELED),
-    LastRun.FAILED: ended(Outcome.FAILED),
+    LastRun.FINISHED: ended(RunOutcome.FINISHED),
+    LastRun.CANCELED: ended(RunOutcome.CANCELED),
+    LastRun.FAILED: ended(RunOutcome.FAILED),
     LastRun.CRASHED: ran(),
     LastRun.STOPPED: entries.terminal_savepoint(ran(), next(SIGN), SAVEPOINT),
     LastRun.RUNNING: ran(),
@@ -98,7 +98,7 @@ def test_a_run_that_never_got_to_a_checkpoint_begins_again_in_its_own_line() -> 
 
 
 def test_checkpoints_given_up_at_the_end_are_not_resumed_by_accident() -> None:
-    end = entries.end(ran(), next(SIGN), Outcome.CANCELED, keep=False)
+    end = entries.end(ran(), next(SIGN), RunOutcome.CANCELED, keep=False)
     decision = decide(end, Start())
     assert isinstance(decision, Refuse)
     assert "deleted" in decision.why
@@ -106,5 +106,5 @@ def test_checkpoints_given_up_at_the_end_are_not_resumed_by_accident() -> None:
 
 
 def test_a_run_that_failed_before_its_first_checkpoint_had_nothing_to_give_up() -> None:
-    end = entries.end(claimed(), next(SIGN), Outcome.FAILED, keep=False)
+    end = entries.end(claimed(), next(SIGN), RunOutcome.FAILED, keep=False)
     assert decide(end, Start()) == Resume(None, LINE)

@@ -12,8 +12,8 @@ from tests.unit.checkpoint.history_kit import LINE, PlainStorage, signatures
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.claim import claim
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
-from tidegate.checkpoint.contents import Contents
-from tidegate.checkpoint.entry import CheckpointRef, Outcome
+from tidegate.checkpoint.contents import CheckpointContents
+from tidegate.checkpoint.entry import CheckpointRef, RunOutcome
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
 from tidegate.checkpoint.pins import place, remove
@@ -29,7 +29,7 @@ CHECKSUM = "sha256:" + "7" * 40
 SAVEPOINT = CheckpointRef(7, Term(3), EpochId(Term(3), 70), LINE, f"{FOLDER}_metadata", CHECKSUM, owned=False)
 OTHERS = {f"{FOLDER}notes of the user", "/elsewhere/file", "other/shared/1/a"}
 NONCES = count(1)
-BODIES: dict[bytes, Contents] = {}
+BODIES: dict[bytes, CheckpointContents] = {}
 
 
 def snapshot(kind: SnapshotKind = SnapshotKind.SAVEPOINT) -> CheckpointMetadata:
@@ -42,7 +42,7 @@ def storage() -> PlainStorage:
     body = json.dumps({"checksum": CHECKSUM}).encode()
     files = {f"{FOLDER}L1-S0-a", f"{FOLDER}L1-S1-b"}
     # Metadata may name what it likes: only what lies in its own folder was given away.
-    BODIES[body] = Contents(frozenset(files | OTHERS - {f"{FOLDER}notes of the user"}), frozenset(), ())
+    BODIES[body] = CheckpointContents(frozenset(files | OTHERS - {f"{FOLDER}notes of the user"}), frozenset(), ())
     made.objects |= {SAVEPOINT.metadata: body} | dict.fromkeys(files | OTHERS, b"state")
     return made
 
@@ -83,7 +83,7 @@ class Job:
         id = store.entry.last_id + 1
         checksum = f"sha256:{self.layout.job}-{store.term}-{id}".ljust(40, "0")
         body = json.dumps({"checksum": checksum}).encode()
-        BODIES[body] = Contents(frozenset(), frozenset(), ())
+        BODIES[body] = CheckpointContents(frozenset(), frozenset(), ())
         epoch = EpochId(store.term, id * 10)
         self.storage.run(store.publish(Draft(id, epoch, body, checksum, BODIES[body])))
 
@@ -111,7 +111,7 @@ def test_a_savepoint_that_was_lent_stays(storage: PlainStorage) -> None:
     store = job.start(SAVEPOINT)
     for _ in range(3):
         job.checkpoint(store)
-    storage.run(store.finish(Outcome.CANCELED, keep=False))
+    storage.run(store.finish(RunOutcome.CANCELED, keep=False))
     job.tidy(store)
     assert left(storage) == before
 
@@ -137,7 +137,7 @@ def test_a_claimed_savepoint_goes_when_the_job_gives_all_its_checkpoints_up(stor
     job = Job(storage, retained=3)
     store = job.start(SAVEPOINT, claims=True)
     job.checkpoint(store)
-    storage.run(store.finish(Outcome.CANCELED, keep=False))
+    storage.run(store.finish(RunOutcome.CANCELED, keep=False))
     job.tidy(store)
     assert left(storage) == set()
     log_of(storage)

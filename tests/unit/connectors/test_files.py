@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.connectors.files import FileSink
-from tidegate.connectors.files.names import Output
+from tidegate.connectors.files.names import OutputId
 from tidegate.connectors.files.partitions import split, text_of
 from tidegate.connectors.sink import CommitterContext
 from tidegate.core.errors import GraphError, StateError
@@ -30,11 +30,11 @@ def seen(folder: Path) -> list[Path]:
 
 @given(lineage=TEXTS, sink=TEXTS, term=st.integers(1, 99), number=st.integers(0, 10**9), slot=st.integers(0, 10**6))
 def test_a_name_tells_whose_output_it_is(lineage, sink, term, number, slot):
-    output = Output(Lineage(lineage), Uid(sink), EpochId(Term(term), number), Slot(slot))
+    output = OutputId(Lineage(lineage), Uid(sink), EpochId(Term(term), number), Slot(slot))
     for name in (output.final(0, "json"), output.hidden(12, 7, "parquet"), output.marker):
         assert "/" not in name
-        assert Output.in_name(f"day=1/{name}") == output
-    assert Output.in_name("somebody-elses.json") is None
+        assert OutputId.in_name(f"day=1/{name}") == output
+    assert OutputId.in_name("somebody-elses.json") is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import tidegate as tg
 from tidegate.connectors.postgres.committer import _same_columns, _transactions
 from tidegate.connectors.postgres.copy_text import copy_text
 from tidegate.connectors.postgres.payload import Copy, Prepared, decode, epoch_in, gid_of, gid_prefix
-from tidegate.connectors.postgres.table import Column, Table, TableRefused, UniqueIndex, check_table
+from tidegate.connectors.postgres.table import Column, TableRefused, TargetTable, UniqueIndex, check_table
 from tidegate.connectors.postgres.writer import CHUNK_BYTES
 from tidegate.connectors.sink import CommitRequest, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
@@ -88,7 +88,7 @@ ROWS = Schema.parse("n bigint, name string")
 
 
 def table(columns=COLUMNS, unique=(), kind="r", logged=True):
-    return Table("public", "out", kind, logged, columns, unique)
+    return TargetTable("public", "out", kind, logged, columns, unique)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.unit.control.test_rest import ID, Pretended, asking
 from tidegate.control import access_token
 from tidegate.control.cli import main
 from tidegate.control.client import Client, Refused, Unreachable
-from tidegate.control.connection_limits import Limits
+from tidegate.control.connection_limits import ConnectionLimits
 from tidegate.control.request_checks import AllowedHosts
 from tidegate.control.rest import RestServer, application
 from tidegate.control.service import JobService
@@ -245,7 +245,7 @@ def test_a_long_body_is_refused_before_it_is_read(server: RestServer) -> None:
 
 
 def test_a_long_body_of_unknown_length_is_refused_once_it_is_too_long(run: Pretended, directory: Path) -> None:
-    with RestServer(run, limits=Limits(body_bytes=1000)) as server:  # type: ignore[arg-type]
+    with RestServer(run, limits=ConnectionLimits(body_bytes=1000)) as server:  # type: ignore[arg-type]
         chunk = b"\r\n" + b"3e8\r\n" + b" " * 1000 + b"\r\n" + b"1\r\n \r\n"
         with raw(server, f"POST /jobs/{ID}/savepoints HTTP/1.1\r\nTransfer-Encoding: chunked", chunk) as endless:
             assert endless.recv(12) == b"HTTP/1.1 413"
@@ -271,7 +271,7 @@ def closed(connection: socket.socket) -> bool:
 
 
 def test_a_request_that_does_not_end_is_cut_off(run: Pretended, directory: Path) -> None:
-    with RestServer(run, limits=Limits(request_s=1)) as server:  # type: ignore[arg-type]
+    with RestServer(run, limits=ConnectionLimits(request_s=1)) as server:  # type: ignore[arg-type]
         silent = socket.create_connection(("127.0.0.1", server.port), timeout=10)
         half_a_head = raw(server, "GET /jobs HTTP/1.1")
         half_a_body = raw(server, f"POST /jobs/{ID}/stop HTTP/1.1\r\nContent-Length: 9", b"\r\n{")
@@ -282,7 +282,7 @@ def test_a_request_that_does_not_end_is_cut_off(run: Pretended, directory: Path)
 
 
 def test_slow_connections_do_not_keep_others_out(run: Pretended, directory: Path) -> None:
-    with RestServer(run, limits=Limits(connections=8)) as server:  # type: ignore[arg-type]
+    with RestServer(run, limits=ConnectionLimits(connections=8)) as server:  # type: ignore[arg-type]
         slow = [raw(server, "GET /jobs HTTP/1.1") for _ in range(40)]
         assert Client(server.url).jobs()
         assert all(closed(one) for one in slow[:32])

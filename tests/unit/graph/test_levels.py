@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.core.ids import Uid
 from tidegate.graph.levels import Plan, plan
-from tidegate.graph.model import Graph, Input, Node, NodeId, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.model import Graph, Input, Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
 from tidegate.graph.schema import Schema
 from tidegate.graph.validate import check
 
@@ -33,7 +33,7 @@ def _graph(*nodes: tuple[Any, ...]) -> Graph:
             case "process":
                 made.append(Process(id, uid, None, input, _ROWS, (), (("side", _ROWS),)))
             case "sink":
-                made.append(Sink(id, uid, None, input))
+                made.append(SinkNode(id, uid, None, input))
     return check(Graph("job", tuple(made)))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.core.errors import DuplicateUid, GraphError
 from tidegate.core.ids import Uid
-from tidegate.graph.model import Graph, Input, NodeId, Process, Sink, Source, StreamRef, Transform
+from tidegate.graph.model import Graph, Input, NodeId, Process, SinkNode, Source, StreamRef, Transform
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.graph.validate import check, check_key, check_name, check_runnable
@@ -18,7 +18,7 @@ ROWS = Schema.parse("user string, tags array<string>, ts timestamp")
 FROM_SOURCE = Input((StreamRef(NodeId(0)),), ROWS)
 SOURCE = Source(NodeId(0), Uid("in"), ROWS, None, event_time="ts")
 PROCESS = Process(NodeId(1), Uid("op"), None, replace(FROM_SOURCE, key=("user",)), ROWS, (), (("late", ROWS),))
-SINK = Sink(NodeId(2), Uid("out"), None, Input((StreamRef(NodeId(1), "late"),), ROWS))
+SINK = SinkNode(NodeId(2), Uid("out"), None, Input((StreamRef(NodeId(1), "late"),), ROWS))
 
 
 def graph(*nodes: Any) -> Graph:

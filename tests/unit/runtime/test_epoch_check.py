@@ -7,23 +7,23 @@ import pytest
 
 from tidegate.core.ids import EpochId, Term
 from tidegate.runtime.epoch_check import Accepted, Broken, Damaged, Expected, Missed, misplaced_tasks, verify_epoch
-from tidegate.runtime.messages import Ack, Barrier, Fault, FaultKind, digest, encode
+from tidegate.runtime.messages import Barrier, Fault, FaultKind, TaskAck, digest, encode
 
 EPOCH = EpochId(Term(3), 7)
 P = 2
 
 
-def ack(level: int, slot: int, above: bytes, **changes) -> Ack:
-    base = Ack(3, 7, level, slot, slot, 100 * level + slot, "h", f"3/v7-{100 * level + slot}", above, 5, 5)
+def ack(level: int, slot: int, above: bytes, **changes) -> TaskAck:
+    base = TaskAck(3, 7, level, slot, slot, 100 * level + slot, "h", f"3/v7-{100 * level + slot}", above, 5, 5)
     return msgspec.structs.replace(base, **changes)
 
 
-def two_levels() -> list[Ack]:
+def two_levels() -> list[TaskAck]:
     first = digest([(0, 100), (1, 101)])
     return [ack(1, 0, digest(())), ack(1, 1, digest(())), ack(2, 0, first), ack(2, 1, first)]
 
 
-def rows(acks: list[Ack], senders=(0, 1), epoch=(3, 7)) -> list[bytes]:
+def rows(acks: list[TaskAck], senders=(0, 1), epoch=(3, 7)) -> list[bytes]:
     """Control rows of the last level; the acknowledgements travel in the first."""
     return [
         encode(Barrier(*epoch, 2, sender, 200 + sender, sender, 0, False, tuple(map(encode, acks)) if i == 0 else ()))
@@ -31,7 +31,7 @@ def rows(acks: list[Ack], senders=(0, 1), epoch=(3, 7)) -> list[bytes]:
     ]
 
 
-def verdict(acks: list[Ack], **changes):
+def verdict(acks: list[TaskAck], **changes):
     return verify_epoch(Expected(EPOCH, 2, P, source_tasks=False), rows(acks, **changes))
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from tidegate.core.ids import HostId, Slot, TaskId
 from tidegate.runtime.epoch_check import Broken, Damaged, Missed
-from tidegate.runtime.failover import Counters, GiveUp, Interrupted, Repeat, Rewind, count, decide
-from tidegate.runtime.messages import Ack, Fault, FaultKind
+from tidegate.runtime.failover import Counters, Fail, Interrupted, Repeat, Rewind, count, decide
+from tidegate.runtime.messages import Fault, FaultKind, TaskAck
 
 HOMES = {TaskId(1, Slot(0)): HostId("a"), TaskId(1, Slot(1)): HostId("b")}
 
 
-def missed(slot: int, ran_on: str) -> Ack:
-    return Ack(1, 1, 1, slot, slot, 9, ran_on, None, b"", 0, 0, Fault(FaultKind.MISS, "not here"))
+def missed(slot: int, ran_on: str) -> TaskAck:
+    return TaskAck(1, 1, 1, slot, slot, 9, ran_on, None, b"", 0, 0, Fault(FaultKind.MISS, "not here"))
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_the_cause_decides(cause, action):
 
 
 def test_tries_are_bounded():
-    assert isinstance(decide(Broken("mixed"), HOMES, tries=5, max_tries=5), GiveUp)
+    assert isinstance(decide(Broken("mixed"), HOMES, tries=5, max_tries=5), Fail)
 
 
 def test_tasks_that_never_get_home_end_in_what_to_do_about_it():
     action = decide(Missed((missed(0, "b"),)), HOMES, tries=5, max_tries=5)
-    assert isinstance(action, GiveUp)
+    assert isinstance(action, Fail)
     assert "spark.locality.wait" in action.reason
 
 

@@ -36,7 +36,7 @@ from tidegate.runtime.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.history import History
 from tidegate.runtime.job_description import JobDescription
 from tidegate.runtime.restore_point import RestorePoint
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.state.version import VersionId
 from tidegate.testing.clock import SteppedClock
 from tidegate.testing.storage import FaultyStorage, StorageFault, Strike
@@ -112,7 +112,7 @@ def test_a_savepoint_says_how_it_is_written(place: Place, form: str) -> None:
         path = history.savepoint(str(place.folder / "sp"), terminal=False, format=form).result(WAIT_S)
         assert history.statistics.latest_savepoint is not None
         assert history.statistics.latest_savepoint.savepoint_format == form
-    found = Snapshot.open(path)
+    found = StoredSnapshot.open(path)
     assert found.format == form
     assert {task.backend for task in found.metadata.tasks} == {"canonical" if form == "CANONICAL" else "hashmap"}
 

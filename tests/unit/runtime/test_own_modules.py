@@ -79,10 +79,11 @@ import tidegate as tg
 from tidegate.graph.levels import plan
 from tidegate.runtime.own_modules import ship_own_modules
 from tidegate.runtime.program import pickled, programs
-from tidegate.testing.harness import Frame
+from tidegate.testing.harness import DeclaredFrame
 
 job = tg.Job("orders")
-made = job.source("in", Frame("user string")).key_by("user").process("p", getattr(rules, sys.argv[1])(), schema="user string")
+keyed = job.source("in", DeclaredFrame("user string")).key_by("user")
+made = keyed.process("p", getattr(rules, sys.argv[1])(), schema="user string")
 made.sink("out", tg.CollectSink())
 ship_own_modules()
 graph = job.graph()

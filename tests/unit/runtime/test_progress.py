@@ -8,7 +8,7 @@ from dataclasses import replace
 from tidegate.checkpoint.coordinator import Cadence, Coordinator
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.pending import Ack
+from tidegate.checkpoint.pending import UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term
 from tidegate.runtime.driver import EpochReport
@@ -29,7 +29,7 @@ def coordinator() -> Coordinator:
 def complete(made: Coordinator, at_ms: int) -> None:
     made.request(Request(RequestKind.MANUAL, at_ms), at(at_ms))
     (pending,) = made.pending
-    made.acknowledge(Ack(pending.id, TASK, None, (), 80_200_000, 4_100_000), at(at_ms + 800))
+    made.acknowledge(UploadAck(pending.id, TASK, None, (), 80_200_000, 4_100_000), at(at_ms + 800))
     made.published(pending.id, CheckpointRef(pending.id, Term(3), EPOCH, Lineage("l"), "m", "c"), (), at(at_ms + 800))
 
 

@@ -7,8 +7,8 @@ import pytest
 from tidegate.core.errors import PreconditionFailed, ProtocolViolation
 from tidegate.runtime.query_directory import (
     Positions,
-    Run,
-    Skip,
+    RunBatch,
+    SkipBatch,
     SourceNotes,
     decide_batch,
     read_positions,
@@ -21,7 +21,7 @@ A, B, C = (Positions((f'{{"at":{n}}}',)) for n in (1, 2, 3))
 
 @pytest.mark.parametrize(
     ("done", "start", "end", "expected"),
-    [(None, None, A, Run), (A, A, B, Run), (B, A, B, Skip), (A, A, A, Run)],
+    [(None, None, A, RunBatch), (A, A, B, RunBatch), (B, A, B, SkipBatch), (A, A, A, RunBatch)],
 )
 def test_the_table(done, start, end, expected):
     assert isinstance(decide_batch(done, start, end), expected)

@@ -19,7 +19,7 @@ from tidegate.savepoint.canonical_read import CanonicalTask, canonical_entries
 from tidegate.savepoint.canonical_write import CanonicalWriter
 from tidegate.savepoint.entries import StateEntry, UnreadableState
 from tidegate.savepoint.reader import SnapshotReader
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.state.keys import TimeWindow
 
 EPOCH = EpochId(Term(1), 10)
@@ -36,11 +36,11 @@ OPERATOR = Operator(
 
 
 @pytest.fixture
-def snapshot(tmp_path: Path) -> Snapshot:
-    return Snapshot.open(History(tmp_path).checkpoint(1, OPERATOR))
+def snapshot(tmp_path: Path) -> StoredSnapshot:
+    return StoredSnapshot.open(History(tmp_path).checkpoint(1, OPERATOR))
 
 
-def written(snapshot: Snapshot, target: Path) -> tuple[list[tuple[bytes, bytes]], list[TaskState]]:
+def written(snapshot: StoredSnapshot, target: Path) -> tuple[list[tuple[bytes, bytes]], list[TaskState]]:
     """The bytes that the checkpoint holds, and the tasks of tables made of them."""
     storage, held, tasks = open_storage(target), [], []
     with SnapshotReader(snapshot) as reader:
@@ -58,7 +58,7 @@ def restored(target: Path, tasks: list[TaskState], groups: tuple[int, int], stat
     return [entry for task in tasks for entry in canonical_entries(storage, "", task, groups, states, EPOCH)]
 
 
-def test_the_bytes_that_come_back_mean_the_same(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_the_bytes_that_come_back_mean_the_same(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     held, tasks = written(snapshot, tmp_path / "sp")
     again = restored(tmp_path / "sp", tasks, (0, 127), {1, 2, 3})
     plain = {key: raw for key, raw in held if key[2:4] != b"\x00\x03"}
@@ -70,7 +70,7 @@ def test_the_bytes_that_come_back_mean_the_same(snapshot: Snapshot, tmp_path: Pa
     )
 
 
-def test_a_share_is_what_was_asked_for(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_a_share_is_what_was_asked_for(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     _, tasks = written(snapshot, tmp_path / "sp")
     some = restored(tmp_path / "sp", tasks, (10, 70), {1})
     assert some
@@ -81,7 +81,7 @@ def test_a_share_is_what_was_asked_for(snapshot: Snapshot, tmp_path: Path) -> No
 
 @pytest.mark.large
 @pytest.mark.feature("I40")
-def test_parquet_is_all_a_reader_needs(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_parquet_is_all_a_reader_needs(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     written(snapshot, tmp_path / "sp")
     script = f"""
 import sys, duckdb, pyarrow.parquet as pq
@@ -99,7 +99,7 @@ assert not any(name.partition(".")[0] == "tidegate" for name in sys.modules)
 
 
 def test_a_long_table_is_cut_into_files_and_lists_stay_whole(
-    snapshot: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    snapshot: StoredSnapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(canonical_write, "FILE_BYTES", 1)
     monkeypatch.setattr(canonical_write, "ROW_GROUP", 7)
@@ -113,7 +113,7 @@ def test_a_long_table_is_cut_into_files_and_lists_stay_whole(
     assert lists == OPERATOR.holds["last"]
 
 
-def test_windows_and_names_are_namespaces(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_windows_and_names_are_namespaces(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     layout, storage = snapshot.layout("totals", "total"), open_storage(tmp_path / "sp")
     spaces = [None, TimeWindow(-5, 2**62), "named", None]
     rows = [
@@ -126,7 +126,7 @@ def test_windows_and_names_are_namespaces(snapshot: Snapshot, tmp_path: Path) ->
     assert list(CanonicalTask(storage, "", writer.finish()).entries(layout, (0, 127))) == rows
 
 
-def test_a_damaged_table_is_never_read(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_a_damaged_table_is_never_read(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     _, tasks = written(snapshot, tmp_path / "sp")
     path = tmp_path / "sp" / next(iter(tasks[0].files)).path
     path.write_bytes(path.read_bytes()[:-20] + bytes(20))
@@ -134,7 +134,7 @@ def test_a_damaged_table_is_never_read(snapshot: Snapshot, tmp_path: Path) -> No
         restored(tmp_path / "sp", tasks, (0, 127), {1, 2, 3})
 
 
-def test_an_entry_of_no_described_state_stops_everything(snapshot: Snapshot, tmp_path: Path) -> None:
+def test_an_entry_of_no_described_state_stops_everything(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     task = snapshot.metadata.tasks[0]
     writer = CanonicalWriter(open_storage(tmp_path / "sp"), "", task.task, task.key_groups, task.version, 1)
     with pytest.raises(UnreadableState, match="9"):

@@ -19,7 +19,7 @@ from tidegate.core import faults
 from tidegate.core.ids import AttemptId, Term
 from tidegate.savepoint.canonical_upload import CanonicalUpload
 from tidegate.savepoint.reader import SnapshotReader
-from tidegate.savepoint.snapshot import CANONICAL, Snapshot
+from tidegate.savepoint.snapshot import CANONICAL, StoredSnapshot
 from tidegate.state.backends import backend_named
 
 TOTALS = Operator(
@@ -42,7 +42,7 @@ class Home:
     def __init__(self, folder: Path, backend: str) -> None:
         self.folder, self.target = folder, folder / "sp"
         self.history = History(folder, backend=backend)
-        self.origin = Snapshot.open(self.history.checkpoint(1, TOTALS))
+        self.origin = StoredSnapshot.open(self.history.checkpoint(1, TOTALS))
 
     def write(self, task: TaskState, go_on: Any = lambda: True) -> tuple[TaskState, tuple[str, ...]]:
         order = UploadOrder(5, task.version, None, 0, 0, str(self.target), self.origin.metadata.operators)
@@ -55,13 +55,13 @@ class Home:
         assert not (directory / "uploads" / "1-5" / "tables").exists()
         return decode_part(part)
 
-    def publish(self, tasks: tuple[TaskState, ...]) -> Snapshot:
+    def publish(self, tasks: tuple[TaskState, ...]) -> StoredSnapshot:
         metadata = replace(self.origin.metadata, kind=SnapshotKind.SAVEPOINT, savepoint_format=CANONICAL, tasks=tasks)
         (self.target / "_metadata").write_bytes(encode(metadata))
-        return Snapshot.open(self.target)
+        return StoredSnapshot.open(self.target)
 
 
-def contents(snapshot: Snapshot) -> list[Any]:
+def contents(snapshot: StoredSnapshot) -> list[Any]:
     with SnapshotReader(snapshot) as reader:
         return [sorted(map(repr, reader.entries(o.uid, s.name))) for o, s in snapshot.states()]
 

@@ -28,7 +28,7 @@ from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.restore_compatibility import fit
-from tidegate.savepoint.snapshot import CANONICAL, NATIVE, Snapshot
+from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StoredSnapshot
 
 KEYS = [f"u{n}" for n in range(30)]
 TOTALS = Operator(
@@ -51,11 +51,11 @@ class Cell:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder, self.kind = folder, kind
-        chk = Snapshot.open(History(folder, backend="hashmap").checkpoint(1, TOTALS, NAMES))
+        chk = StoredSnapshot.open(History(folder, backend="hashmap").checkpoint(1, TOTALS, NAMES))
         self.snapshot = chk
         if kind != "checkpoint":
             copy_snapshot(chk, open_storage(str(folder / "sp")), kind)
-            self.snapshot = Snapshot.open(folder / "sp")
+            self.snapshot = StoredSnapshot.open(folder / "sp")
 
     def land(
         self, backend: str = "hashmap", parallelism: int = 2, now: OperatorInfo | None = None, **more: Any
@@ -73,7 +73,7 @@ class Cell:
         target = self.folder / "written"
         changes = Changes(renames={"names": "titles"}, max_parallelism=64)
         copy_snapshot(self.snapshot, open_storage(str(target)), CANONICAL, changes)
-        with SnapshotReader(Snapshot.open(target)) as reader:
+        with SnapshotReader(StoredSnapshot.open(target)) as reader:
             assert sorted(entry.value for entry in reader.entries("titles", "name")) == sorted(KEYS)
 
     def read(self) -> None:
@@ -86,7 +86,7 @@ class Cell:
         moved.parent.mkdir()
         shutil.move(where, moved)
         shutil.rmtree(self.folder / "ckpt")
-        with SnapshotReader(Snapshot.open(moved)) as reader:
+        with SnapshotReader(StoredSnapshot.open(moved)) as reader:
             assert len(list(reader.entries("totals", "total"))) == len(KEYS)
 
     def evolve(self) -> None:

@@ -13,7 +13,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, Snaps
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.core.types import codec_of
 from tidegate.graph.states import StateKind, StateSpec
-from tidegate.savepoint.compatibility import Compatibility, JobNow, Outcome, verify_epoch
+from tidegate.savepoint.compatibility import Compatibility, JobNow, VerdictKind, judge
 from tidegate.state.ttl import Stamp, stamp_of, unstamped
 
 
@@ -40,19 +40,19 @@ BEFORE = snapshot(operator("totals", value("total", int), mapping("seen", str, i
 
 def test_state_without_an_operator_needs_leave_to_be_dropped() -> None:
     now = JobNow((operator("sums", value("total", int)),), (Uid("clicks"),))
-    answer = verify_epoch(BEFORE, now)
+    answer = judge(BEFORE, now)
     assert outcomes(answer) == {
         "sums/total": "new", "totals/total": "dropped", "totals/seen": "dropped", "clicks/None": "as is",
     }  # fmt: skip
     assert not answer.compatible
     assert "-n" in answer.refusals[0].advice
-    assert verify_epoch(BEFORE, now, allow_non_restored_state=True).compatible
+    assert judge(BEFORE, now, allow_non_restored_state=True).compatible
 
 
 def test_a_mapped_uid_is_the_same_operator() -> None:
     now = JobNow((operator("sums", *[value("total", int), mapping("seen", str, int)]),), (Uid("taps"),))
     mapped = JobNow(now.operators, now.sources, uids={"totals": "sums", "clicks": "taps"})
-    assert set(outcomes(verify_epoch(BEFORE, mapped)).values()) == {"as is"}
+    assert set(outcomes(judge(BEFORE, mapped)).values()) == {"as is"}
 
 
 @pytest.mark.parametrize(
@@ -68,24 +68,24 @@ def test_a_mapped_uid_is_the_same_operator() -> None:
     ],
 )
 def test_each_state_is_judged_for_itself(states: list[StateSpec], expected: Mapping[str, str]) -> None:
-    answer = verify_epoch(BEFORE, JobNow((operator("totals", *states),), (Uid("clicks"),)))
+    answer = judge(BEFORE, JobNow((operator("totals", *states),), (Uid("clicks"),)))
     assert {v.state: str(v.outcome) for v in answer.verdicts if v.state} == expected
 
 
 def test_a_key_never_changes_silently() -> None:
     now = operator("totals", value("total", int), mapping("seen", str, int), key=("bigint",))
-    answer = verify_epoch(BEFORE, JobNow((now,), (Uid("clicks"),)), allow_non_restored_state=True)
-    assert {v.state: v.outcome for v in answer.refusals} == dict.fromkeys(["total", "seen"], Outcome.INCOMPATIBLE)
+    answer = judge(BEFORE, JobNow((now,), (Uid("clicks"),)), allow_non_restored_state=True)
+    assert {v.state: v.outcome for v in answer.refusals} == dict.fromkeys(["total", "seen"], VerdictKind.INCOMPATIBLE)
 
 
 def test_max_parallelism_is_part_of_the_verdict() -> None:
     now = JobNow(BEFORE.operators, (Uid("clicks"),), max_parallelism=64)
-    [refusal] = verify_epoch(BEFORE, now).refusals
+    [refusal] = judge(BEFORE, now).refusals
     assert "savepoint copy --max-parallelism 64" in refusal.advice
 
 
 def test_sources_come_and_go() -> None:
-    answer = verify_epoch(BEFORE, JobNow(BEFORE.operators, (Uid("taps"),)))
+    answer = judge(BEFORE, JobNow(BEFORE.operators, (Uid("taps"),)))
     assert outcomes(answer)["taps/None"] == "new"
     assert [v.uid for v in answer.refusals] == ["clicks"]
 
@@ -94,8 +94,8 @@ def test_the_conversion_of_a_list_takes_whole_segments_and_declared_renames() ->
     old, new = make_dataclass("R", [("a", int)]), make_dataclass("R", [("z", float)])
     before = snapshot(operator("op", listing("l", old)))
     now = JobNow((operator("op", listing("l", new)),), renames={("op", "l"): {"a": "z"}})
-    [verdict] = verify_epoch(before, now).verdicts
-    assert verdict.outcome is Outcome.MIGRATED
+    [verdict] = judge(before, now).verdicts
+    assert verdict.outcome is VerdictKind.MIGRATED
     assert verdict.convert is not None
     segment: Any = codec_of(list[old]).encode([old(1), old(2)])
     assert codec_of(list[new]).decode(verdict.convert(segment)) == [new(1.0), new(2.0)]
@@ -104,13 +104,13 @@ def test_the_conversion_of_a_list_takes_whole_segments_and_declared_renames() ->
 def test_kinds_with_one_layout_may_take_each_others_place() -> None:
     sorted_map = StateSpec("seen", StateKind.SORTED_MAP, int, str)
     reducing = StateSpec("total", StateKind.REDUCING, int, function=max)
-    answer = verify_epoch(BEFORE, JobNow((operator("totals", reducing, sorted_map),), (Uid("clicks"),)))
+    answer = judge(BEFORE, JobNow((operator("totals", reducing, sorted_map),), (Uid("clicks"),)))
     assert set(outcomes(answer).values()) == {"as is"}
 
 
 def test_a_conversion_keeps_the_stamp_of_a_time_to_live() -> None:
     now = JobNow((operator("totals", value("total", float), mapping("seen", str, int)),))
-    verdict = next(v for v in verify_epoch(BEFORE, now).verdicts if v.state == "total")
+    verdict = next(v for v in judge(BEFORE, now).verdicts if v.state == "total")
     assert verdict.convert is not None
     stamp = Stamp(True, 7)
     raw = verdict.convert(stamp.before(codec_of(int).encode(5)))

@@ -26,7 +26,7 @@ from tidegate.savepoint.copy import TargetNotEmpty, copy_snapshot
 from tidegate.savepoint.dispose import NotASavepoint, StillClaimed, dispose
 from tidegate.savepoint.pinned import NotRetained
 from tidegate.savepoint.reader import SnapshotReader
-from tidegate.savepoint.snapshot import CANONICAL, NATIVE, Snapshot, StateNotFound
+from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StateNotFound, StoredSnapshot
 from tidegate.savepoint.verify import verify
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot
@@ -47,7 +47,7 @@ TOTALS = Operator(
 NAMES = Operator("names", ("bigint",), (value("name", str),), {"name": {n: f"n{n}" for n in range(30)}}, level=2)
 
 
-def contents(snapshot: Snapshot, uid: str, state: str) -> dict[Any, Any]:
+def contents(snapshot: StoredSnapshot, uid: str, state: str) -> dict[Any, Any]:
     with SnapshotReader(snapshot) as reader:
         return {(e.key, e.map_key, e.position): e.value for e in reader.entries(uid, state)}
 
@@ -56,24 +56,24 @@ STATES = [("totals", "total"), ("totals", "seen"), ("totals", "last"), ("names",
 
 
 @pytest.fixture(params=["hashmap", "rocksdb"])
-def origin(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
+def origin(tmp_path: Path, request: pytest.FixtureRequest) -> StoredSnapshot:
     history = History(tmp_path, backend=request.param)
-    return Snapshot.open(history.checkpoint(1, TOTALS, NAMES))
+    return StoredSnapshot.open(history.checkpoint(1, TOTALS, NAMES))
 
 
 @pytest.fixture
-def heap_origin(tmp_path: Path) -> Snapshot:
-    return Snapshot.open(History(tmp_path).checkpoint(1, TOTALS, NAMES))
+def heap_origin(tmp_path: Path) -> StoredSnapshot:
+    return StoredSnapshot.open(History(tmp_path).checkpoint(1, TOTALS, NAMES))
 
 
 @pytest.mark.feature("I30", "I4")
 @pytest.mark.parametrize("format", [CANONICAL, NATIVE])
-def test_a_copy_is_complete_by_itself_and_can_be_moved(origin: Snapshot, tmp_path: Path, format: str) -> None:
+def test_a_copy_is_complete_by_itself_and_can_be_moved(origin: StoredSnapshot, tmp_path: Path, format: str) -> None:
     before = {state: contents(origin, *state) for state in STATES}
     copy_snapshot(origin, open_storage(tmp_path / "sp"), format)
     shutil.rmtree(tmp_path / "ckpt")
     shutil.move(tmp_path / "sp", tmp_path / "else where")
-    moved = Snapshot.open(tmp_path / "else where")
+    moved = StoredSnapshot.open(tmp_path / "else where")
     assert moved.metadata.kind is SnapshotKind.SAVEPOINT
     assert moved.format == format
     assert list(verify(moved)) == []
@@ -83,7 +83,7 @@ def test_a_copy_is_complete_by_itself_and_can_be_moved(origin: Snapshot, tmp_pat
 @pytest.mark.feature("I23", "I27", "I36")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_tables_are_restored_into_any_backend_at_any_parallelism(
-    origin: Snapshot, tmp_path: Path, backend: str
+    origin: StoredSnapshot, tmp_path: Path, backend: str
 ) -> None:
     """As `version_restore` will do it: plan, then write the share of each old task into a new store."""
     storage = open_storage(tmp_path / "sp")
@@ -110,23 +110,23 @@ def test_tables_are_restored_into_any_backend_at_any_parallelism(
 @pytest.mark.feature("I8", "I24")
 def test_a_savepoint_is_a_folder_of_small_metadata_and_the_files_it_names(tmp_path: Path) -> None:
     """Native: RocksDB's own tables. Canonical: Parquet, and nothing of any backend."""
-    origin = Snapshot.open(History(tmp_path, backend="rocksdb").checkpoint(1, TOTALS, NAMES))
+    origin = StoredSnapshot.open(History(tmp_path, backend="rocksdb").checkpoint(1, TOTALS, NAMES))
     for format, suffix in ((NATIVE, ".sst"), (CANONICAL, ".parquet")):
         name = copy.savepoint_name(origin.metadata.lineage)
         assert re.fullmatch(r"savepoint-[^/]{1,6}-[0-9a-f]{12}", name)
         folder = tmp_path / "savepoints" / name
         copy_snapshot(origin, open_storage(folder), format)
         there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-        assert there == {"_metadata", *disposal.objects_of(Snapshot.open(folder))}
+        assert there == {"_metadata", *disposal.objects_of(StoredSnapshot.open(folder))}
         assert any(path.endswith(suffix) for path in there)
         assert not any(path.endswith((".sst", ".parquet")) and not path.endswith(suffix) for path in there)
 
 
 @pytest.mark.parametrize("limit", [1, 64, 1000])
-def test_max_parallelism_can_be_changed_offline(heap_origin: Snapshot, tmp_path: Path, limit: int) -> None:
+def test_max_parallelism_can_be_changed_offline(heap_origin: StoredSnapshot, tmp_path: Path, limit: int) -> None:
     before = {state: contents(heap_origin, *state) for state in STATES}
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"), changes=Changes(max_parallelism=limit))
-    after = Snapshot.open(tmp_path / "sp")
+    after = StoredSnapshot.open(tmp_path / "sp")
     assert after.metadata.max_parallelism == limit
     assert list(verify(after)) == []
     assert {state: contents(after, *state) for state in STATES} == before
@@ -137,20 +137,20 @@ def test_max_parallelism_can_be_changed_offline(heap_origin: Snapshot, tmp_path:
 
 
 @pytest.mark.parametrize("format", [CANONICAL, NATIVE])
-def test_uids_can_be_renamed(heap_origin: Snapshot, tmp_path: Path, format: str) -> None:
+def test_uids_can_be_renamed(heap_origin: StoredSnapshot, tmp_path: Path, format: str) -> None:
     renames = {"totals": "sums", "clicks": "taps"}
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"), format, Changes(renames=renames))
-    after = Snapshot.open(tmp_path / "sp")
+    after = StoredSnapshot.open(tmp_path / "sp")
     assert contents(after, "sums", "total") == contents(heap_origin, "totals", "total")
     assert [p.uid for p in after.metadata.positions] == ["taps"]
     with pytest.raises(StateNotFound):
         after.operator("totals")
 
 
-def test_states_can_be_dropped_and_their_numbers_stay_taken(heap_origin: Snapshot, tmp_path: Path) -> None:
+def test_states_can_be_dropped_and_their_numbers_stay_taken(heap_origin: StoredSnapshot, tmp_path: Path) -> None:
     changes = Changes(drops=frozenset({("totals", "seen"), ("names", None)}))
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"), changes=changes)
-    after = Snapshot.open(tmp_path / "sp")
+    after = StoredSnapshot.open(tmp_path / "sp")
     assert [state.name for _, state in after.states()] == ["total", "last"]
     assert not any("seen" in path.as_posix() for path in (tmp_path / "sp").rglob("*.parquet"))
     assert after.metadata.state_numbers == heap_origin.metadata.state_numbers
@@ -170,7 +170,7 @@ def test_states_can_be_dropped_and_their_numbers_stay_taken(heap_origin: Snapsho
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_written(
-    heap_origin: Snapshot, tmp_path: Path, format: str, changes: Changes, error: type[Exception]
+    heap_origin: StoredSnapshot, tmp_path: Path, format: str, changes: Changes, error: type[Exception]
 ) -> None:
     target = open_storage(tmp_path / "sp")
     with pytest.raises(error):
@@ -178,7 +178,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(
     assert target.list() == []
 
 
-def test_a_savepoint_wants_a_directory_of_its_own(heap_origin: Snapshot, tmp_path: Path) -> None:
+def test_a_savepoint_wants_a_directory_of_its_own(heap_origin: StoredSnapshot, tmp_path: Path) -> None:
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
     with pytest.raises(TargetNotEmpty):
         copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
@@ -186,7 +186,7 @@ def test_a_savepoint_wants_a_directory_of_its_own(heap_origin: Snapshot, tmp_pat
 
 @pytest.mark.parametrize("point", ["savepoint.copy.1-pinned", "savepoint.copy.2-written", "savepoint.copy.3-published"])
 def test_a_copy_that_dies_is_a_savepoint_or_is_none(
-    heap_origin: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+    heap_origin: StoredSnapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     def die(reached: str) -> None:
         if reached == point:
@@ -197,16 +197,18 @@ def test_a_copy_that_dies_is_a_savepoint_or_is_none(
         copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
     monkeypatch.undo()
     if point == "savepoint.copy.3-published":
-        assert list(verify(Snapshot.open(tmp_path / "sp"))) == []
+        assert list(verify(StoredSnapshot.open(tmp_path / "sp"))) == []
     else:
         with pytest.raises(SnapshotNotFound):
-            Snapshot.open(tmp_path / "sp")
+            StoredSnapshot.open(tmp_path / "sp")
     copy_snapshot(heap_origin, open_storage(tmp_path / "again"))
-    assert contents(Snapshot.open(tmp_path / "again"), "totals", "seen") == contents(heap_origin, "totals", "seen")
+    assert contents(StoredSnapshot.open(tmp_path / "again"), "totals", "seen") == contents(
+        heap_origin, "totals", "seen"
+    )
 
 
 def test_a_disposal_that_dies_is_done_again(
-    heap_origin: Snapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    heap_origin: StoredSnapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
 
@@ -215,16 +217,16 @@ def test_a_disposal_that_dies_is_done_again(
 
     monkeypatch.setattr(disposal, "reach", die)
     with pytest.raises(RuntimeError):
-        dispose(Snapshot.open(tmp_path / "sp"))
-    assert list(verify(Snapshot.open(tmp_path / "sp")))
+        dispose(StoredSnapshot.open(tmp_path / "sp"))
+    assert list(verify(StoredSnapshot.open(tmp_path / "sp")))
     monkeypatch.undo()
-    dispose(Snapshot.open(tmp_path / "sp"))
+    dispose(StoredSnapshot.open(tmp_path / "sp"))
     assert not [path for path in (tmp_path / "sp").rglob("*") if path.is_file()]
 
 
 def test_the_origin_is_pinned_while_it_is_read(tmp_path: Path) -> None:
     history = History(tmp_path)
-    snapshot = Snapshot.open(history.checkpoint(1, TOTALS))
+    snapshot = StoredSnapshot.open(history.checkpoint(1, TOTALS))
     seen: list[int] = []
     copy_snapshot(
         snapshot,
@@ -237,7 +239,7 @@ def test_the_origin_is_pinned_while_it_is_read(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_its_job_gave_up_is_not_copied(tmp_path: Path) -> None:
     history = History(tmp_path)
-    old = Snapshot.open(history.checkpoint(1, TOTALS))
+    old = StoredSnapshot.open(history.checkpoint(1, TOTALS))
     for id in (2, 3):
         history.checkpoint(id, TOTALS)
     with pytest.raises(NotRetained, match="chk-2, chk-3"):
@@ -246,7 +248,7 @@ def test_a_checkpoint_that_its_job_gave_up_is_not_copied(tmp_path: Path) -> None
 
 def test_waiting_output_is_left_to_its_job(tmp_path: Path) -> None:
     waiting = Committable(Lineage("line-1"), Uid("out"), 0, EpochId(Term(1), 9), b"rows")
-    snapshot = Snapshot.open(History(tmp_path).checkpoint(1, TOTALS, committables=(waiting,)))
+    snapshot = StoredSnapshot.open(History(tmp_path).checkpoint(1, TOTALS, committables=(waiting,)))
     copied = copy_snapshot(snapshot, open_storage(tmp_path / "sp"))
     assert (copied.waiting_output, copied.metadata.committables) == (1, ())
     open_storage(snapshot.url).put("_committed", b"{}")
@@ -254,35 +256,35 @@ def test_waiting_output_is_left_to_its_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.feature("I21")
-def test_dispose_deletes_the_savepoint_and_nothing_else(heap_origin: Snapshot, tmp_path: Path) -> None:
+def test_dispose_deletes_the_savepoint_and_nothing_else(heap_origin: StoredSnapshot, tmp_path: Path) -> None:
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
     (tmp_path / "sp" / "notes.txt").write_text("mine")
-    dispose(Snapshot.open(tmp_path / "sp"))
+    dispose(StoredSnapshot.open(tmp_path / "sp"))
     assert [path.name for path in (tmp_path / "sp").rglob("*") if path.is_file()] == ["notes.txt"]
     assert contents(heap_origin, "totals", "total")
     with pytest.raises(NotASavepoint):
         dispose(heap_origin)
 
 
-def test_a_savepoint_that_a_job_has_claimed_is_the_jobs_to_delete(heap_origin: Snapshot, tmp_path: Path) -> None:
+def test_a_savepoint_that_a_job_has_claimed_is_the_jobs_to_delete(heap_origin: StoredSnapshot, tmp_path: Path) -> None:
     copy_snapshot(heap_origin, open_storage(str(tmp_path / "sp")), NATIVE)
     (tmp_path / "sp" / "_claimed").write_text('{"job": "orders"}')
     with pytest.raises(StillClaimed, match="orders"):
-        dispose(Snapshot.open(tmp_path / "sp"))
-    assert list(verify(Snapshot.open(tmp_path / "sp"))) == []
+        dispose(StoredSnapshot.open(tmp_path / "sp"))
+    assert list(verify(StoredSnapshot.open(tmp_path / "sp"))) == []
 
 
-def test_verify_finds_what_is_missing_short_or_changed(heap_origin: Snapshot, tmp_path: Path) -> None:
+def test_verify_finds_what_is_missing_short_or_changed(heap_origin: StoredSnapshot, tmp_path: Path) -> None:
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
     missing, short, changed = sorted((tmp_path / "sp").rglob("*.parquet"))[:3]
     missing.unlink()
     short.write_bytes(short.read_bytes()[:-1])
     changed.write_bytes(bytes(len(changed.read_bytes())))
-    found = sorted(problem.what.partition(" ")[2] for problem in verify(Snapshot.open(tmp_path / "sp")))
+    found = sorted(problem.what.partition(" ")[2] for problem in verify(StoredSnapshot.open(tmp_path / "sp")))
     assert found[0] == "does not have the checksum it was written with"
     assert found[1].startswith("has ")
     assert found[2] == "is missing"
-    assert len(list(verify(Snapshot.open(tmp_path / "sp"), checksums=False))) == 2
+    assert len(list(verify(StoredSnapshot.open(tmp_path / "sp"), checksums=False))) == 2
 
 
 def test_a_full_copy_leaves_out_what_has_outlived_its_time(tmp_path: Path) -> None:
@@ -306,11 +308,11 @@ def test_a_full_copy_leaves_out_what_has_outlived_its_time(tmp_path: Path) -> No
     operator = Operator("totals", ("string",), states, {}, also=write)
     for number, (mark, living) in enumerate([(900, {"bob"}), (None, {"ann", "bob", "cid"})]):
         history = History(tmp_path / str(number))
-        origin = Snapshot.open(history.checkpoint(1, operator, watermark_ms=mark))
+        origin = StoredSnapshot.open(history.checkpoint(1, operator, watermark_ms=mark))
         copy_snapshot(origin, open_storage(tmp_path / f"sp-{number}"))
-        copied = Snapshot.open(tmp_path / f"sp-{number}")
+        copied = StoredSnapshot.open(tmp_path / f"sp-{number}")
 
-        def names(state: str, copied: Snapshot = copied) -> set[str]:
+        def names(state: str, copied: StoredSnapshot = copied) -> set[str]:
             with SnapshotReader(copied) as reader:
                 return {entry.key for entry in reader.entries("totals", state)}
 

@@ -17,17 +17,17 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, decode, encode
 from tidegate.checkpoint.storage import open_storage
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.dispose import dispose
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
 
 READER = """
 import sys
 import tidegate as tg
 from tidegate.savepoint.dispose import dispose
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.savepoint.verify import verify
 
 def read(path):
-    snapshot = Snapshot.open(path)
+    snapshot = StoredSnapshot.open(path)
     list(verify(snapshot))
     for operator, state in snapshot.states():
         tg.Savepoint.open(path).state(operator.uid, state.name).to_arrow()
@@ -120,7 +120,7 @@ def test_a_file_outside_the_snapshot_is_not_touched(tmp_path: Path, name: str) -
 
     changed(hostile, change)
     with pytest.raises((TidegateError, ValueError)):
-        dispose(Snapshot.open(hostile))
+        dispose(StoredSnapshot.open(hostile))
     with pytest.raises((TidegateError, ValueError)):
         list(tg.Savepoint.open(hostile).state("op", "s").entries())
     assert outside.read_text() == "mine"

@@ -21,7 +21,7 @@ from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.entries import UnreadableState
 from tidegate.savepoint.reader import SnapshotReader
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.savepoint.verify import verify
 from tidegate.state.backends import backend_named
 from tidegate.state.keyed_states import KeyedStates
@@ -72,7 +72,7 @@ RENEWED = Stamp(False, NOW_MS)
 Contents = dict[str, list[Any]]
 
 
-def contents(snapshot: Snapshot) -> Contents:
+def contents(snapshot: StoredSnapshot) -> Contents:
     """Everything that a snapshot holds, in an order of its own."""
     with SnapshotReader(snapshot) as reader:
         return {
@@ -88,12 +88,12 @@ def contents(snapshot: Snapshot) -> Contents:
 
 
 @pytest.fixture(params=["hashmap", "rocksdb"])
-def origin(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
-    return Snapshot.open(History(tmp_path, backend=request.param).checkpoint(1, OPERATOR))
+def origin(tmp_path: Path, request: pytest.FixtureRequest) -> StoredSnapshot:
+    return StoredSnapshot.open(History(tmp_path, backend=request.param).checkpoint(1, OPERATOR))
 
 
 @pytest.mark.feature("I29")
-def test_every_kind_is_read(origin: Snapshot) -> None:
+def test_every_kind_is_read(origin: StoredSnapshot) -> None:
     held = contents(origin)
     assert ("u7", None, None, None, 7, None) in held["largest"]
     assert ("u7", None, 7, None, "u7", None) in held["ordered"]
@@ -107,7 +107,7 @@ def test_every_kind_is_read(origin: Snapshot) -> None:
     assert {entry[2]: entry[4] for entry in held["rules"]} == {"low": 0.5, "high": 2.0}
 
 
-def test_one_key_is_looked_up(origin: Snapshot) -> None:
+def test_one_key_is_looked_up(origin: StoredSnapshot) -> None:
     with SnapshotReader(origin) as reader:
         assert reader.get("op", "in_window", "u7", WINDOW) == 3.5
         assert reader.get("op", "on_timer", "u7") == [("EVENT_TIME", -2)]
@@ -117,23 +117,25 @@ def test_one_key_is_looked_up(origin: Snapshot) -> None:
 
 
 @pytest.mark.parametrize("format", ["CANONICAL", "NATIVE"])
-def test_a_copy_holds_the_same(origin: Snapshot, tmp_path: Path, format: str) -> None:
+def test_a_copy_holds_the_same(origin: StoredSnapshot, tmp_path: Path, format: str) -> None:
     copy_snapshot(origin, open_storage(tmp_path / "sp"), format)
-    copied = Snapshot.open(tmp_path / "sp")
+    copied = StoredSnapshot.open(tmp_path / "sp")
     assert list(verify(copied)) == []
     assert contents(copied) == contents(origin)
 
 
 @pytest.mark.parametrize("limit", [1, 77])
-def test_key_groups_are_cut_anew(origin: Snapshot, tmp_path: Path, limit: int) -> None:
+def test_key_groups_are_cut_anew(origin: StoredSnapshot, tmp_path: Path, limit: int) -> None:
     copy_snapshot(origin, open_storage(tmp_path / "sp"), changes=Changes(max_parallelism=limit))
-    copied = Snapshot.open(tmp_path / "sp")
+    copied = StoredSnapshot.open(tmp_path / "sp")
     assert list(verify(copied)) == []
     assert contents(copied) == contents(origin)
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_a_restore_from_tables_gives_every_task_its_share(origin: Snapshot, tmp_path: Path, parallelism: int) -> None:
+def test_a_restore_from_tables_gives_every_task_its_share(
+    origin: StoredSnapshot, tmp_path: Path, parallelism: int
+) -> None:
     """The states of new tasks, read by the accessors that functions use."""
     storage = open_storage(tmp_path / "sp")
     copied = copy_snapshot(origin, storage).metadata
@@ -174,7 +176,7 @@ def test_a_restore_from_tables_gives_every_task_its_share(origin: Snapshot, tmp_
 
 
 @pytest.mark.feature("I28")
-def test_every_kind_is_taken_out_as_a_table_and_put_back(origin: Snapshot, tmp_path: Path) -> None:
+def test_every_kind_is_taken_out_as_a_table_and_put_back(origin: StoredSnapshot, tmp_path: Path) -> None:
     """What `to_arrow` gives is what `with_entries` takes: windows, timers, stamps, lists, operator state."""
     opened = tg.Savepoint.open(origin.url)
     writer = tg.SavepointWriter.from_existing(opened).with_max_parallelism(77)
@@ -183,7 +185,7 @@ def test_every_kind_is_taken_out_as_a_table_and_put_back(origin: Snapshot, tmp_p
         shuffled = table.take(list(reversed(range(len(table))))) if spec.keyed else table
         writer = writer.with_entries("op", spec.name, shuffled.drop_columns(["operator", "state"]))
     written = writer.write(tmp_path / "sp")
-    copied = Snapshot.open(tmp_path / "sp")
+    copied = StoredSnapshot.open(tmp_path / "sp")
     assert list(verify(copied)) == []
     assert contents(copied) == contents(origin)
     assert written.state("op", "in_window").get("u7", window=(0, 60_000)) == 3.5

@@ -17,7 +17,7 @@ from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.storage import CorruptFile
 from tidegate.graph.key_values import InvalidKey
 from tidegate.savepoint.reader import SnapshotReader
-from tidegate.savepoint.snapshot import Snapshot, StateNotFound, UntrustedSnapshot
+from tidegate.savepoint.snapshot import StateNotFound, StoredSnapshot, UntrustedSnapshot
 
 
 class Level(Enum):
@@ -55,7 +55,7 @@ def history(tmp_path: Path, request: pytest.FixtureRequest) -> History:
 
 @pytest.mark.feature("I29")
 def test_every_entry_comes_back_typed(history: History) -> None:
-    with SnapshotReader(Snapshot.open(history.checkpoint(1, TOTALS, PAIRS))) as reader:
+    with SnapshotReader(StoredSnapshot.open(history.checkpoint(1, TOTALS, PAIRS))) as reader:
         assert {e.key: e.value for e in reader.entries("totals", "total")} == TOTALS.holds["total"]
         seen = {(e.key, e.map_key): e.value for e in reader.entries("totals", "seen")}
         assert seen == {(user, k): v for user, held in TOTALS.holds["seen"].items() for k, v in held.items()}
@@ -69,7 +69,7 @@ def test_every_entry_comes_back_typed(history: History) -> None:
 
 def test_one_key_is_looked_up_in_one_task(history: History) -> None:
     path = history.checkpoint(1, TOTALS)
-    with SnapshotReader(Snapshot.open(path)) as reader:
+    with SnapshotReader(StoredSnapshot.open(path)) as reader:
         assert reader.get("totals", "total", "user-8") == 4.0
         assert reader.get("totals", "seen", "user-8") == {"a": 8, "b": 9}
         assert reader.get("totals", "seen", "user-8", map_key="b") == 9
@@ -82,7 +82,7 @@ def test_one_key_is_looked_up_in_one_task(history: History) -> None:
 
 def test_a_lookup_needs_no_files_of_other_tasks(history: History) -> None:
     path = history.checkpoint(1, TOTALS)
-    snapshot = Snapshot.open(path)
+    snapshot = StoredSnapshot.open(path)
     group = snapshot.layout("totals", "total").key_group("user-8", 128)
     for task in snapshot.metadata.tasks:
         if task.task != snapshot.task_with("totals", group).task:
@@ -92,7 +92,7 @@ def test_a_lookup_needs_no_files_of_other_tasks(history: History) -> None:
 
 
 def test_a_range_of_key_groups(history: History) -> None:
-    with SnapshotReader(Snapshot.open(history.checkpoint(1, TOTALS))) as reader:
+    with SnapshotReader(StoredSnapshot.open(history.checkpoint(1, TOTALS))) as reader:
         low = list(reader.entries("totals", "total", (0, 40)))
         high = list(reader.entries("totals", "total", (41, 127)))
     assert low
@@ -102,20 +102,20 @@ def test_a_range_of_key_groups(history: History) -> None:
 
 def test_the_metadata_file_and_a_name_within_a_storage_open_the_same(history: History) -> None:
     path = history.checkpoint(1, TOTALS)
-    snapshot = Snapshot.open(f"{path}/_metadata")
-    assert snapshot.metadata == Snapshot.within(history.storage, "orders/chk-1").metadata
-    with SnapshotReader(Snapshot.within(history.storage, "orders/chk-1")) as reader:
+    snapshot = StoredSnapshot.open(f"{path}/_metadata")
+    assert snapshot.metadata == StoredSnapshot.within(history.storage, "orders/chk-1").metadata
+    with SnapshotReader(StoredSnapshot.within(history.storage, "orders/chk-1")) as reader:
         assert reader.get("totals", "total", "user-8") == 4.0
 
 
 def test_small_files_inside_the_metadata_are_read(tmp_path: Path) -> None:
     history = History(tmp_path, inline=1 << 20)
-    with SnapshotReader(Snapshot.open(history.checkpoint(1, TOTALS))) as reader:
+    with SnapshotReader(StoredSnapshot.open(history.checkpoint(1, TOTALS))) as reader:
         assert len(list(reader.entries("totals", "total"))) == len(USERS)
 
 
 def test_a_damaged_file_is_never_read(history: History) -> None:
-    snapshot = Snapshot.open(history.checkpoint(1, TOTALS))
+    snapshot = StoredSnapshot.open(history.checkpoint(1, TOTALS))
     file = next(iter(snapshot.metadata.tasks[0].files))
     name = f"orders/{file.path}"
     data = history.storage.get(name)
@@ -127,8 +127,8 @@ def test_a_damaged_file_is_never_read(history: History) -> None:
 def test_what_is_not_there_is_said_with_what_is(history: History) -> None:
     path = history.checkpoint(1, TOTALS)
     with pytest.raises(SnapshotNotFound, match="checkpoints list"):
-        Snapshot.open(path + "0")
-    snapshot = Snapshot.open(path)
+        StoredSnapshot.open(path + "0")
+    snapshot = StoredSnapshot.open(path)
     with pytest.raises(StateNotFound, match="'totals'"):
         snapshot.operator("total")
     with pytest.raises(StateNotFound, match="'seen'"):
@@ -148,4 +148,4 @@ def test_a_snapshot_from_a_stranger_runs_nothing_and_writes_nowhere_else(tmp_pat
     forged = dataclasses.replace(metadata, tasks=(evil, *metadata.tasks[1:]))
     history.storage.put("orders/chk-1/_metadata", encode(forged))
     with pytest.raises(UntrustedSnapshot):
-        Snapshot.open(tmp_path / "ckpt" / "orders" / "chk-1")
+        StoredSnapshot.open(tmp_path / "ckpt" / "orders" / "chk-1")

@@ -30,7 +30,7 @@ from tidegate.savepoint.restore_compatibility import (
     shown,
     translated,
 )
-from tidegate.savepoint.snapshot import CANONICAL, NATIVE, Snapshot
+from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StoredSnapshot
 from tidegate.state.backends import backend_named
 from tidegate.state.keys import key_group_range
 from tidegate.state.operator_states import read_elements
@@ -81,7 +81,7 @@ class Landing:
     """A job that restores a snapshot without Spark, and what its tasks then hold."""
 
     folder: Path
-    snapshot: Snapshot
+    snapshot: StoredSnapshot
     backend: str
     parallelism: int
 
@@ -122,8 +122,8 @@ class Landing:
 
 
 @pytest.fixture
-def chk(tmp_path: Path) -> Snapshot:
-    return Snapshot.open(History(tmp_path, backend="rocksdb").checkpoint(1, OLD))
+def chk(tmp_path: Path) -> StoredSnapshot:
+    return StoredSnapshot.open(History(tmp_path, backend="rocksdb").checkpoint(1, OLD))
 
 
 @pytest.mark.feature("I31")
@@ -132,12 +132,12 @@ def chk(tmp_path: Path) -> Snapshot:
     [("hashmap", 2, None), ("rocksdb", 2, None), ("rocksdb", 3, CANONICAL), ("hashmap", 3, NATIVE)],
 )
 def test_state_of_another_type_is_converted_on_its_way_in(
-    chk: Snapshot, tmp_path: Path, backend: str, parallelism: int, form: str | None
+    chk: StoredSnapshot, tmp_path: Path, backend: str, parallelism: int, form: str | None
 ) -> None:
     origin = chk
     if form is not None:
         copy_snapshot(chk, open_storage(str(tmp_path / "sp")), form)
-        origin = Snapshot.open(tmp_path / "sp")
+        origin = StoredSnapshot.open(tmp_path / "sp")
     now = declared(*NEW_STATES)
     fitted = fit(origin.metadata, JobNow((now,), (Uid("clicks"),), renames=RENAMES), False)
     found = Landing(tmp_path / "restored", origin, backend, parallelism).land(now, fitted)
@@ -150,7 +150,7 @@ def test_state_of_another_type_is_converted_on_its_way_in(
     assert all(type(number) is float for number in notes)
 
 
-def test_only_tasks_with_such_state_are_rewritten(chk: Snapshot) -> None:
+def test_only_tasks_with_such_state_are_rewritten(chk: StoredSnapshot) -> None:
     same = fit(chk.metadata, JobNow((declared(*OLD.states),)), True)
     assert same.rewritten == frozenset()
     plans = plan_restore(chk.metadata, RestoreTarget(128, 2, {Uid("rules"): 1}))
@@ -162,7 +162,7 @@ def test_only_tasks_with_such_state_are_rewritten(chk: Snapshot) -> None:
 
 def test_a_value_that_has_no_equal_in_the_new_type_stops_the_restore(tmp_path: Path) -> None:
     large = Operator("rules", ("string",), (value("rule", int),), {"rule": {"ann": 2**60 + 1}})
-    chk = Snapshot.open(History(tmp_path).checkpoint(1, large))
+    chk = StoredSnapshot.open(History(tmp_path).checkpoint(1, large))
     now = declared(value("rule", float))
     with pytest.raises(MigrationFailed, match=f"State 'rule' cannot be migrated: {2**60 + 1}"):
         Landing(tmp_path, chk, "hashmap", 2).land(now, fit(chk.metadata, JobNow((now,)), True))
@@ -179,7 +179,7 @@ def test_a_value_that_has_no_equal_in_the_new_type_stops_the_restore(tmp_path: P
     ],
 )
 def test_what_cannot_be_restored_is_refused_with_what_to_do_and_every_verdict(
-    chk: Snapshot, states: tuple[StateSpec, ...], key: tuple[str, ...], said: str
+    chk: StoredSnapshot, states: tuple[StateSpec, ...], key: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(StateChanged, match=said) as refused:
         fit(chk.metadata, JobNow((declared(*states, key=key),), (Uid("clicks"),)), False)
@@ -187,7 +187,7 @@ def test_what_cannot_be_restored_is_refused_with_what_to_do_and_every_verdict(
     assert any("clicks: as is" in shown(verdict) for verdict in refused.value.verdicts)
 
 
-def test_leave_to_drop_state_is_no_leave_to_change_it(chk: Snapshot) -> None:
+def test_leave_to_drop_state_is_no_leave_to_change_it(chk: StoredSnapshot) -> None:
     with pytest.raises(StateChanged):
         fit(chk.metadata, JobNow((declared(value("rule", str)),)), True)
 
@@ -197,7 +197,7 @@ def test_a_mapped_uid_takes_its_states_numbers_and_positions_along(tmp_path: Pat
         "positions": (SourcePosition(Uid("clicks"), ('{"0":15}',)),),
         "query": (QueryFile("batch", "{}"), QueryFile("sources/clicks/3", "a file that was read")),
     }
-    chk = Snapshot.open(History(tmp_path).checkpoint(1, OLD, **more)).metadata
+    chk = StoredSnapshot.open(History(tmp_path).checkpoint(1, OLD, **more)).metadata
     uids = {"rules": "limits", "clicks": "taps"}
     new = translated(chk, uids)
     now = declared(*OLD.states, uid="limits")
@@ -219,6 +219,6 @@ def test_a_mapped_uid_takes_its_states_numbers_and_positions_along(tmp_path: Pat
         ({"rules": "clicks", "clicks": "rules"}, "both an old and a new uid"),
     ],
 )
-def test_a_map_that_nobody_could_apply_twice_is_refused(chk: Snapshot, uids: dict[str, str], said: str) -> None:
+def test_a_map_that_nobody_could_apply_twice_is_refused(chk: StoredSnapshot, uids: dict[str, str], said: str) -> None:
     with pytest.raises(UidsCannotBeMapped, match=said):
         translated(chk.metadata, uids)

@@ -14,7 +14,7 @@ from tidegate.checkpoint.storage import open_storage
 from tidegate.checkpoint.storage.errors import InvalidPath
 from tidegate.checkpoint.storage.routed import RoutedStorage
 from tidegate.savepoint.dispose import dispose
-from tidegate.savepoint.snapshot import Snapshot, location
+from tidegate.savepoint.snapshot import StoredSnapshot, location
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_dispose_deletes_nothing_outside_the_savepoint(trap: Path) -> None:
     mine = trap.parent / "mine"
     assert files(mine)
     with pytest.raises(InvalidPath, match="symbolic link"):
-        dispose(Snapshot.open(trap))
+        dispose(StoredSnapshot.open(trap))
     assert tidegate("savepoint", "dispose", trap, "--yes").exit_code == 3
     assert files(mine)
     assert (trap / "_metadata").exists()

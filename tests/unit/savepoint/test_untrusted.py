@@ -25,7 +25,7 @@ from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.storage import open_storage
 from tidegate.checkpoint.storage.routed import RoutedStorage
 from tidegate.core.errors import TidegateError
-from tidegate.savepoint.snapshot import Snapshot, UntrustedSnapshot
+from tidegate.savepoint.snapshot import StoredSnapshot, UntrustedSnapshot
 from tidegate.savepoint.verify import verify
 
 TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.0, "bob": 2.0}})
@@ -114,7 +114,7 @@ def test_forged_metadata_is_refused_by_every_reader(tmp_path: Path, metadata: Ch
     for read in (
         lambda: decode(data),
         lambda: resolve(RoutedStorage(storage), JobLayout("mine"), str(tmp_path / "ckpt" / "orders" / "chk-1")),
-        lambda: Snapshot.open(tmp_path / "ckpt" / "orders" / "chk-1"),
+        lambda: StoredSnapshot.open(tmp_path / "ckpt" / "orders" / "chk-1"),
         lambda: reader(lambda committable: committable.staged)("orders/chk-1/_metadata", data),
     ):
         with pytest.raises(UntrustedSnapshot) as caught:
@@ -173,7 +173,7 @@ def test_metadata_of_many_gigabytes_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "sp" / "_metadata").open("wb") as sparse:
         sparse.truncate(1 << 40)
     with pytest.raises(UntrustedSnapshot, match="never more than"):
-        Snapshot.open(tmp_path / "sp")
+        StoredSnapshot.open(tmp_path / "sp")
 
 
 odd = st.one_of(
@@ -202,7 +202,7 @@ def test_no_odd_value_anywhere_is_a_traceback(
     forged.unlink(missing_ok=True)
     forged.write_bytes(resealed(json.dumps(body)))
     try:
-        snapshot = Snapshot.open(forged.parent)
+        snapshot = StoredSnapshot.open(forged.parent)
         list(verify(snapshot, checksums=False))
         for operator, state in snapshot.states():
             snapshot.layout(operator.uid, state.name)

@@ -14,7 +14,7 @@ from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.state.heap import HashMapBackend, chain, change_file, key_order
 from tidegate.state.heap.change_file import Header
 from tidegate.state.heap.key_order import KeyOrder
-from tidegate.state.heap.table import CACHE, Table, TableCache, forget
+from tidegate.state.heap.table import CACHE, HeapTable, TableCache, forget
 from tidegate.state.version import VersionFile, VersionId
 from tidegate.state.version_directory import version_path
 
@@ -148,18 +148,18 @@ def test_a_large_frame_count_is_one_file(tmp_path: Path) -> None:
 def test_the_cache_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
     cache = TableCache()
     for name in ("a", "b", "c"):
-        cache.put(tmp_path / name, Table(v(1), {b"k": b"x" * 1000}), 2500)
+        cache.put(tmp_path / name, HeapTable(v(1), {b"k": b"x" * 1000}), 2500)
     assert cache.take(tmp_path / "a") is None
     assert cache.take(tmp_path / "b") is not None
-    cache.put(tmp_path / "huge", Table(v(1), {b"k": b"x" * 10_000}), 2500)
+    cache.put(tmp_path / "huge", HeapTable(v(1), {b"k": b"x" * 10_000}), 2500)
     assert cache.take(tmp_path / "c") is None
     assert cache.take(tmp_path / "huge") is not None
 
 
 def test_a_table_knows_its_size() -> None:
-    table = Table(v(1), {b"a": b"1", b"b": b"22"})
+    table = HeapTable(v(1), {b"a": b"1", b"b": b"22"})
     table.apply({b"a": b"333", b"b": None, b"c": b"4444", b"d": None}, v(2))
-    assert table.size_bytes == Table(v(2), {b"a": b"333", b"c": b"4444"}).size_bytes
+    assert table.size_bytes == HeapTable(v(2), {b"a": b"333", b"c": b"4444"}).size_bytes
 
 
 def test_names_tell_full_from_delta(tmp_path: Path) -> None:

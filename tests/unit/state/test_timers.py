@@ -20,7 +20,7 @@ from tidegate.state.backends import backend_named
 from tidegate.state.heap_timers import HeapTimers
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec, TimeWindow
-from tidegate.state.timers import Timers
+from tidegate.state.timers import TimerState
 from tidegate.state.version import VersionId
 
 EVENT, PROCESSING = TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME
@@ -46,21 +46,21 @@ class Versions:
         self.store.abandon()
         shutil.rmtree(self.directory)
 
-    def begin(self) -> Timers:
+    def begin(self) -> TimerState:
         self.number += 1
         target = VersionId(EpochId(Term(1), self.number), AttemptId(self.number))
         self.store = self.backend.begin(self.directory, self.version, target, (0, 7))
-        kind = HeapTimers if getattr(self.store, "timers_on_heap", False) else Timers
+        kind = HeapTimers if getattr(self.store, "timers_on_heap", False) else TimerState
         self.timers = kind(self.store, 3, CODEC, (0, 7))
         return self.timers
 
-    def seal(self) -> Timers:
+    def seal(self) -> TimerState:
         self.timers.flush()
         self.version = self.store.seal().version
         return self.begin()
 
 
-def fired(timers: Timers, until: int, domain: TimeDomain = EVENT) -> list[tuple[int, int]]:
+def fired(timers: TimerState, until: int, domain: TimeDomain = EVENT) -> list[tuple[int, int]]:
     return [(timer.time_ms, timer.key) for timer in timers.due(domain, until)]
 
 
@@ -189,7 +189,7 @@ def test_the_place_of_timers_may_change_at_any_start_since_what_is_stored_is_the
             timers.register(EVENT, n, n, n % 8)
         task.backend = backend_named("rocksdb")
         timers = task.seal()
-        assert type(timers) is Timers
+        assert type(timers) is TimerState
         assert fired(timers, 9) == [(n, n) for n in range(10)]
         task.backend = backend_named("rocksdb", {FACTORY: "HEAP"})
         timers = task.seal()
@@ -199,7 +199,7 @@ def test_the_place_of_timers_may_change_at_any_start_since_what_is_stored_is_the
 
 def test_an_operator_takes_the_timers_that_its_backend_names(tmp_path):
     target = VersionId(EpochId(Term(1), 1), AttemptId(1))
-    for factory, kind in (("heap", HeapTimers), ("rocksdb", Timers)):
+    for factory, kind in (("heap", HeapTimers), ("rocksdb", TimerState)):
         store = backend_named("rocksdb", {FACTORY: factory}).begin(tmp_path, None, target, (0, 7))
         states = KeyedStates(store, (TIMERS,), lambda _: 3, CODEC, target.epoch, (0, 7))
         assert type(states.timers) is kind
@@ -239,7 +239,7 @@ def test_of_a_hundred_thousand_timers_in_rocksdb_only_the_due_ones_are_read():
                 timers.flush()
         task.seal()
         counting = Counting(task.store)
-        timers = Timers(counting, 3, CODEC, (0, 7))
+        timers = TimerState(counting, 3, CODEC, (0, 7))
         assert timers.earliest(EVENT) == 0
         assert fired(timers, 24) == [(n, n) for n in range(25)]
         assert timers.earliest(EVENT) == 25

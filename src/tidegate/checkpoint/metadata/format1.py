@@ -31,7 +31,7 @@ from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.state.version import VersionId
 
 
-class _State(msgspec.Struct, gc=False):
+class _StateForm(msgspec.Struct, gc=False):
     name: str
     id: int
     kind: str
@@ -48,7 +48,7 @@ class _Operator(msgspec.Struct):
     parallelism: int
     backend: str
     key: dict[str, Any] | None
-    states: list[_State]
+    states: list[_StateForm]
 
 
 class _Number(msgspec.Struct, gc=False):
@@ -57,7 +57,7 @@ class _Number(msgspec.Struct, gc=False):
     id: int
 
 
-class _Inline(msgspec.Struct, gc=False):
+class _InlineForm(msgspec.Struct, gc=False):
     name: str
     origin: str
     data: bytes
@@ -74,11 +74,11 @@ class _TaskFront(msgspec.Struct):
     key_groups: tuple[int, int]
     backend: str
     version: str
-    inline: list[_Inline]
+    inline: list[_InlineForm]
     elements: list[_Elements]
 
 
-class _Task(_TaskFront):
+class _TaskForm(_TaskFront):
     files: msgspec.Raw
 
 
@@ -143,7 +143,7 @@ class _Front(msgspec.Struct):
 
 
 class _Body(_Front):
-    tasks: list[_Task]
+    tasks: list[_TaskForm]
 
 
 _EPOCH = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
@@ -237,7 +237,7 @@ def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
 
 def _from_operator(operator: OperatorInfo) -> _Operator:
     states = [
-        _State(
+        _StateForm(
             s.name, s.id, s.kind, s.distribution.value, dict(s.value), _tree(s.map_key), _tree(s.namespace), s.ttl_ms
         )
         for s in operator.states
@@ -262,12 +262,12 @@ def _from_task(t: TaskState) -> _TaskFront:
         t.key_groups,
         t.backend,
         str(t.version),
-        [_Inline(f.name, str(f.origin), f.data) for f in t.inline],
+        [_InlineForm(f.name, str(f.origin), f.data) for f in t.inline],
         [_Elements(e.state, e.count) for e in t.elements],
     )
 
 
-def _to_task(t: _Task, checks: FileChecks) -> TaskState:
+def _to_task(t: _TaskForm, checks: FileChecks) -> TaskState:
     return TaskState(
         TaskId(t.level, Slot(t.slot)),
         t.key_groups,

@@ -26,7 +26,7 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class OptionType(Generic[T]):
     """A type of values: how it is called, read from text, and shown."""
 
     name: str
@@ -43,7 +43,7 @@ class Option(Generic[T]):
     """
 
     key: str
-    kind: Kind[Any]
+    kind: OptionType[Any]
     default: T
     text: str
     old_keys: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ def _show_size(size: int) -> str:
 
 def enum(
     of: type[StrEnum], aliases: dict[str, StrEnum] | None = None, hints: dict[str, str] | None = None
-) -> Kind[Any]:
+) -> OptionType[Any]:
     """Names in any case, with `-` and `_` alike. `hints` answers values that other systems know."""
     names = {_plain(member.value): member for member in of} | {_plain(k): v for k, v in (aliases or {}).items()}
 
@@ -120,7 +120,7 @@ def enum(
             f"must be one of {', '.join(m.value for m in of)}, not {text!r}" + (f": {hint}" if hint else "")
         )
 
-    return Kind("enum", read, lambda member: str(member.value))
+    return OptionType("enum", read, lambda member: str(member.value))
 
 
 def _plain(text: str) -> str:
@@ -160,14 +160,16 @@ def _show_fields(fields: dict[tuple[str, str], dict[str, str]]) -> str:
     return ", ".join(shown)
 
 
-DURATION: Kind[int] = Kind("duration", _number(duration_ms, "a duration such as '500 ms', '10 s' or '5 min'"), show_ms)
-SIZE: Kind[int] = Kind("memory size", _number(size_bytes, "a size such as '20 kb' or '8 mb'"), _show_size)
-INT: Kind[int] = Kind("int", _number(int, "a whole number"))
-FLOAT: Kind[float] = Kind("float", _number(_finite, "a number"))
-BOOL: Kind[bool] = Kind("bool", _boolean, lambda value: "true" if value else "false")
-TEXT: Kind[str] = Kind("string", str)
-PAIRS: Kind[dict[str, str]] = Kind("map", _pairs, _show_pairs)
-FIELDS: Kind[dict[tuple[str, str], dict[str, str]]] = Kind("map", _fields, _show_fields)
+DURATION: OptionType[int] = OptionType(
+    "duration", _number(duration_ms, "a duration such as '500 ms', '10 s' or '5 min'"), show_ms
+)
+SIZE: OptionType[int] = OptionType("memory size", _number(size_bytes, "a size such as '20 kb' or '8 mb'"), _show_size)
+INT: OptionType[int] = OptionType("int", _number(int, "a whole number"))
+FLOAT: OptionType[float] = OptionType("float", _number(_finite, "a number"))
+BOOL: OptionType[bool] = OptionType("bool", _boolean, lambda value: "true" if value else "false")
+TEXT: OptionType[str] = OptionType("string", str)
+PAIRS: OptionType[dict[str, str]] = OptionType("map", _pairs, _show_pairs)
+FIELDS: OptionType[dict[tuple[str, str], dict[str, str]]] = OptionType("map", _fields, _show_fields)
 
 
 def at_least(limit: int, shown: str = "") -> Check:

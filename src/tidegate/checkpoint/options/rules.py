@@ -14,13 +14,13 @@ from tidegate.core.durations import show_ms
 T = TypeVar("T")
 
 
-class Get(Protocol):
+class GetOption(Protocol):
     """Looks an option's value up."""
 
     def __call__(self, option: Option[T], /) -> T: ...
 
 
-def conflicts(get: Get) -> Iterator[str]:
+def conflicts(get: GetOption) -> Iterator[str]:
     """Flink's refusals, each with the way out."""
     interval, backlog = get(checkpointing.INTERVAL), get(checkpointing.INTERVAL_DURING_BACKLOG)
     if interval is not None and not get(checkpointing.DIR):
@@ -46,7 +46,7 @@ def conflicts(get: Get) -> Iterator[str]:
         yield f"{restart.EXP_INITIAL.key} must be at most {restart.EXP_MAX.key}."
 
 
-def remarks(get: Get) -> Iterator[OptionNote]:
+def remarks(get: GetOption) -> Iterator[OptionNote]:
     """What is raised, lowered or unused because of another option."""
     interval, pause = get(checkpointing.INTERVAL), get(checkpointing.MIN_PAUSE)
     if interval is not None and pause > interval:

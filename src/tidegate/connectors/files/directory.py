@@ -12,7 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from tidegate.connectors.files.names import HIDDEN, Output
+from tidegate.connectors.files.names import HIDDEN, OutputId
 from tidegate.connectors.files.place import StagedFile
 from tidegate.connectors.sink import Settled
 from tidegate.core.faults import reach
@@ -86,7 +86,7 @@ class Directory:
 
     def sweep(self, settled: Settled, keep: Collection[str]) -> None:
         for path in self._hidden.glob("part-*"):
-            output = Output.in_name(path.name)
+            output = OutputId.in_name(path.name)
             if output is not None and output.covered_by(settled) and path.name not in keep:
                 path.unlink(missing_ok=True)
                 reach("files.sweep", file=path.name)

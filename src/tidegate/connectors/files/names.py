@@ -22,7 +22,7 @@ _NAME = re.compile(r"part-([^~]+)~([^~]+)~(\d+)\.(\d+)~(\d+)[~.].*")
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputId:
     """Whose rows: one slot's of one epoch. Never used twice."""
 
     lineage: Lineage
@@ -31,17 +31,17 @@ class Output:
     slot: Slot
 
     @staticmethod
-    def of(source: WriterContext | CommitRequest) -> Output:
-        return Output(source.lineage, source.sink, source.epoch, source.slot)
+    def of(source: WriterContext | CommitRequest) -> OutputId:
+        return OutputId(source.lineage, source.sink, source.epoch, source.slot)
 
     @staticmethod
-    def in_name(name: str) -> Output | None:
+    def in_name(name: str) -> OutputId | None:
         """What the last part of a path says; None for a file that is not ours."""
         found = _NAME.fullmatch(name.rpartition("/")[2])
         if found is None:
             return None
         lineage, sink, term, number, slot = found.groups()
-        return Output(
+        return OutputId(
             Lineage(unquote(lineage)), Uid(unquote(sink)), EpochId(Term(int(term)), int(number)), Slot(int(slot))
         )
 

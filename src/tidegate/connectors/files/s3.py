@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tidegate.connectors.files.names import HIDDEN, Output
+from tidegate.connectors.files.names import HIDDEN, OutputId
 from tidegate.connectors.files.place import StagedFile
 from tidegate.connectors.sink import Settled
 from tidegate.core.errors import GraphError, PreconditionFailed
@@ -108,12 +108,12 @@ class S3Prefix:
 
     def sweep(self, settled: Settled, keep: Collection[str]) -> None:
         for upload in self._pages("list_multipart_uploads", "Uploads", self._prefix):
-            output = Output.in_name(upload["Key"])
+            output = OutputId.in_name(upload["Key"])
             if output is not None and output.covered_by(settled) and upload["UploadId"] not in keep:
                 self._abort(upload["Key"], upload["UploadId"])
         for found in self._pages("list_objects_v2", "Contents", self._hidden("part-")):
             name = found["Key"].rpartition("/")[2]
-            output = Output.in_name(name)
+            output = OutputId.in_name(name)
             if output is not None and output.covered_by(settled) and name not in keep:
                 self._client.delete_object(Bucket=self._bucket, Key=found["Key"])
                 reach("files.sweep", file=name)

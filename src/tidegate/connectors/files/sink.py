@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 import msgspec
 
 from tidegate.connectors.files.formats import ENCODERS, Encoder, check_columns, check_format
-from tidegate.connectors.files.names import Output, settled_name
+from tidegate.connectors.files.names import OutputId, settled_name
 from tidegate.connectors.files.partitions import check_partitions, split
 from tidegate.connectors.files.place import FilePlace, StagedFile, open_place
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, outcomes
@@ -108,7 +108,7 @@ class _OpenFile:
 class FileWriter:
     def __init__(self, sink: FileSink, place: FilePlace, context: WriterContext) -> None:
         self._sink, self._place, self._attempt = sink, place, context.attempt
-        self._output = Output.of(context)
+        self._output = OutputId.of(context)
         self._schema = sink.file_schema(context.schema)
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._staged: list[StagedFile] = []
@@ -161,7 +161,7 @@ class FileWriter:
         reach("files.1-staged", file=file.final)
 
 
-class _State(Enum):
+class _OutputState(Enum):
     """What is known of an output before it is published."""
 
     NEW = "nobody has begun to publish it"
@@ -172,7 +172,7 @@ class _State(Enum):
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     request: CommitRequest
-    output: Output
+    output: OutputId
     files: tuple[StagedFile, ...]
 
 
@@ -193,15 +193,15 @@ class FileCommitter:
         published: list[CommitRequest] = []
         ordered = sorted(requests, key=lambda request: (request.epoch, request.slot))
         for _, found in groupby(ordered, lambda request: request.epoch):
-            published += self._publish([_Waiting(each, Output.of(each), _decode(each.payload)) for each in found])
+            published += self._publish([_Waiting(each, OutputId.of(each), _decode(each.payload)) for each in found])
         return outcomes(requests, published)
 
     def _publish(self, epoch: Sequence[_Waiting]) -> list[CommitRequest]:
         states = list(zip(epoch, self._each(self._look, epoch)))
-        if new := [each for each, state in states if state is _State.NEW]:
+        if new := [each for each, state in states if state is _OutputState.NEW]:
             self._each(lambda each: self._place.mark(each.output.marker), new)
             self._place.settle_marks()
-        waiting = [each for each, state in states if state is not _State.DONE]
+        waiting = [each for each, state in states if state is not _OutputState.DONE]
         if waiting:
             reach("files.1-marked", epoch=waiting[0].request.epoch)
             self._each(self._place.publish, [file for each in waiting for file in each.files])
@@ -215,24 +215,24 @@ class FileCommitter:
         with ThreadPoolExecutor(min(self._place.at_once, len(items)), "tidegate-files") as pool:
             return list(pool.map(work, items))
 
-    def _look(self, waiting: _Waiting) -> _State:
+    def _look(self, waiting: _Waiting) -> _OutputState:
         output, files = waiting.output, waiting.files
         begun = self._place.noted(output.marker) is not None
         gone = [file for file in files if not self._place.is_staged(file)]
         if begun:
-            return _State.DONE if len(gone) == len(files) else _State.BEGUN
+            return _OutputState.DONE if len(gone) == len(files) else _OutputState.BEGUN
         # Asked once more: another process may have noted and published all of it between our two questions.
         if not gone or self._place.noted(output.marker) is not None:
-            return _State.NEW
+            return _OutputState.NEW
         if output.epoch <= self._settled(output):
             # All was published so long ago that the note has been swept.
-            return _State.BEGUN if len(gone) < len(files) else _State.DONE
+            return _OutputState.BEGUN if len(gone) < len(files) else _OutputState.DONE
         raise CommitInDoubt(
             f"{gone[0].final} was staged for epoch {output.epoch} and is gone, uncommitted. Is {self._path} the same "
             "place for the driver and all executors, and does nobody else clean up what is hidden there?"
         )
 
-    def _settled(self, output: Output) -> EpochId:
+    def _settled(self, output: OutputId) -> EpochId:
         text = self._place.noted(settled_name(output.lineage, output.sink)) or "0.0"
         term, _, number = text.partition(".")
         return EpochId(Term(int(term)), int(number))
@@ -243,5 +243,5 @@ class FileCommitter:
         """
         self._place.note(settled_name(settled.lineage, settled.sink), str(settled.epoch))
         keep = {file.hidden for request in settled.waiting for file in _decode(request.payload)}
-        keep |= {Output.of(request).marker for request in settled.waiting}
+        keep |= {OutputId.of(request).marker for request in settled.waiting}
         self._place.sweep(settled, keep)

@@ -20,9 +20,9 @@ import msgspec
 
 from tidegate.connectors.kafka.client import connection, library, reader_settings, translate, translated
 from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, MarkerExpired, MarkerUnsettled
-from tidegate.connectors.kafka.marker import Expired, Found, Stream, decide, encode
+from tidegate.connectors.kafka.marker import Expired, Found, SinkSlot, decide, encode
 from tidegate.connectors.kafka.plain_committer import send, sending_settings, settle
-from tidegate.connectors.kafka.sink import Part, Staged
+from tidegate.connectors.kafka.sink import KafkaCommittable, StagedPart
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import CommitRequest
@@ -46,10 +46,10 @@ class Owed:
     """One part that is to be in the topic once."""
 
     topic: str
-    stream: Stream
+    stream: SinkSlot
     epoch: EpochId
     marker: int
-    part: Part
+    part: StagedPart
     at_ms: int
 
 
@@ -75,7 +75,7 @@ class TransactionalCommitter:
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """Publish what is not in the topic yet, an epoch of all slots before the next one."""
-        published: set[tuple[Stream, EpochId]] = set()
+        published: set[tuple[SinkSlot, EpochId]] = set()
         owed = [each for request in sorted(requests, key=lambda r: (r.epoch, r.slot)) for each in _owed(request)]
         with self._lock:
             for topic, theirs in _by_topic(owed):
@@ -89,7 +89,7 @@ class TransactionalCommitter:
             while self._open:
                 self._open.popitem()[1].forget()
 
-    def _commit_topic(self, topic: str, owed: Sequence[Owed], published: set[tuple[Stream, EpochId]]) -> None:
+    def _commit_topic(self, topic: str, owed: Sequence[Owed], published: set[tuple[SinkSlot, EpochId]]) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._publish(self._transactions(topic), owed, published)
@@ -103,7 +103,7 @@ class TransactionalCommitter:
                     raise
 
     def _publish(
-        self, transactions: _Transactions, owed: Sequence[Owed], published: set[tuple[Stream, EpochId]]
+        self, transactions: _Transactions, owed: Sequence[Owed], published: set[tuple[SinkSlot, EpochId]]
     ) -> None:
         """Bring into the topic what is not there yet, and note in `published` what that was.
 
@@ -191,13 +191,13 @@ class _Transactions:
 
     def __init__(self, servers: str, config: Mapping[str, str], topic: str, timeout_ms: int) -> None:
         self.topic = topic
-        self.held: dict[Stream, _Held] = {}
+        self.held: dict[SinkSlot, _Held] = {}
         self._servers, self._config, self._timeout_ms = servers, config, timeout_ms
-        self._leader: Stream | None = None
+        self._leader: SinkSlot | None = None
         self._producer: Any = None
-        self._next: Mapping[Stream, int] = {}
+        self._next: Mapping[SinkSlot, int] = {}
 
-    def take(self, streams: Collection[Stream]) -> None:
+    def take(self, streams: Collection[SinkSlot]) -> None:
         """Steps 1 to 3, for slots that are not held yet."""
         wanted = sorted((stream for stream in streams if stream not in self.held), key=lambda s: (s.lineage, s.slot))
         if wanted and self._leader is None:
@@ -214,7 +214,7 @@ class _Transactions:
             if failure := next((each for each in failures if each is not None), None):
                 raise failure
 
-    def keep(self, first: Mapping[Stream, int]) -> None:
+    def keep(self, first: Mapping[SinkSlot, int]) -> None:
         """Step 4 for these, with the marker of what each sends first. The others have nothing to send, and are let go."""
         for stream in [each for each, held in self.held.items() if held.own is not None and each not in first]:
             del self.held[stream]
@@ -225,7 +225,7 @@ class _Transactions:
             with ThreadPoolExecutor(min(_AT_ONCE, len(naming)), "tidegate-kafka") as pool:
                 list(pool.map(self._name_leader, *zip(*naming)))
 
-    def _take(self, stream: Stream, see_topic: bool = False) -> _Held:
+    def _take(self, stream: SinkSlot, see_topic: bool = False) -> _Held:
         own_id = self._id(stream)
         with translated(f"begin transactions for topic {self.topic!r}"):
             own = self._begin_with(own_id, see_topic)
@@ -243,12 +243,12 @@ class _Transactions:
             consumer.close()
         return _Held(members, at.offset if at is not None and at.offset >= 0 else None, at is None, own)
 
-    def _holder(self, stream: Stream, named: str | None) -> str:
+    def _holder(self, stream: SinkSlot, named: str | None) -> str:
         """The transactional id that a marker names. Somebody else may have written anything there: not ours, no holder."""
         ours = named is not None and named.startswith(_sink_prefix(stream)) and named.endswith(f"-{self.topic}")
         return named if ours and named is not None else self._id(stream)
 
-    def _settled_offset(self, stream: Stream) -> Any:
+    def _settled_offset(self, stream: SinkSlot) -> Any:
         """The slot's marker once no transaction holds it. None: one holds it all the time, and Kafka says so."""
         latest = time.monotonic() + _ANSWER_S
         while True:
@@ -261,7 +261,7 @@ class _Transactions:
                 return None
             time.sleep(0.1)
 
-    def _offset(self, stream: Stream, settled: bool = False) -> Any:
+    def _offset(self, stream: SinkSlot, settled: bool = False) -> Any:
         """The offset of the slot's group. Without `settled`, as it was before transactions that have not ended.
 
         Asked as an administrator does. A consumer waits for the end of a transaction by itself, and a timeout of its says
@@ -290,7 +290,7 @@ class _Transactions:
     def _administrator(self) -> Any:
         return library("confluent_kafka.admin").AdminClient(connection(self._servers, self._config))
 
-    def _name_leader(self, stream: Stream, first: int) -> None:
+    def _name_leader(self, stream: SinkSlot, first: int) -> None:
         held = self.held[stream]
         # A marker that is not there is made so that it covers all before what is sent now, and nothing of it.
         at = first - 1 if held.marker is None else held.marker
@@ -308,7 +308,7 @@ class _Transactions:
         producer.init_transactions(_ANSWER_S)
         return producer
 
-    def _id(self, stream: Stream) -> str:
+    def _id(self, stream: SinkSlot) -> str:
         # Never to be changed: under another name, open transactions would not be aborted. A slot that moved from topic to
         # topic has a producer for each, and they must not fence one another.
         return f"{_group(stream)}-{self.topic}"
@@ -338,13 +338,13 @@ class _Transactions:
         with translated(f"take rows for topic {self.topic!r}"):
             settle(self._producer, _ANSWER_S)
 
-    def mark(self, markers: Mapping[Stream, int]) -> None:
+    def mark(self, markers: Mapping[SinkSlot, int]) -> None:
         for stream, marker in markers.items():
             with translated(f"take the offset of group {_group(stream)!r} into the transaction"):
                 _bounded(partial(self._send_marker, self._producer, stream, marker), _ANSWER_S)
         self._next = markers
 
-    def _send_marker(self, producer: Any, stream: Stream, marker: int) -> None:
+    def _send_marker(self, producer: Any, stream: SinkSlot, marker: int) -> None:
         """With the name of the leader, who holds the slot."""
         assert self._leader is not None
         at = library().TopicPartition(self.topic, 0, marker, self._id(self._leader))
@@ -393,32 +393,32 @@ def _bounded(call: Callable[[], None], limit_s: float) -> None:
         ) from None
 
 
-def _stream(request: CommitRequest) -> Stream:
-    return Stream(request.lineage, request.sink, request.slot)
+def _stream(request: CommitRequest) -> SinkSlot:
+    return SinkSlot(request.lineage, request.sink, request.slot)
 
 
-def _group(stream: Stream) -> str:
+def _group(stream: SinkSlot) -> str:
     """The group whose offset is the marker. Never to be changed: under another name, markers would not be found."""
     return f"tidegate-{stream}"
 
 
-def _sink_prefix(stream: Stream) -> str:
+def _sink_prefix(stream: SinkSlot) -> str:
     """With what all groups and transactional ids of the sink begin."""
     return f"tidegate-{stream.lineage}-{stream.sink}-"
 
 
 def _owed(request: CommitRequest) -> Iterator[Owed]:
-    staged = msgspec.json.decode(request.payload, type=Staged)
+    staged = msgspec.json.decode(request.payload, type=KafkaCommittable)
     for index, part in enumerate(staged.parts):
         marker = encode(request.epoch, index)
         yield Owed(staged.topic, _stream(request), request.epoch, marker, part, staged.at_ms)
 
 
-def _first_markers(owed: Sequence[Owed]) -> dict[Stream, int]:
+def _first_markers(owed: Sequence[Owed]) -> dict[SinkSlot, int]:
     return _last_markers(sorted(owed, key=lambda each: each.marker, reverse=True))
 
 
-def _last_markers(owed: Sequence[Owed]) -> dict[Stream, int]:
+def _last_markers(owed: Sequence[Owed]) -> dict[SinkSlot, int]:
     """Of parts in order: each slot's last."""
     return {each.stream: each.marker for each in owed}
 

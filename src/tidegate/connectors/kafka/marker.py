@@ -18,7 +18,7 @@ MAX_PARTS = 1 << _PART_BITS
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class SinkSlot:
     """What is committed in order: the output of one slot into one sink."""
 
     lineage: Lineage

@@ -11,7 +11,7 @@ import msgspec
 from tidegate.connectors.kafka import records
 from tidegate.connectors.kafka.client import connection, library, translate, translated
 from tidegate.connectors.kafka.errors import KafkaUnavailable
-from tidegate.connectors.kafka.sink import Staged
+from tidegate.connectors.kafka.sink import KafkaCommittable
 from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import CommitRequest
 
@@ -32,7 +32,7 @@ def sending_settings(bootstrap_servers: str, config: Mapping[str, str]) -> dict[
     }
 
 
-class Patience:
+class StallTimeout:
     """Ends the wait for brokers that take nothing any more; those that are slow get all the time they need."""
 
     def __init__(self, producer: Any, silence_s: float) -> None:
@@ -55,7 +55,7 @@ def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
     """Hand the records of a part to the producer, waiting when its queue is full."""
     produce, plain = producer.produce, records.is_plain(packed)
     for key, value, headers, partition, timestamp in records.unpack(packed):
-        patience: Patience | None = None
+        patience: StallTimeout | None = None
         while True:
             try:
                 if plain:
@@ -65,7 +65,7 @@ def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
                     produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
                 break
             except BufferError:
-                patience = patience or Patience(producer, silence_s)
+                patience = patience or StallTimeout(producer, silence_s)
                 producer.poll(0.1)
                 patience.check()
     producer.poll(0)
@@ -73,7 +73,7 @@ def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
 
 def settle(producer: Any, silence_s: float) -> None:
     """Wait until the brokers have taken or refused every row."""
-    patience = Patience(producer, silence_s)
+    patience = StallTimeout(producer, silence_s)
     while producer.flush(0.5):
         patience.check()
 
@@ -96,7 +96,7 @@ class PlainCommitter:
                     {**self._settings, "delivery.report.only.error": True, "on_delivery": self._on_delivery}
                 )
             ordered = sorted(requests, key=lambda r: (r.epoch, r.slot))
-            staged = [msgspec.json.decode(request.payload, type=Staged) for request in ordered]
+            staged = [msgspec.json.decode(request.payload, type=KafkaCommittable) for request in ordered]
             parts = [(each.topic, part.token) for each in staged for part in each.parts]
             for (topic, _), packed in zip(parts, read_ahead(self._read, [token for _, token in parts])):
                 send(self._producer, topic, packed, _SILENCE_S)

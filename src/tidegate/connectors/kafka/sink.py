@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _OURS = ("bootstrap.servers", "transactional.id", "transaction.timeout.ms", "enable.idempotence", "acks", "group.id")
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class StagedPart(msgspec.Struct, frozen=True, array_like=True):
     """Some rows of one epoch in one slot: what is committed whole."""
 
     token: str
@@ -35,12 +35,12 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     size_bytes: int
 
 
-class Staged(msgspec.Struct, frozen=True):
+class KafkaCommittable(msgspec.Struct, frozen=True):
     """A committable. The topic is that of the time of writing: a sink that has moved on still owes these rows there."""
 
     topic: str
     at_ms: int
-    parts: list[Part]
+    parts: list[StagedPart]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class KafkaWriter:
         self._topic, self._part_bytes, self._staging = topic, part_bytes, staging
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
-        self._parts: list[Part] = []
+        self._parts: list[StagedPart] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -145,7 +145,7 @@ class KafkaWriter:
                 f"One epoch has {len(self._parts)} parts for one slot of the Kafka sink for {self._topic!r}; at most {MAX_PARTS} "
                 "can be told apart. Raise part_size, or make epochs smaller."
             )
-        return msgspec.json.encode(Staged(self._topic, round(time.time() * 1000), self._parts))
+        return msgspec.json.encode(KafkaCommittable(self._topic, round(time.time() * 1000), self._parts))
 
     def abort(self) -> None:
         self._waiting.clear()
@@ -153,5 +153,5 @@ class KafkaWriter:
     def _put(self) -> None:
         if self._waiting:
             packed, rows = records.pack(self._waiting), sum(batch.num_rows for batch in self._waiting)
-            self._parts.append(Part(self._staging.put(packed), rows, self._waiting_bytes))
+            self._parts.append(StagedPart(self._staging.put(packed), rows, self._waiting_bytes))
             self._waiting, self._waiting_bytes = [], 0

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 10
 
 
-class Added(msgspec.Struct, frozen=True):
+class DeltaFile(msgspec.Struct, frozen=True):
     """One file, as the log will name it."""
 
     path: str
@@ -52,8 +52,8 @@ class Added(msgspec.Struct, frozen=True):
     statistics: str
 
 
-class Staged(msgspec.Struct, frozen=True):
-    files: tuple[Added, ...]
+class DeltaCommittable(msgspec.Struct, frozen=True):
+    files: tuple[DeltaFile, ...]
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class DeltaWriter:
 
     def prepare_commit(self) -> bytes | None:
         files = self._files.close()
-        return msgspec.json.encode(Staged(tuple(files))) if files else None
+        return msgspec.json.encode(DeltaCommittable(tuple(files))) if files else None
 
     def abort(self) -> None:
         self._files.remove()
@@ -156,14 +156,14 @@ class _DeltaFile:
         self._statistics.add(batch)
         self._writer.write_batch(batch)
 
-    def close(self) -> Added:
+    def close(self) -> DeltaFile:
         self._finish()
         if self._root is not None:
             sync(self._root / self._path)
             for folder in (self._root / self._path).relative_to(self._root).parents:
                 sync(self._root / folder)
         size = self._files.get_file_info(self._path).size
-        return Added(self._path, size, self._partition, time.time_ns() // 1_000_000, self._statistics.as_json())
+        return DeltaFile(self._path, size, self._partition, time.time_ns() // 1_000_000, self._statistics.as_json())
 
     def remove(self) -> None:
         try:
@@ -221,7 +221,7 @@ class DeltaCommitter:
             waiting = [request for request in requests if not is_covered(request, table.transaction_version)]
             reach("delta.1-read", waiting=len(waiting))
             if waiting:
-                files = [file for r in waiting for file in msgspec.json.decode(r.payload, type=Staged).files]
+                files = [file for r in waiting for file in msgspec.json.decode(r.payload, type=DeltaCommittable).files]
                 check_table(table, self._schema, self._sink.partition_by)
                 self._check_files(files)
                 reach("delta.2-checked", waiting=len(waiting))
@@ -251,7 +251,7 @@ class DeltaCommitter:
         self._handle = DeltaTable(self._sink.table_uri, storage_options=dict(self._sink.storage_options))
         return self._handle
 
-    def _check_files(self, files: Sequence[Added]) -> None:
+    def _check_files(self, files: Sequence[DeltaFile]) -> None:
         found = self._filesystem.get_file_info([file.path for file in files])
         gone = [file.path for file, info in zip(files, found) if not info.is_file or info.size != file.size]
         if gone:
@@ -259,7 +259,7 @@ class DeltaCommitter:
                 self._sink.table_uri, gone, "A full vacuum with a short retention does this: keep it at a day or more."
             )
 
-    def _add(self, table: DeltaTable, files: Sequence[Added], requests: Sequence[CommitRequest]) -> None:
+    def _add(self, table: DeltaTable, files: Sequence[DeltaFile], requests: Sequence[CommitRequest]) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction
 

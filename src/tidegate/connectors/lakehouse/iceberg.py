@@ -43,7 +43,7 @@ LOOKERS = 16
 """Threads that ask a store whether staged files are there."""
 
 
-class Added(msgspec.Struct, frozen=True):
+class IcebergFile(msgspec.Struct, frozen=True):
     """One data file, as a manifest will describe it. Keys of the maps are ids of columns."""
 
     path: str
@@ -59,11 +59,11 @@ class Added(msgspec.Struct, frozen=True):
     split_offsets: list[int]
 
 
-class Staged(msgspec.Struct, frozen=True):
+class IcebergCommittable(msgspec.Struct, frozen=True):
     table: str
     """The table's own id: a new table under an old name has other columns behind the same ids."""
     spec: int
-    files: tuple[Added, ...]
+    files: tuple[IcebergFile, ...]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class IcebergWriter:
     def prepare_commit(self) -> bytes | None:
         files = self._files.close()
         metadata = self._table.metadata
-        staged = Staged(str(metadata.table_uuid), metadata.default_spec_id, tuple(files))
+        staged = IcebergCommittable(str(metadata.table_uuid), metadata.default_spec_id, tuple(files))
         return msgspec.msgpack.encode(staged) if files else None
 
     def abort(self) -> None:
@@ -152,7 +152,7 @@ class _IcebergFile:
             raise SchemaError(f"A row does not fit the Iceberg table: {error}.") from error
         self._writer.write_batch(fitted)
 
-    def close(self) -> Added:
+    def close(self) -> IcebergFile:
         from pyiceberg.io.pyarrow import (
             compute_statistics_plan,
             data_file_statistics_from_parquet_metadata,
@@ -171,7 +171,7 @@ class _IcebergFile:
             sync(local.parent)
             sync(local.parent.parent)
         size = len(self._table.io.new_input(self._path))
-        return Added(self._path, size, self._partition, **told)
+        return IcebergFile(self._path, size, self._partition, **told)
 
     def remove(self) -> None:
         with suppress(Exception):
@@ -213,7 +213,7 @@ class IcebergCommitter:
             if not waiting:
                 self._whole.committed(requests)
                 return outcomes(requests, waiting)
-            staged = [msgspec.msgpack.decode(request.payload, type=Staged) for request in waiting]
+            staged = [msgspec.msgpack.decode(request.payload, type=IcebergCommittable) for request in waiting]
             self._check(table, staged)
             reach("iceberg.2-checked", waiting=len(waiting))
             try:
@@ -228,7 +228,7 @@ class IcebergCommitter:
             return outcomes(requests, waiting)
         raise AssertionError("the last attempt returns or raises")
 
-    def _check(self, table: Table, staged: Sequence[Staged]) -> None:
+    def _check(self, table: Table, staged: Sequence[IcebergCommittable]) -> None:
         name, metadata = self._sink.table, table.metadata
         if any(each.table != str(metadata.table_uuid) for each in staged):
             raise TableChanged(
@@ -247,7 +247,7 @@ class IcebergCommitter:
         if gone:
             raise StagedFilesGone(name, gone, "Removal of orphan files with a short age does this: keep it at days.")
 
-    def _add(self, table: Table, files: Sequence[Added], requests: Sequence[CommitRequest]) -> None:
+    def _add(self, table: Table, files: Sequence[IcebergFile], requests: Sequence[CommitRequest]) -> None:
         markers = markers_of(requests)
         # All properties are written again with every commit.
         useless = outdated(table.metadata.properties, requests)
@@ -278,7 +278,7 @@ def _size(table: Table, path: str) -> int | None:
         return None
 
 
-def _data_file(file: Added, spec: int) -> DataFile:
+def _data_file(file: IcebergFile, spec: int) -> DataFile:
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 

@@ -13,7 +13,7 @@ from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefu
 from tidegate.connectors.postgres.connection import connect, driver
 from tidegate.connectors.postgres.markers import SETTLED, Markers
 from tidegate.connectors.postgres.payload import Copy, Payload, Prepared, decode, epoch_in, gid_prefix
-from tidegate.connectors.postgres.table import Table, TableRefused, check_table, read_table
+from tidegate.connectors.postgres.table import TableRefused, TargetTable, check_table, read_table
 from tidegate.connectors.postgres.writer import CHUNK_BYTES
 from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import CommitRequest, CommitterContext, Settled
@@ -229,7 +229,7 @@ class PostgresCommitter:
             self._connection = connection
         return self._connection
 
-    def _check_server(self, connection: psycopg.Connection[Any], table: Table) -> None:
+    def _check_server(self, connection: psycopg.Connection[Any], table: TargetTable) -> None:
         if self._sink.two_phase and connection.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
             raise TableRefused(
                 f"two_phase into {table} needs prepared transactions, and the server allows none. Set "

@@ -60,7 +60,7 @@ class UniqueIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TargetTable:
     schema: str
     name: str
     kind: str
@@ -73,7 +73,7 @@ class Table:
         return f"{self.schema}.{self.name}"
 
 
-def check_table(table: Table, rows: Schema, key: Sequence[str], two_phase: bool) -> None:
+def check_table(table: TargetTable, rows: Schema, key: Sequence[str], two_phase: bool) -> None:
     """Raises TableRefused with what to change. `key`: the columns of an upsert, empty for appends."""
     if table.kind not in ("r", "p"):
         raise TableRefused(f"{table} is not a table. Name the table that rows are to go to.")
@@ -110,7 +110,7 @@ def check_table(table: Table, rows: Schema, key: Sequence[str], two_phase: bool)
         _check_append_only(table, rows)
 
 
-def _check_key(table: Table, key: Sequence[str]) -> None:
+def _check_key(table: TargetTable, key: Sequence[str]) -> None:
     if not any(index.plain and set(index.columns) == set(key) for index in table.unique):
         listed = ", ".join(f'"{name}"' for name in key)
         raise TableRefused(
@@ -119,7 +119,7 @@ def _check_key(table: Table, key: Sequence[str]) -> None:
         )
 
 
-def _check_append_only(table: Table, rows: Schema) -> None:
+def _check_append_only(table: TargetTable, rows: Schema) -> None:
     """A prepared transaction keeps its locks until its checkpoint completes. Whoever inserts an equal key in the next
     epoch waits for that, and the checkpoint may wait for that epoch."""
     for index in table.unique:
@@ -130,7 +130,7 @@ def _check_append_only(table: Table, rows: Schema) -> None:
             )
 
 
-def read_table(connection: psycopg.Connection[Any], name: str) -> Table:
+def read_table(connection: psycopg.Connection[Any], name: str) -> TargetTable:
     """What the server says. `name` is `table` or `schema.table`, as it is, without quotes."""
     from psycopg import sql
 
@@ -158,7 +158,7 @@ def read_table(connection: psycopg.Connection[Any], name: str) -> Table:
         "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = %s AND i.indisunique",
         [oid],
     ).fetchall()
-    return Table(
+    return TargetTable(
         schema,
         table,
         kind,

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tidegate.control.cli.main import speaks
-from tidegate.control.cli.output import NO, Facts, Line, Output, Table, moment, size
+from tidegate.control.cli.output import NO, Facts, Line, Output, OutputTable, moment, size
 
 
 @click.group("checkpoints")
@@ -44,7 +44,7 @@ def list_(out: Output, directory: str) -> None:
     columns = (
         "Job", "ID", "Trigger time", "Duration", "Checkpointed data", "Full data", "Epoch", "Restarts from", "Path"
     )  # fmt: skip
-    out.show({"checkpoints": documents}, Table("", columns, rows) if rows else Line("No checkpoint is retained."))
+    out.show({"checkpoints": documents}, OutputTable("", columns, rows) if rows else Line("No checkpoint is retained."))
 
 
 @command.command("show")
@@ -53,9 +53,9 @@ def list_(out: Output, directory: str) -> None:
 def show(out: Output, path: str) -> None:
     """All that the checkpoint at PATH says about itself."""
     from tidegate.control.cli.describe import blocks, document
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    snapshot = Snapshot.open(path)
+    snapshot = StoredSnapshot.open(path)
     out.show(document(snapshot), *blocks(snapshot))
 
 
@@ -79,9 +79,9 @@ def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
     whole = all(item["whole"] for item in found)
     out.show(
         {"whole": whole, "checked": found},
-        Table("", ("Path", "Files", "Whole"), [(f["path"], f["files"], "yes" if f["whole"] else "NO") for f in found]),
+        OutputTable("", ("Path", "Files", "Whole"), [(f["path"], f["files"], "yes" if f["whole"] else "NO") for f in found]),
         *(
-            Table(f"Problems of {f['path']}", ("Where", "What"), f["problems"])
+            OutputTable(f"Problems of {f['path']}", ("Where", "What"), f["problems"])
             for f in found if f["problems"]
         ),
     )  # fmt: skip
@@ -95,9 +95,9 @@ def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
 def diff(out: Output, before: str, after: str) -> None:
     """What changed from the snapshot BEFORE to the snapshot AFTER: states, positions, files. Reads metadata only."""
     from tidegate.savepoint.diff import differences, files_between
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    old, new = Snapshot.open(before).metadata, Snapshot.open(after).metadata
+    old, new = StoredSnapshot.open(before).metadata, StoredSnapshot.open(after).metadata
     changes, files = list(differences(old, new)), files_between(old, new)
     out.show(
         {
@@ -107,7 +107,7 @@ def diff(out: Output, before: str, after: str) -> None:
                 "gone_bytes": files.gone_bytes, "new": files.new, "new_bytes": files.new_bytes,
             },
         },
-        Table("", ("What", "Before", "After"), [(c.what, c.before, c.after) for c in changes]),
+        OutputTable("", ("What", "Before", "After"), [(c.what, c.before, c.after) for c in changes]),
         Facts(
             "Files",
             [
@@ -122,10 +122,10 @@ def diff(out: Output, before: str, after: str) -> None:
 def _snapshots(path: str) -> Any:
     from tidegate.checkpoint.retained import SnapshotNotFound
     from tidegate.control.stored_jobs import JobNotFound, jobs_in
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
     try:
-        return [Snapshot.open(path)]
+        return [StoredSnapshot.open(path)]
     except SnapshotNotFound as error:
         try:
             return [snapshot for job in jobs_in(path) for _, snapshot in job.snapshots()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tidegate.control.cli.main import speaks
-from tidegate.control.cli.output import NO, Line, Output, Table
+from tidegate.control.cli.output import NO, Line, Output, OutputTable
 
 
 @click.command("compat")
@@ -24,9 +24,9 @@ def command(out: Output, job_file: str, path: str, allow: bool, uids: tuple[str,
     from tidegate.control.job_file import declared, load_job
     from tidegate.savepoint.compatibility import judge
     from tidegate.savepoint.restore_compatibility import translated
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    snapshot = Snapshot.open(path)
+    snapshot = StoredSnapshot.open(path)
     metadata = translated(snapshot.metadata, dict(_pair(text) for text in uids))
     answer = judge(metadata, declared(load_job(job_file), metadata, renames=_fields(renamed)), allow)
     verdicts = [
@@ -37,7 +37,7 @@ def command(out: Output, job_file: str, path: str, allow: bool, uids: tuple[str,
     advice = dict.fromkeys(f"{v.uid}{'/' + v.state if v.state else ''}: {v.advice}" for v in answer.refusals)
     out.show(
         {"compatible": answer.compatible, "path": snapshot.url, "verdicts": verdicts},
-        Table("", ("Operator", "State", "Verdict", "Reason"), rows),
+        OutputTable("", ("Operator", "State", "Verdict", "Reason"), rows),
         *(Line(text, "yellow") for text in advice),
         Line(
             "The job can start from this snapshot." if answer.compatible else "The job cannot start from this snapshot."

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
-from tidegate.control.cli.output import Block, Facts, Table, moment, size
+from tidegate.control.cli.output import Block, Facts, OutputTable, moment, size
 from tidegate.savepoint.schema_codec import show_schema
-from tidegate.savepoint.snapshot import Snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
 
 
-def document(snapshot: Snapshot) -> dict[str, Any]:
+def document(snapshot: StoredSnapshot) -> dict[str, Any]:
     """Field names are those of Flink's REST API where it has them."""
     m = snapshot.metadata
     return {
@@ -70,15 +70,17 @@ def _state(operator: OperatorInfo, state: StateInfo) -> dict[str, Any]:
     }
 
 
-def state_table(m: CheckpointMetadata) -> Table:
+def state_table(m: CheckpointMetadata) -> OutputTable:
     rows = [
         (s["operator"], s["state"], s["kind"], s["key"], s["map_key"], s["value"], s["backend"], s["parallelism"])
         for s in states(m)
     ]
-    return Table("States", ("Operator", "State", "Kind", "Key", "Map key", "Value", "Backend", "Parallelism"), rows)
+    return OutputTable(
+        "States", ("Operator", "State", "Kind", "Key", "Map key", "Value", "Backend", "Parallelism"), rows
+    )
 
 
-def blocks(snapshot: Snapshot) -> list[Block]:
+def blocks(snapshot: StoredSnapshot) -> list[Block]:
     m = snapshot.metadata
     kind = f"Savepoint ({snapshot.format})" if m.kind == "savepoint" else "Checkpoint"
     facts = Facts(
@@ -98,7 +100,7 @@ def blocks(snapshot: Snapshot) -> list[Block]:
             ("Written by", f"tidegate {m.tidegate_version}, Spark {m.spark_version}"),
         ],
     )
-    tasks = Table(
+    tasks = OutputTable(
         "Tasks",
         ("Task", "Key groups", "Backend", "Files", "State size"),
         [
@@ -112,5 +114,5 @@ def blocks(snapshot: Snapshot) -> list[Block]:
             for t in m.tasks
         ],
     )
-    positions = Table("Positions", ("Source", "Position"), [(p.uid, " ".join(p.lines)) for p in m.positions])
+    positions = OutputTable("Positions", ("Source", "Position"), [(p.uid, " ".join(p.lines)) for p in m.positions])
     return [facts, state_table(m), tasks, *([positions] if m.positions else [])]

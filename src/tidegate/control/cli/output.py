@@ -19,7 +19,7 @@ _PIPE_WIDTH = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class OutputTable:
     title: str
     columns: Sequence[str]
     rows: Iterable[Sequence[Any]]
@@ -39,7 +39,7 @@ class Line:
     style: str = ""
 
 
-Block = Table | Facts | Line
+Block = OutputTable | Facts | Line
 
 
 class Output:
@@ -92,7 +92,7 @@ def _print(console: Any, block: Block) -> None:
             for name, value in lines:
                 table.add_row(name, escape(shown(value)))
             console.print(table)
-        case Table(title, columns, rows):
+        case OutputTable(title, columns, rows):
             table = RichTable(title=title or None, title_justify="left", header_style="bold")
             for column in columns:
                 table.add_column(column, overflow="fold")

@@ -10,7 +10,7 @@ from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output, size
 
 if TYPE_CHECKING:
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
 
 class _OrJob(click.Group):
@@ -45,9 +45,9 @@ def command(ctx: click.Context, disposed: str | None) -> None:
 def show(out: Output, path: str) -> None:
     """All that the savepoint at PATH says about itself."""
     from tidegate.control.cli.describe import blocks, document
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    snapshot = Snapshot.open(path)
+    snapshot = StoredSnapshot.open(path)
     out.show(document(snapshot), *blocks(snapshot))
 
 
@@ -58,9 +58,9 @@ def show(out: Output, path: str) -> None:
 def dispose_(out: Output, path: str, yes: bool) -> None:
     """Delete the savepoint at PATH. A checkpoint is refused: it belongs to its job."""
     from tidegate.savepoint.dispose import NotASavepoint, dispose
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    snapshot = Snapshot.open(path)
+    snapshot = StoredSnapshot.open(path)
     if snapshot.metadata.kind != "savepoint":
         raise NotASavepoint(snapshot)
     if not yes:
@@ -97,9 +97,9 @@ def copy(
     from tidegate.checkpoint.storage import open_storage
     from tidegate.savepoint.changes import Changes
     from tidegate.savepoint.copy import copy_snapshot
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    snapshot = Snapshot.open(origin)
+    snapshot = StoredSnapshot.open(origin)
     uids = dict(_pair(text) for text in renames)
     types = _types(snapshot, job_file, uids) if job_file else {}
     changes = Changes(max_parallelism, uids, frozenset(_state(text) for text in drops), types)
@@ -117,13 +117,13 @@ def copy(
     out.show(document, Line(f"Savepoint completed. Path: {copied.url}"), *([left] if copied.waiting_output else []))
 
 
-def _types(snapshot: Snapshot, job_file: str, uids: dict[str, str]) -> Any:
+def _types(snapshot: StoredSnapshot, job_file: str, uids: dict[str, str]) -> Any:
     from tidegate.control.job_file import declared, load_job
     from tidegate.savepoint.changes import ChangeRefused
-    from tidegate.savepoint.compatibility import Outcome, conversions, judge
+    from tidegate.savepoint.compatibility import VerdictKind, conversions, judge
 
     now = declared(load_job(job_file), snapshot.metadata, uids)
-    refused = [v for v in judge(snapshot.metadata, now).verdicts if v.outcome is Outcome.INCOMPATIBLE and v.state]
+    refused = [v for v in judge(snapshot.metadata, now).verdicts if v.outcome is VerdictKind.INCOMPATIBLE and v.state]
     if refused:
         first = refused[0]
         raise ChangeRefused(

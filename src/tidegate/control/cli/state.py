@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tidegate.control.cli.main import speaks
-from tidegate.control.cli.output import NO, Line, Output, Table
+from tidegate.control.cli.output import NO, Line, Output, OutputTable
 
 
 @click.group("state")
@@ -27,9 +27,9 @@ def show(out: Output, path: str, uid: str | None, state: str | None, limit: int)
     """The states in PATH; with UID and STATE, their first entries."""
     from tidegate.control.cli.describe import state_table, states
     from tidegate.savepoint.reader import SnapshotReader
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    snapshot = Snapshot.open(path)
+    snapshot = StoredSnapshot.open(path)
     if uid is None:
         out.show({"states": states(snapshot.metadata)}, state_table(snapshot.metadata))
         return
@@ -44,7 +44,7 @@ def show(out: Output, path: str, uid: str | None, state: str | None, limit: int)
     columns = [name for name in _COLUMNS if name in ("key", "value") or any(e[name] is not None for e in shown)]
     out.show(
         {"operator": uid, "state": state, "entries": shown, "more": more},
-        Table(f"{uid}/{state}", [_COLUMNS[c] for c in columns], [[entry[c] for c in columns] for entry in shown]),
+        OutputTable(f"{uid}/{state}", [_COLUMNS[c] for c in columns], [[entry[c] for c in columns] for entry in shown]),
         *([Line("… and more; --limit shows them, `state export` writes all.", "dim")] if more else []),
     )
 
@@ -72,10 +72,10 @@ def get(
     """
     from tidegate.control.texts import jsonable, key_from, value_from
     from tidegate.savepoint.reader import SnapshotReader
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
     from tidegate.state.keys import TimeWindow
 
-    snapshot = Snapshot.open(path)
+    snapshot = StoredSnapshot.open(path)
     layout = snapshot.layout(uid, state)
     wanted = key_from(key, layout.key_types)
     more: dict[str, Any] = {}
@@ -102,9 +102,9 @@ def get(
 def export(out: Output, path: str, uid: str, state: str, target: str) -> None:
     """Write all entries of STATE of UID into one local file."""
     from tidegate.control.export import export_state
-    from tidegate.savepoint.snapshot import Snapshot
+    from tidegate.savepoint.snapshot import StoredSnapshot
 
-    snapshot = Snapshot.open(path)
+    snapshot = StoredSnapshot.open(path)
     total = sum(task.size_bytes for task in snapshot.tasks_of(uid))
     with out.progress(f"Exporting {uid}/{state}", total) as done:
         count = export_state(snapshot, uid, state, target, done)

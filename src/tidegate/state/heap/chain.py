@@ -9,7 +9,7 @@ from pathlib import Path
 from tidegate.core.errors import CorruptState
 from tidegate.state.heap import change_file
 from tidegate.state.heap.change_file import Changes, Header
-from tidegate.state.heap.table import Table
+from tidegate.state.heap.table import HeapTable
 from tidegate.state.version import Manifest, VersionFile, VersionId
 
 ORIGINS_KEPT = 64
@@ -33,14 +33,14 @@ def kept_files(files: Sequence[VersionFile], change_bytes: int) -> int:
     return kept
 
 
-def load(path: Path, manifest: Manifest, cached: Table | None) -> Table:
+def load(path: Path, manifest: Manifest, cached: HeapTable | None) -> HeapTable:
     """The table of the version in `path`: the cached one, brought up to date, if on the way there; else read anew.
 
     A cached table that is not on the way belongs to a discarded epoch or a losing attempt, and is dropped.
     """
     files = manifest.files
     if not files:
-        return Table(None, {})
+        return HeapTable(None, {})
     tip = files[-1].origin
     if cached is not None and cached.tip == tip:
         return cached
@@ -64,7 +64,7 @@ def load(path: Path, manifest: Manifest, cached: Table | None) -> Table:
         if change_file.read_header(path / file.name).full != (at == 0):
             raise CorruptState(f"{path / file.name} is out of place in the chain of version {manifest.version}.")
         change_file.read_into(path / file.name, entries, keep_deletes=False)
-    return Table(tip, entries)
+    return HeapTable(tip, entries)
 
 
 def merged(path: Path, files: Sequence[VersionFile]) -> Changes:
@@ -75,7 +75,7 @@ def merged(path: Path, files: Sequence[VersionFile]) -> Changes:
     return changes
 
 
-def write_full(path: Path, table: Table, changes: Changes, target: VersionId) -> None:
+def write_full(path: Path, table: HeapTable, changes: Changes, target: VersionId) -> None:
     """Write all entries of `target` into `path`."""
     rest = ((key, value) for key, value in table.entries.items() if key not in changes)
     new = ((key, value) for key, value in changes.items() if value is not None)

@@ -11,7 +11,7 @@ from tidegate.state.failure import state_failure
 from tidegate.state.heap import chain
 from tidegate.state.heap.change_file import Changes
 from tidegate.state.heap.key_order import KeyOrder
-from tidegate.state.heap.table import CACHE, Table
+from tidegate.state.heap.table import CACHE, HeapTable
 from tidegate.state.version import Manifest, VersionFile, VersionId, counted
 from tidegate.state.version_directory import Building, base_of, version_path
 
@@ -32,7 +32,7 @@ class HeapStore:
         self._base = base
         self._target = target
         self._key_groups = key_groups
-        self._table: Table | None = None
+        self._table: HeapTable | None = None
         self._changes: Changes = {}
         self._changed_order: KeyOrder | None = None
         self._building: Building | None = None
@@ -58,7 +58,7 @@ class HeapStore:
         return self._walk(table, changed, start, end, reverse)
 
     def _walk(
-        self, table: Table, changed: list[tuple[bytes, bytes | None]], start: bytes, end: bytes, reverse: bool
+        self, table: HeapTable, changed: list[tuple[bytes, bytes | None]], start: bytes, end: bytes, reverse: bool
     ) -> Iterator[tuple[bytes, bytes]]:
         entries = table.entries
         at = 0
@@ -136,7 +136,7 @@ class HeapStore:
         CACHE.put(self._directory, table, self._cache_size)
         return manifest
 
-    def _write_version(self, table: Table, changes: Changes, elements: tuple[tuple[int, int], ...]) -> Manifest:
+    def _write_version(self, table: HeapTable, changes: Changes, elements: tuple[tuple[int, int], ...]) -> Manifest:
         self._building = building = Building.begin(self._directory, self._target)
         base = self._base
         files = () if base is None else base.files
@@ -170,12 +170,12 @@ class HeapStore:
         if self._building is not None:
             self._building.discard()
 
-    def _load(self) -> Table:
+    def _load(self) -> HeapTable:
         self._check_usable()
         cached = CACHE.take(self._directory)
         try:
             if self._base is None:
-                self._table = Table(None, {})
+                self._table = HeapTable(None, {})
             else:
                 with base_of(self._directory, self._base.version) as source:
                     self._table = chain.load(source, self._base, cached)

@@ -15,7 +15,7 @@ _ENTRY_BYTES = 150
 """What Python spends on an entry besides its bytes: two objects, a slot of the dict, a reference in the key order."""
 
 
-class Table:
+class HeapTable:
     """All entries after version `tip` wrote its file. Attempts only read it; `apply` makes it the next version's."""
 
     def __init__(self, tip: VersionId | None, entries: dict[bytes, bytes]) -> None:
@@ -65,13 +65,13 @@ class TableCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tables: OrderedDict[Path, Table] = OrderedDict()
+        self._tables: OrderedDict[Path, HeapTable] = OrderedDict()
 
-    def take(self, directory: Path) -> Table | None:
+    def take(self, directory: Path) -> HeapTable | None:
         with self._lock:
             return self._tables.pop(directory, None)
 
-    def put(self, directory: Path, table: Table, limit_bytes: int) -> None:
+    def put(self, directory: Path, table: HeapTable, limit_bytes: int) -> None:
         """Keep `table`, and drop those used longest ago while all together are above `limit_bytes`."""
         with self._lock:
             self._tables[directory] = table

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tidegate.connectors.kafka.committer import Owed, _first_markers, _last_markers, _Transactions, _transactions_of
-from tidegate.connectors.kafka.marker import Stream, encode
-from tidegate.connectors.kafka.sink import Part
+from tidegate.connectors.kafka.marker import SinkSlot, encode
+from tidegate.connectors.kafka.sink import StagedPart
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 
 
-def stream(slot: int) -> Stream:
-    return Stream(Lineage("line"), Uid("out"), Slot(slot))
+def stream(slot: int) -> SinkSlot:
+    return SinkSlot(Lineage("line"), Uid("out"), Slot(slot))
 
 
 def owed(slot: int, number: int, part: int = 0, size_bytes: int = 10) -> Owed:
     epoch = EpochId(Term(1), number)
-    return Owed("t", stream(slot), epoch, encode(epoch, part), Part(f"{number}-{slot}-{part}", 1, size_bytes), 0)
+    return Owed("t", stream(slot), epoch, encode(epoch, part), StagedPart(f"{number}-{slot}-{part}", 1, size_bytes), 0)
 
 
 @pytest.mark.parametrize(

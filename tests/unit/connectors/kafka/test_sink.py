@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.connectors.kafka import KafkaSink, records
-from tidegate.connectors.kafka.sink import Staged
+from tidegate.connectors.kafka.sink import KafkaCommittable
 from tidegate.connectors.sink import CommitterContext, WriterContext
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
@@ -69,7 +69,7 @@ def test_rows_are_staged_in_parts_of_the_size_asked_for_and_in_order():
     one = writer(KafkaSink("host:9092", "t", part_size=4000), shelf := Shelf())
     for _ in range(3):
         one.write(rows(1000))
-    staged = msgspec.json.decode(one.prepare_commit(), type=Staged)
+    staged = msgspec.json.decode(one.prepare_commit(), type=KafkaCommittable)
     assert staged.topic == "t"
     assert sum(part.rows for part in staged.parts) == 3000
     assert all(part.size_bytes < 9000 for part in staged.parts)
