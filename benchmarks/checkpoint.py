@@ -24,7 +24,6 @@ from benchmarks import harness, streams
 from tidegate.checkpoint.assignment import TaskRestore
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.storage import LocalStorage
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.checkpoint.version_upload import Stored, UploadOrder, VersionUpload
@@ -33,6 +32,7 @@ from tidegate.state.backends import backend_named
 from tidegate.state.keys import state_prefix
 from tidegate.state.version import VersionId
 from tidegate.state.version_directory import version_path
+from tidegate.storage import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

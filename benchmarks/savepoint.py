@@ -37,7 +37,6 @@ from tidegate.checkpoint.metadata import (
     TaskState,
     encode,
 )
-from tidegate.checkpoint.storage import open_storage
 from tidegate.checkpoint.task_part import decode_part
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
@@ -49,6 +48,7 @@ from tidegate.state.key_groups import range_of_slot, slot_of
 from tidegate.state.keys import VOID_NAMESPACE, key_group_range, state_prefix
 from tidegate.state.version import VersionId
 from tidegate.state.version_directory import version_path
+from tidegate.storage import open_storage
 
 GROUPS, TERM, LAYOUT = 128, Term(1), JobLayout("bench")
 STATE = StateInfo("text", 1, "value", {"type": "str"})

@@ -35,10 +35,10 @@ from tidegate.checkpoint.pins import remove
 from tidegate.checkpoint.release_plan import Backoff, Publication, ReleaseSchedule
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
-from tidegate.checkpoint.storage.errors import StorageError
-from tidegate.checkpoint.storage.port import Nonce
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
+from tidegate.storage.errors import StorageError
+from tidegate.storage.port import Nonce
 
 PATIENCE_MS = 1_500
 HEARTBEAT_MS = 400

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 
 from chaos.simulation.clock import Clock
 from chaos.simulation.faults import CALM, Violation
-from tidegate.checkpoint.storage.arbitration import arbitrate
-from tidegate.checkpoint.storage.errors import ObjectMissing, StorageUnavailable
-from tidegate.checkpoint.storage.port import Lost, Won
-from tidegate.checkpoint.storage.retry import Patience
+from tidegate.storage.arbitration import arbitrate
+from tidegate.storage.errors import ObjectMissing, StorageUnavailable
+from tidegate.storage.port import Lost, Won
+from tidegate.storage.retry import Patience
 
 _STORE = "sim://"
 _THREE_TRIES = Patience(attempts=3, sleep=lambda _: None, chance=lambda: 0.0)

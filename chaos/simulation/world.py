@@ -32,10 +32,10 @@ from tidegate.checkpoint.effects import (
 from tidegate.checkpoint.entry import LogCorrupt
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.storage.errors import StorageError
 from tidegate.core import faults
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import EpochId
+from tidegate.storage.errors import StorageError
 
 MAX_PAUSE_MS = 6_000
 

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         TumblingProcessingTimeWindows,
         WindowAssigner,
     )
-    from tidegate.checkpoint.options import Checkpointing
+    from tidegate.config import Checkpointing
     from tidegate.connectors.files import FileSink
     from tidegate.connectors.kafka import KafkaSink
     from tidegate.connectors.lakehouse import DeltaSink, IcebergSink
@@ -154,7 +154,7 @@ __all__ = [
 _LAZY = {
     "AggregateFunction": "tidegate.api.aggregates",
     "CallbackSink": "tidegate.connectors.memory",
-    "Checkpointing": "tidegate.checkpoint.options",
+    "Checkpointing": "tidegate.config",
     "CollectSink": "tidegate.connectors.memory",
     "ContinuousEventTimeTrigger": "tidegate.api.triggers",
     "ContinuousProcessingTimeTrigger": "tidegate.api.triggers",

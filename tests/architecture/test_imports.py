@@ -18,7 +18,7 @@ HOMES = {
     "pyspark": "tidegate.runtime",
     "py4j": "tidegate.runtime",
     "rocksdict": "tidegate.state.rocksdb",
-    "obstore": "tidegate.checkpoint",
+    "obstore": "tidegate.storage",
     "deltalake": "tidegate.connectors.lakehouse",
     "pyiceberg": "tidegate.connectors.lakehouse",
     "confluent_kafka": "tidegate.connectors.kafka",

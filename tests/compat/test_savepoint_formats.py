@@ -21,13 +21,13 @@ from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapp
 from tests.unit.savepoint.test_kinds import NOW_MS, RENEWED, USERS, WINDOW
 from tests.unit.savepoint.test_kinds import OPERATOR as EVERY_KIND
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
-from tidegate.checkpoint.storage import open_storage
 from tidegate.core.ids import Uid
 from tidegate.savepoint.canonical_read import canonical_entries
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StoredSnapshot
 from tidegate.savepoint.verify import verify
+from tidegate.storage import open_storage
 
 GOLDEN = Path(__file__).parent / "savepoints"
 

@@ -17,10 +17,9 @@ import pytest
 import tidegate as tg
 from tests.integration.inputs import write_batches
 from tidegate.checkpoint.assignment import UnclaimedState
-from tidegate.checkpoint.options import OptionError
 from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.start import StartRefused
-from tidegate.checkpoint.storage import open_storage
+from tidegate.config import OptionError
 from tidegate.core import faults
 from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
 from tidegate.runtime.driver import Driver
@@ -30,6 +29,7 @@ from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.restore_compatibility import StateChanged
 from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.storage import open_storage
 
 BACKENDS = pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 KEYS = 7

@@ -18,7 +18,7 @@ from tests.recovery.drivers.counter import LAYOUT, LOST, REFUSED, read
 from tidegate.checkpoint.effects import perform
 from tidegate.checkpoint.entry import EntryKind
 from tidegate.checkpoint.log import history, newest
-from tidegate.checkpoint.storage import LocalStorage
+from tidegate.storage import LocalStorage
 
 REPOSITORY = Path(__file__).parents[2]
 PAUSES = Path(__file__).parent / "drivers" / "pausing.py"

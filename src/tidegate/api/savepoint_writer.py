@@ -142,10 +142,10 @@ class SavepointWriter:
 
     def write(self, path: str | Path, **storage_options: Any) -> Savepoint:
         """Write everything into the empty directory `path`. It is a savepoint once this returns, and none before."""
-        from tidegate.checkpoint.storage import open_storage
         from tidegate.savepoint.changes import Changes
         from tidegate.savepoint.copy import copy_snapshot
         from tidegate.savepoint.snapshot import StoredSnapshot
+        from tidegate.storage import open_storage
 
         target = open_storage(path, **storage_options)
         base = (

@@ -18,9 +18,9 @@ from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost, append, newest
 from tidegate.checkpoint.log_end import check_end
 from tidegate.checkpoint.start import Refuse, Resume, Start, StartRefused, decide, last_run
-from tidegate.checkpoint.storage.port import Nonce, Won
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Term
+from tidegate.storage.port import Nonce, Won
 
 
 @dataclass(frozen=True, slots=True)

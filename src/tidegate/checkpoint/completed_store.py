@@ -23,11 +23,11 @@ from tidegate.checkpoint.metadata.errors import MetadataError, MetadataTooNew
 from tidegate.checkpoint.pins import read_pins
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.checkpoint.shared import Boundary, InFlight, SharedRegistry, orphans
-from tidegate.checkpoint.storage.errors import StorageError
-from tidegate.checkpoint.storage.port import Lost, Nonce, Won
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, Lineage, Term
+from tidegate.storage.errors import StorageError
+from tidegate.storage.port import Lost, Nonce, Won
 
 
 class CheckpointUnreadable(TidegateError):

@@ -8,7 +8,7 @@ from posixpath import dirname
 from typing import TypeAlias
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, Committable, SnapshotKind, decode
-from tidegate.checkpoint.storage.routed import name_below
+from tidegate.storage.routed import name_below
 
 
 @dataclass(frozen=True, slots=True)

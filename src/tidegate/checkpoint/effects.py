@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from tidegate.checkpoint.metadata import Committable
-from tidegate.checkpoint.storage.errors import ObjectMissing, StorageError
-from tidegate.checkpoint.storage.port import Nonce, Storage
 from tidegate.core.errors import TidegateError
+from tidegate.storage.errors import ObjectMissing, StorageError
+from tidegate.storage.port import Nonce, Storage
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.checkpoint.storage.port import Nonce
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import EpochId, Lineage, Term
+from tidegate.storage.port import Nonce
 
 FORMAT = 1
 

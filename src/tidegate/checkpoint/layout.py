@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from tidegate.checkpoint.storage.port import encode_segment
 from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
+from tidegate.storage.port import encode_segment
 
 _SHARED = re.compile(r"shared/(\d+)/[^/]+/[^/]+/chk-(\d+)-[^/]+")
 _STAGED = re.compile(r"taskowned/(\d+)/(\d+)/.+")

@@ -9,8 +9,8 @@ from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.effects import Create, Get, Steps
 from tidegate.checkpoint.entry import Entry
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.storage.port import Lost, Won
 from tidegate.core.errors import TidegateError
+from tidegate.storage.port import Lost, Won
 
 
 class ClaimLost(TidegateError):

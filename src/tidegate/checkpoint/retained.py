@@ -5,8 +5,8 @@ from __future__ import annotations
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, check_size, checksum_in, decode
-from tidegate.checkpoint.storage import ObjectMissing, Storage
 from tidegate.core.errors import TidegateError
+from tidegate.storage import ObjectMissing, Storage
 
 
 class SnapshotNotFound(TidegateError):

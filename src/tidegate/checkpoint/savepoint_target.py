@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.checkpoint.storage import Storage, StorageError
-from tidegate.checkpoint.storage.errors import ObjectMissing
-from tidegate.checkpoint.storage.port import unique_name
 from tidegate.core.errors import TidegateError
+from tidegate.storage import Storage, StorageError
+from tidegate.storage.errors import ObjectMissing
+from tidegate.storage.port import unique_name
 
 
 class BadSavepointTarget(TidegateError):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import base64
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.storage import FileHandle, Storage, fetch, store, unique_name
 from tidegate.core.errors import StateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Uid
+from tidegate.storage import FileHandle, Storage, fetch, store, unique_name
 
 
 class JobStaging:

@@ -16,8 +16,8 @@ from tidegate.checkpoint.effects import Create, Get, Steps
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import claimed_record
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
-from tidegate.checkpoint.storage.port import Lost, Nonce
 from tidegate.core.faults import reach
+from tidegate.storage.port import Lost, Nonce
 
 
 class CannotClaim(RestoreError):

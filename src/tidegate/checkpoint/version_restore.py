@@ -15,9 +15,6 @@ from tidegate.checkpoint.assignment import KeyedShare, RestoreError, TaskRestore
 from tidegate.checkpoint.metadata import StateInfo, TaskState
 from tidegate.checkpoint.metadata.validation import CANONICAL
 from tidegate.checkpoint.operator_shares import OperatorShares
-from tidegate.checkpoint.storage import Storage, checksum_of_file, download
-from tidegate.checkpoint.storage.handle import FileHandle
-from tidegate.checkpoint.storage.routed import name_below
 from tidegate.checkpoint.version_upload import remember
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
@@ -28,6 +25,9 @@ from tidegate.state.port import StateBackend, StateStore, VersionMissing
 from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import RESTORING, Building, discard_version, move_version, version_path
+from tidegate.storage import Storage, checksum_of_file, download
+from tidegate.storage.handle import FileHandle
+from tidegate.storage.routed import name_below
 
 _DOWNLOADS = 4
 """Files fetched at once for one task. Several tasks of a host restore beside each other."""

@@ -20,13 +20,13 @@ import msgspec
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import ElementCount, FileList, InlineFile, OperatorInfo, StateFile, TaskState
-from tidegate.checkpoint.storage import FileHandle, Storage, Upload, unique_name
-from tidegate.checkpoint.storage.upload import remove_private, replace_whole
 from tidegate.checkpoint.task_part import decode_part, digest_of, encode_part
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, TaskId, Term
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import version_path
+from tidegate.storage import FileHandle, Storage, Upload, unique_name
+from tidegate.storage.upload import remove_private, replace_whole
 
 _PART = "part"
 _LOCK = "lock"

@@ -10,11 +10,11 @@ from tidegate.checkpoint.effects import perform
 from tidegate.checkpoint.entry import CheckpointRef, Entry
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import newest
-from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage
-from tidegate.checkpoint.storage.port import decode_segment
-from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.snapshot import StoredSnapshot, location, split_location
+from tidegate.storage import ObjectMissing, Storage, open_storage
+from tidegate.storage.port import decode_segment
+from tidegate.storage.routed import is_absolute
 
 
 class JobNotFound(TidegateError):

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.storage import RoutedStorage, Storage, StorageError, open_storage
 from tidegate.checkpoint.version_upload import Stopped, UploadOrder, VersionUpload
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import AttemptId, TaskId, Term
 from tidegate.runtime.program import Archive
 from tidegate.state.port import StateBackend
+from tidegate.storage import RoutedStorage, Storage, StorageError, open_storage
 
 log = logging.getLogger("tidegate")
 

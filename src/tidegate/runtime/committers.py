@@ -6,10 +6,10 @@ import logging
 from functools import partial
 
 from tidegate.checkpoint.staging import read_staged
-from tidegate.checkpoint.storage import Storage
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Settled, Sweeping
 from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph
+from tidegate.storage import Storage
 
 log = logging.getLogger("tidegate")
 

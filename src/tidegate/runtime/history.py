@@ -57,27 +57,17 @@ from tidegate.checkpoint.metadata import (
     encode,
 )
 from tidegate.checkpoint.metadata.errors import MetadataError
-from tidegate.checkpoint.options.choices import JobEnd, Retention
-from tidegate.checkpoint.options.config import CheckpointConfig
-from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.checkpoint.release_plan import Bounds, Publication, ReleaseSchedule, WaitingOutput, summary
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.savepoint_target import check_target
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
-from tidegate.checkpoint.storage import (
-    Nonce,
-    ObjectMissing,
-    OutcomeUnknown,
-    Storage,
-    StorageError,
-    decode_segment,
-    new_nonce,
-)
-from tidegate.checkpoint.storage.routed import is_absolute
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.checkpoint.task_part import decode_part, digest_of
+from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.config.choices import JobEnd, Retention
+from tidegate.config.errors import OptionError
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import Committer, Settled
 from tidegate.core.clock import SYSTEM_CLOCK, Clock, MonotonicMs
@@ -101,6 +91,16 @@ from tidegate.savepoint.restore_compatibility import translated
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.version import VersionId
+from tidegate.storage import (
+    Nonce,
+    ObjectMissing,
+    OutcomeUnknown,
+    Storage,
+    StorageError,
+    decode_segment,
+    new_nonce,
+)
+from tidegate.storage.routed import is_absolute
 
 log = logging.getLogger("tidegate")
 T = TypeVar("T")

@@ -24,11 +24,11 @@ from tidegate.checkpoint.committables import commit
 from tidegate.checkpoint.effects import CommitFailed, perform
 from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import Publication
-from tidegate.checkpoint.storage import Storage
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping, calls_of
 from tidegate.core.errors import TidegateError
 from tidegate.core.ids import EpochId, Slot, Uid
+from tidegate.storage import Storage
 
 log = logging.getLogger("tidegate")
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from tidegate.checkpoint.assignment import RestoreTarget, TaskRestore, plan_restore
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
-from tidegate.checkpoint.storage import Storage
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.core.ids import Lineage, TaskId, Term
 from tidegate.core.times import MIN_WATERMARK
@@ -19,6 +18,7 @@ from tidegate.runtime.source_notes import load_notes
 from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.evolution import Renames
 from tidegate.savepoint.restore_compatibility import Fitted, fit
+from tidegate.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)

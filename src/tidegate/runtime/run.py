@@ -25,7 +25,6 @@ from typing import Any, NoReturn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.checkpoint import restart
 from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.completed_store import CheckpointUnreadable
 from tidegate.checkpoint.entry import CheckpointRef, LogCorrupt
@@ -33,15 +32,15 @@ from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.operators import declared, describe
-from tidegate.checkpoint.options.choices import CheckpointingMode, ClaimMode, JobEnd
-from tidegate.checkpoint.options.config import CheckpointConfig
-from tidegate.checkpoint.options.errors import OptionError
 from tidegate.checkpoint.release_plan import WaitingOutput
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.statistics import CheckpointStatistics
-from tidegate.checkpoint.storage import RoutedStorage, open_storage, probe
 from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.config import restart_strategy as restart
+from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.config.choices import CheckpointingMode, ClaimMode, JobEnd
+from tidegate.config.errors import OptionError
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import (
@@ -85,6 +84,7 @@ from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.compatibility import VerdictKind as Verdict
 from tidegate.savepoint.restore_compatibility import shown
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE
+from tidegate.storage import RoutedStorage, open_storage, probe
 
 log = logging.getLogger("tidegate")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tidegate.checkpoint.options import (
+from tidegate.config import (
     CheckpointConfig,
     Checkpointing,
     OptionError,
@@ -15,9 +15,9 @@ from tidegate.checkpoint.options import (
     RestartConfig,
     read_options,
 )
-from tidegate.checkpoint.options.declared.pipeline import MAX_PARALLELISM
-from tidegate.checkpoint.options.user import is_own_backend
-from tidegate.checkpoint.restart import NoRestart, RestartStrategy
+from tidegate.config.declared.pipeline import MAX_PARALLELISM
+from tidegate.config.restart_strategy import NoRestart, RestartStrategy
+from tidegate.config.user import is_own_backend
 from tidegate.graph.parallelism import default_max_parallelism
 from tidegate.runtime.program import Archive
 from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, backend_named

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, QueryFile, SourcePosition, StateFile
-from tidegate.checkpoint.storage import FileHandle, Storage, fetch, store, unique_name
 from tidegate.core.ids import AttemptId, EpochId, Uid
 from tidegate.runtime.query_directory import SourceNotes
 from tidegate.state.version import VersionId
+from tidegate.storage import FileHandle, Storage, fetch, store, unique_name
 
 _INLINE_BYTES = 16 << 10
 """Longer notes are objects of their own: a source that has read a million files has notes of many megabytes."""

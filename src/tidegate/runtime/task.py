@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.staging import JobStaging
-from tidegate.checkpoint.storage import CorruptFile, ObjectMissing
 from tidegate.checkpoint.version_restore import restore
 from tidegate.checkpoint.version_upload import forget_uploads
 from tidegate.connectors.sink import WriterContext
@@ -68,6 +67,7 @@ from tidegate.state.port import StateBackend, StateStore, VersionMissing
 from tidegate.state.ttl import StateClock
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import terms_of
+from tidegate.storage import CorruptFile, ObjectMissing
 
 LAST = pa.schema([pa.field("ctl", pa.binary())])
 """What the last level sends to the driver."""

@@ -15,7 +15,6 @@ from tidegate.checkpoint.metadata import (
     StateNumber,
     TaskState,
 )
-from tidegate.checkpoint.storage import Storage
 from tidegate.core.errors import WrongValue
 from tidegate.core.ids import AttemptId, Slot, TaskId, Uid
 from tidegate.core.times import TimeDomain
@@ -28,6 +27,7 @@ from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot, slot_of
 from tidegate.state.keys import namespace_bytes
 from tidegate.state.version import VersionId
+from tidegate.storage import Storage
 
 FIRST_LEVEL = 1
 _TIME_LIMIT = 1 << 63

@@ -7,12 +7,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.storage import Storage
-from tidegate.checkpoint.storage.download import fetch
-from tidegate.checkpoint.storage.handle import FileHandle
 from tidegate.core.ids import EpochId
 from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout
 from tidegate.state.operator_states import element_entries
+from tidegate.storage import Storage
+from tidegate.storage.download import fetch
+from tidegate.storage.handle import FileHandle
 
 if TYPE_CHECKING:
     from tidegate.savepoint.canonical_table import StateTable

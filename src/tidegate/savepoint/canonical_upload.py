@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.storage import Storage
 from tidegate.checkpoint.version_upload import Stopped, UploadOrder, VersionUpload
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, TaskId, Term
@@ -22,6 +21,7 @@ from tidegate.state.keys import key_group_range
 from tidegate.state.port import StateBackend
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import version_path
+from tidegate.storage import Storage
 
 _LOOK_EVERY = 1024
 """Entries between two looks at whether the savepoint is still wanted."""

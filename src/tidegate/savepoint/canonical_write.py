@@ -10,9 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.checkpoint.metadata import Distribution, ElementCount, FileList, OperatorInfo, StateFile, TaskState
-from tidegate.checkpoint.storage import Storage, unique_name
-from tidegate.checkpoint.storage.handle import PART_BYTES, checksum_of
-from tidegate.checkpoint.storage.port import encode_segment
 from tidegate.core.ids import TaskId
 from tidegate.savepoint.canonical_table import StateTable
 from tidegate.savepoint.entries import (
@@ -28,6 +25,9 @@ from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.state.operator_states import read_elements
 from tidegate.state.port import StateStore
 from tidegate.state.version import VersionId
+from tidegate.storage import Storage, unique_name
+from tidegate.storage.handle import PART_BYTES, checksum_of
+from tidegate.storage.port import encode_segment
 
 ROW_GROUP = 16_384
 FILE_BYTES = 32 << 20

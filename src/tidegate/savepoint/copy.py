@@ -13,8 +13,6 @@ from typing import Any
 
 from tidegate.checkpoint.layout import committed_record
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, SnapshotKind, SourcePosition, TaskState, encode
-from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage, unique_name
-from tidegate.checkpoint.storage.port import encode_segment
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Slot, TaskId
@@ -26,6 +24,8 @@ from tidegate.savepoint.pinned import pinned
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND, METADATA, NATIVE, StoredSnapshot
 from tidegate.state.key_groups import range_of_slot, slot_of
+from tidegate.storage import ObjectMissing, Storage, open_storage, unique_name
+from tidegate.storage.port import encode_segment
 
 
 class TargetNotEmpty(TidegateError):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.checkpoint.metadata import CheckpointMetadata
-from tidegate.checkpoint.storage.handle import checksum_of
 from tidegate.savepoint.schema_codec import show_schema
+from tidegate.storage.handle import checksum_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from tidegate.checkpoint.layout import claimed_record
 from tidegate.checkpoint.metadata import SnapshotKind
-from tidegate.checkpoint.storage import ObjectMissing
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
 from tidegate.savepoint.file_copy import below
 from tidegate.savepoint.snapshot import METADATA, StoredSnapshot
+from tidegate.storage import ObjectMissing
 
 CLAIMED = claimed_record(METADATA)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tidegate.checkpoint.metadata import FileList, StateFile
-from tidegate.checkpoint.storage import CorruptFile, Storage
-from tidegate.checkpoint.storage.handle import Checksum, FileHandle
 from tidegate.core.errors import StateError
+from tidegate.storage import CorruptFile, Storage
+from tidegate.storage.handle import Checksum, FileHandle
 
 Progress = Callable[[int], None]
 """Told how many bytes were moved."""

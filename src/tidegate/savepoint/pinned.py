@@ -10,9 +10,9 @@ from tidegate.checkpoint.effects import perform
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import SnapshotKind
-from tidegate.checkpoint.storage import open_storage, unique_name
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.snapshot import StoredSnapshot, split_location
+from tidegate.storage import open_storage, unique_name
 
 
 class NotRetained(TidegateError):

@@ -24,10 +24,10 @@ from tidegate.checkpoint.metadata import (
 from tidegate.checkpoint.metadata import UntrustedSnapshot as UntrustedSnapshot
 from tidegate.checkpoint.metadata.validation import CANONICAL as _TABLES
 from tidegate.checkpoint.retained import SnapshotNotFound
-from tidegate.checkpoint.storage import ObjectMissing, Storage, open_storage
 from tidegate.core.errors import StateError, TidegateError
 from tidegate.core.ids import KeyGroup, Uid
 from tidegate.savepoint.entries import StateLayout
+from tidegate.storage import ObjectMissing, Storage, open_storage
 
 METADATA = "_metadata"
 CANONICAL = "CANONICAL"

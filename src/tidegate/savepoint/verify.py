@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from tidegate.checkpoint.assignment import RestoreError, RestoreTarget, plan_restore
 from tidegate.checkpoint.metadata import StateFile
-from tidegate.checkpoint.storage import ObjectMissing
-from tidegate.checkpoint.storage.handle import Checksum, FileHandle
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.entries import StateLayout
 from tidegate.savepoint.file_copy import Progress, below, ignore_progress
 from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.storage import ObjectMissing
+from tidegate.storage.handle import Checksum, FileHandle
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def _kill_executor(order: dict[str, Any], context: dict[str, Any]) -> None:
 
 
 def _lose_reply(order: dict[str, Any], context: dict[str, Any]) -> None:
-    from tidegate.checkpoint.storage import StorageUnavailable
+    from tidegate.storage import StorageUnavailable
 
     raise StorageUnavailable("(ordered)", str(context.get("path")), "The answer of the store was lost, as ordered.")
 

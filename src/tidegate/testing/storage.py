@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from tidegate.checkpoint.storage.errors import (
+from tidegate.storage.errors import (
     CorruptFile,
     InvalidPath,
     ObjectMissing,
@@ -18,7 +18,7 @@ from tidegate.checkpoint.storage.errors import (
     StorageError,
     StorageUnavailable,
 )
-from tidegate.checkpoint.storage.port import (
+from tidegate.storage.port import (
     Lost,
     Nonce,
     Storage,

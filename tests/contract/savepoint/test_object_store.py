@@ -11,11 +11,11 @@ from tests.servers.fixtures import s3_server
 from tests.servers.seaweedfs import S3Address
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, value
 from tidegate.api.savepoints import Savepoint
-from tidegate.checkpoint.storage import open_storage
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.dispose import dispose
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StoredSnapshot
 from tidegate.savepoint.verify import verify
+from tidegate.storage import open_storage
 
 __all__ = ["s3_server"]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.storage import Storage
 from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.checkpoint.version_upload import Stored, UploadOrder, VersionUpload
@@ -16,6 +15,7 @@ from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
 from tidegate.state.keys import state_prefix
 from tidegate.state.port import StateBackend
 from tidegate.state.version import VersionId
+from tidegate.storage import Storage
 
 LAYOUT = JobLayout("job")
 TASK = TaskId(1, Slot(0))

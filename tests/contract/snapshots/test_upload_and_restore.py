@@ -12,13 +12,13 @@ import pytest
 
 from tests.contract.snapshots.hosts import Host, key, some, version
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.storage import CorruptFile, LocalStorage, ObjectMissing, Storage
 from tidegate.core import faults
 from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.state.backends import backend_named
 from tidegate.state.port import StateBackend
 from tidegate.state.version import VersionId
 from tidegate.state.version_directory import version_path
+from tidegate.storage import CorruptFile, LocalStorage, ObjectMissing, Storage
 
 POINTS = (
     "upload.1-begun", "storage.upload.2-part-stored", "storage.upload.3-recorded", "storage.upload.4-complete", "upload.2-noted",

@@ -11,7 +11,7 @@ import pytest
 from tests.servers.fixtures import s3_proxy, s3_server
 from tests.servers.proxy import FaultyProxy
 from tests.servers.seaweedfs import S3Address
-from tidegate.checkpoint.storage import Patience, Storage, open_storage
+from tidegate.storage import Patience, Storage, open_storage
 from tidegate.testing.storage import FaultyStorage, MemoryStorage
 
 __all__ = ["s3_proxy", "s3_server"]

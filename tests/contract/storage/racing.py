@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidegate.checkpoint.storage import LocalStorage, Lost, Storage, Won, new_nonce
+from tidegate.storage import LocalStorage, Lost, Storage, Won, new_nonce
 
 WRITERS = 16
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.checkpoint.storage import LocalStorage, ObjectMissing, Won
 from tidegate.core import faults
+from tidegate.storage import LocalStorage, ObjectMissing, Won
 
 NONCE = "0123456789abcdef0123456789abcdef"
 BODY = NONCE.encode() * 20_000
@@ -23,7 +23,7 @@ def reached(point, **context):
 """
 WRITE = """
 import pathlib, sys
-from tidegate.checkpoint.storage import LocalStorage
+from tidegate.storage import LocalStorage
 storage, body = LocalStorage(pathlib.Path(sys.argv[1])), sys.argv[2].encode() * 20_000
 storage.put("job/log/1", body) if sys.argv[3] == "put" else storage.create("job/log/1", body, sys.argv[2])
 """

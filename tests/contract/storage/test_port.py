@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.tiers.profiles import examples
-from tidegate.checkpoint.storage import (
+from tidegate.storage import (
     CorruptFile,
     InvalidPath,
     Lost,

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.contract.storage.conftest import OpenS3
 from tests.contract.storage.racing import WRITERS, assert_one_winner_each, race_of_processes, race_of_threads
 from tests.servers.proxy import Answer, CutReply, DropReply, FaultyProxy, Refuse, Rule
-from tidegate.checkpoint.storage import LocalStorage, Storage, Won
+from tidegate.storage import LocalStorage, Storage, Won
 
 
 def test_threads_race(storage: Storage) -> None:

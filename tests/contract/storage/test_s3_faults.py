@@ -22,7 +22,7 @@ from tests.servers.proxy import (
     Throttle,
 )
 from tests.servers.seaweedfs import S3Address
-from tidegate.checkpoint.storage import (
+from tidegate.storage import (
     Lost,
     ObjectMissing,
     OutcomeUnknown,

@@ -16,7 +16,8 @@ import pytest
 from tests.contract.storage.conftest import OpenS3
 from tests.servers.proxy import FaultyProxy, Rule, Throttle
 from tests.servers.seaweedfs import S3Address
-from tidegate.checkpoint.storage import (
+from tidegate.core.errors import CorruptState
+from tidegate.storage import (
     CorruptFile,
     FileHandle,
     ObjectMissing,
@@ -28,12 +29,11 @@ from tidegate.checkpoint.storage import (
     fetch,
     open_storage,
 )
-from tidegate.core.errors import CorruptState
 
 PART = 100_000
 CARRY_ON = """
 import json, pathlib, sys
-from tidegate.checkpoint.storage import Upload, open_storage
+from tidegate.storage import Upload, open_storage
 url, options, source, record, part = sys.argv[1:]
 storage = open_storage(url, **json.loads(options))
 print(Upload(storage, pathlib.Path(source), "job/shared", pathlib.Path(record), int(part)).run().checksum)

@@ -29,9 +29,9 @@ from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start, StartRefused
-from tidegate.checkpoint.storage import LocalStorage, new_nonce, unique_name
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
+from tidegate.storage import LocalStorage, new_nonce, unique_name
 
 LAYOUT = JobLayout("counter")
 LOST, REFUSED = 3, 4

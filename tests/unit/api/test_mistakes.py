@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tidegate.checkpoint.storage import open_storage, probe
 from tidegate.graph.levels import plan
 from tidegate.runtime.program import pickled, programs
+from tidegate.storage import open_storage, probe
 from tidegate.testing.harness import DeclaredFrame, harness
 
 COLUMNS = "user string, amount double"

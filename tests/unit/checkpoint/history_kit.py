@@ -25,8 +25,8 @@ from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import publications
-from tidegate.checkpoint.storage.port import Lost, Nonce, Won
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
+from tidegate.storage.port import Lost, Nonce, Won
 
 LAYOUT = JobLayout("job")
 LINE = Lineage("line-1")

@@ -11,8 +11,8 @@ from tidegate.checkpoint.effects import Create, Effect, ListFolders, Sleep
 from tidegate.checkpoint.entry import Entry, RunOutcome, Signature
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.start import Start, StartRefused
-from tidegate.checkpoint.storage.port import Nonce
 from tidegate.core.ids import Lineage
+from tidegate.storage.port import Nonce
 
 
 def taking(storage: PlainStorage, owner: str = "new", force: bool = False, start: Start | None = None) -> Entry:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from tests.unit.checkpoint.history_kit import LINE, committable
 from tidegate.checkpoint.contents import contents_of, reader
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, SnapshotKind, StateFile, TaskState, encode
-from tidegate.checkpoint.storage.handle import PART_BYTES
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
 from tidegate.state.version import VersionId
+from tidegate.storage.handle import PART_BYTES
 
 VERSION = VersionId(EpochId(Term(1), 2), AttemptId(3))
 

@@ -13,7 +13,7 @@ from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.effects import Get
 from tidegate.checkpoint.entry import Entry, LogCorrupt, RunOutcome
 from tidegate.checkpoint.log import append, history, newest
-from tidegate.checkpoint.storage.port import Won
+from tidegate.storage.port import Won
 
 SIGN = signatures()
 

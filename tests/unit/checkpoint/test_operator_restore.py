@@ -17,7 +17,6 @@ from tidegate.checkpoint.metadata import (
     TaskState,
     codec,
 )
-from tidegate.checkpoint.storage import LocalStorage
 from tidegate.checkpoint.task_part import decode_part
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
@@ -29,6 +28,7 @@ from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keys import key_group_range, state_prefix
 from tidegate.state.operator_states import OperatorStates
 from tidegate.state.version import VersionId
+from tidegate.storage import LocalStorage
 
 WIDTHS = (1, 2, 3, 8)
 UID, LAYOUT = Uid("op"), JobLayout("job")

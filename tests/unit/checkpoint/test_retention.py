@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.checkpoint.options.choices import JobEnd, Retention
-from tidegate.checkpoint.options.declared.checkpointing import RETENTION
+from tidegate.config.choices import JobEnd, Retention
+from tidegate.config.declared.checkpointing import RETENTION
 
 ENDS = (JobEnd.FINISHED, JobEnd.CANCELED, JobEnd.FAILED, JobEnd.SUSPENDED)
 

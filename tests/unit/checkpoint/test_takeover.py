@@ -19,10 +19,10 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
 from tidegate.checkpoint.pins import place, remove
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start, StartRefused
-from tidegate.checkpoint.storage.port import Nonce
 from tidegate.checkpoint.takeover import CannotClaim, check_unclaimed, take_over
 from tidegate.core import faults
 from tidegate.core.ids import EpochId, Lineage, Term
+from tidegate.storage.port import Nonce
 
 FOLDER = "/savepoints/sp-1/"
 CHECKSUM = "sha256:" + "7" * 40

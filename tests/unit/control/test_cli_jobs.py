@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.control.test_rest import ID, Pretended
-from tidegate.checkpoint.options import RecoveryConfig, read_options
-from tidegate.checkpoint.options.choices import ClaimMode
+from tidegate.config import RecoveryConfig, read_options
+from tidegate.config.choices import ClaimMode
 from tidegate.control.cli import main
 from tidegate.control.client import Client
 from tidegate.control.rest import RestServer

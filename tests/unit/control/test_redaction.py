@@ -16,8 +16,7 @@ from tests.unit.api.shop import Frame
 from tests.unit.control.test_cli import run as tidegate
 from tests.unit.control.test_rest import ID, Pretended, asking
 from tests.unit.runtime.test_history import WAIT_S, Place
-from tidegate.checkpoint.options import CheckpointConfig, Checkpointing, read_options
-from tidegate.checkpoint.storage import open_storage
+from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.connectors.postgres.connection import connect
 from tidegate.control.client import Client
 from tidegate.control.rest import RestServer, application
@@ -26,6 +25,7 @@ from tidegate.core.redaction import redacted
 from tidegate.runtime.program import Archive
 from tidegate.runtime.run import Failure
 from tidegate.runtime.settings import read_settings
+from tidegate.storage import open_storage
 
 SECRET = "h4nter/two+x"
 """With the characters that secrets of AWS have."""

@@ -18,8 +18,8 @@ from tests.unit.runtime.test_progress import REPORT, TASK, complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.options import CheckpointConfig, Checkpointing, read_options
 from tidegate.checkpoint.requests import Request, RequestKind
+from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.control.openapi import document
 from tidegate.control.request_checks import AllowedHosts
 from tidegate.control.rest import application

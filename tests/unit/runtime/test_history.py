@@ -17,14 +17,13 @@ import pytest
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import OperatorInfo, StateInfo
-from tidegate.checkpoint.options import Checkpointing, read_options
-from tidegate.checkpoint.options.choices import JobEnd
-from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.savepoint_target import BadSavepointTarget
 from tidegate.checkpoint.start import Start, StartRefused
-from tidegate.checkpoint.storage import LocalStorage, OutcomeUnknown, RoutedStorage, StorageUnavailable
 from tidegate.checkpoint.takeover import CannotClaim
+from tidegate.config import Checkpointing, read_options
+from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.config.choices import JobEnd
 from tidegate.connectors.sink import CommitRequest
 from tidegate.core import faults
 from tidegate.core.clock import SYSTEM_CLOCK
@@ -38,6 +37,7 @@ from tidegate.runtime.job_description import JobDescription
 from tidegate.runtime.restore_point import RestorePoint
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.state.version import VersionId
+from tidegate.storage import LocalStorage, OutcomeUnknown, RoutedStorage, StorageUnavailable
 from tidegate.testing.clock import SteppedClock
 from tidegate.testing.storage import FaultyStorage, StorageFault, Strike
 

@@ -13,13 +13,12 @@ import pytest
 
 from tidegate.checkpoint.coordinator import FailJob
 from tidegate.checkpoint.layout import JobLayout, committed_record
-from tidegate.checkpoint.options import Checkpointing, read_options
-from tidegate.checkpoint.options.choices import JobEnd
-from tidegate.checkpoint.options.config import CheckpointConfig
 from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule, WaitingOutput
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
-from tidegate.checkpoint.storage import LocalStorage, RoutedStorage
+from tidegate.config import Checkpointing, read_options
+from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.config.choices import JobEnd
 from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.sink import CommitRequest, Settled
 from tidegate.core.errors import EpochFailed
@@ -32,6 +31,7 @@ from tidegate.runtime.job_description import JobDescription, TaskSink
 from tidegate.runtime.messages import PublishedMark, TaskPublished
 from tidegate.runtime.output_release import OutputStopped, _SinkThread
 from tidegate.runtime.program import ALL_SLOTS
+from tidegate.storage import LocalStorage, RoutedStorage
 
 WAIT_S = 30
 

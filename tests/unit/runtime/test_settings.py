@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.checkpoint.options import Checkpointing, OptionError
-from tidegate.checkpoint.restart import ExponentialDelay, NoRestart
+from tidegate.config import Checkpointing, OptionError
+from tidegate.config.restart_strategy import ExponentialDelay, NoRestart
 from tidegate.runtime.settings import read_settings
 
 WHERE = Checkpointing(dir="/checkpoints", interval="10 s")

@@ -21,7 +21,6 @@ from tidegate.checkpoint.metadata import (
     checksum_in,
     encode,
 )
-from tidegate.checkpoint.storage import new_nonce, open_storage
 from tidegate.checkpoint.task_part import decode_part
 from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
@@ -35,6 +34,7 @@ from tidegate.state.murmur3 import hash_key
 from tidegate.state.operator_states import OperatorStates
 from tidegate.state.ttl import StateClock
 from tidegate.state.version import VersionId
+from tidegate.storage import new_nonce, open_storage
 
 NOW_MS = 1_767_225_600_000
 

@@ -12,7 +12,6 @@ import pytest
 
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.storage import CorruptFile, open_storage
 from tidegate.core.ids import EpochId, KeyGroup, Term, Uid
 from tidegate.savepoint import canonical_write
 from tidegate.savepoint.canonical_read import CanonicalTask, canonical_entries
@@ -21,6 +20,7 @@ from tidegate.savepoint.entries import StateEntry, UnreadableState
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.state.keys import TimeWindow
+from tidegate.storage import CorruptFile, open_storage
 
 EPOCH = EpochId(Term(1), 10)
 OPERATOR = Operator(

@@ -12,7 +12,6 @@ import pytest
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
 from tests.unit.savepoint.test_restore_compatibility import NOTES, fill
 from tidegate.checkpoint.metadata import SnapshotKind, TaskState, encode
-from tidegate.checkpoint.storage import RoutedStorage
 from tidegate.checkpoint.task_part import decode_part
 from tidegate.checkpoint.version_upload import Stopped, UploadOrder
 from tidegate.core import faults
@@ -21,6 +20,7 @@ from tidegate.savepoint.canonical_upload import CanonicalUpload
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import CANONICAL, StoredSnapshot
 from tidegate.state.backends import backend_named
+from tidegate.storage import RoutedStorage
 
 TOTALS = Operator(
     "totals",

@@ -20,7 +20,6 @@ from tests.unit.savepoint.test_restore_compatibility import Landing
 from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.checkpoint.metadata import OperatorInfo
 from tidegate.checkpoint.operators import describe
-from tidegate.checkpoint.storage import ObjectMissing, open_storage
 from tidegate.core.ids import Uid
 from tidegate.graph.levels import plan
 from tidegate.savepoint.changes import Changes
@@ -29,6 +28,7 @@ from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.restore_compatibility import fit
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE, StoredSnapshot
+from tidegate.storage import ObjectMissing, open_storage
 
 KEYS = [f"u{n}" for n in range(30)]
 TOTALS = Operator(

@@ -14,7 +14,6 @@ from tests.unit.savepoint.checkpoint_kit import Held, History, Operator, listing
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
 from tidegate.checkpoint.metadata import Committable, SnapshotKind
 from tidegate.checkpoint.retained import SnapshotNotFound
-from tidegate.checkpoint.storage import open_storage
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.graph.ttl import StateTtlConfig, TtlTimeCharacteristic
@@ -31,6 +30,7 @@ from tidegate.savepoint.verify import verify
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot
 from tidegate.state.murmur3 import hash_key
+from tidegate.storage import open_storage
 
 CLOCK_MS = 1_767_225_599_990
 """Of the checkpoints that the kit makes."""

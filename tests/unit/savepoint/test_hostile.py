@@ -14,10 +14,10 @@ import pytest
 
 import tidegate as tg
 from tidegate.checkpoint.metadata import CheckpointMetadata, decode, encode
-from tidegate.checkpoint.storage import open_storage
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.dispose import dispose
 from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.storage import open_storage
 
 READER = """
 import sys

@@ -11,7 +11,6 @@ import tidegate as tg
 from tests.unit.savepoint.checkpoint_kit import NOW_MS, Held, History, Operator
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
 from tidegate.checkpoint.operator_shares import OperatorShares
-from tidegate.checkpoint.storage import open_storage
 from tidegate.core.ids import Uid
 from tidegate.core.times import TimeDomain
 from tidegate.graph.states import TIMERS, Distribution, StateKind, StateSpec
@@ -28,6 +27,7 @@ from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec, TimeWindow
 from tidegate.state.operator_states import OperatorStates
 from tidegate.state.ttl import Stamp
+from tidegate.storage import open_storage
 
 USERS = [f"u{n}" for n in range(20)]
 WINDOW = TimeWindow(0, 60_000)

@@ -14,10 +14,10 @@ import pytest
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
 from tidegate.checkpoint.metadata import FileList, InlineFile, decode, encode
 from tidegate.checkpoint.retained import SnapshotNotFound
-from tidegate.checkpoint.storage import CorruptFile
 from tidegate.graph.key_values import InvalidKey
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import StateNotFound, StoredSnapshot, UntrustedSnapshot
+from tidegate.storage import CorruptFile
 
 
 class Level(Enum):

@@ -11,7 +11,6 @@ import pytest
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
 from tidegate.checkpoint.assignment import RestoreTarget, UnclaimedState, plan_restore
 from tidegate.checkpoint.metadata import OperatorInfo, QueryFile, SourcePosition
-from tidegate.checkpoint.storage import open_storage
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 from tidegate.graph.states import Distribution, StateKind, StateSpec
@@ -35,6 +34,7 @@ from tidegate.state.backends import backend_named
 from tidegate.state.keys import key_group_range
 from tidegate.state.operator_states import read_elements
 from tidegate.state.version import VersionId
+from tidegate.storage import open_storage
 
 
 @dataclass

@@ -10,11 +10,11 @@ import pytest
 import tidegate as tg
 from tests.unit.control.test_cli import run as tidegate
 from tidegate.checkpoint.retained import SnapshotNotFound
-from tidegate.checkpoint.storage import open_storage
-from tidegate.checkpoint.storage.errors import InvalidPath
-from tidegate.checkpoint.storage.routed import RoutedStorage
 from tidegate.savepoint.dispose import dispose
 from tidegate.savepoint.snapshot import StoredSnapshot, location
+from tidegate.storage import open_storage
+from tidegate.storage.errors import InvalidPath
+from tidegate.storage.routed import RoutedStorage
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from tidegate.checkpoint.contents import reader
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, InlineFile, MetadataError, QueryFile, decode, encode
 from tidegate.checkpoint.retained import resolve
-from tidegate.checkpoint.storage import open_storage
-from tidegate.checkpoint.storage.routed import RoutedStorage
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.snapshot import StoredSnapshot, UntrustedSnapshot
 from tidegate.savepoint.verify import verify
+from tidegate.storage import open_storage
+from tidegate.storage.routed import RoutedStorage
 
 TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.0, "bob": 2.0}})
 

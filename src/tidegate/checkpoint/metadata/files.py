@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tidegate.checkpoint.storage.handle import PART_BYTES, FileHandle, parts_of
 from tidegate.state.version import VersionId
+from tidegate.storage.handle import PART_BYTES, FileHandle, parts_of
 
 _T = TypeVar("_T")
 

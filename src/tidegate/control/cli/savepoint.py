@@ -94,10 +94,10 @@ def copy(
     drops: tuple[str, ...], job_file: str | None,
 ) -> None:  # fmt: skip
     """Make a savepoint in the empty directory TARGET out of the checkpoint or savepoint ORIGIN."""
-    from tidegate.checkpoint.storage import open_storage
     from tidegate.savepoint.changes import Changes
     from tidegate.savepoint.copy import copy_snapshot
     from tidegate.savepoint.snapshot import StoredSnapshot
+    from tidegate.storage import open_storage
 
     snapshot = StoredSnapshot.open(origin)
     uids = dict(_pair(text) for text in renames)

@@ -1,0 +1,155 @@
+"""The options as the rest of the code wants them: frozen, typed, with what depends on another already worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.config.choices import (
+    BackendType,
+    CheckpointingMode,
+    ClaimMode,
+    Publisher,
+    RestartType,
+    Retention,
+)
+from tidegate.config.declared import checkpointing as c
+from tidegate.config.declared import output, recovery, restart, state, unaligned
+from tidegate.config.reading import Options
+from tidegate.config.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+
+_YEAR_MS = 365 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """How a job is checkpointed. `interval_ms` None: it is not, and then it delivers at most once."""
+
+    interval_ms: int | None
+    mode: CheckpointingMode
+    timeout_ms: int
+    min_pause_ms: int
+    max_concurrent: int
+    tolerable_failures: int
+    retention: Retention
+    num_retained: int
+    dir: str | None
+    savepoint_dir: str | None
+    incremental: bool
+    compression: bool
+    inline_threshold_bytes: int
+    parallel_cleaner: bool
+    unaligned: bool
+    aligned_timeout_ms: int
+    backend: BackendType
+    local_dirs: str | None
+    stop_timeout_ms: int
+    max_waiting_epochs: int
+    max_waiting_bytes: int
+    refuse_unpublished: bool
+    publisher: Publisher
+
+    @staticmethod
+    def of(options: Options) -> CheckpointConfig:
+        pause_ms = min(options[c.MIN_PAUSE], _YEAR_MS)
+        interval_ms = options[c.INTERVAL]
+        stop_timeout_ms = options[output.STOP_TIMEOUT]
+        return CheckpointConfig(
+            interval_ms=None if interval_ms is None else max(interval_ms, pause_ms),
+            mode=CheckpointingMode.AT_LEAST_ONCE if interval_ms is None else options[c.MODE],
+            timeout_ms=options[c.TIMEOUT],
+            min_pause_ms=pause_ms,
+            max_concurrent=1 if pause_ms else options[c.MAX_CONCURRENT],
+            tolerable_failures=options[c.TOLERABLE_FAILURES],
+            retention=options[c.RETENTION],
+            num_retained=options[c.NUM_RETAINED],
+            dir=_directory(options[c.DIR]),
+            savepoint_dir=_directory(options[c.SAVEPOINT_DIR]),
+            incremental=options[c.INCREMENTAL],
+            compression=options[c.COMPRESSION],
+            inline_threshold_bytes=options[c.INLINE_THRESHOLD],
+            parallel_cleaner=options[c.PARALLEL_CLEANER],
+            unaligned=options[unaligned.UNALIGNED],
+            aligned_timeout_ms=options[unaligned.ALIGNED_TIMEOUT],
+            backend=options[state.BACKEND],
+            local_dirs=options[c.LOCAL_DIRS],
+            stop_timeout_ms=options[c.TIMEOUT] if stop_timeout_ms is None else stop_timeout_ms,
+            max_waiting_epochs=options[output.MAX_WAITING_EPOCHS],
+            max_waiting_bytes=options[output.MAX_WAITING_SIZE],
+            refuse_unpublished=options[output.REFUSE_UNPUBLISHED],
+            publisher=options[output.PUBLISHER],
+        )
+
+    @property
+    def publishes_in_tasks(self) -> bool:
+        return self.publisher is Publisher.TASKS and self.mode is CheckpointingMode.EXACTLY_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryConfig:
+    """What a job starts from, and what it may leave behind."""
+
+    path: str | None
+    allow_non_restored_state: bool
+    claim_mode: ClaimMode
+    from_local: bool
+    without_channel_state_of: int | None
+    uids: Mapping[str, str] = field(default_factory=dict)
+    """Old uid → new uid."""
+    renamed_fields: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    """(uid, state) → old name of a field → new name."""
+
+    @staticmethod
+    def of(options: Options) -> RecoveryConfig:
+        dropped = options[recovery.WITHOUT_CHANNEL_STATE]
+        uids, renamed = options[recovery.MAP_UIDS], options[recovery.RENAMED_FIELDS]
+        return RecoveryConfig(
+            path=_directory(options[recovery.PATH]),
+            allow_non_restored_state=options[recovery.IGNORE_UNCLAIMED],
+            claim_mode=options[recovery.CLAIM_MODE],
+            from_local=options[recovery.FROM_LOCAL],
+            without_channel_state_of=None if dropped < 0 else dropped,
+            uids=uids or {},
+            renamed_fields=dict(renamed or {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RestartConfig:
+    """The strategy after a failure."""
+
+    strategy: RestartStrategy
+
+    @staticmethod
+    def of(options: Options) -> RestartConfig:
+        chosen = options[restart.TYPE]
+        if chosen is None:
+            on = options[c.INTERVAL] is not None
+            chosen = RestartType.EXPONENTIAL_DELAY if on else RestartType.NONE
+        return RestartConfig(_strategy(chosen, options))
+
+
+def _strategy(chosen: RestartType, options: Options) -> RestartStrategy:
+    match chosen:
+        case RestartType.FIXED_DELAY:
+            return FixedDelay(options[restart.FIXED_ATTEMPTS], options[restart.FIXED_DELAY])
+        case RestartType.FAILURE_RATE:
+            return FailureRate(
+                options[restart.RATE_MAX_FAILURES], options[restart.RATE_INTERVAL], options[restart.RATE_DELAY]
+            )
+        case RestartType.EXPONENTIAL_DELAY:
+            return ExponentialDelay(
+                initial_ms=options[restart.EXP_INITIAL],
+                max_ms=options[restart.EXP_MAX],
+                multiplier=options[restart.EXP_MULTIPLIER],
+                reset_ms=options[restart.EXP_RESET],
+                jitter=options[restart.EXP_JITTER],
+                attempts=options[restart.EXP_ATTEMPTS],
+            )
+        case _:
+            return NoRestart()
+
+
+def _directory(text: str | None) -> str | None:
+    """Without the slashes at the end, which would double in paths below it."""
+    return (text.rstrip("/") or "/") if text else None

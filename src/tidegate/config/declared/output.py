@@ -1,0 +1,48 @@
+"""How output that waits for its sinks is published. None of these is Flink's."""
+
+from __future__ import annotations
+
+from tidegate.config.choices import Publisher
+from tidegate.config.option import BOOL, DURATION, INT, SIZE, Option, at_least, enum
+
+TITLE = "Output"
+_P = "execution.output."
+
+STOP_TIMEOUT: Option[int | None] = Option(
+    _P + "stop-timeout",
+    DURATION,
+    None,
+    "How long a stop, with or without a savepoint, waits until all output is published. After that it fails, and names the "
+    "savepoint and what still waits; the next start publishes it. Unset: as long as execution.checkpointing.timeout.",
+    check=at_least(0),
+)
+PUBLISHER: Option[Publisher] = Option(
+    _P + "publisher",
+    enum(Publisher),
+    Publisher.TASKS,
+    "TASKS publish to Kafka, PostgreSQL, files and write-ahead functions, many at a time, and rows do not pass through the "
+    "driver. DRIVER: the driver publishes everything, for targets that only it can reach. Table formats, and all sinks in "
+    "mode AT_LEAST_ONCE, are always published by the driver.",
+)
+MAX_WAITING_EPOCHS: Option[int] = Option(
+    _P + "max-waiting-epochs",
+    INT,
+    1_000,
+    "Epochs of completed checkpoints whose output may wait for one sink. Above it the job reads no further batch until the "
+    "sink has caught up; checkpoints and other sinks go on, timers wait. Each checkpoint carries what waits.",
+    check=at_least(1),
+)
+MAX_WAITING_SIZE: Option[int] = Option(
+    _P + "max-waiting-size",
+    SIZE,
+    10 << 30,
+    "The same for the size of the rows that wait for one sink.",
+    check=at_least(1),
+)
+REFUSE_UNPUBLISHED: Option[bool] = Option(
+    _P + "refuse-unpublished",
+    BOOL,
+    False,
+    "Refuse to start under another name from a snapshot whose output may not be published, as `run --strict`. That output "
+    "belongs to the job that took the snapshot, and only a start of that job publishes it. Otherwise the start warns.",
+)

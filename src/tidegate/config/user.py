@@ -1,0 +1,136 @@
+"""`tg.Checkpointing`: a job's checkpoint settings in code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+from tidegate.config.declared import checkpointing as c
+from tidegate.config.declared import recovery, state, unaligned
+from tidegate.config.errors import OptionError
+from tidegate.config.option import Option, as_text
+from tidegate.config.reading import read_options
+from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.nearest import nearest
+from tidegate.core.redaction import redacted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointing:
+    """How a job is checkpointed; what is left out has its default.
+
+    Each field stands for the option of that name below `execution.checkpointing.`, the last two for those below
+    `execution.state-recovery.`.
+    `options` takes any other option by its key, also those of recovery, restarts and state.
+    """
+
+    dir: str | None = None
+    interval: Duration | None = None
+    mode: str | None = None
+    timeout: Duration | None = None
+    min_pause: Duration | None = None
+    max_concurrent: int | None = None
+    tolerable_failures: int | None = None
+    retention: str | None = None
+    num_retained: int | None = None
+    savepoint_dir: str | None = None
+    incremental: bool | None = None
+    compression: bool | None = None
+    inline_threshold: str | int | None = None
+    unaligned: bool | None = None
+    aligned_timeout: Duration | None = None
+    backend: str | None = None
+    map_uids: Mapping[str, str] | None = None
+    """Operators and sources that have another uid than in the snapshot that the job starts from: old to new."""
+    renamed_fields: Mapping[tuple[str, str], Mapping[str, str]] | None = None
+    """(uid, state) to fields inside its type that have another name than in that snapshot: old to new."""
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def __new__(cls, **given: Any) -> Self:
+        known = [each.name for each in fields(cls)]
+        problems = tuple(_no_such_field(name, known) for name in given if name not in known)
+        if problems:
+            raise OptionError(problems)
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        problems = []
+        for name, option in FIELDS.items():
+            value = getattr(self, name)
+            if value is not None and not (option is state.BACKEND and is_own_backend(value)):
+                try:
+                    option.parse(_text(name, option, value))
+                except ValueError as error:
+                    problems.append(f"Checkpointing({name}={redacted(repr(value))}): {redacted(str(error))}.")
+        if problems:
+            raise OptionError(tuple(problems))
+        keys = (state.BACKEND.key, *state.BACKEND.old_keys)
+        read_options(
+            {
+                key: value
+                for key, value in self.options.items()
+                # Those of an object store's client are read with the store.
+                if not key.startswith("s3.") and not (key in keys and is_own_backend(value))
+            }
+        )
+
+    def __repr__(self) -> str:
+        """What is set. Of `options` only the keys: their values may be secrets."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "options"}
+        shown = [f"{name}={redacted(repr(value))}" for name, value in given.items() if value is not None]
+        shown += [f"options={{{', '.join(f'{key!r}: …' for key in self.options)}}}"] if self.options else []
+        return f"Checkpointing({', '.join(shown)})"
+
+    def to_options(self) -> dict[str, str]:
+        """The same as text under keys. A field wins over its key in `options`."""
+        given = {key: as_text(value) for key, value in self.options.items() if value is not None}
+        for name, option in FIELDS.items():
+            value = getattr(self, name)
+            if value is not None:
+                for old in option.old_keys:
+                    given.pop(old, None)
+                given[option.key] = _text(name, option, value)
+        return given
+
+
+def is_own_backend(value: object) -> bool:
+    """Whether it names a module and a class: a state backend of the user's own, which is looked for when the job starts."""
+    return "." in str(value)
+
+
+def _no_such_field(name: str, known: Sequence[str]) -> str:
+    near = nearest(name, known)
+    meant = f"Did you mean {near}?" if near else f"It takes {', '.join(known)}."
+    return f"Checkpointing has no argument {name!r}. {meant}"
+
+
+def _text(name: str, option: Option[Any], value: object) -> str:
+    if name in _DURATIONS:
+        return f"{duration_ms(value)} ms"  # type: ignore[arg-type]
+    return option.kind.show(value) if isinstance(value, Mapping) else as_text(value)
+
+
+FIELDS: dict[str, Option[Any]] = {
+    "dir": c.DIR,
+    "interval": c.INTERVAL,
+    "mode": c.MODE,
+    "timeout": c.TIMEOUT,
+    "min_pause": c.MIN_PAUSE,
+    "max_concurrent": c.MAX_CONCURRENT,
+    "tolerable_failures": c.TOLERABLE_FAILURES,
+    "retention": c.RETENTION,
+    "num_retained": c.NUM_RETAINED,
+    "savepoint_dir": c.SAVEPOINT_DIR,
+    "incremental": c.INCREMENTAL,
+    "compression": c.COMPRESSION,
+    "inline_threshold": c.INLINE_THRESHOLD,
+    "unaligned": unaligned.UNALIGNED,
+    "aligned_timeout": unaligned.ALIGNED_TIMEOUT,
+    "backend": state.BACKEND,
+    "map_uids": recovery.MAP_UIDS,
+    "renamed_fields": recovery.RENAMED_FIELDS,
+}
+"""The option behind each field."""
+
+_DURATIONS = {"interval", "timeout", "min_pause", "aligned_timeout"}

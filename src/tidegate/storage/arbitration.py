@@ -1,0 +1,54 @@
+"""Put-if-absent that knows who won, over stores whose answers can be lost or lie about whose write it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidegate.core.faults import reach
+from tidegate.storage.errors import ObjectMissing, OutcomeUnknown, StorageError
+from tidegate.storage.port import Lost, Won
+from tidegate.storage.retry import Patience
+
+
+def arbitrate(
+    store: str, path: str, data: bytes, send: Callable[[], bool], read: Callable[[], bytes], patience: Patience
+) -> Won | Lost:
+    """Settle one race for `path`.
+
+    `send` puts `data` if absent: True = accepted, False = "exists". It raises a retryable error when the write may or
+    may not have happened, and any other error when it certainly did not.
+
+    1. Send. Accepted: won. A crash here leaves the object or nothing.
+    2. Otherwise read the name back, whatever the answer was: "exists" may be about our own write, made by a request
+       whose answer was lost, and stores answer a conflict (409) although nothing exists yet.
+       Ours: won. Another's: lost. Missing: wait, then 1 again. Unreadable: unknown, stop.
+
+    A write that was given up in doubt may be applied by the store at any later time, so once one is in doubt the only
+    ways out are reading a body back, or `OutcomeUnknown`.
+    """
+    failures = 0
+    in_doubt = False
+    while True:
+        cause: StorageError | str = "the store says it exists and that it does not"
+        try:
+            if send():
+                reach("storage.create.1-applied", path=path)
+                return Won()
+        except OutcomeUnknown:
+            raise
+        except StorageError as error:
+            if not error.retryable:
+                if in_doubt:
+                    raise OutcomeUnknown.of(store, path, error) from error
+                raise
+            in_doubt = True
+            cause = error
+        try:
+            existing = patience.persist(read)
+            return Won() if existing == data else Lost(existing)
+        except ObjectMissing:
+            failures += 1
+            if not patience.wait(failures):
+                raise OutcomeUnknown.of(store, path, cause) from (cause if isinstance(cause, StorageError) else None)
+        except StorageError as error:
+            raise OutcomeUnknown.of(store, path, error) from error

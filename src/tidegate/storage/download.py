@@ -1,0 +1,58 @@
+"""Verified downloads: what arrives is what the handle says, or nothing."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidegate.storage.errors import CorruptFile
+from tidegate.storage.handle import PART_BYTES, Checksum, FileHandle
+from tidegate.storage.port import Storage
+
+
+def download(storage: Storage, handle: FileHandle, target: Path) -> None:
+    """Bring a stored file to `target`, at most one part in memory at a time. May be repeated.
+
+    1. Write the parts into a private file beside the target. A crash leaves that file; remove it with its folder.
+    2. Compare the checksum. Raises `CorruptFile`, leaving nothing.
+    3. Give it its name, in one step: `target` is never seen half or unverified.
+    """
+    private = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
+    checksum = Checksum()
+    try:
+        with private.open("xb") as file:
+            for data in _pieces(storage, handle):
+                checksum.update(data)
+                file.write(data)
+        _compare(storage, handle, checksum)
+        os.replace(private, target)
+    finally:
+        private.unlink(missing_ok=True)
+
+
+def fetch(storage: Storage, handle: FileHandle) -> bytes:
+    """A small stored file, verified, in memory."""
+    checksum = Checksum()
+    pieces = list(_pieces(storage, handle))
+    for data in pieces:
+        checksum.update(data)
+    _compare(storage, handle, checksum)
+    return b"".join(pieces)
+
+
+def _pieces(storage: Storage, handle: FileHandle) -> Iterator[bytes]:
+    for name, size in handle.parts():
+        for start in range(0, max(size, 1), PART_BYTES):
+            yield storage.get_range(name, start, min(PART_BYTES, size - start))
+
+
+def _compare(storage: Storage, handle: FileHandle, found: Checksum) -> None:
+    if found.text() != handle.checksum:
+        raise CorruptFile(
+            storage.url,
+            handle.path,
+            f"{handle.path!r} in {storage.url} has checksum {found.text()} but was written with {handle.checksum}. "
+            "The stored file was changed or damaged: restore it from a copy, or start from an older checkpoint.",
+        )

@@ -1,0 +1,311 @@
+"""Storage in a directory: of one machine, or of a file system with hard links that all mount (NFS, CephFS, …)."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidegate.core.faults import reach
+from tidegate.storage.arbitration import arbitrate
+from tidegate.storage.errors import (
+    CorruptFile,
+    InvalidPath,
+    ObjectMissing,
+    OutcomeUnknown,
+    StorageDenied,
+    StorageError,
+    StorageMisconfigured,
+    StorageUnavailable,
+)
+from tidegate.storage.port import Lost, Nonce, StoredObject, Won, check_nonce, check_path, check_prefix
+from tidegate.storage.retry import Patience
+
+_TEMPORARY = ".tmp-"
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_WITHOUT_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_BOTH_FILE_AND_FOLDER = {errno.ENOTDIR, errno.EISDIR}
+_SYNC_NOT_POSSIBLE = {errno.EINVAL, errno.EROFS, errno.EACCES, errno.ENOTSUP}
+
+
+class LocalStorage:
+    """Objects are files below `root`. A body is written to a private file and gets its name by a hard link.
+
+    With `confined`, a name that a symbolic link leads out of the root is refused: nothing outside is read or deleted.
+    """
+
+    def __init__(self, root: Path, patience: Patience | None = None, confined: bool = False) -> None:
+        self._root = Path(os.path.abspath(root))
+        self._patience = patience or Patience()
+        self._confined = confined
+
+    @property
+    def url(self) -> str:
+        return self._root.as_uri()
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({str(self._root)!r})"
+
+    def put(self, path: str, data: bytes) -> None:
+        """As the port says.
+
+        1. Write the body to a private file beside the target, to the disk. A crash leaves that file, never listed.
+        2. Link it to its name; if that is taken, put the new file in its place in one step. Now it is visible, whole.
+        3. Remove the private name. A crash before leaves it to `sweep`.
+        4. Bring the directories to the disk. Before that, a power failure may take the object back.
+        """
+        target = self._target(path)
+
+        def name_it(temporary: Path) -> None:
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                os.replace(temporary, target)
+
+        self._patience.persist(lambda: self._write("put", path, data, name_it))
+
+    def create(self, path: str, data: bytes, nonce: Nonce) -> Won | Lost:
+        """As the port says; the same steps as `put`, but a taken name stays as it is."""
+        check_nonce(self.url, path, data, nonce)
+        target = self._target(path)
+
+        def send() -> bool:
+            try:
+                self._write("create", path, data, lambda temporary: os.link(temporary, target))
+            except FileExistsError:
+                return False
+            return True
+
+        return arbitrate(self.url, path, data, send, lambda: self.get(path), self._patience)
+
+    def get(self, path: str) -> bytes:
+        target = self._readable(path)
+        with self._translated(path):
+            data = target.read_bytes()
+            # Its writer may have died between link and sync, and the reader is going to act on what it read.
+            try:
+                self._sync_folders(target.parent)
+            except OSError as error:
+                if error.errno not in _SYNC_NOT_POSSIBLE:
+                    raise
+            return data
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        with self._translated(path), self._readable(path).open("rb") as file:
+            file.seek(start)
+            data = file.read(length)
+        if len(data) != length:
+            raise CorruptFile(self.url, path, f"{path!r} in {self.url} ends before byte {start + length}.")
+        return data
+
+    def size(self, path: str) -> int:
+        with self._translated(path):
+            status = self._readable(path).stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ObjectMissing.of(self.url, path)
+        return status.st_size
+
+    def list(self, prefix: str = "", after: str | None = None) -> builtins.list[StoredObject]:
+        check_prefix(self.url, prefix)
+        found = []
+        with self._translated(prefix):
+            for file in self._files(self._root / prefix):
+                path = file.relative_to(self._root).as_posix()
+                if file.name.startswith(_TEMPORARY) or (after is not None and path <= after):
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(StoredObject(path, file.stat().st_size))
+        return sorted(found)
+
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        check_prefix(self.url, prefix)
+        with self._translated(prefix):
+            try:
+                with os.scandir(self._root / prefix) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Removes the files, then folders that became empty; a writer that loses its folder so makes it again."""
+        folders = set()
+        for path in paths:
+            target = self._target(path)
+            with self._translated(path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                target.unlink()
+                folders.add(target.parent)
+        for folder in folders:
+            while folder != self._root:
+                try:
+                    folder.rmdir()
+                except OSError:
+                    break
+                folder = folder.parent
+
+    def sweep(self, prefix: str = "") -> int:
+        check_prefix(self.url, prefix)
+        swept = 0
+        with self._translated(prefix):
+            for file in self._files(self._root / prefix):
+                if file.name.startswith(_TEMPORARY):
+                    file.unlink(missing_ok=True)
+                    swept += 1
+        return swept
+
+    def _target(self, path: str) -> Path:
+        target = self._root / check_path(self.url, path)
+        if self._confined:
+            self._check_inside(path, target.parent)
+        return target
+
+    def _readable(self, path: str) -> Path:
+        target = self._target(path)
+        if self._confined:
+            self._check_inside(path, target)
+        return target
+
+    def _check_inside(self, path: str, place: Path) -> None:
+        real, root = os.path.realpath(place), os.path.realpath(self._root)
+        if os.path.commonpath((real, root)) != root:
+            raise InvalidPath(
+                self.url,
+                path,
+                f"{path!r} in {self.url} leads out of that directory by a symbolic link. Nothing was touched.",
+            )
+
+    def _write(self, operation: str, path: str, data: bytes, name_it: Callable[[Path], None]) -> None:
+        """Steps 1 to 4 of `put`. FileExistsError passes through, with nothing left behind."""
+        folder = self._target(path).parent
+        point = f"storage.local.{operation}"
+        temporary = folder / f"{_TEMPORARY}{uuid.uuid4().hex}"
+        with self._translated(path, writing=True):
+            try:
+                with self._open_new(temporary) as descriptor:
+                    _write_all(descriptor, data)
+                    os.fsync(descriptor)
+                reach(f"{point}.1-written", path=path)
+                self._name(path, temporary, name_it)
+                reach(f"{point}.2-named", path=path)
+            finally:
+                with contextlib.suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+            reach(f"{point}.3-private-name-gone", path=path)
+        try:
+            self._sync_folders(folder)
+        except OSError as error:
+            # A second sync may succeed although the first one lost the entry, so this cannot be tried again.
+            raise OutcomeUnknown.of(self.url, path, error) from error
+        reach(f"{point}.4-durable", path=path)
+
+    def _name(self, path: str, temporary: Path, name_it: Callable[[Path], None]) -> None:
+        try:
+            name_it(temporary)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            if error.errno not in _WITHOUT_LINKS:
+                raise
+            raise StorageMisconfigured(
+                self.url,
+                path,
+                f"The file system of {self.url} makes no hard links ({error}), so it cannot decide who owns a job. "
+                "Keep checkpoints on a POSIX file system or in an object store.",
+            ) from error
+
+    def _sync_folders(self, folder: Path) -> None:
+        """Bring the entries from `folder` up to the root to the disk. Folders without changes cost next to nothing."""
+        while True:
+            # A folder that is gone was emptied by a deleter, after the object had been there.
+            with contextlib.suppress(FileNotFoundError):
+                _sync(folder)
+            if folder == self._root:
+                return
+            folder = folder.parent
+
+    def _make_folder(self, folder: Path) -> None:
+        if not self._root.exists():
+            self._root.mkdir(parents=True, exist_ok=True)
+            for above in self._root.parents:
+                # Folders of other owners may not be ours to open; they were there before.
+                with contextlib.suppress(OSError):
+                    _sync(above)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, "a file is in the place of a folder", str(folder)) from error
+
+    @contextmanager
+    def _open_new(self, file: Path) -> Iterator[int]:
+        """A descriptor of the new file; its folder is made if missing, again if a deleter takes it away in between."""
+        for tries_left in reversed(range(100)):
+            try:
+                self._make_folder(file.parent)
+                descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                break
+            except FileNotFoundError:
+                if not tries_left:
+                    raise
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _files(self, folder: Path) -> Iterator[Path]:
+        """All files below, as they are met. Folders that vanish meanwhile have none."""
+        try:
+            with os.scandir(folder) as entries:
+                found = list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._files(Path(entry.path))
+            else:
+                yield Path(entry.path)
+
+    @contextmanager
+    def _translated(self, path: str, writing: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise self._translate(path, error, writing) from error
+
+    def _translate(self, path: str, error: OSError, writing: bool) -> StorageError:
+        if not writing and error.errno in {errno.ENOENT, *_BOTH_FILE_AND_FOLDER}:
+            return ObjectMissing.of(self.url, path)
+        if error.errno in _DENIED:
+            return StorageDenied(
+                self.url, path, f"{error}. Give this user the right to read and write below {self.url}."
+            )
+        if error.errno in _BOTH_FILE_AND_FOLDER:
+            return InvalidPath(
+                self.url, path, f"{path!r} would be a file and a folder at once in {self.url}. Choose another name."
+            )
+        hint = (
+            "Free space, or raise the quota."
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}
+            else "Check the disk or mount."
+        )
+        return StorageUnavailable(self.url, path, f"{path!r} in {self.url}: {error}. {hint}")
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

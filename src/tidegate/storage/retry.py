@@ -1,0 +1,47 @@
+"""How long to go on trying: growing waits with jitter. Clock and chance are handed in."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tidegate.storage.errors import StorageError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Up to `attempts` tries; before try n + 1 a wait between half and all of `first_ms * factor ** (n - 1)`."""
+
+    attempts: int = 7
+    first_ms: int = 100
+    factor: float = 2.0
+    ceiling_ms: int = 10_000
+    sleep: Callable[[float], None] = time.sleep
+    chance: Callable[[], float] = random.random
+
+    def delay_ms(self, failures: int) -> float:
+        full = min(self.ceiling_ms, self.first_ms * self.factor ** (failures - 1))
+        return full * (0.5 + 0.5 * self.chance())
+
+    def wait(self, failures: int) -> bool:
+        """Wait after the given number of failures; False, at once, when there have been enough."""
+        if failures >= self.attempts:
+            return False
+        self.sleep(self.delay_ms(failures) / 1000)
+        return True
+
+    def persist(self, act: Callable[[], T]) -> T:
+        """Call `act` until it succeeds, fails for good, or patience ends. Only for what may be repeated."""
+        failures = 0
+        while True:
+            try:
+                return act()
+            except StorageError as error:
+                failures += 1
+                if not error.retryable or not self.wait(failures):
+                    raise

@@ -1,0 +1,95 @@
+"""A job's storage that also finds names elsewhere: savepoints lie where the user wants them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidegate.storage.open import open_storage
+from tidegate.storage.port import Lost, Nonce, Storage, StoredObject, Won
+
+
+def is_absolute(path: str) -> bool:
+    return path.startswith("/") or "://" in path
+
+
+def name_below(root: str, name: str) -> str:
+    """The name in storage of a file that metadata names relative to `root`, unless it is absolute."""
+    return name if not root or is_absolute(name) else f"{root}/{name}"
+
+
+class RoutedStorage:
+    """Names relative to `home` are there; a name with `://` or a leading slash is an object of the folder it names.
+
+    `options` are the client's, used for stores of the same kind as `home`. Where a `_metadata` was read, that folder may be a
+    stranger's: names below it must not leave it.
+    """
+
+    def __init__(self, home: Storage, options: Mapping[str, Any] | None = None, snapshots: Iterable[str] = ()) -> None:
+        self.home = home
+        self._options = dict(options or {})
+        self._snapshots = set(snapshots)
+        """Folders whose `_metadata` was read."""
+        self._others: dict[str, Storage] = {}
+
+    @property
+    def url(self) -> str:
+        return self.home.url
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RoutedStorage, (self.home, self._options, tuple(self._snapshots))
+
+    def _route(self, path: str) -> tuple[Storage, str]:
+        if not is_absolute(path):
+            return self.home, path
+        folder, _, name = path.rpartition("/")
+        around = max((root for root in tuple(self._snapshots) if path.startswith(f"{root}/")), key=len, default=None)
+        if around is not None:
+            folder, name = around, path[len(around) + 1 :]
+        found = self._others.get(folder)
+        if found is None:
+            alike = folder.partition("://")[0] == self.url.partition("://")[0]
+            opened = open_storage(folder or "/", confined=True, **(self._options if alike else {}))
+            found = self._others.setdefault(folder, opened)
+        return found, name
+
+    def put(self, path: str, data: bytes) -> None:
+        storage, name = self._route(path)
+        storage.put(name, data)
+
+    def create(self, path: str, data: bytes, nonce: Nonce) -> Won | Lost:
+        storage, name = self._route(path)
+        return storage.create(name, data, nonce)
+
+    def get(self, path: str) -> bytes:
+        folder = path.removesuffix("/_metadata")
+        if folder and folder != path and is_absolute(path):
+            self._snapshots.add(folder)
+        storage, name = self._route(path)
+        return storage.get(name)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        storage, name = self._route(path)
+        return storage.get_range(name, start, length)
+
+    def size(self, path: str) -> int:
+        storage, name = self._route(path)
+        return storage.size(name)
+
+    def list(self, prefix: str = "", after: str | None = None) -> builtins.list[StoredObject]:
+        return self.home.list(prefix, after)
+
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        return self.home.folders(prefix)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        by_store: dict[int, tuple[Storage, builtins.list[str]]] = {}
+        for path in paths:
+            storage, name = self._route(path)
+            by_store.setdefault(id(storage), (storage, []))[1].append(name)
+        for storage, names in by_store.values():
+            storage.delete(names)
+
+    def sweep(self, prefix: str = "") -> int:
+        return self.home.sweep(prefix)

@@ -1,0 +1,414 @@
+"""Options: Flink's keys, types, defaults and rules, each from its one declaration."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.config import (
+    BackendType,
+    CheckpointConfig,
+    Checkpointing,
+    CheckpointingMode,
+    ClaimMode,
+    JobEnd,
+    OptionError,
+    Options,
+    RecoveryConfig,
+    RestartConfig,
+    Retention,
+    read_file,
+    read_options,
+)
+from tidegate.config.choices import Publisher
+from tidegate.config.declared import ALL, checkpointing, pipeline, unaligned
+from tidegate.config.docs import render
+from tidegate.config.option import Effect, Option
+from tidegate.config.restart_strategy import FOREVER, ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from tidegate.config.user import FIELDS
+
+C = "execution.checkpointing."
+ON = {C + "interval": "10 s", C + "dir": "s3://bucket/ckpt"}
+
+
+def config(**given: object) -> CheckpointConfig:
+    """With checkpointing on; keys are given without their prefix, `_` for `-`."""
+    return CheckpointConfig.of(read_options(ON | {C + key.replace("_", "-"): value for key, value in given.items()}))
+
+
+def notes(given: dict[str, object]) -> dict[str, str]:
+    return {note.key: note.text for note in read_options(given).notes}
+
+
+def problems(given: dict[str, object]) -> str:
+    with pytest.raises(OptionError) as caught:
+        read_options(given)
+    return str(caught.value)
+
+
+@pytest.mark.feature("D1")
+def test_checkpointing_is_off_unless_an_interval_is_set() -> None:
+    off = CheckpointConfig.of(read_options())
+    assert (off.interval_ms, off.mode) == (None, CheckpointingMode.AT_LEAST_ONCE)
+    assert RestartConfig.of(read_options()).strategy == NoRestart()
+
+
+@pytest.mark.feature("D4")
+def test_defaults_are_flinks_except_retention() -> None:
+    assert CheckpointConfig.of(read_options(ON)) == CheckpointConfig(
+        interval_ms=10_000,
+        mode=CheckpointingMode.EXACTLY_ONCE,
+        timeout_ms=600_000,
+        min_pause_ms=0,
+        max_concurrent=1,
+        tolerable_failures=0,
+        retention=Retention.RETAIN_ON_CANCELLATION,
+        num_retained=1,
+        dir="s3://bucket/ckpt",
+        savepoint_dir=None,
+        incremental=False,
+        compression=False,
+        inline_threshold_bytes=20 * 1024,
+        parallel_cleaner=True,
+        unaligned=False,
+        aligned_timeout_ms=0,
+        backend=BackendType.HASHMAP,
+        local_dirs=None,
+        stop_timeout_ms=600_000,
+        max_waiting_epochs=1_000,
+        max_waiting_bytes=10 << 30,
+        refuse_unpublished=False,
+        publisher=Publisher.TASKS,
+    )
+    assert RecoveryConfig.of(read_options()) == RecoveryConfig(None, False, ClaimMode.NO_CLAIM, False, None)
+    assert [option.key for option in ALL if option.flink_default] == [checkpointing.RETENTION.key]
+
+
+@pytest.mark.feature("D2", "D4", "N6")
+def test_the_whole_configuration_of_the_documents_is_understood() -> None:
+    given = {
+        C + "interval": 1000,
+        C + "dir": "hdfs:///checkpoints-data/",
+        C + "mode": "exactly-once",
+        C + "min-pause": "500",
+        C + "timeout": timedelta(minutes=1),
+        C + "tolerable-failed-checkpoints": 2,
+        C + "max-concurrent-checkpoints": 1,
+        C + "externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        C + "unaligned.enabled": True,
+        C + "aligned-checkpoint-timeout": "30 s",
+    }
+    made = CheckpointConfig.of(read_options(given))
+    assert (made.interval_ms, made.min_pause_ms, made.timeout_ms, made.tolerable_failures) == (1000, 500, 60_000, 2)
+    assert (made.unaligned, made.aligned_timeout_ms, made.dir) == (True, 30_000, "hdfs:///checkpoints-data")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        (C + "interval", "9 ms", "must be at least 10 ms"),
+        (C + "interval", "soon", "must be a duration"),
+        (C + "timeout", "9 ms", "must be at least 10 ms"),
+        (C + "min-pause", "-1 s", "must be a duration"),
+        (C + "max-concurrent-checkpoints", "0", "must be at least 1"),
+        (C + "tolerable-failed-checkpoints", "-1", "must be at least 0"),
+        (C + "tolerable-failed-checkpoints", "two", "must be a whole number"),
+        (C + "num-retained", "0", "must be at least 1"),
+        (C + "data-inline-threshold", "2 mb", "must be at most 1 mb"),
+        (C + "incremental", "yes", "must be true or false"),
+        (C + "mode", "TWICE", "must be one of EXACTLY_ONCE, AT_LEAST_ONCE"),
+        ("execution.state-recovery.claim-mode", "LEGACY", "NO_CLAIM keeps them yours"),
+        ("state.backend.type", "forst", "rocksdb is the backend for state beyond memory"),
+        ("restart-strategy.type", "sometimes", "must be one of none, fixed-delay"),
+        ("restart-strategy.exponential-delay.backoff-multiplier", "1.0", "must be greater than 1"),
+        ("restart-strategy.exponential-delay.backoff-multiplier", "inf", "must be a number"),
+        ("restart-strategy.exponential-delay.jitter-factor", "1.1", "must be between 0 and 1"),
+        ("restart-strategy.exponential-delay.initial-backoff", "0", "must be at least 1 ms"),
+        ("restart-strategy.exponential-delay.attempts-before-reset-backoff", "0", "must be at least 1"),
+        ("restart-strategy.fixed-delay.attempts", "-1", "must be at least 0"),
+        ("pipeline.max-parallelism", "32769", "must be -1 or between 1 and 32768"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused_by_its_key(key: str, value: str, said: str) -> None:
+    told = problems({key: value})
+    assert f"{key} {said}" in told or (key in told and said in told)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (C + "interval", "10 ms"),
+        (C + "data-inline-threshold", "1 mb"),
+        (C + "data-inline-threshold", "0"),
+        ("restart-strategy.exponential-delay.jitter-factor", "0"),
+        ("restart-strategy.exponential-delay.jitter-factor", "1"),
+        ("restart-strategy.exponential-delay.backoff-multiplier", "1.01"),
+    ],
+)
+def test_a_value_on_the_bound_is_taken(key: str, value: str) -> None:
+    read_options({C + "dir": "x", key: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({C + "interval": "10 s"}, "set it to storage that outlives the driver"),
+        (ON | {C + "interval-during-backlog": "5 s"}, "must be 0 or at least"),
+        (
+            ON | {C + "unaligned.enabled": True, C + "mode": "AT_LEAST_ONCE"},
+            "needs execution.checkpointing.mode EXACTLY",
+        ),
+        (
+            ON | {C + "unaligned": True, C + "max-concurrent-checkpoints": 2},
+            "needs execution.checkpointing.max-concurrent",
+        ),
+        ({"state.changelog.enabled": True, C + "max-concurrent-checkpoints": 2}, "state.changelog.enabled needs"),
+        ({"state.changelog.enabled": True, "execution.savepoint.path": "x"}, "cannot restore with NO_CLAIM"),
+        ({C + "during-recovery.enabled": True}, "recover-output-on-downstream"),
+        ({"restart-strategy.exponential-delay.initial-backoff": "2 min"}, "must be at most"),
+    ],
+)
+def test_combinations_that_flink_refuses_are_refused(given: dict[str, object], said: str) -> None:
+    assert said in problems(given)
+
+
+@pytest.mark.feature("C39")
+def test_unaligned_goes_with_exactly_once_and_one_at_a_time_only() -> None:
+    assert config(**{"unaligned.enabled": True}).unaligned
+    for breaks in ({C + "mode": "AT_LEAST_ONCE"}, {C + "max-concurrent-checkpoints": 2}):
+        problems(ON | {C + "unaligned.enabled": True} | breaks)
+
+
+def test_checkpoints_need_storage() -> None:
+    assert "execution.checkpointing.dir does not say where" in problems({C + "interval": "1 s"})
+
+
+@pytest.mark.feature("D6", "D12")
+def test_a_pause_raises_the_interval_and_forces_one_at_a_time() -> None:
+    made = config(min_pause="15 s", max_concurrent_checkpoints=3)
+    assert (made.interval_ms, made.min_pause_ms, made.max_concurrent) == (15_000, 15_000, 1)
+    told = notes(ON | {C + "min-pause": "15 s", C + "max-concurrent-checkpoints": 3})
+    assert "Raised to 15 s" in told[C + "interval"]
+    assert "Lowered to 1" in told[C + "max-concurrent-checkpoints"]
+    assert config(max_concurrent_checkpoints=3).max_concurrent == 3
+
+
+def test_a_pause_is_a_year_at_most() -> None:
+    assert config(min_pause="400 d").min_pause_ms == 365 * 86_400_000
+
+
+@pytest.mark.feature("D14", "D15")
+@pytest.mark.parametrize(
+    ("retention", "kept"),
+    [
+        ("NO_EXTERNALIZED_CHECKPOINTS", set()),
+        ("DELETE_ON_CANCELLATION", {"FAILED"}),
+        ("RETAIN_ON_CANCELLATION", {"CANCELED", "FAILED", "SUSPENDED"}),
+    ],
+)
+def test_retention_keeps_what_flinks_table_says(retention: str, kept: set[str]) -> None:
+    chosen = config(externalized_checkpoint_retention=retention).retention
+    assert {end.value for end in JobEnd if chosen.keeps(end)} == kept
+
+
+@pytest.mark.feature("D26", "F21")
+@pytest.mark.parametrize(
+    ("old", "value", "option", "read"),
+    [
+        ("state.checkpoints.dir", "s3://b", C + "dir", "s3://b"),
+        ("state.savepoints.dir", "s3://sp", C + "savepoint-dir", "s3://sp"),
+        ("state.checkpoints.num-retained", "3", C + "num-retained", 3),
+        ("state.backend.incremental", "true", C + "incremental", True),
+        ("state.storage.fs.memory-threshold", "30 kb", C + "data-inline-threshold", 30 * 1024),
+        ("state.checkpoint.cleaner.parallel-mode", "false", C + "cleaner.parallel-mode", False),
+        ("taskmanager.state.local.root-dirs", "/disk", C + "local-backup.dirs", "/disk"),
+        ("execution.checkpointing.unaligned", "true", C + "unaligned.enabled", True),
+        ("execution.savepoint.path", "s3://sp-1", "execution.state-recovery.path", "s3://sp-1"),
+        ("execution.savepoint.ignore-unclaimed-state", "true", "execution.state-recovery.ignore-unclaimed-state", True),
+        ("execution.savepoint-restore-mode", "claim", "execution.state-recovery.claim-mode", ClaimMode.CLAIM),
+        ("state.backend.local-recovery", "true", "execution.state-recovery.from-local", True),
+        ("state.backend", "rocksdb", "state.backend.type", BackendType.ROCKSDB),
+        ("restart-strategy", "off", "restart-strategy.type", "none"),
+    ],
+)
+def test_old_keys_are_still_read(old: str, value: str, option: str, read: object) -> None:
+    options = read_options({old: value})
+    assert options.values == {option: read}
+    assert f"use {option}" in options.notes[0].text
+    assert options.notes[0].key == old
+
+
+def test_todays_key_wins_over_its_old_name() -> None:
+    options = read_options({"state.checkpoints.num-retained": 2, C + "num-retained": 5})
+    assert options[checkpointing.NUM_RETAINED] == 5
+
+
+@pytest.mark.feature("D32", "F26")
+def test_the_job_overrides_the_cluster_key_by_key() -> None:
+    cluster = {"state.checkpoints.dir": "s3://all", C + "interval": "1 min", C + "incremental": True}
+    options = read_options(job={C + "interval": "5 s", "state.backend.incremental": "false"}, cluster=cluster)
+    made = CheckpointConfig.of(options)
+    assert (made.dir, made.interval_ms, made.incremental) == ("s3://all", 5_000, False)
+
+
+@pytest.mark.feature("H8")
+def test_a_job_may_fall_back_to_the_clusters_restart_strategy() -> None:
+    cluster = {"restart-strategy.type": "fixed-delay"}
+    job = ON | {"restart-strategy.type": "fallback"}
+    assert RestartConfig.of(read_options(job, cluster)).strategy == FixedDelay()
+    assert RestartConfig.of(read_options(job)).strategy == ExponentialDelay()
+
+
+def test_restart_strategies_have_flinks_defaults() -> None:
+    def strategy(**given: object) -> Any:
+        return RestartConfig.of(read_options({f"restart-strategy.{k}": v for k, v in given.items()})).strategy
+
+    assert RestartConfig.of(read_options(ON)).strategy == ExponentialDelay(1_000, 60_000, 1.5, 3_600_000, 0.1, FOREVER)
+    assert strategy(type="fixed-delay") == FixedDelay(attempts=1, delay_ms=1_000)
+    assert strategy(type="failure-rate") == FailureRate(max_failures=1, interval_ms=60_000, delay_ms=1_000)
+    assert strategy(type="disable") == NoRestart()
+    assert strategy(type="exponentialdelay", **{"exponential-delay.max-backoff": "5 min"}).max_ms == 300_000
+    assert strategy(type="fixed-delay", **{"fixed-delay.attempts": 7}) == FixedDelay(attempts=7)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("state.checkpoints.create-subdir", "false", "two jobs in one directory would take each other's place"),
+        ("state.checkpoint-storage", "jobmanager", "the failure they are for destroys them"),
+        ("state.storage.fs.write-buffer-size", "8192", "no stream that needs a buffer"),
+        (C + "checkpoints-after-tasks-finish", "false", "none finishes before the job does"),
+        (C + "unaligned.max-subTasks-per-channel-state-file", "20", "holds no channel state"),
+        (C + "interval-during-backlog", "1 min", "maxOffsetsPerTrigger"),
+        ("pipeline.auto-generate-uids", "false", "nothing to make up"),
+    ],
+)
+def test_what_means_nothing_on_spark_is_accepted_with_the_reason(key: str, value: str, why: str) -> None:
+    told = [note.text for note in read_options(ON | {key: value}).notes]
+    assert any("no effect on Spark" in text and why in text for text in told)
+
+
+def test_what_is_not_written_yet_says_what_happens_until_then() -> None:
+    told = notes({"state.changelog.enabled": True})
+    assert "not acted on yet" in told["state.changelog.enabled"]
+    assert "rewinds to the last checkpoint" in told["state.changelog.enabled"]
+
+
+def test_a_flink_configuration_passes_with_the_reasons() -> None:
+    given = {
+        "jobmanager.rpc.address": "host",
+        "taskmanager.numberOfTaskSlots": 4,
+        "state.backend.rocksdb.thread.num": 2,
+    }
+    options = read_options(given)
+    assert {note.key for note in options.notes} == {"jobmanager.rpc.address", "taskmanager.numberOfTaskSlots"}
+    assert options.handed_on == {"state.backend.rocksdb.thread.num": "2"}
+
+
+def test_an_unknown_key_is_refused_with_the_nearest() -> None:
+    told = problems({"execution.checkpointing.intervall": "10 s", "execution.checkpointing.max-concurrent": 2})
+    assert "intervall is not an option. Did you mean execution.checkpointing.interval?" in told
+    assert "Did you mean execution.checkpointing.max-concurrent-checkpoints?" in told
+    assert "docs/operations/options.md" in problems({"zzz": 1})
+
+
+def test_keys_may_be_nested_as_yaml_gives_them() -> None:
+    nested = {"execution": {"checkpointing": {"interval": "10 s", "dir": "d", "unaligned": {"enabled": True}}}}
+    options = read_options(nested)
+    assert (options[checkpointing.INTERVAL], options[unaligned.UNALIGNED]) == (10_000, True)
+
+
+@pytest.mark.feature("D32")
+def test_a_configuration_file_may_be_flat_or_nested() -> None:
+    text = """\
+    # of the cluster
+    state.checkpoints.dir: "s3://b/#1"   # all jobs
+    restart-strategy = none
+    execution:
+      checkpointing:
+        interval: 10 s
+        unaligned:
+          enabled: true
+      state-recovery:
+        from-local: true
+    """
+    assert read_file("\n".join(line[4:] for line in text.splitlines())) == {
+        "state.checkpoints.dir": "s3://b/#1",
+        "restart-strategy": "none",
+        "execution.checkpointing.interval": "10 s",
+        "execution.checkpointing.unaligned.enabled": "true",
+        "execution.state-recovery.from-local": "true",
+    }
+
+
+@pytest.mark.parametrize("line", ["- item", "a: [1, 2]", "just words", "a: {b: 1}", "a: &anchor x"])
+def test_a_line_that_cannot_be_read_is_named(line: str) -> None:
+    with pytest.raises(OptionError, match="line 2"):
+        read_file(f"k: v\n{line}")
+
+
+def test_a_key_set_twice_in_a_file_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"line 3 sets a\.b again"):
+        read_file("a.b: 1\na:\n  b: 2\n")
+
+
+@pytest.mark.feature("D2", "D32")
+def test_checkpointing_in_code_is_the_same_mapping() -> None:
+    given = Checkpointing(
+        dir="s3://b", interval="10 s", min_pause=timedelta(seconds=2), timeout=60_000, incremental=True,
+        retention="DELETE_ON_CANCELLATION", options={"restart-strategy.type": "none", "state.checkpoints.dir": "x"},
+    )  # fmt: skip
+    assert given.to_options() == {
+        C + "dir": "s3://b",
+        C + "interval": "10000 ms",
+        C + "min-pause": "2000 ms",
+        C + "timeout": "60000 ms",
+        C + "incremental": "true",
+        C + "externalized-checkpoint-retention": "DELETE_ON_CANCELLATION",
+        "restart-strategy.type": "none",
+    }
+    assert CheckpointConfig.of(read_options(given.to_options())).timeout_ms == 60_000
+    assert Checkpointing().to_options() == {}
+
+
+@given(st.integers(10, 10**12), st.booleans(), st.sampled_from(CheckpointingMode))
+def test_what_is_set_in_code_is_what_is_read(interval: int, incremental: bool, mode: CheckpointingMode) -> None:
+    given = Checkpointing(dir="d", interval=timedelta(milliseconds=interval), incremental=incremental, mode=mode)
+    made = CheckpointConfig.of(read_options(given.to_options()))
+    assert (made.interval_ms, made.incremental, made.mode) == (interval, incremental, mode)
+
+
+def test_every_field_of_checkpointing_has_an_option() -> None:
+    assert set(FIELDS) == set(Checkpointing.__slots__) - {"options"}
+
+
+@pytest.mark.parametrize("option", ALL, ids=lambda option: option.key)
+def test_every_option_reads_its_own_default_and_says_something(option: Option[Any]) -> None:
+    if option.default is not None:
+        assert option.parse(option.shown_default()) == option.default
+    assert option.text.endswith(".")
+    assert bool(option.reason) == (option.effect is not Effect.ACTS)
+
+
+def test_no_key_is_declared_twice() -> None:
+    keys = [key for option in ALL for key in (option.key, *option.old_keys)]
+    assert len(keys) == len(set(keys))
+
+
+def test_every_option_of_flinks_tables_is_declared() -> None:
+    wanted = Path(__file__).with_name("flink_options.txt").read_text().split()
+    assert set(wanted) <= {option.key for option in ALL}
+
+
+def test_an_unset_option_has_its_default() -> None:
+    assert Options()[pipeline.MAX_PARALLELISM] == -1
+
+
+def test_the_page_of_options_is_in_step() -> None:
+    page = Path(__file__).parents[3] / "docs" / "operations" / "options.md"
+    assert page.read_text() == render(), "run: python -m tidegate.config.docs > docs/operations/options.md"
