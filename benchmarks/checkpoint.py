@@ -100,7 +100,7 @@ class _Task:
 
     def upload(self, storage: LocalStorage, id: int, base: tuple[int, TaskState] | None = None) -> TaskState:
         stored = None if base is None else Stored(TERM, base[0], digest_of(base[1].files))
-        order = UploadOrder(id, self.version, stored, 0, 0)
+        order = UploadOrder(checkpoint_id=id, version=self.version, base=stored, inline_threshold=0, inline_total=0)
         upload = VersionUpload(storage, LAYOUT, self.directory, TASK, TERM, order)
         manifest = self.backend.manifest(self.directory, self.version)
         part = upload.run(manifest, AttemptId(1), lambda: True, lambda: None)
@@ -160,7 +160,7 @@ class _Copies:
     def restore(self) -> float:
         target = self._work / "elsewhere"
         harness.drop_cache(self._work / "storage")
-        plan = TaskRestore(TASK, (0, GROUPS - 1), as_is=TASK)
+        plan = TaskRestore(task=TASK, key_groups=(0, GROUPS - 1), as_is=TASK)
         order = RestoreOrder(plan, (self._state,), LAYOUT.root, None)
         version = VersionId(EpochId(Term(2), 1), AttemptId(1))
         speed = self._speed(lambda: restore(self._storage, target, order, self._task.backend, {}, version))

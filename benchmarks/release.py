@@ -238,13 +238,21 @@ class _Committing:
                 for slot in range(self._slots):
                     epoch = EpochId(Term(1), number)
                     context = WriterContext(
-                        lineage, UID, epoch, Slot(slot), AttemptId(number), self._target.schema, shelf
-                    )  # fmt: skip
+                        lineage=lineage,
+                        sink=UID,
+                        epoch=epoch,
+                        slot=Slot(slot),
+                        attempt=AttemptId(number),
+                        schema=self._target.schema,
+                        staging=shelf,
+                    )
                     writer = sink.create_writer(context)
                     writer.write(_rows(self._target.schema, self._rows_per_request, number * self._slots + slot))
                     payload = writer.prepare_commit()
                     assert payload is not None
-                    requests.append(CommitRequest(lineage, UID, epoch, Slot(slot), payload))
+                    requests.append(
+                        CommitRequest(lineage=lineage, sink=UID, epoch=epoch, slot=Slot(slot), payload=payload)
+                    )
             yield sink, shelf, requests
 
 

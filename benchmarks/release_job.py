@@ -20,7 +20,7 @@ from chaos.counted import SPARK
 
 if TYPE_CHECKING:
     from benchmarks.release import Servers, Size
-    from tidegate.runtime.run import JobRun
+    from tidegate.runtime.driver.job_run import JobRun
 
 KEYS = 1_000
 _LIMIT_S = 600.0

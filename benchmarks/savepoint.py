@@ -51,7 +51,7 @@ from tidegate.state.version_directory import version_path
 from tidegate.storage import open_storage
 
 GROUPS, TERM, LAYOUT = 128, Term(1), JobLayout("bench")
-STATE = StateInfo("text", 1, "value", {"type": "str"})
+STATE = StateInfo(name="text", id=1, kind="value", value={"type": "str"})
 ENTRY_BYTES = 122
 FILLED, SAVED, BACK = (VersionId(EpochId(TERM, n), AttemptId(1)) for n in (1, 2, 3))
 _CHUNK = 100_000
@@ -202,7 +202,10 @@ def _fill(local: Path, slot: int, tasks: int, keys: int) -> None:
 
 
 def _write_native(local: Path, slot: int, tasks: int, target: Path, version: VersionId = FILLED) -> TaskState:
-    order, task = UploadOrder(1, version, None, 0, 0), TaskId(1, Slot(slot))
+    order, task = (
+        UploadOrder(checkpoint_id=1, version=version, base=None, inline_threshold=0, inline_total=0),
+        TaskId(1, Slot(slot)),
+    )
     upload = VersionUpload(open_storage(target), LAYOUT, local / str(slot), task, TERM, order)
     shutil.rmtree(local / str(slot) / "uploads", ignore_errors=True)
     manifest = backend_named("rocksdb").manifest(local / str(slot), version)
@@ -246,9 +249,23 @@ def _layout() -> Any:
 
 def _metadata(states: list[TaskState], tasks: int) -> CheckpointMetadata:
     made = CheckpointMetadata(
-        "bench", Lineage("l"), 1, TERM, FILLED.epoch, SnapshotKind.SAVEPOINT, 0, 0, "", "", GROUPS, tasks, 0,
-        operators=(_operator(tasks),), state_numbers=(StateNumber(Uid("op"), "text", 1),), tasks=tuple(states),
-    )  # fmt: skip
+        job="bench",
+        lineage=Lineage("l"),
+        checkpoint_id=1,
+        term=TERM,
+        epoch=FILLED.epoch,
+        kind=SnapshotKind.SAVEPOINT,
+        triggered_ms=0,
+        completed_ms=0,
+        tidegate_version="",
+        spark_version="",
+        max_parallelism=GROUPS,
+        parallelism=tasks,
+        clock_ms=0,
+        operators=(_operator(tasks),),
+        state_numbers=(StateNumber(Uid("op"), "text", 1),),
+        tasks=tuple(states),
+    )
     encode(made)
     return made
 

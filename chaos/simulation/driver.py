@@ -294,7 +294,9 @@ class SimDriver:
                     path = self.plan.layout.staged(epoch, sink, AttemptId(self._attempt), world.serial("rows"))
                     world.storage.apply_put(path, b"rows")
                     paths.append(path)
-                made = Committable(store.entry.lineage, sink, partition, epoch, paths[-1].encode())
+                made = Committable(
+                    lineage=store.entry.lineage, sink=sink, partition=partition, epoch=epoch, payload=paths[-1].encode()
+                )
                 world.keys[channel(made), epoch] = frozenset(rng.choices(groups, k=2))
                 committables.append(made)
         if world.chance(world.odds.rewind):
@@ -385,7 +387,14 @@ class SimDriver:
                 self.world.storage.apply_put(path, b"state")
                 new.append(path)
             placed.append((file, path))
-        return UploadAck(id, name, tuple(placed), tuple(new), len(placed), len(new))
+        return UploadAck(
+            checkpoint_id=id,
+            task=name,
+            state=tuple(placed),
+            new_files=tuple(new),
+            state_size_bytes=len(placed),
+            checkpointed_size_bytes=len(new),
+        )
 
     def _tell(self, message: UploadAck | int) -> None:
         world = self.world
@@ -505,10 +514,20 @@ class SimDriver:
         for c in store.ledger.carried_by(pending.epoch):
             path = f"{target}/{world.serial('rows')}"
             world.storage.apply_put(path, b"rows")
-            copies.append(Committable(c.lineage, c.sink, c.partition, c.epoch, path.encode()))
+            copies.append(
+                Committable(lineage=c.lineage, sink=c.sink, partition=c.partition, epoch=c.epoch, payload=path.encode())
+            )
         _, body, checksum = self._snapshot(pending, tuple(copies))
         path = f"{target}/_metadata"
-        ref = CheckpointRef(pending.id, store.term, pending.epoch, store.entry.lineage, path, checksum, owned=False)
+        ref = CheckpointRef(
+            id=pending.id,
+            term=store.term,
+            epoch=pending.epoch,
+            lineage=store.entry.lineage,
+            metadata=path,
+            checksum=checksum,
+            owned=False,
+        )
         try:
             yield Put(path, body)
         except StorageError:
@@ -540,7 +559,7 @@ class SimDriver:
         if order in self._in_tasks:
             return
         self._in_tasks.add(order)
-        task = Process(f"{self.process.name}-S{order[1]}", self.process.job)
+        task = Process(id=f"{self.process.name}-S{order[1]}", uid=self.process.job)
         task.on_exit = lambda how: self._in_tasks.discard(order)
         delay = self.world.rng.uniform(1, 4_000 if self.world.chance(self.world.odds.slow_request * 4) else 100)
         self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))
@@ -614,7 +633,7 @@ class SimDriver:
         if kind is not None:
             target = f"savepoints/{self.world.serial('savepoint')}"
             yield from self._act(
-                self.coordinator.request(Request(kind, self.now.monotonic_ms, target=target), self.now)
+                self.coordinator.request(Request(kind=kind, at_ms=self.now.monotonic_ms, target=target), self.now)
             )
             return None
         if order == "cancel":
@@ -631,7 +650,7 @@ class SimDriver:
         if not self._ran or self._head is None or base is None or base.epoch != self._head.id or not base.owned:
             if not self.coordinator.pending:
                 yield from self._act(
-                    self.coordinator.request(Request(RequestKind.MANUAL, self.now.monotonic_ms), self.now)
+                    self.coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=self.now.monotonic_ms), self.now)
                 )
             return
         if len(store.ledger) or self._cleaning or self.coordinator.pending:

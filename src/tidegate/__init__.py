@@ -75,8 +75,8 @@ if TYPE_CHECKING:
     from tidegate.connectors.write_ahead import WriteAheadSink
     from tidegate.control.rest import serve
     from tidegate.core.times import TimeDomain
-    from tidegate.runtime.kafka_source import kafka_source
-    from tidegate.runtime.session import session
+    from tidegate.runtime.driver.session import session
+    from tidegate.runtime.sources.kafka_source import kafka_source
 
 __all__ = [
     "AggregateFunction",
@@ -195,12 +195,12 @@ _LAZY = {
     "WriteAheadSink": "tidegate.connectors.write_ahead",
     "approx_distinct": "tidegate.api.aggregates",
     "count": "tidegate.api.aggregates",
-    "kafka_source": "tidegate.runtime.kafka_source",
+    "kafka_source": "tidegate.runtime.sources.kafka_source",
     "max": "tidegate.api.aggregates",
     "mean": "tidegate.api.aggregates",
     "min": "tidegate.api.aggregates",
     "serve": "tidegate.control.rest",
-    "session": "tidegate.runtime.session",
+    "session": "tidegate.runtime.driver.session",
     "sum": "tidegate.api.aggregates",
 }
 """Where a name is found that is imported when first asked for. `testing` is a module of its own."""

@@ -17,7 +17,9 @@ SINKS = {
     "DiscardSink": tg.DiscardSink(),
     "IcebergSink": tg.IcebergSink("c", "db.t"),
     "KafkaSink": tg.KafkaSink("localhost:9092", "t"),
-    'KafkaSink(…, delivery_guarantee="at-least-once")': tg.KafkaSink("localhost:9092", "t", "at-least-once"),
+    'KafkaSink(…, delivery_guarantee="at-least-once")': tg.KafkaSink(
+        "localhost:9092", "t", delivery_guarantee="at-least-once"
+    ),
     "FileSink": tg.FileSink("out"),
     "PostgresSink": tg.PostgresSink("", "t"),
     "PrintSink": tg.PrintSink(),

@@ -25,7 +25,7 @@ def test_a_missing_barrier_or_a_wrong_count_of_rows(trial, orders, caplog, fault
 @pytest.mark.timeout(600)
 def test_a_batch_delivered_twice_is_run_once(trial, monkeypatch):
     """Spark delivers a batch again when it does not know that it was done."""
-    from tidegate.runtime.run import JobRun
+    from tidegate.runtime.driver.job_run import JobRun
 
     once = JobRun._on_batch
 

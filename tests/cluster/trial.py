@@ -21,8 +21,8 @@ from tidegate.core.errors import TidegateError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.runtime.driver import EpochReport
-    from tidegate.runtime.run import JobRun
+    from tidegate.runtime.driver.epoch_runner import EpochReport
+    from tidegate.runtime.driver.job_run import JobRun
 
 SCHEMA = "k int, i bigint, v bigint"
 KEYS = 24
@@ -139,7 +139,7 @@ class Trial:
 
     def hurry(self, **timeouts: int) -> Trial:
         """From now on these timeouts hold. Before, while Python workers start up, they would be too short."""
-        driver = self.run._driver
+        driver = self.run._runner
         driver.settings = replace(driver.settings, **timeouts)
         return self
 

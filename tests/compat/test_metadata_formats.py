@@ -42,10 +42,19 @@ def stored(name: str, path: str, size: int, origin: VersionId, since: int) -> St
 def expected() -> CheckpointMetadata:
     """What format-1.json was written from."""
     old, new = version(40, 7), version(44, 19)
-    total = StateInfo("total", 1, "value", {"type": "float"}, ttl_ms=86_400_000)
-    seen = StateInfo("seen", 2, "map", {"type": "int"}, map_key={"type": "str"}, namespace={"type": "window"})
-    rules = StateInfo("rules", 3, "map", {"type": "str"}, {"type": "str"}, distribution=Distribution.BROADCAST)
-    offsets = StateInfo("offsets", 4, "list", {"type": "int"}, distribution=Distribution.SPLIT)
+    total = StateInfo(name="total", id=1, kind="value", value={"type": "float"}, ttl_ms=86_400_000)
+    seen = StateInfo(
+        name="seen", id=2, kind="map", value={"type": "int"}, map_key={"type": "str"}, namespace={"type": "window"}
+    )
+    rules = StateInfo(
+        name="rules",
+        id=3,
+        kind="map",
+        value={"type": "str"},
+        map_key={"type": "str"},
+        distribution=Distribution.BROADCAST,
+    )
+    offsets = StateInfo(name="offsets", id=4, kind="list", value={"type": "int"}, distribution=Distribution.SPLIT)
     epoch = EpochId(Term(3), 44)
     return CheckpointMetadata(
         job="orders",
@@ -75,21 +84,33 @@ def expected() -> CheckpointMetadata:
         ),
         tasks=(
             TaskState(
-                TaskId(1, Slot(0)),
-                (0, 63),
-                "rocksdb",
-                new,
-                FileList(
+                task=TaskId(1, Slot(0)),
+                key_groups=(0, 63),
+                backend="rocksdb",
+                version=new,
+                files=FileList(
                     [
                         stored("000012.sst", "shared/3/L1-S0/7/chk-11-a1", 67_108_864, old, 11),
                         stored("000015.sst", "shared/3/L1-S0/19/chk-12-b2", 4_096, new, 12),
                     ]
                 ),
-                (InlineFile("MANIFEST", new, b"\x00\xffmanifest"),),
+                inline=(InlineFile("MANIFEST", new, b"\x00\xffmanifest"),),
             ),
-            TaskState(TaskId(1, Slot(1)), (64, 127), "rocksdb", version(44, 20)),
-            TaskState(TaskId(2, Slot(0)), (0, 63), "rocksdb", version(44, 21), elements=(ElementCount(4, 3),)),
-            TaskState(TaskId(2, Slot(1)), (64, 127), "rocksdb", version(44, 22), elements=(ElementCount(4, 2),)),
+            TaskState(task=TaskId(1, Slot(1)), key_groups=(64, 127), backend="rocksdb", version=version(44, 20)),
+            TaskState(
+                task=TaskId(2, Slot(0)),
+                key_groups=(0, 63),
+                backend="rocksdb",
+                version=version(44, 21),
+                elements=(ElementCount(4, 3),),
+            ),
+            TaskState(
+                task=TaskId(2, Slot(1)),
+                key_groups=(64, 127),
+                backend="rocksdb",
+                version=version(44, 22),
+                elements=(ElementCount(4, 2),),
+            ),
         ),
         positions=(
             SourcePosition(Uid("clicks"), ('{"clicks":{"0":15,"1":9}}',)),
@@ -102,8 +123,10 @@ def expected() -> CheckpointMetadata:
         query=(QueryFile("metadata", '{"id":"0d5e"}'), QueryFile("offsets/17", 'v1\n{"batchWatermarkMs":0}\n{}')),
         splits=(SplitTime(Uid("clicks"), "0", 1_767_225_595_000), SplitTime(Uid("clicks"), "1", 1_767_225_592_000)),
         committables=(
-            Committable(Lineage("f3b1"), Uid("out"), 0, EpochId(Term(2), 9), b"part-0"),
-            Committable(Lineage("f3b1"), Uid("out"), 0, epoch, b"\x00\x01"),
+            Committable(
+                lineage=Lineage("f3b1"), sink=Uid("out"), partition=0, epoch=EpochId(Term(2), 9), payload=b"part-0"
+            ),
+            Committable(lineage=Lineage("f3b1"), sink=Uid("out"), partition=0, epoch=epoch, payload=b"\x00\x01"),
         ),
         committed=(CommittedMark(Lineage("f3b1"), Uid("out"), 1, EpochId(Term(3), 43)),),
     )

@@ -22,9 +22,9 @@ from tidegate.checkpoint.start import StartRefused
 from tidegate.config import OptionError
 from tidegate.core import faults
 from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
-from tidegate.runtime.driver import Driver
-from tidegate.runtime.history import UnclaimedOutput
-from tidegate.runtime.run import JobRun
+from tidegate.runtime.driver.epoch_runner import EpochRunner
+from tidegate.runtime.driver.history import UnclaimedOutput
+from tidegate.runtime.driver.job_run import JobRun
 from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.restore_compatibility import StateChanged
@@ -179,8 +179,8 @@ def test_a_batch_that_waits_for_the_state_is_refused_when_the_state_does_not_com
         raise RestoreFailed("not today")
 
     monkeypatch.setattr(JobRun, "_on_batch", note)
-    monkeypatch.setattr(Driver, "restore", fail)
-    monkeypatch.setattr(Driver, "run_epoch", lambda *given, **more: epochs.append(given))
+    monkeypatch.setattr(EpochRunner, "restore", fail)
+    monkeypatch.setattr(EpochRunner, "run_epoch", lambda *given, **more: epochs.append(given))
     with pytest.raises(RestoreFailed, match="not today"):
         shop.job().start(shop.spark, **shop.choices())
     assert epochs == []

@@ -15,8 +15,8 @@ import tidegate as tg
 from tests.cluster.standalone import eventually
 from tests.integration.inputs import write_batches
 from tests.servers.fixtures import postgres_server
-from tidegate.runtime.kept_files import FilesVanish
-from tidegate.runtime.sources import check_sources
+from tidegate.runtime.sources.kept_files import FilesVanish
+from tidegate.runtime.sources.source_checks import check_sources
 
 __all__ = ["postgres_server"]
 

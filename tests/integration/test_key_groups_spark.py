@@ -108,11 +108,11 @@ TYPES: dict[str, tuple[DataType, Callable[[random.Random], list[Any]]]] = {
     "date": (DataType("date"), _dates),
     "timestamp": (DataType("timestamp"), _datetimes(UTC)),
     "timestamp_ntz": (DataType("timestamp_ntz"), _datetimes(None)),
-    "decimal(5,0)": (DataType("decimal", 5, 0), _decimals(5, 0)),
-    "decimal(18,6)": (DataType("decimal", 18, 6), _decimals(18, 6)),
-    "decimal(19,2)": (DataType("decimal", 19, 2), _decimals(19, 2)),
-    "decimal(38,0)": (DataType("decimal", 38, 0), _decimals(38, 0)),
-    "decimal(38,38)": (DataType("decimal", 38, 38), _decimals(38, 38)),
+    "decimal(5,0)": (DataType("decimal", precision=5, scale=0), _decimals(5, 0)),
+    "decimal(18,6)": (DataType("decimal", precision=18, scale=6), _decimals(18, 6)),
+    "decimal(19,2)": (DataType("decimal", precision=19, scale=2), _decimals(19, 2)),
+    "decimal(38,0)": (DataType("decimal", precision=38, scale=0), _decimals(38, 0)),
+    "decimal(38,38)": (DataType("decimal", precision=38, scale=38), _decimals(38, 38)),
 }
 
 

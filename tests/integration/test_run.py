@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tidegate.runtime.ending import ExitCode
+from tidegate.runtime.driver.ending import ExitCode
 
 JOB = """
 import tidegate as tg

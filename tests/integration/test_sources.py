@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tidegate as tg
-from tidegate.runtime.sources import check_sources, plan_of
+from tidegate.runtime.sources.source_checks import check_sources, plan_of
 
 
 def sources(df):

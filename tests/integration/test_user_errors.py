@@ -115,7 +115,7 @@ def test_a_trigger_without_a_unit_is_refused(spark, tmp_path):
 
 
 def test_a_session_without_the_settings_is_refused_with_the_lines_to_add(spark):
-    from tidegate.runtime.session import check_session
+    from tidegate.runtime.driver.session import check_session
 
     check_session(spark.conf.get, spark.version)
     spark.conf.set("spark.sql.adaptive.enabled", "true")

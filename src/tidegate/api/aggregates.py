@@ -161,7 +161,13 @@ def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int
                 DataType("bigint"),
                 bytes,
                 at,
-                _AggregatePart(b"", distinct.adding(type), distinct.merge, distinct.estimate, distinct.of),
+                _AggregatePart(
+                    start=b"",
+                    add=distinct.adding(type),
+                    merge=distinct.merge,
+                    result=distinct.estimate,
+                    of_sql=distinct.of,
+                ),
             )
     raise GraphError(f"{aggregate} cannot be made of a column of type {type}.")
 

@@ -19,7 +19,7 @@ from tidegate.graph.schema import Schema
 from tidegate.graph.validate import check, check_event_time, check_name, check_new_uid, check_runnable, check_split
 
 if TYPE_CHECKING:
-    from tidegate.runtime.run import JobRun
+    from tidegate.runtime.driver.job_run import JobRun
 
 
 class Job:
@@ -96,19 +96,19 @@ class Job:
         id = NodeId(len(self._nodes))
         self.add(
             Source(
-                id,
-                checked,
-                schema,
-                df,
-                bounded,
-                event_time,
-                late_ms,
-                idle_ms,
-                split,
-                column,
-                generator,
-                at_most_once,
-                files_kept,
+                id=id,
+                uid=checked,
+                schema=schema,
+                frame=df,
+                bounded=bounded,
+                event_time=event_time,
+                out_of_orderness_ms=late_ms,
+                idleness_ms=idle_ms,
+                split=split,
+                watermark=column,
+                generator=generator,
+                at_most_once=at_most_once,
+                files_kept=files_kept,
             )
         )
         return Stream(self, (StreamRef(id),), schema, event_time)
@@ -166,7 +166,7 @@ class Job:
         history and begins anew; `force` takes the job over from a driver that seems to live and hangs.
         A job on batch DataFrames runs once, to the end.
         """
-        from tidegate.runtime.run import run_job
+        from tidegate.runtime.driver.job_run import run_job
 
         choices = self._choices(spark, checkpoint, trigger, state_backend, options) | {"fresh": fresh, "force": force}
         return run_job(check_runnable(self.graph()), **choices)
@@ -183,7 +183,7 @@ class Job:
         force: bool = False,
     ) -> JobRun:
         """Start the job and return at once, with a handle to watch, stop and await it. For streaming DataFrames."""
-        from tidegate.runtime.run import start_job
+        from tidegate.runtime.driver.job_run import start_job
 
         choices = self._choices(spark, checkpoint, trigger, state_backend, options) | {"fresh": fresh, "force": force}
         return start_job(check_runnable(self.graph()), **choices)
@@ -218,7 +218,7 @@ def _forgetful(graph: Graph) -> dict[Uid, str]:
     frames = [source for source in graph.sources if type(source.frame).__module__.startswith("pyspark.")]
     if not frames:
         return {}
-    from tidegate.runtime.sources import forgetful, plan_of
+    from tidegate.runtime.sources.source_checks import forgetful, plan_of
 
     found = {source.uid: forgetful(plan_of(source)) for source in frames if not source.bounded}
     return {uid: words for uid, words in found.items() if words is not None}

@@ -46,7 +46,7 @@ class IntervalJoin:
 
     def states(self) -> tuple[StateSpec, ...]:
         buffers = (
-            StateSpec(f"join.{side}", StateKind.MAP, list[row_type(schema)], map_key=int)  # type: ignore[misc]
+            StateSpec(name=f"join.{side}", kind=StateKind.MAP, value=list[row_type(schema)], map_key=int)  # type: ignore[misc]
             for side, schema in zip(("left", "right"), self._schemas)
         )
         return (*buffers, TIMERS)
@@ -144,7 +144,9 @@ def interval_join(
     lower_ms, upper_ms = _signed_ms(lower), _signed_ms(upper)
     if lower_ms > upper_ms:
         raise GraphError(f"The interval from {lower!r} to {upper!r} is empty. lower must not be more than upper.")
-    operator = IntervalJoin(lower_ms, upper_ms, function, left.input.schema, right.input.schema)
+    operator = IntervalJoin(
+        lower_ms=lower_ms, upper_ms=upper_ms, function=function, left=left.input.schema, right=right.input.schema
+    )
     return left.operate(uid, operator, operator.states(), schema, second=right)
 
 

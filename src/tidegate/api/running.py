@@ -21,7 +21,7 @@ class RunningAggregate:
         self._aggregates = aggregates
 
     def states(self) -> tuple[StateSpec, ...]:
-        return StateSpec(TOTALS, StateKind.VALUE, self._aggregates.accumulator_type), TIMERS
+        return StateSpec(name=TOTALS, kind=StateKind.VALUE, value=self._aggregates.accumulator_type), TIMERS
 
     def attach_states(self, states: Any) -> None:
         self._totals, self._scope, self._timers = states.accessors[TOTALS], states.scope, states.timers
@@ -56,7 +56,7 @@ class MapWithState:
         self.__name__ = getattr(function, "__name__", "map_with_state")
 
     def states(self) -> tuple[StateSpec, ...]:
-        return (StateSpec(STATE, StateKind.VALUE, self._type),)
+        return (StateSpec(name=STATE, kind=StateKind.VALUE, value=self._type),)
 
     def attach_states(self, states: Any) -> None:
         self._state = states.accessors[STATE]

@@ -49,10 +49,21 @@ class SavepointWriter:
         check_parallelism(parallelism, max_parallelism)
         return SavepointWriter(
             CheckpointMetadata(
-                job, Lineage(uuid.uuid4().hex), 0, Term(0), EpochId(Term(0), 0), SnapshotKind.SAVEPOINT, 0, 0,
-                version("tidegate"), "", max_parallelism, parallelism, 0,
+                job=job,
+                lineage=Lineage(uuid.uuid4().hex),
+                checkpoint_id=0,
+                term=Term(0),
+                epoch=EpochId(Term(0), 0),
+                kind=SnapshotKind.SAVEPOINT,
+                triggered_ms=0,
+                completed_ms=0,
+                tidegate_version=version("tidegate"),
+                spark_version="",
+                max_parallelism=max_parallelism,
+                parallelism=parallelism,
+                clock_ms=0,
             )
-        )  # fmt: skip
+        )
 
     @staticmethod
     def from_existing(savepoint: Savepoint) -> SavepointWriter:
@@ -176,8 +187,19 @@ class SavepointWriter:
         columns = self._columns(uid, key, spread is Distribution.KEYED)
         new = self._like()
         new._additions = (
-            *self._additions, Addition(uid, state, kind, columns, schema, keys, contents(plain), spread, windowed)
-        )  # fmt: skip
+            *self._additions,
+            Addition(
+                uid=uid,
+                state=state,
+                kind=kind,
+                key=columns,
+                value=schema,
+                map_key=keys,
+                contents=contents(plain),
+                distribution=spread,
+                windowed=windowed,
+            ),
+        )
         if there is not None:
             new._drops = self._drops | {(self._old_uid(uid), state)}
         return new

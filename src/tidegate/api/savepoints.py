@@ -23,7 +23,7 @@ _FRAME = 250_000
 """Rows handed to Spark at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateDescription:
     """One state of a snapshot. Types are shown as they are written."""
 
@@ -69,12 +69,19 @@ class Savepoint:
 
         return [
             StateDescription(
-                str(operator.uid), state.name, state.kind, show_schema(operator.key), show_schema(state.value),
-                None if state.map_key is None else show_schema(state.map_key), str(state.distribution),
-                state.namespace is not None, state.ttl_ms, self._snapshot.table_bytes(state.id),
+                uid=str(operator.uid),
+                state=state.name,
+                kind=state.kind,
+                key=show_schema(operator.key),
+                value=show_schema(state.value),
+                map_key=None if state.map_key is None else show_schema(state.map_key),
+                distribution=str(state.distribution),
+                windowed=state.namespace is not None,
+                ttl_ms=state.ttl_ms,
+                size_bytes=self._snapshot.table_bytes(state.id),
             )
             for operator, state in self._snapshot.states()
-        ]  # fmt: skip
+        ]
 
     def state(self, uid: str, name: str) -> SavedState:
         """One state. Raises StateNotFound, naming those there are."""

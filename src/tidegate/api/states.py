@@ -84,11 +84,11 @@ class Declaration:
     def spec(self, name: str) -> StateSpec:
         """The declaration as data, under the name of the attribute that holds it."""
         return StateSpec(
-            name,
-            self._kind,
-            self._value,
-            self._map_key,
-            self._default,
+            name=name,
+            kind=self._kind,
+            value=self._value,
+            map_key=self._map_key,
+            default=self._default,
             windowed=self._windowed,
             ttl=self._ttl,
             distribution=self._distribution,

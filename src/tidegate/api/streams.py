@@ -110,7 +110,10 @@ class Stream:
 
     def broadcast(self) -> BroadcastStream:
         """The same rows, each of them for every task: `keyed.connect(rules.broadcast()).process(…)`."""
-        return BroadcastStream(self._job, Input(self._streams, self.schema, (), self.event_time, True))
+        return BroadcastStream(
+            self._job,
+            Input(streams=self._streams, schema=self.schema, key=(), event_time=self.event_time, broadcast=True),
+        )
 
     def side_output(self, tag: str) -> Stream:
         """What the operator that made this stream sends to a side output of its own."""
@@ -158,7 +161,18 @@ class Stream:
         shown = check_name(name, "name") if name is not None else _name_of(fn, kind)
         out = self.schema if schema is None else as_schema(schema)
         input = Input(self._streams, self.schema)
-        self._job.add(Transform(NodeId(len(nodes)), kind, fn, input, out, shown, checked, states))
+        self._job.add(
+            Transform(
+                id=NodeId(len(nodes)),
+                kind=kind,
+                function=fn,
+                input=input,
+                schema=out,
+                name=shown,
+                uid=checked,
+                states=states,
+            )
+        )
         return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out, kept_event_time(self.event_time, out))
 
     def node(self) -> Node:
@@ -234,7 +248,19 @@ class KeyedStream:
         other = None if second is None else second._input
         for tag, ddl in on_error.side_outputs:
             sides = (*sides, (check_name(tag, "side output tag"), ddl))
-        made = Process(id, checked, function, self._input, schema, states, sides, other, broadcast, on_error, combine)
+        made = Process(
+            id=id,
+            uid=checked,
+            function=function,
+            input=self._input,
+            schema=schema,
+            states=states,
+            side_outputs=sides,
+            second=other,
+            broadcast=broadcast,
+            on_error=on_error,
+            combine=combine,
+        )
         self._job.add(made)
         return Stream(self._job, (StreamRef(id),), schema, kept_event_time(self._input.event_time, schema))
 
@@ -302,7 +328,11 @@ class KeyedStream:
         made = ColumnAggregates(columns, rows.schema)
         operator = RunningAggregate(made)
         key = rows.schema.select(rows.key).fields
-        combine = None if in_the_way(rows.schema.names) else Combine(key, None, 1, 1, 0, made.parts)
+        combine = (
+            None
+            if in_the_way(rows.schema.names)
+            else Combine(key=key, event_time=None, size_ms=1, slide_ms=1, offset_ms=0, parts=made.parts)
+        )
         return self.operate(uid, operator, operator.states(), Schema((*key, *made.fields)), combine=combine)
 
     def map_with_state(

@@ -51,7 +51,7 @@ class FoldedContents(WindowContents):
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
-        self.specs = (StateSpec(NAME, StateKind.VALUE, fold.value_type, windowed=True),)
+        self.specs = (StateSpec(name=NAME, kind=StateKind.VALUE, value=fold.value_type, windowed=True),)
 
     def open(self) -> None:
         self._fold.open()
@@ -91,7 +91,7 @@ class ListedContents(WindowContents):
 
     def __init__(self, schema: Schema, evictor: Evictor | None = None, fold: Fold | None = None) -> None:
         self._schema, self._evictor, self._fold = schema, evictor, fold
-        self.specs = (StateSpec(NAME, StateKind.LIST, tuple[int, row_type(schema)], windowed=True),)  # type: ignore[misc]
+        self.specs = (StateSpec(name=NAME, kind=StateKind.LIST, value=tuple[int, row_type(schema)], windowed=True),)  # type: ignore[misc]
 
     def open(self) -> None:
         self._named = restorer(self._schema)
@@ -127,7 +127,7 @@ class PairedContents(WindowContents):
     def __init__(self, left: Schema, right: Schema) -> None:
         self._schemas = (left, right)
         value: Any = tuple[row_type(left) | None, row_type(right) | None]  # type: ignore[misc]
-        self.specs = (StateSpec(NAME, StateKind.LIST, value, windowed=True),)
+        self.specs = (StateSpec(name=NAME, kind=StateKind.LIST, value=value, windowed=True),)
 
     def open(self) -> None:
         self._named = [restorer(schema) for schema in self._schemas]

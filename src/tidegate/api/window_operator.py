@@ -24,7 +24,7 @@ from tidegate.state.keys import Namespace, TimeWindow
 
 EVENT, PROCESSING = TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME
 CONTINUE = TriggerResult.CONTINUE
-SESSIONS = StateSpec("window.sessions", StateKind.VALUE, list[tuple[int, int, int, int]])
+SESSIONS = StateSpec(name="window.sessions", kind=StateKind.VALUE, value=list[tuple[int, int, int, int]])
 """For each key: start and end of every session, and start and end of the window its contents are stored under."""
 
 

@@ -156,7 +156,13 @@ class WindowedStream:
             else ListedContents(rows.schema, self._evictor, fold)
         )
         operator = WindowOperator(
-            self._assigner, self._trigger, contents, emit, function, self._lateness_ms, self._late_tag
+            assigner=self._assigner,
+            trigger=self._trigger,
+            contents=contents,
+            emit=emit,
+            function=function,
+            lateness_ms=self._lateness_ms,
+            late_tag=self._late_tag,
         )
         sides = dict(side_outputs or {})
         if self._late_tag is not None:
@@ -187,7 +193,16 @@ class WindowedStream:
         late = rows.schema if self._late_tag is not None else None
         if late is not None and any(_has_map(field.type) for field in late):
             return None
-        return Combine(rows.schema.select(rows.key).fields, time, *panes, made.parts, late)
+        size_ms, slide_ms, offset_ms = panes
+        return Combine(
+            key=rows.schema.select(rows.key).fields,
+            event_time=time,
+            size_ms=size_ms,
+            slide_ms=slide_ms,
+            offset_ms=offset_ms,
+            parts=made.parts,
+            rows=late,
+        )
 
     def _check_event_time(self) -> None:
         from tidegate.api.windows import GlobalWindows

@@ -98,7 +98,7 @@ class BroadcastCopy:
     source: TaskId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRestore:
     """All that one new task is made of. With `as_is` the files of its one source are its version, unchanged."""
 
@@ -244,14 +244,14 @@ def _plan_level(level: int, old: Mapping[int, _Level], target: RestoreTarget) ->
     everyone = tuple(union)  # One tuple for all tasks: at 10,000 of them, copies would not fit in memory.
     return [
         TaskRestore(
-            TaskId(level, Slot(slot)),
-            range_of_slot(slot, slots, limit),
-            tuple(keyed[slot]),
-            tuple(split[slot]),
-            everyone,
-            tuple(broadcast[slot]),
-            _as_is(same, level, slot, target),
-            slots,
+            task=TaskId(level, Slot(slot)),
+            key_groups=range_of_slot(slot, slots, limit),
+            keyed=tuple(keyed[slot]),
+            split=tuple(split[slot]),
+            union=everyone,
+            broadcast=tuple(broadcast[slot]),
+            as_is=_as_is(same, level, slot, target),
+            parallelism=slots,
         )
         for slot in range(slots)
     ]

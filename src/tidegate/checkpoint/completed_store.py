@@ -250,7 +250,14 @@ class CompletedCheckpointStore:
             raise NotPublished(f"Checkpoint {draft.id} comes too late: {self.entry.last_id} is in the log already.")
         path = yield from self._write_metadata(draft)
         reach("publish.1-metadata", id=draft.id, term=self.term)
-        ref = CheckpointRef(draft.id, self.term, draft.epoch, self.entry.lineage, path, draft.checksum)
+        ref = CheckpointRef(
+            id=draft.id,
+            term=self.term,
+            epoch=draft.epoch,
+            lineage=self.entry.lineage,
+            metadata=path,
+            checksum=draft.checksum,
+        )
         before = self.entry
         yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
         self._contents[path] = draft.contents

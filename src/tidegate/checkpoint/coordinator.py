@@ -185,7 +185,7 @@ class Coordinator:
             return []
         if self._must_be_held(pending):
             pending.stage = Stage.HELD
-            self._queue.add(Request(RequestKind.MANUAL, now.monotonic_ms, forced=True))
+            self._queue.add(Request(kind=RequestKind.MANUAL, at_ms=now.monotonic_ms, forced=True))
             return self._go_on(now)
         return self._publish(pending)
 
@@ -279,7 +279,7 @@ class Coordinator:
         """Trigger what may be triggered, and say when to look again."""
         period = self._cadence.period_ms
         if period is not None and self._due_ms is not None and now.monotonic_ms >= self._due_ms:
-            self._queue.add(Request(RequestKind.PERIODIC, now.monotonic_ms))
+            self._queue.add(Request(kind=RequestKind.PERIODIC, at_ms=now.monotonic_ms))
             self._due_ms = now.plus(period)
         actions: list[Action] = []
         wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.PUBLISHING]
@@ -314,7 +314,13 @@ class Coordinator:
         reusable = owned and not run.request.kind.is_savepoint and not run.request.full
         base = self._base.metadata if self._base is not None and reusable else None
         pending = PendingCheckpoint(
-            self._next_id, self._finished, run.request, now, now.plus(self._cadence.timeout_ms), self._tasks, base
+            id=self._next_id,
+            epoch=self._finished,
+            request=run.request,
+            triggered=now,
+            deadline_ms=now.plus(self._cadence.timeout_ms),
+            tasks=self._tasks,
+            base=base,
         )
         self._pending[pending.id] = pending
         self._next_id += 1

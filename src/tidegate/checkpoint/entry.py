@@ -52,7 +52,7 @@ class RunOutcome(StrEnum):
     STOPPED = "STOPPED"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRef:
     """Points to a completed checkpoint or savepoint.
 
@@ -75,7 +75,7 @@ class CheckpointRef:
         return self.owned or self.claimed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One slot of the log, and everything that is true after it."""
 
@@ -145,10 +145,19 @@ def claim(before: Entry | None, by: Signature, lineage: Lineage, base: Checkpoin
     """
     slot = 1 if before is None else before.slot + 1
     return Entry(
-        slot, EntryKind.CLAIM, _term_after(before, base), by.nonce, by.owner, by.at_ms, lineage, base,
-        _retained_after(before, base), 0 if before is None else before.last_id, _owed_after(before, base, lineage),
+        slot=slot,
+        kind=EntryKind.CLAIM,
+        term=_term_after(before, base),
+        nonce=by.nonce,
+        owner=by.owner,
+        at_ms=by.at_ms,
+        lineage=lineage,
+        base=base,
+        retained=_retained_after(before, base),
+        last_id=0 if before is None else before.last_id,
+        owed=_owed_after(before, base, lineage),
         disposing=() if before is None else before.disposing,
-    )  # fmt: skip
+    )
 
 
 def _retained_after(before: Entry | None, base: CheckpointRef | None) -> tuple[CheckpointRef, ...]:

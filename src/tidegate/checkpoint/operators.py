@@ -30,12 +30,12 @@ def describe(
     levels = levels_of(graph, plan)
     return tuple(
         OperatorInfo(
-            node.uid,
-            levels[node.uid],
-            parallelism,
-            backend,
-            _key(node.input) if isinstance(node, Process) else None,
-            tuple(_state(numbers[node.uid, spec.name], spec) for spec in node.states),
+            uid=node.uid,
+            level=levels[node.uid],
+            parallelism=parallelism,
+            backend=backend,
+            key=_key(node.input) if isinstance(node, Process) else None,
+            states=tuple(_state(numbers[node.uid, spec.name], spec) for spec in node.states),
         )
         for node in graph.stateful
         if node.states and node.uid is not None
@@ -49,14 +49,14 @@ def _key(input: Input) -> Mapping[str, object]:
 def _state(number: int, spec: StateSpec) -> StateInfo:
     described = spec.describe()
     return StateInfo(
-        spec.name,
-        number,
-        str(described["kind"]),
-        described["value"],
-        described.get("map_key"),
-        described.get("namespace"),
-        spec.distribution,
-        None if spec.ttl is None else spec.ttl.ttl_ms,
+        name=spec.name,
+        id=number,
+        kind=str(described["kind"]),
+        value=described["value"],
+        map_key=described.get("map_key"),
+        namespace=described.get("namespace"),
+        distribution=spec.distribution,
+        ttl_ms=None if spec.ttl is None else spec.ttl.ttl_ms,
     )
 
 

@@ -12,7 +12,7 @@ from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, TaskId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UploadAck:
     """One task's upload for one checkpoint is durable. May come twice, late, or from another process than the first."""
 
@@ -36,7 +36,7 @@ class Stage(Enum):
     PUBLISHING = auto()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class PendingCheckpoint:
     """Changed only by its coordinator."""
 

@@ -202,11 +202,11 @@ class Bounds:
 def summary(due: Iterable[Committable], schedule: ReleaseSchedule) -> tuple[WaitingOutput, ...]:
     return tuple(
         WaitingOutput(
-            each.sink,
-            len({c.epoch for c in each.committables}),
-            sum(c.size_bytes for c in each.committables),
-            each.committables[0].epoch,
-            schedule.error(each.sink),
+            sink=each.sink,
+            epochs=len({c.epoch for c in each.committables}),
+            size_bytes=sum(c.size_bytes for c in each.committables),
+            since=each.committables[0].epoch,
+            error=schedule.error(each.sink),
         )
         for each in publications(due)
     )

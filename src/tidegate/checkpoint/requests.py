@@ -25,7 +25,7 @@ class RequestKind(Enum):
         return self in (RequestKind.SAVEPOINT, RequestKind.TERMINAL_SAVEPOINT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """Somebody wants a checkpoint.
 

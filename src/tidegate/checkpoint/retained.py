@@ -31,7 +31,13 @@ def resolve(storage: Storage, layout: JobLayout, path: str) -> tuple[CheckpointR
     metadata = decode(data)
     owned = metadata.kind is SnapshotKind.CHECKPOINT and name.startswith(f"{layout.root}/")
     ref = CheckpointRef(
-        metadata.checkpoint_id, metadata.term, metadata.epoch, metadata.lineage, name, checksum_in(data), owned
+        id=metadata.checkpoint_id,
+        term=metadata.term,
+        epoch=metadata.epoch,
+        lineage=metadata.lineage,
+        metadata=name,
+        checksum=checksum_in(data),
+        owned=owned,
     )
     return ref, metadata
 

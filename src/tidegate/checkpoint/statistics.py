@@ -23,7 +23,7 @@ class CheckpointStatus(StrEnum):
     FAILED = "FAILED"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStats:
     """One subtask's part in one checkpoint."""
 
@@ -37,7 +37,7 @@ class TaskStats:
     start_delay_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LevelStats:
     """All subtasks of one level together: Flink's "operators" table."""
 
@@ -50,7 +50,7 @@ class LevelStats:
     checkpointed_size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointStats:
     """One checkpoint as far as it came. Unknown times are -1, as in Flink."""
 
@@ -81,12 +81,16 @@ class CheckpointStats:
             by_level.setdefault(task.task.level, []).append(task)
         return tuple(
             LevelStats(
-                level, len(group) + sum(task.level == level for task in self.waiting), len(group),
-                max((t.acked_ms for t in group), default=-1), max((t.end_to_end_ms for t in group), default=-1),
-                sum(t.state_size_bytes for t in group), sum(t.checkpointed_size_bytes for t in group),
+                level=level,
+                tasks=len(group) + sum(task.level == level for task in self.waiting),
+                acknowledged=len(group),
+                latest_ack_ms=max((t.acked_ms for t in group), default=-1),
+                end_to_end_ms=max((t.end_to_end_ms for t in group), default=-1),
+                state_size_bytes=sum(t.state_size_bytes for t in group),
+                checkpointed_size_bytes=sum(t.checkpointed_size_bytes for t in group),
             )
             for level, group in sorted(by_level.items())
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class Restored:
     external_path: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """Summary of one figure over the last completed checkpoints."""
 
@@ -125,7 +129,14 @@ class Spread:
             return ordered[low] + (ordered[high] - ordered[low]) * (quantile * last - low)
 
         return Spread(
-            ordered[0], ordered[-1], sum(ordered) // len(ordered), at(0.5), at(0.9), at(0.95), at(0.99), at(0.999)
+            min=ordered[0],
+            max=ordered[-1],
+            avg=sum(ordered) // len(ordered),
+            p50=at(0.5),
+            p90=at(0.9),
+            p95=at(0.95),
+            p99=at(0.99),
+            p999=at(0.999),
         )
 
 
@@ -138,7 +149,7 @@ class Counts:
     failed: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CheckpointStatistics:
     """Fed by the coordinator. Lost with the driver, as Flink's are."""
 
@@ -235,6 +246,12 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant)
 def _task(ack: UploadAck, pending: PendingCheckpoint) -> TaskStats:
     acked = pending.acked_at[ack.task]
     return TaskStats(
-        ack.task, acked.wall_ms, acked.since(pending.triggered), ack.state_size_bytes, ack.checkpointed_size_bytes, ack.sync_ms,
-        ack.async_ms, ack.start_delay_ms,
-    )  # fmt: skip
+        task=ack.task,
+        acked_ms=acked.wall_ms,
+        end_to_end_ms=acked.since(pending.triggered),
+        state_size_bytes=ack.state_size_bytes,
+        checkpointed_size_bytes=ack.checkpointed_size_bytes,
+        sync_ms=ack.sync_ms,
+        async_ms=ack.async_ms,
+        start_delay_ms=ack.start_delay_ms,
+    )

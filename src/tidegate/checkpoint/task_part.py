@@ -43,15 +43,15 @@ def encode_part(state: TaskState, new: tuple[str, ...]) -> bytes:
     task = state.task
     return _encode(
         _TaskPart(
-            task.level,
-            task.slot,
-            state.key_groups,
-            state.backend,
-            str(state.version),
-            state.files.packed,
-            inline,
-            new,
-            tuple((each.state, each.count) for each in state.elements),
+            level=task.level,
+            slot=task.slot,
+            key_groups=state.key_groups,
+            backend=state.backend,
+            version=str(state.version),
+            files=state.files.packed,
+            inline=inline,
+            new=new,
+            elements=tuple((each.state, each.count) for each in state.elements),
         )
     )
 
@@ -60,13 +60,13 @@ def decode_part(data: bytes) -> tuple[TaskState, tuple[str, ...]]:
     """Raises `msgspec.MsgspecError` for bytes that `encode_part` did not write."""
     part = _decode(data)
     state = TaskState(
-        TaskId(part.level, Slot(part.slot)),
-        part.key_groups,
-        part.backend,
-        VersionId.parse(part.version),
-        FileList.of_packed(part.files),
-        tuple(InlineFile(file.name, VersionId.parse(file.origin), file.data) for file in part.inline),
-        tuple(ElementCount(id, count) for id, count in part.elements),
+        task=TaskId(part.level, Slot(part.slot)),
+        key_groups=part.key_groups,
+        backend=part.backend,
+        version=VersionId.parse(part.version),
+        files=FileList.of_packed(part.files),
+        inline=tuple(InlineFile(file.name, VersionId.parse(file.origin), file.data) for file in part.inline),
+        elements=tuple(ElementCount(id, count) for id, count in part.elements),
     )
     return state, part.new
 

@@ -162,7 +162,16 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
         ordered = tuple(sorted(files, key=lambda file: (file.origin, file.name)))
         try:
             elements = tuple((each.state, each.count) for each in state.elements)
-            building.publish(Manifest(state.backend, state.version, None, ordered, groups, elements))
+            building.publish(
+                Manifest(
+                    backend=state.backend,
+                    version=state.version,
+                    base=None,
+                    files=ordered,
+                    key_groups=groups,
+                    elements=elements,
+                )
+            )
         except OSError:
             if not version_path(directory, state.version).is_dir():
                 raise

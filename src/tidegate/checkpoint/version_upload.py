@@ -42,7 +42,7 @@ class Stored:
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UploadOrder:
     """What one task is to make durable. Given again with every epoch until the driver has heard that it is done."""
 
@@ -127,8 +127,14 @@ class VersionUpload:
             stored.append(self._state_file(file, handle))
         elements = tuple(ElementCount(id, count) for id, count in manifest.elements)
         state = TaskState(
-            self._task, manifest.key_groups, manifest.backend, manifest.version, FileList(stored), inline, elements
-        )  # fmt: skip
+            task=self._task,
+            key_groups=manifest.key_groups,
+            backend=manifest.backend,
+            version=manifest.version,
+            files=FileList(stored),
+            inline=inline,
+            elements=elements,
+        )
         return state, tuple(new)
 
     def _upload(
@@ -149,13 +155,13 @@ class VersionUpload:
 
     def _state_file(self, file: VersionFile, handle: FileHandle) -> StateFile:
         return StateFile(
-            file.name,
-            handle.path.removeprefix(f"{self._order.folder or self._layout.root}/"),
-            handle.size_bytes,
-            handle.checksum,
-            file.origin,
-            self._order.checkpoint_id,
-            handle.part_bytes,
+            name=file.name,
+            path=handle.path.removeprefix(f"{self._order.folder or self._layout.root}/"),
+            size_bytes=handle.size_bytes,
+            checksum=handle.checksum,
+            origin=file.origin,
+            since=self._order.checkpoint_id,
+            part_bytes=handle.part_bytes,
         )
 
     def _reusable(self) -> dict[tuple[VersionId, str], StateFile]:

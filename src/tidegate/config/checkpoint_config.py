@@ -21,7 +21,7 @@ from tidegate.config.restart_strategy import ExponentialDelay, FailureRate, Fixe
 _YEAR_MS = 365 * 86_400_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
     """How a job is checkpointed. `interval_ms` None: it is not, and then it delivers at most once."""
 
@@ -85,7 +85,7 @@ class CheckpointConfig:
         return self.publisher is Publisher.TASKS and self.mode is CheckpointingMode.EXACTLY_ONCE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryConfig:
     """What a job starts from, and what it may leave behind."""
 

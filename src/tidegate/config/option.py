@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -46,6 +46,7 @@ class Option(Generic[T]):
     kind: OptionType[Any]
     default: T
     text: str
+    _: KW_ONLY
     old_keys: tuple[str, ...] = ()
     check: Check | None = None
     effect: Effect = Effect.ACTS

@@ -61,7 +61,7 @@ class Staging(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriterContext:
     """Who writes. (lineage, sink, epoch, slot, attempt) is never used twice."""
 
@@ -83,7 +83,7 @@ class CommitterContext:
     """Gives back what a writer staged, verified."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
     """One committable with all it needs to be published by anyone, at any time."""
 

@@ -61,7 +61,13 @@ def declared(
     numbers = state_ids.assign(known, operators.declared(graph))
     described = operators.describe(graph, plan(graph), job.parallelism or snapshot.parallelism, "", numbers)
     sources = tuple(source.uid for source in graph.sources)
-    return JobNow(described, sources, job.max_parallelism, uids or {}, renames or {})
+    return JobNow(
+        operators=described,
+        sources=sources,
+        max_parallelism=job.max_parallelism,
+        uids=uids or {},
+        renames=renames or {},
+    )
 
 
 def _name(path: Path) -> str:
@@ -97,7 +103,7 @@ def _arguments(build: Any, path: str, spark: Any) -> list[Any]:
         names = ", ".join(p.name for p in wanted)
         raise NoJob(f"build({names}) in {path} takes more than a Spark session. Give the others defaults.")
     if spark is None:
-        from tidegate.runtime.session import session
+        from tidegate.runtime.driver.session import session
 
         spark = session("tidegate-compat")
     return [spark]

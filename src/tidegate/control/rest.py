@@ -30,7 +30,7 @@ from tidegate.core.redaction import redacted
 
 if TYPE_CHECKING:
     from tidegate.control.connection_limits import ConnectionLimits
-    from tidegate.runtime.run import JobRun
+    from tidegate.runtime.driver.job_run import JobRun
 
 log = logging.getLogger("tidegate")
 LOOPBACK = "127.0.0.1"

@@ -19,7 +19,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.redaction import redacted
 
 if TYPE_CHECKING:
-    from tidegate.runtime.run import JobRun
+    from tidegate.runtime.driver.job_run import JobRun
 
 _NO_ALIGNMENT = {"buffered": 0, "processed": 0, "persisted": 0, "duration": 0}
 """Nothing waits in a buffer for a barrier here."""

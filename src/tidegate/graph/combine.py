@@ -33,7 +33,7 @@ class PartialAggregate:
     type: DataType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Combine:
     """What an operator of windows takes in place of rows."""
 

@@ -6,7 +6,7 @@ import datetime
 import decimal
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from tidegate.core.errors import SchemaError
@@ -47,6 +47,7 @@ class DataType:
     """
 
     kind: str
+    _: KW_ONLY
     precision: int | None = None
     scale: int | None = None
     element: DataType | None = None

@@ -21,7 +21,7 @@ from tidegate.graph.model import Graph, Node, NodeId, Process, SinkNode, Source,
 from tidegate.graph.schema import Schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
     """Rows that go from a level to a higher one."""
 
@@ -91,7 +91,17 @@ def plan(graph: Graph) -> Plan:
                 there = level_of[stream.node]
                 if there < here:
                     edges.append(
-                        Edge(len(edges), stream, node.id, number, input.key, input.schema, there, here, input.broadcast)
+                        Edge(
+                            id=len(edges),
+                            source=stream,
+                            target=node.id,
+                            input=number,
+                            key=input.key,
+                            schema=input.schema,
+                            from_level=there,
+                            to_level=here,
+                            broadcast=input.broadcast,
+                        )
                     )
                 else:
                     chains.append(Chain(stream, node.id, number))

@@ -45,7 +45,7 @@ class Input:
     """Every row goes to every task."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     id: NodeId
     uid: Uid
@@ -77,7 +77,7 @@ class Source:
         return f"source {self.uid!r}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
     """A stateless function of rows: kind "map", "filter" or "flat_map"."""
 
@@ -102,7 +102,7 @@ class Transform:
         return f"{self.kind} {self.name!r}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """A keyed function with declared state, of one input or of two."""
 

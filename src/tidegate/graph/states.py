@@ -48,7 +48,7 @@ _OPERATOR_SHOWN = {
 _MAPS = (StateKind.MAP, StateKind.SORTED_MAP)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateSpec:
     """One declared state of one operator. `value` and `map_key` are Python types.
 
@@ -92,5 +92,5 @@ class StateSpec:
         return f"{shown}[{inside}]{default}{' per window' if self.windowed else ''}{ttl}"
 
 
-TIMERS = StateSpec("on_timer", StateKind.TIMERS, int)
+TIMERS = StateSpec(name="on_timer", kind=StateKind.TIMERS, value=int)
 """The timers of an operator whose function has `on_timer`. No state can be declared under a name that a method has."""

@@ -33,7 +33,7 @@ FIRST_LEVEL = 1
 _TIME_LIMIT = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Addition:
     """One state and all that it is to hold.
 
@@ -62,7 +62,9 @@ def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -
         if one.kind not in SHAPES:
             raise ChangeRefused(f"There is no kind of state {one.kind!r}. There are: {', '.join(SHAPES)}.")
         uid, key = Uid(one.uid), {"columns": list(one.key)} if one.key else None
-        known_as = operators.get(uid) or OperatorInfo(uid, FIRST_LEVEL, metadata.parallelism, CANONICAL_BACKEND, key)
+        known_as = operators.get(uid) or OperatorInfo(
+            uid=uid, level=FIRST_LEVEL, parallelism=metadata.parallelism, backend=CANONICAL_BACKEND, key=key
+        )
         if key is not None and not known_as.key:
             known_as = replace(known_as, key=key)
         if key is not None and known_as.key != key:
@@ -73,8 +75,8 @@ def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -
         if any(state.name == one.state for state in known_as.states):
             raise ChangeRefused(f"The state {one.state!r} of {one.uid!r} was given twice.")
         info = StateInfo(
-            one.state, numbers[uid, one.state], one.kind, one.value, one.map_key,
-            {"type": "window"} if one.windowed else None, one.distribution,
+            name=one.state, id=numbers[uid, one.state], kind=one.kind, value=one.value, map_key=one.map_key,
+            namespace={"type": "window"} if one.windowed else None, distribution=one.distribution,
         )  # fmt: skip
         operators[uid] = replace(known_as, states=(*known_as.states, info))
     listed = tuple(StateNumber(uid, name, id) for (uid, name), id in numbers.items())
@@ -101,7 +103,14 @@ def write_additions(
             merged.setdefault(TaskId(operator.level, Slot(slot)), _empty(operator.level, slot, slots, metadata))
         mine = [merged[TaskId(operator.level, Slot(slot))] for slot in range(slots)]
         writers = [
-            CanonicalWriter(target, "", task.task, task.key_groups, task.version, metadata.checkpoint_id)
+            CanonicalWriter(
+                storage=target,
+                root="",
+                task=task.task,
+                key_groups=task.key_groups,
+                version=task.version,
+                savepoint_id=metadata.checkpoint_id,
+            )
             for task in mine
         ]
         layout = StateLayout(operator, next(state for state in operator.states if state.name == one.state))
@@ -124,7 +133,7 @@ def write_additions(
 def _empty(level: int, slot: int, slots: int, metadata: CheckpointMetadata) -> TaskState:
     groups = range_of_slot(slot, slots, metadata.max_parallelism)
     version = VersionId(metadata.epoch, AttemptId(0))
-    return TaskState(TaskId(level, Slot(slot)), groups, CANONICAL_BACKEND, version)
+    return TaskState(task=TaskId(level, Slot(slot)), key_groups=groups, backend=CANONICAL_BACKEND, version=version)
 
 
 def _checked(layout: StateLayout, entries: Iterable[StateEntry]) -> Iterator[StateEntry]:

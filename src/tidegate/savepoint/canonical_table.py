@@ -189,10 +189,22 @@ def table_of(schema: Any, state_id: int, uid: str | None = None, name: str | Non
         if told["format"] > FORMAT:
             raise MetadataTooNew(told["format"], FORMAT, str(told["tidegate"])[:100])
         state = StateInfo(
-            name or told["state"], state_id, told["kind"], told["value"], told["map_key"], told["namespace"],
-            Distribution(told.get("distribution", Distribution.KEYED)),
-        )  # fmt: skip
-        operator = OperatorInfo(Uid(uid or told["operator"]), 0, 0, CANONICAL_BACKEND, told["key"], (state,))
+            name=name or told["state"],
+            id=state_id,
+            kind=told["kind"],
+            value=told["value"],
+            map_key=told["map_key"],
+            namespace=told["namespace"],
+            distribution=Distribution(told.get("distribution", Distribution.KEYED)),
+        )
+        operator = OperatorInfo(
+            uid=Uid(uid or told["operator"]),
+            level=0,
+            parallelism=0,
+            backend=CANONICAL_BACKEND,
+            key=told["key"],
+            states=(state,),
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UntrustedSnapshot("The footer of a table does not describe a state") from None
     check_operator(operator)

@@ -60,7 +60,13 @@ class CanonicalUpload(VersionUpload):
         reach("tables.1-linked", of=self._task, checkpoint=order.checkpoint_id)
         mark = f"{version.epoch.term}-{version.epoch.number}-{version.attempt}"
         writer = CanonicalWriter(
-            self._storage, order.folder, self._task, manifest.key_groups, version, order.checkpoint_id, mark
+            storage=self._storage,
+            root=order.folder,
+            task=self._task,
+            key_groups=manifest.key_groups,
+            version=version,
+            savepoint_id=order.checkpoint_id,
+            mark=mark,
         )
         target = VersionId(EpochId(version.epoch.term, version.epoch.number + 1), attempt)
         store = self._backend.begin(place, version, target, manifest.key_groups)

@@ -102,8 +102,14 @@ class CanonicalWriter:
         self._open.clear()
         counts = tuple(ElementCount(state, count) for state, count in self._elements.items())
         return TaskState(
-            self._task, self._key_groups, CANONICAL_BACKEND, self._version, FileList(self._files), (), counts
-        )  # fmt: skip
+            task=self._task,
+            key_groups=self._key_groups,
+            backend=CANONICAL_BACKEND,
+            version=self._version,
+            files=FileList(self._files),
+            inline=(),
+            elements=counts,
+        )
 
     def _table(self, layout: StateLayout) -> _Table:
         table = self._open.get(layout.id)
@@ -142,10 +148,15 @@ class CanonicalWriter:
         self._storage.put(f"{self._root}/{path}" if self._root else path, data)
         self._files.append(
             StateFile(
-                f"{layout.id:05d}-{table.part:05d}.parquet", path, len(data), checksum_of(data), self._version, self._id,
-                max(len(data), PART_BYTES),
+                name=f"{layout.id:05d}-{table.part:05d}.parquet",
+                path=path,
+                size_bytes=len(data),
+                checksum=checksum_of(data),
+                origin=self._version,
+                since=self._id,
+                part_bytes=max(len(data), PART_BYTES),
             )
-        )  # fmt: skip
+        )
         table.part += 1
 
 

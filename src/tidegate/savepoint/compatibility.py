@@ -89,9 +89,9 @@ def judge(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: b
 def _whole_job(snapshot: CheckpointMetadata, job: JobNow) -> Iterable[StateVerdict]:
     if job.max_parallelism is not None and job.max_parallelism != snapshot.max_parallelism:
         yield StateVerdict(
-            Uid("*"), None, VerdictKind.INCOMPATIBLE,
-            f"max parallelism was {snapshot.max_parallelism} and is {job.max_parallelism}",
-            f"Set it to {snapshot.max_parallelism}, or write another savepoint with `tidegate savepoint copy "
+            uid=Uid("*"), state=None, outcome=VerdictKind.INCOMPATIBLE,
+            reason=f"max parallelism was {snapshot.max_parallelism} and is {job.max_parallelism}",
+            advice=f"Set it to {snapshot.max_parallelism}, or write another savepoint with `tidegate savepoint copy "
             f"--max-parallelism {job.max_parallelism}`.",
         )  # fmt: skip
 
@@ -108,13 +108,15 @@ def _operator(uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job:
     if old.key != new.key:
         return [
             StateVerdict(
-                uid, name, VerdictKind.INCOMPATIBLE,
-                f"the key was ({show_schema(old.key)}) and is ({show_schema(new.key)})",
-                "Keys never change: a key's type decides its bytes and its key group. Key by the same columns, or use a new "
-                "uid and fill its state from the old one.",
+                uid=uid,
+                state=name,
+                outcome=VerdictKind.INCOMPATIBLE,
+                reason=f"the key was ({show_schema(old.key)}) and is ({show_schema(new.key)})",
+                advice="Keys never change: a key's type decides its bytes and its key group. Key by the same columns, or use a "
+                "new uid and fill its state from the old one.",
             )
             for name in before.keys() & after.keys() or before
-        ]  # fmt: skip
+        ]
     verdicts = []
     for name in (*after, *(name for name in before if name not in after)):
         if name not in before:
@@ -128,7 +130,7 @@ def _operator(uid: Uid, old: OperatorInfo | None, new: OperatorInfo | None, job:
 
 def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateVerdict:
     def refused(reason: str, advice: str) -> StateVerdict:
-        return StateVerdict(uid, old.name, VerdictKind.INCOMPATIBLE, reason, advice)
+        return StateVerdict(uid=uid, state=old.name, outcome=VerdictKind.INCOMPATIBLE, reason=reason, advice=advice)
 
     if (SHAPES.get(old.kind, old.kind), old.distribution) != (SHAPES.get(new.kind, new.kind), new.distribution):
         was, now = f"{old.kind} ({old.distribution})", f"{new.kind} ({new.distribution})"
@@ -205,8 +207,8 @@ def _source(uid: Uid, had: bool, has: bool) -> StateVerdict:
 
 def _dropped(uid: Uid, state: str | None, reason: str) -> StateVerdict:
     return StateVerdict(
-        uid, state, VerdictKind.DROPPED, reason,
-        "Give it back its old uid or name, map the uid, or allow it to be dropped (-n, --allowNonRestoredState).",
+        uid=uid, state=state, outcome=VerdictKind.DROPPED, reason=reason,
+        advice="Give it back its old uid or name, map the uid, or allow it to be dropped (-n, --allowNonRestoredState).",
     )  # fmt: skip
 
 

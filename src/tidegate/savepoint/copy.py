@@ -137,7 +137,14 @@ def _canonical(
     from tidegate.savepoint.canonical_write import CanonicalWriter
 
     writers = {
-        task: CanonicalWriter(target, "", task, groups, old.version, metadata.checkpoint_id)
+        task: CanonicalWriter(
+            storage=target,
+            root="",
+            task=task,
+            key_groups=groups,
+            version=old.version,
+            savepoint_id=metadata.checkpoint_id,
+        )
         for task, groups, old in _new_tasks(snapshot.metadata, metadata.max_parallelism)
     }
     layouts = {s.id: StateLayout(operator, s) for operator in metadata.operators for s in operator.states}

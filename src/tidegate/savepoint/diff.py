@@ -44,8 +44,13 @@ def files_between(before: CheckpointMetadata, after: CheckpointMetadata) -> File
     old, new = _contents(before), _contents(after)
     shared, gone, fresh = old & new, old - new, new - old
     return FileShare(
-        shared.total(), _bytes(shared), gone.total(), _bytes(gone), fresh.total(), _bytes(fresh),
-    )  # fmt: skip
+        shared=shared.total(),
+        shared_bytes=_bytes(shared),
+        gone=gone.total(),
+        gone_bytes=_bytes(gone),
+        new=fresh.total(),
+        new_bytes=_bytes(fresh),
+    )
 
 
 def _contents(metadata: CheckpointMetadata) -> Counter[tuple[str, int]]:

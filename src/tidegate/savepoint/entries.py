@@ -161,15 +161,32 @@ class StateLayout:
             group = KeyGroup(raw_key[0] << 8 | raw_key[1])
             stamp = stamp_of(raw)
             value = decode(raw if stamp is None else unstamped(raw))
-            yield StateEntry(uid, name, group, key, namespace, map_key, None, value, stamp)
+            yield StateEntry(
+                uid=uid,
+                state=name,
+                key_group=group,
+                key=key,
+                namespace=namespace,
+                map_key=map_key,
+                position=None,
+                value=value,
+                stamp=stamp,
+            )
 
     def _timers(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
         for raw_key, _ in entries:
             domain, timer = read_timer(raw_key, self.keys)
             group, clock = KeyGroup(timer.key_group), domain.name
             yield StateEntry(
-                self.uid, self.info.name, group, timer.key, timer.namespace, clock, None, timer.time_ms
-            )  # fmt: skip
+                uid=self.uid,
+                state=self.info.name,
+                key_group=group,
+                key=timer.key,
+                namespace=timer.namespace,
+                map_key=clock,
+                position=None,
+                value=timer.time_ms,
+            )
 
     def stored(self, entries: Iterable[StateEntry], epoch: EpochId) -> Iterator[ByteEntry]:
         """Entries as a store holds them. Elements of one list come together and in order; `epoch` names their segments.
@@ -225,7 +242,16 @@ class StateLayout:
         for position, raw in enumerate(elements, first):
             value = self.values.decode(raw)
             map_key, value = (None, value) if self.map_key is None else value
-            yield StateEntry(self.uid, self.info.name, NO_GROUP, None, None, map_key, position, value)
+            yield StateEntry(
+                uid=self.uid,
+                state=self.info.name,
+                key_group=NO_GROUP,
+                key=None,
+                namespace=None,
+                map_key=map_key,
+                position=position,
+                value=value,
+            )
 
     def stored_element(self, entry: StateEntry) -> bytes:
         """The other way round."""
@@ -253,7 +279,15 @@ class ListElementReader:
                 self._before, self._position = of, 0
             for value in layout.values.decode(unstamped(raw)):
                 yield StateEntry(
-                    layout.uid, layout.info.name, group, key, namespace, None, self._position, value, stamp
+                    uid=layout.uid,
+                    state=layout.info.name,
+                    key_group=group,
+                    key=key,
+                    namespace=namespace,
+                    map_key=None,
+                    position=self._position,
+                    value=value,
+                    stamp=stamp,
                 )
                 self._position += 1
 

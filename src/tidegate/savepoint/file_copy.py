@@ -38,7 +38,15 @@ def copy_files(
         _copy(source, FileHandle(below(root, file.path), file.size_bytes, file.checksum, file.part_bytes), target, path)
         progress(file.size_bytes)
         copied.append(
-            StateFile(file.name, path, file.size_bytes, file.checksum, file.origin, savepoint_id, file.part_bytes)
+            StateFile(
+                name=file.name,
+                path=path,
+                size_bytes=file.size_bytes,
+                checksum=file.checksum,
+                origin=file.origin,
+                since=savepoint_id,
+                part_bytes=file.part_bytes,
+            )
         )
     return FileList(copied)
 

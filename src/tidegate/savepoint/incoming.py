@@ -92,7 +92,16 @@ class IncomingTable:
 
 
 def _entry(layout: StateLayout, key: Any, value: Any, map_key: Any = None, space: Namespace = None) -> StateEntry:
-    return StateEntry(layout.uid, layout.info.name, NO_GROUP, key, space, map_key, None, value)
+    return StateEntry(
+        uid=layout.uid,
+        state=layout.info.name,
+        key_group=NO_GROUP,
+        key=key,
+        namespace=space,
+        map_key=map_key,
+        position=None,
+        value=value,
+    )
 
 
 def _pairs(given: Any, layout: StateLayout) -> Iterable[tuple[Any, Any]]:

@@ -66,9 +66,13 @@ class StoredSnapshot:
         own = open_storage(url, confined=True, **options)
         metadata = _read(own, METADATA, url)
         if metadata.kind is SnapshotKind.SAVEPOINT:
-            return StoredSnapshot(own, "", metadata, url, options)
+            return StoredSnapshot(storage=own, root="", metadata=metadata, url=url, options=options)
         return StoredSnapshot(
-            open_storage(split_location(url)[0], confined=True, **options), "", metadata, url, options
+            storage=open_storage(split_location(url)[0], confined=True, **options),
+            root="",
+            metadata=metadata,
+            url=url,
+            options=options,
         )
 
     @staticmethod

@@ -141,7 +141,7 @@ def split_entry_key(data: bytes, codec: KeyCodec) -> StateKey:
         raise damaged(data, 0) from None
     key, at = codec.decode(data, _head.size)
     namespace, at = read_namespace(data, at)
-    return StateKey(KeyGroup(group), state_id, key, namespace, data[at:])
+    return StateKey(key_group=KeyGroup(group), state_id=state_id, key=key, namespace=namespace, rest=data[at:])
 
 
 def prefix_end(prefix: bytes) -> bytes:

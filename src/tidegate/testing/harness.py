@@ -36,14 +36,14 @@ from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.parallelism import check_parallelism
 from tidegate.graph.schema import Schema
 from tidegate.graph.validate import TRANSFORM_KINDS, check_event_time
-from tidegate.runtime.operators import (
+from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.runtime.task.operators import (
     Emit,
     FunctionContext,
     ProcessOperator,
     TransformOperator,
     key_codec,
 )
-from tidegate.runtime.user_code import FunctionFailed
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
 from tidegate.state.keyed_states import KeyedStates
@@ -99,17 +99,27 @@ class _Subtask:
         with own_errors():
             if isinstance(node, Transform):
                 unkeyed = replace(node, function=copy.deepcopy(node.function))
-                self.transform = TransformOperator(unkeyed, context, emit, h.time, lists)
+                self.transform = TransformOperator(
+                    node=unkeyed, context=context, emit=emit, time=h.time, operator_states=lists
+                )
                 self.transform.open()
                 return
             self.states = KeyedStates(
-                self.store, node.states, lambda name: h.state_ids[h.uid, name],
-                key_codec(node.input.schema, node.input.key), epoch, groups,
-                StateClock(h.time.clock_ms, h.time.applied_ms), node.on_error.action is not ErrorAction.FAIL,
+                store=self.store, specs=node.states, ids=lambda name: h.state_ids[h.uid, name],
+                keys=key_codec(node.input.schema, node.input.key), epoch=epoch, groups=groups,
+                clock=StateClock(h.time.clock_ms, h.time.applied_ms), guarded=node.on_error.action is not ErrorAction.FAIL,
             )  # fmt: skip
             fresh = replace(node, function=copy.deepcopy(node.function))
             sides = {tag: _checked(h.sides[tag], h.side_schemas.get(tag)) for tag in h.sides}
-            self.operator = ProcessOperator(fresh, self.states, context, emit, sides, h.time, lists)
+            self.operator = ProcessOperator(
+                node=fresh,
+                states=self.states,
+                context=context,
+                emit=emit,
+                side_emits=sides,
+                time=h.time,
+                operator_states=lists,
+            )
             self.operator.open()
 
     def adopt(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
@@ -278,9 +288,13 @@ class Harness:
                 stored = subtask.store.scan(*key_group_range(0, self.max_parallelism - 1))
                 entries.extend(living(stored, subtask.states.expiries()))
         return Snapshot(
-            self.max_parallelism, dict(self.state_ids), tuple(entries), self.time.watermark_ms, self.time.clock_ms,
-            tuple(held),
-        )  # fmt: skip
+            max_parallelism=self.max_parallelism,
+            state_ids=dict(self.state_ids),
+            entries=tuple(entries),
+            watermark_ms=self.time.watermark_ms,
+            clock_ms=self.time.clock_ms,
+            operator=tuple(held),
+        )
 
     def subtask_of(self, key: Any) -> int:
         """Which parallel instance owns a key."""
@@ -397,11 +411,27 @@ def harness(
     if isinstance(function, Stream):
         node = _node_of(function)
         sides = dict(node.side_outputs) if isinstance(node, Process) else {}
-        return Harness(node, parallelism, max_parallelism, restore, state_backend, node.schema, sides)
+        return Harness(
+            node=node,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            restore=restore,
+            state_backend=state_backend,
+            schema=node.schema,
+            side_schemas=sides,
+        )
     node = _node(function, key, schema, side_outputs, event_time, broadcast_schema, OnError.of(on_error))
     schemas = {tag: as_schema(ddl) for tag, ddl in side_outputs.items()} if isinstance(side_outputs, Mapping) else {}
     out = None if output_schema is None else as_schema(output_schema)
-    return Harness(node, parallelism, max_parallelism, restore, state_backend, out, schemas)
+    return Harness(
+        node=node,
+        parallelism=parallelism,
+        max_parallelism=max_parallelism,
+        restore=restore,
+        state_backend=state_backend,
+        schema=out,
+        side_schemas=schemas,
+    )
 
 
 def _node_of(stream: Stream) -> Process | Transform:
@@ -423,8 +453,15 @@ def _node(
     if kind is not None and schema is not None and key is None:
         read = as_schema(schema)
         return Transform(
-            NodeId(0), kind, function, Input((), read), read, kind, _UID, operator_states_of(function)
-        )  # fmt: skip
+            id=NodeId(0),
+            kind=kind,
+            function=function,
+            input=Input((), read),
+            schema=read,
+            name=kind,
+            uid=_UID,
+            states=operator_states_of(function),
+        )
     if not callable(getattr(function, "process_element", None)):
         raise GraphError(
             f"{function!r} has no process_element: the harness runs instances of KeyedProcessFunction, and streams of "
@@ -449,5 +486,13 @@ def _node(
             raise GraphError("Tell the harness what broadcast rows look like: broadcast_schema='name string, …'.")
         broadcast = Input((), as_schema(broadcast_schema), broadcast=True)
     return Process(
-        NodeId(0), _UID, function, input, parsed, states_of(function), sides, broadcast=broadcast, on_error=on_error
+        id=NodeId(0),
+        uid=_UID,
+        function=function,
+        input=input,
+        schema=parsed,
+        states=states_of(function),
+        side_outputs=sides,
+        broadcast=broadcast,
+        on_error=on_error,
     )

@@ -56,25 +56,46 @@ def dealt_out(
 ) -> Iterator[list[tuple[bytes, bytes]]]:  # fmt: skip
     """For each new instance, the entries of operator state to begin with."""
     states = tuple(
-        StateInfo(spec.name, ids[uid, spec.name], str(spec.kind), {}, None, None, spec.distribution)
+        StateInfo(
+            name=spec.name,
+            id=ids[uid, spec.name],
+            kind=str(spec.kind),
+            value={},
+            map_key=None,
+            namespace=None,
+            distribution=spec.distribution,
+        )
         for spec in specs
         if not spec.keyed
     )
     lists = {s.id for s in states if s.distribution is not Distribution.BROADCAST}
     tasks = tuple(
         TaskState(
-            TaskId(1, Slot(slot)),
-            range_of_slot(slot, len(held), max_parallelism),
-            "",
-            VersionId(_EPOCH, AttemptId(slot)),
+            task=TaskId(1, Slot(slot)),
+            key_groups=range_of_slot(slot, len(held), max_parallelism),
+            backend="",
+            version=VersionId(_EPOCH, AttemptId(slot)),
             elements=tuple(ElementCount(id, len(elements)) for id, elements in each.items() if id in lists),
         )
         for slot, each in enumerate(held)
     )
     snapshot = CheckpointMetadata(
-        "harness", Lineage("harness"), 1, Term(1), _EPOCH, SnapshotKind.CHECKPOINT, 0, 0, "", "", max_parallelism,
-        len(held), 0, operators=(OperatorInfo(uid, 1, len(held), "", None, states),), tasks=tasks,
-    )  # fmt: skip
+        job="harness",
+        lineage=Lineage("harness"),
+        checkpoint_id=1,
+        term=Term(1),
+        epoch=_EPOCH,
+        kind=SnapshotKind.CHECKPOINT,
+        triggered_ms=0,
+        completed_ms=0,
+        tidegate_version="",
+        spark_version="",
+        max_parallelism=max_parallelism,
+        parallelism=len(held),
+        clock_ms=0,
+        operators=(OperatorInfo(uid=uid, level=1, parallelism=len(held), backend="", key=None, states=states),),
+        tasks=tasks,
+    )
     for plan in plan_restore(snapshot, RestoreTarget(max_parallelism, parallelism, {uid: 1})):
         shares = OperatorShares(plan)
         for source in plan.sources:

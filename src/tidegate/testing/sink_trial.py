@@ -212,12 +212,27 @@ class SinkTrial:
         reach("trial.prepared")
         if payload is None:
             return None
-        return Committable(self.lineage, self.uid, slot, self.at, payload, tuple(staging.paths))
+        return Committable(
+            lineage=self.lineage,
+            sink=self.uid,
+            partition=slot,
+            epoch=self.at,
+            payload=payload,
+            staged=tuple(staging.paths),
+        )
 
     def open_writer(self, slot: int) -> tuple[JobStaging, SinkWriter]:
         attempt = AttemptId(next(_attempts))
-        staging = JobStaging(self.storage, self.layout, self.at, self.uid, attempt)
-        context = WriterContext(self.lineage, self.uid, self.at, Slot(slot), attempt, SCHEMA, staging)
+        staging = JobStaging(storage=self.storage, layout=self.layout, epoch=self.at, sink=self.uid, attempt=attempt)
+        context = WriterContext(
+            lineage=self.lineage,
+            sink=self.uid,
+            epoch=self.at,
+            slot=Slot(slot),
+            attempt=attempt,
+            schema=SCHEMA,
+            staging=staging,
+        )
         return staging, self._sink().create_writer(context)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
@@ -321,12 +336,12 @@ def requests_of(committables: Iterable[Committable]) -> list[CommitRequest]:
 
 def request_of(committable: Committable) -> CommitRequest:
     return CommitRequest(
-        committable.lineage,
-        committable.sink,
-        committable.epoch,
-        Slot(committable.partition),
-        committable.payload,
-        committable.staged,
+        lineage=committable.lineage,
+        sink=committable.sink,
+        epoch=committable.epoch,
+        slot=Slot(committable.partition),
+        payload=committable.payload,
+        staged=committable.staged,
     )
 
 

@@ -102,16 +102,18 @@ def stage(
     finish: bool = True,
 ) -> CommitRequest:
     """One attempt of one task, from its first row to what it would acknowledge. Without `finish` it fails at the end."""
-    context = WriterContext(lineage, SINK, at, Slot(slot), AttemptId(attempt), schema, staging=None)  # type: ignore[arg-type]
+    context = WriterContext(
+        lineage=lineage, sink=SINK, epoch=at, slot=Slot(slot), attempt=AttemptId(attempt), schema=schema, staging=None
+    )  # type: ignore[arg-type]
     writer = sink.create_writer(context)
     for batch in batches(rows, schema):
         writer.write(batch)
     if not finish:
         writer.abort()
-        return CommitRequest(lineage, SINK, at, Slot(slot), b"")
+        return CommitRequest(lineage=lineage, sink=SINK, epoch=at, slot=Slot(slot), payload=b"")
     payload = writer.prepare_commit()
     assert payload is not None
-    return CommitRequest(lineage, SINK, at, Slot(slot), payload)
+    return CommitRequest(lineage=lineage, sink=SINK, epoch=at, slot=Slot(slot), payload=payload)
 
 
 def batches(rows: Iterable[tuple[Any, ...]], schema: Schema, size: int = 2) -> list[pa.RecordBatch]:

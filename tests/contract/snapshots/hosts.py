@@ -60,7 +60,7 @@ class Host:
         self, id: int, of: VersionId, base: TaskState | None = None, base_id: int = 0, inline: int = 0
     ) -> UploadOrder:
         stored = None if base is None else Stored(TERM, base_id, digest_of(base.files))
-        return UploadOrder(id, of, stored, inline, 1 << 20)
+        return UploadOrder(checkpoint_id=id, version=of, base=stored, inline_threshold=inline, inline_total=1 << 20)
 
     def uploader(self, order: UploadOrder) -> VersionUpload:
         return VersionUpload(self.storage, LAYOUT, self.directory, TASK, TERM, order)
@@ -85,6 +85,6 @@ class Host:
             KeyedShare(s.task, (max(s.key_groups[0], groups[0]), min(s.key_groups[1], groups[1])), (1, 2), complete)
             for s in sources
         )
-        plan = TaskRestore(TASK, groups, shares, as_is=sources[0].task if as_is else None)
+        plan = TaskRestore(task=TASK, key_groups=groups, keyed=shares, as_is=sources[0].task if as_is else None)
         order = RestoreOrder(plan, sources, LAYOUT.root, (TERM, 1))
         return restore(self.storage, self.directory, order, self.backend, {}, target or version(50, term=2))

@@ -81,7 +81,7 @@ def test_a_full_checkpoint_uploads_again_what_did_not_change(home: Host) -> None
 def test_what_this_host_remembers_counts_only_if_it_is_what_completed(home: Host) -> None:
     home.build(None, version(1), some(0, 500))
     first, _ = home.upload(home.order(1, version(1)))
-    other = TaskState(first.task, first.key_groups, first.backend, first.version)
+    other = TaskState(task=first.task, key_groups=first.key_groups, backend=first.backend, version=first.version)
     again, new = home.upload(home.order(2, version(1), base=other, base_id=1))
     assert again.delta_bytes(2) == again.size_bytes
     assert new
@@ -222,7 +222,14 @@ def two_halves(tmp_path: Path, backend: StateBackend, storage: Storage) -> tuple
         host.build(None, version(3), {k: v for k, v in entries.items() if first <= k[1] <= last} | own)
         state, _ = host.upload(host.order(slot + 1, version(3)))
         states.append(
-            TaskState(TaskId(1, Slot(slot)), (first, last), state.backend, state.version, state.files, state.inline)
+            TaskState(
+                task=TaskId(1, Slot(slot)),
+                key_groups=(first, last),
+                backend=state.backend,
+                version=state.version,
+                files=state.files,
+                inline=state.inline,
+            )
         )
     return entries, states
 

@@ -81,7 +81,7 @@ class PlainTarget(TopicTarget):
     commits = None
 
     def sink(self):
-        return AsRecords(KafkaSink(self.kafka.bootstrap_servers, self.topic, "at-least-once"))
+        return AsRecords(KafkaSink(self.kafka.bootstrap_servers, self.topic, delivery_guarantee="at-least-once"))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tidegate.connectors.kafka import KafkaSink
 from tidegate.connectors.kafka.errors import RowsGone
 from tidegate.connectors.kafka.reader import Cluster
 from tidegate.core.errors import PreconditionFailed
-from tidegate.runtime.kafka_source import KafkaStreamReader
+from tidegate.runtime.sources.kafka_source import KafkaStreamReader
 
 ALL = ReadAllAvailable()
 

@@ -172,7 +172,7 @@ def test_key_headers_partition_and_timestamp_arrive(kafka, tmp_path):
 
 @pytest.mark.feature("J2")
 def test_at_least_once_sends_without_a_transaction_and_again_when_asked_again(kafka, topic, tmp_path):
-    output = Output(KafkaSink(kafka.bootstrap_servers, topic, "at-least-once"), tmp_path)
+    output = Output(KafkaSink(kafka.bootstrap_servers, topic, delivery_guarantee="at-least-once"), tmp_path)
     request = output.numbers([1, 2, 3], 1)
     output.commit(request)
     assert values(kafka, topic, "read_uncommitted") == ["1", "2", "3"]

@@ -93,14 +93,22 @@ class Output:
     def stage(self, rows: Sequence[Sequence[Any]], number: int, slot: int = 0, term: int = 1) -> CommitRequest:
         epoch = EpochId(Term(term), number)
         writer = self.sink.create_writer(
-            WriterContext(self.lineage, UID, epoch, Slot(slot), AttemptId(7), self.schema, self.shelf)
+            WriterContext(
+                lineage=self.lineage,
+                sink=UID,
+                epoch=epoch,
+                slot=Slot(slot),
+                attempt=AttemptId(7),
+                schema=self.schema,
+                staging=self.shelf,
+            )
         )
         arrow = self.schema.to_arrow()
         columns = [pa.array([row[i] for row in rows], each.type) for i, each in enumerate(arrow)]
         writer.write(pa.RecordBatch.from_arrays(columns, schema=arrow))
         payload = writer.prepare_commit()
         assert payload is not None
-        return CommitRequest(self.lineage, UID, epoch, Slot(slot), payload)
+        return CommitRequest(lineage=self.lineage, sink=UID, epoch=epoch, slot=Slot(slot), payload=payload)
 
     def numbers(self, numbers: Iterable[int], number: int, slot: int = 0) -> CommitRequest:
         """An epoch of rows whose values are these numbers, all with one key."""

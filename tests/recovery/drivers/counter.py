@@ -40,7 +40,13 @@ LOST, REFUSED = 3, 4
 def read(path: str, data: bytes) -> CheckpointContents:
     body = json.loads(data)
     waiting = tuple(
-        Committable(Lineage(c["lineage"]), Uid("table"), 0, EpochId(*c["epoch"]), c["rows"].encode())
+        Committable(
+            lineage=Lineage(c["lineage"]),
+            sink=Uid("table"),
+            partition=0,
+            epoch=EpochId(*c["epoch"]),
+            payload=c["rows"].encode(),
+        )
         for c in body["committables"]
     )
     return CheckpointContents(frozenset({body["file"]}), frozenset(c.payload.decode() for c in waiting), waiting)
@@ -100,7 +106,9 @@ class Counter:
             epoch = EpochId(store.term, id)
             rows = LAYOUT.staged(epoch, Uid("table"), AttemptId(id), unique_name())
             self.storage.put(rows, json.dumps([first, at]).encode())
-            store.ledger.accept([Committable(entry.lineage, Uid("table"), 0, epoch, rows.encode())])
+            store.ledger.accept(
+                [Committable(lineage=entry.lineage, sink=Uid("table"), partition=0, epoch=epoch, payload=rows.encode())]
+            )
             file = LAYOUT.shared(store.term, TaskId(1, Slot(0)), AttemptId(id), id, unique_name())
             self.storage.put(file, json.dumps({"sum": total}).encode())
             reach("driver.checked", id=id)

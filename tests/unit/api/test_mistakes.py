@@ -13,7 +13,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.graph.levels import plan
-from tidegate.runtime.program import pickled, programs
+from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.exchange.program import programs
 from tidegate.storage import open_storage, probe
 from tidegate.testing.harness import DeclaredFrame, harness
 

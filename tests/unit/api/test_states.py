@@ -30,9 +30,9 @@ class Remembering(Counting):
 
 def test_states_are_known_without_running() -> None:
     assert declared_states(Remembering()) == (
-        StateSpec("n", StateKind.VALUE, int, default=0),
-        StateSpec("seen", StateKind.MAP, float, map_key=str),
-        StateSpec("last", StateKind.LIST, str),
+        StateSpec(name="n", kind=StateKind.VALUE, value=int, default=0),
+        StateSpec(name="seen", kind=StateKind.MAP, value=float, map_key=str),
+        StateSpec(name="last", kind=StateKind.LIST, value=str),
     )
 
 
@@ -88,7 +88,7 @@ def test_a_wrong_declaration_fails_where_it_stands(declare: Any, error: type[Exc
 
 
 def test_what_a_snapshot_keeps() -> None:
-    assert StateSpec("s", StateKind.MAP, int, str).describe() == {
+    assert StateSpec(name="s", kind=StateKind.MAP, value=int, map_key=str).describe() == {
         "kind": "map",
         "map_key": {"type": "str"},
         "value": {"type": "int"},

@@ -39,7 +39,15 @@ def signatures(owner: str = "driver") -> Iterator[Signature]:
 
 def ref(id: int, term: int = 1, owned: bool = True, lineage: Lineage = LINE) -> CheckpointRef:
     path = LAYOUT.metadata(id) if owned else f"savepoints/{id}/_metadata"
-    return CheckpointRef(id, Term(term), EpochId(Term(term), id * 10), lineage, path, f"sha256:{id:064d}", owned)
+    return CheckpointRef(
+        id=id,
+        term=Term(term),
+        epoch=EpochId(Term(term), id * 10),
+        lineage=lineage,
+        metadata=path,
+        checksum=f"sha256:{id:064d}",
+        owned=owned,
+    )
 
 
 def claimed(before: Entry | None = None, base: CheckpointRef | None = None, owner: str = "driver") -> Entry:
@@ -47,7 +55,13 @@ def claimed(before: Entry | None = None, base: CheckpointRef | None = None, owne
 
 
 def committable(number: int, partition: int = 0, term: int = 1, sink: str = "out") -> Committable:
-    return Committable(LINE, Uid(sink), partition, EpochId(Term(term), number), f"rows-{term}-{number}".encode())
+    return Committable(
+        lineage=LINE,
+        sink=Uid(sink),
+        partition=partition,
+        epoch=EpochId(Term(term), number),
+        payload=f"rows-{term}-{number}".encode(),
+    )
 
 
 class PlainStorage:

@@ -40,10 +40,10 @@ from tidegate.state.version import VersionId
 MAX = 128
 SIZES = [1, 2, 3, 8]
 PAIRS = list(itertools.product(SIZES, SIZES))
-KEYED = StateInfo("total", 1, "value", {})
-SPLIT = StateInfo("offsets", 2, "list", {}, distribution=Distribution.SPLIT)
-UNION = StateInfo("all", 3, "list", {}, distribution=Distribution.UNION)
-RULES = StateInfo("rules", 4, "map", {}, distribution=Distribution.BROADCAST)
+KEYED = StateInfo(name="total", id=1, kind="value", value={})
+SPLIT = StateInfo(name="offsets", id=2, kind="list", value={}, distribution=Distribution.SPLIT)
+UNION = StateInfo(name="all", id=3, kind="list", value={}, distribution=Distribution.UNION)
+RULES = StateInfo(name="rules", id=4, kind="map", value={}, distribution=Distribution.BROADCAST)
 
 
 def task(slot: int, level: int = 1) -> TaskId:
@@ -55,10 +55,10 @@ def old_tasks(parallelism: int, level: int = 1, elements: int = 0, max_paralleli
     at = VersionId(EpochId(Term(1), 1), AttemptId(1))
     return tuple(
         TaskState(
-            task(slot, level),
-            range_of_slot(slot, parallelism, max_parallelism),
-            "rocksdb",
-            at,
+            task=task(slot, level),
+            key_groups=range_of_slot(slot, parallelism, max_parallelism),
+            backend="rocksdb",
+            version=at,
             elements=tuple(ElementCount(state.id, elements + slot) for state in (SPLIT, UNION)),
         )
         for slot in range(parallelism)
@@ -68,7 +68,21 @@ def old_tasks(parallelism: int, level: int = 1, elements: int = 0, max_paralleli
 def snapshot(*tasks: TaskState, operators: tuple[OperatorInfo, ...]) -> CheckpointMetadata:
     epoch, kind = EpochId(Term(1), 1), SnapshotKind.CHECKPOINT
     return CheckpointMetadata(
-        "job", Lineage("a"), 1, Term(1), epoch, kind, 0, 0, "0", "4", MAX, 1, 0, tasks=tasks, operators=operators
+        job="job",
+        lineage=Lineage("a"),
+        checkpoint_id=1,
+        term=Term(1),
+        epoch=epoch,
+        kind=kind,
+        triggered_ms=0,
+        completed_ms=0,
+        tidegate_version="0",
+        spark_version="4",
+        max_parallelism=MAX,
+        parallelism=1,
+        clock_ms=0,
+        tasks=tasks,
+        operators=operators,
     )
 
 
@@ -175,7 +189,7 @@ def test_every_task_gets_one_copy_of_broadcast_state(old: int, new: int) -> None
 
 
 def test_state_follows_its_uid_to_another_level() -> None:
-    other = StateInfo("other", 9, "value", {})
+    other = StateInfo(name="other", id=9, kind="value", value={})
     taken = snapshot(*old_tasks(2), operators=(operator("stays", KEYED), operator("moves", other)))
     planned = plan_restore(taken, RestoreTarget(MAX, 2, {Uid("stays"): 1, Uid("moves"): 2}))
     by_task = {p.task: p for p in planned}

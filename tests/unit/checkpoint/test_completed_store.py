@@ -214,7 +214,7 @@ def test_an_ex_owner_does_not_take_rows_away_that_its_successor_carries_on() -> 
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)
     rows = LAYOUT.staged(EpochId(Term(1), 5), Uid("out"), AttemptId(1), "r")
-    waits = Committable(LINE, Uid("out"), 0, EpochId(Term(1), 5), rows.encode())
+    waits = Committable(lineage=LINE, sink=Uid("out"), partition=0, epoch=EpochId(Term(1), 5), payload=rows.encode())
     storage.objects[rows] = b"rows"
     ref = storage.run(one.publish(draft(one, 1, output=[waits])))
     assert isinstance(ref, CheckpointRef)
@@ -310,7 +310,15 @@ def test_a_savepoint_that_ends_the_job_is_the_base_of_the_next_run_and_commits_a
     one = owner(storage, "one")
     waits = committable(5)
     end = draft(one, 1, output=[waits])
-    ref = CheckpointRef(1, Term(1), end.epoch, LINE, "savepoints/x/_metadata", end.checksum, owned=False)
+    ref = CheckpointRef(
+        id=1,
+        term=Term(1),
+        epoch=end.epoch,
+        lineage=LINE,
+        metadata="savepoints/x/_metadata",
+        checksum=end.checksum,
+        owned=False,
+    )
     storage.objects[ref.metadata] = end.metadata
     storage.run(one.publish_terminal(ref, end.contents))  # and dies before it commits
     assert storage.committed == []
@@ -337,7 +345,15 @@ def test_rows_of_a_final_savepoint_stay_until_their_target_took_them() -> None:
     storage.objects[rows] = b"rows"
     waits = replace(committable(5), payload=rows.encode())
     end = draft(one, 1, output=[waits])
-    ref = CheckpointRef(1, Term(1), end.epoch, LINE, "savepoints/x/_metadata", end.checksum, owned=False)
+    ref = CheckpointRef(
+        id=1,
+        term=Term(1),
+        epoch=end.epoch,
+        lineage=LINE,
+        metadata="savepoints/x/_metadata",
+        checksum=end.checksum,
+        owned=False,
+    )
     storage.objects[ref.metadata] = end.metadata
     storage.run(one.publish_terminal(ref, end.contents))  # and dies before it commits
     storage.refused = {waits.epoch}

@@ -21,9 +21,22 @@ def file(name: str, size: int = 10) -> StateFile:
 def metadata() -> CheckpointMetadata:
     files = FileList([file("a"), file("big", 2 * PART_BYTES + 1)])
     return CheckpointMetadata(
-        "job", LINE, 1, Term(1), VERSION.epoch, SnapshotKind.CHECKPOINT, 0, 0, "0", "4", 8, 1, 0,
-        tasks=(TaskState(TaskId(1, Slot(0)), (0, 7), "rocksdb", VERSION, files),), committables=(committable(1),),
-    )  # fmt: skip
+        job="job",
+        lineage=LINE,
+        checkpoint_id=1,
+        term=Term(1),
+        epoch=VERSION.epoch,
+        kind=SnapshotKind.CHECKPOINT,
+        triggered_ms=0,
+        completed_ms=0,
+        tidegate_version="0",
+        spark_version="4",
+        max_parallelism=8,
+        parallelism=1,
+        clock_ms=0,
+        tasks=(TaskState(task=TaskId(1, Slot(0)), key_groups=(0, 7), backend="rocksdb", version=VERSION, files=files),),
+        committables=(committable(1),),
+    )
 
 
 def test_a_checkpoint_needs_every_object_of_every_file() -> None:

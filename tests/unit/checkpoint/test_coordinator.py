@@ -37,7 +37,13 @@ def epoch(number: int) -> EpochId:
 
 def ack(id: int, task: int, *files: str) -> UploadAck:
     return UploadAck(
-        id, TASKS[task], f"state-{task}", files, state_size_bytes=100, checkpointed_size_bytes=10, async_ms=7
+        checkpoint_id=id,
+        task=TASKS[task],
+        state=f"state-{task}",
+        new_files=files,
+        state_size_bytes=100,
+        checkpointed_size_bytes=10,
+        async_ms=7,
     )
 
 
@@ -63,7 +69,7 @@ def test_a_checkpoint_takes_the_last_finished_epoch_and_completes_when_all_have_
     assert not of(StartUpload, coordinator.epoch_finished(epoch(1), True, at(50)))
     coordinator.epoch_finished(epoch(2), True, at(90))
     assert of(StartUpload, coordinator.tick(at(100))) == [
-        StartUpload(1, epoch(2), Request(RequestKind.PERIODIC, 100), None)
+        StartUpload(1, epoch(2), Request(kind=RequestKind.PERIODIC, at_ms=100), None)
     ]
     coordinator.epoch_finished(epoch(3), True, at(150))
     assert coordinator.acknowledge(ack(1, 0), at(200)) == []
@@ -120,7 +126,9 @@ def test_a_full_checkpoint_has_no_base_and_the_next_one_has_it_for_its_own(full:
     coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 200)
     coordinator.epoch_finished(epoch(2), True, at(300))
-    asked = coordinator.request(Request(RequestKind.MANUAL, at(400).monotonic_ms, "t", forced=True, full=full), at(400))
+    asked = coordinator.request(
+        Request(kind=RequestKind.MANUAL, at_ms=at(400).monotonic_ms, token="t", forced=True, full=full), at(400)
+    )
     (upload,) = of(StartUpload, asked)
     assert isinstance(upload, StartUpload)
     assert upload.base == (None if full else ref(1).metadata)
@@ -185,7 +193,7 @@ def test_a_newer_completed_checkpoint_subsumes_an_older_pending_one_without_blam
     assert [p.id for p in coordinator.pending] == [1, 2]
     actions = completed(coordinator, 2, 1_200)
     assert of(NotifyAborted, actions) == [
-        NotifyAborted(1, Request(RequestKind.PERIODIC, 100), Reason.CHECKPOINT_SUBSUMED)
+        NotifyAborted(1, Request(kind=RequestKind.PERIODIC, at_ms=100), Reason.CHECKPOINT_SUBSUMED)
     ]
     assert not of(FailJob, actions)
 
@@ -194,7 +202,7 @@ def test_a_savepoint_is_not_subsumed_and_reuses_nothing() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 150)
-    wish = Request(RequestKind.SAVEPOINT, 200, "token", target="somewhere")
+    wish = Request(kind=RequestKind.SAVEPOINT, at_ms=200, token="token", target="somewhere")
     assert of(StartUpload, coordinator.request(wish, at(200))) == [StartUpload(2, epoch(1), wish, None)]
     coordinator.epoch_finished(epoch(2), True, at(1_300))
     assert [p.id for p in coordinator.pending] == [2, 3]
@@ -207,7 +215,9 @@ def test_savepoints_under_way_do_not_hold_back_checkpoints(savepoints: int) -> N
     coordinator = started(replace(EVERY_SECOND, timeout_ms=600_000))
     coordinator.epoch_finished(epoch(1), True, at(50))
     for number in range(savepoints):
-        coordinator.request(Request(RequestKind.SAVEPOINT, 60 + number, target="unreachable"), at(60 + number))
+        coordinator.request(
+            Request(kind=RequestKind.SAVEPOINT, at_ms=60 + number, target="unreachable"), at(60 + number)
+        )
     for round in range(5):
         now = 1_100 * (round + 1)
         (upload,) = of(StartUpload, coordinator.epoch_finished(epoch(round + 2), True, at(now)))
@@ -220,7 +230,7 @@ def test_savepoints_under_way_do_not_hold_back_checkpoints(savepoints: int) -> N
 def test_checkpoints_beside_a_savepoint_keep_to_max_concurrent() -> None:
     coordinator = started(replace(EVERY_SECOND, timeout_ms=600_000))
     coordinator.epoch_finished(epoch(1), True, at(50))
-    coordinator.request(Request(RequestKind.SAVEPOINT, 60), at(60))
+    coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=60), at(60))
     assert len(of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(1_100)))) == 1
     assert not of(StartUpload, coordinator.epoch_finished(epoch(3), True, at(2_300)))
 
@@ -232,7 +242,7 @@ def test_savepoints_that_complete_one_after_the_other_do_not_hold_back_checkpoin
     begun: list[Action] = []
     for number in range(10):
         now = 300 + number * 400
-        coordinator.request(Request(RequestKind.SAVEPOINT, now), at(now))
+        coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=now), at(now))
         begun += of(StartUpload, completed(coordinator, coordinator.pending[-1].id, now + 100))
         begun += of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(now + 200)))
         if begun:
@@ -243,7 +253,7 @@ def test_savepoints_that_complete_one_after_the_other_do_not_hold_back_checkpoin
 def test_whoever_asked_is_told_why_a_task_declined() -> None:
     coordinator = started(Cadence(interval_ms=None))
     coordinator.epoch_finished(epoch(1), True, at(100))
-    wish = Request(RequestKind.SAVEPOINT, 100, "token")
+    wish = Request(kind=RequestKind.SAVEPOINT, at_ms=100, token="token")
     coordinator.request(wish, at(100))
     actions = coordinator.decline(1, Reason.CHECKPOINT_ASYNC_EXCEPTION, at(200), "L1-S0: no such bucket")
     assert of(NotifyAborted, actions) == [
@@ -255,7 +265,7 @@ def test_a_savepoint_exists_only_once_the_log_has_a_checkpoint_of_its_epoch() ->
     """Otherwise a rewind could discard its epoch, and the output waiting in it would be overtaken."""
     coordinator = started(Cadence(interval_ms=None))
     coordinator.epoch_finished(epoch(1), True, at(100))
-    coordinator.request(Request(RequestKind.SAVEPOINT, 100), at(100))
+    coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=100), at(100))
     coordinator.acknowledge(ack(1, 0), at(200))
     coordinator.acknowledge(ack(1, 1), at(200))
     (upload,) = of(StartUpload, coordinator.acknowledge(ack(1, 2), at(200)))
@@ -269,8 +279,8 @@ def test_a_forced_checkpoint_is_subsumed_like_any_other() -> None:
     """Ids in the log only grow, so one that comes late cannot be published any more."""
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(10))
-    coordinator.request(Request(RequestKind.MANUAL, 20, forced=True), at(20))
-    coordinator.request(Request(RequestKind.MANUAL, 30, forced=True), at(30))
+    coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=20, forced=True), at(20))
+    coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=30, forced=True), at(30))
     aborted = of(NotifyAborted, completed(coordinator, 2, 50))
     assert [a.id for a in aborted if isinstance(a, NotifyAborted)] == [1]
 
@@ -303,7 +313,7 @@ def test_an_interval_shorter_than_min_pause_is_raised_to_it() -> None:
 def test_without_an_interval_nothing_is_taken_by_itself() -> None:
     coordinator = started(Cadence(interval_ms=None))
     assert coordinator.epoch_finished(epoch(1), True, at(10**9)) == []
-    assert of(StartUpload, coordinator.request(Request(RequestKind.MANUAL, 10**9), at(10**9)))
+    assert of(StartUpload, coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=10**9), at(10**9)))
 
 
 def test_nothing_moved_nothing_is_saved() -> None:
@@ -341,10 +351,10 @@ def test_a_rewind_gives_up_what_is_pending_and_the_next_epoch_begins_anew() -> N
 def test_after_the_savepoint_that_ends_the_job_nothing_is_triggered() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(50))
-    coordinator.request(Request(RequestKind.TERMINAL_SAVEPOINT, 60), at(60))
+    coordinator.request(Request(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=60), at(60))
     completed(coordinator, 1, 100)
     assert coordinator.epoch_finished(epoch(2), True, at(5_000)) == []
-    refused = coordinator.request(Request(RequestKind.MANUAL, 6_000), at(6_000))
+    refused = coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=6_000), at(6_000))
     assert [a.reason for a in refused if isinstance(a, NotifyAborted)] == [Reason.CHECKPOINT_COORDINATOR_SHUTDOWN]
 
 
@@ -352,7 +362,7 @@ def test_while_the_job_is_being_stopped_no_later_checkpoint_begins() -> None:
     """The savepoint would go back behind it, and output that had completed would be lost."""
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(50))
-    coordinator.request(Request(RequestKind.TERMINAL_SAVEPOINT, 60), at(60))
+    coordinator.request(Request(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=60), at(60))
     assert not of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(2_000)))
     assert [a.id for a in coordinator.tick(at(5_060)) if isinstance(a, StartUpload)] == [
         2
@@ -374,7 +384,12 @@ def test_one_acknowledgement_of_ten_thousand_tasks_is_cheap() -> None:
     coordinator = Coordinator(EVERY_SECOND, tasks)
     coordinator.start(at(0), 0)
     coordinator.epoch_finished(epoch(1), True, at(1))
-    acks = [UploadAck(1, task, None, ("a", "b"), 1, 1) for task in tasks]
+    acks = [
+        UploadAck(
+            checkpoint_id=1, task=task, state=None, new_files=("a", "b"), state_size_bytes=1, checkpointed_size_bytes=1
+        )
+        for task in tasks
+    ]
     began = time.process_time()
     for one in acks:
         actions = coordinator.acknowledge(one, at(5))

@@ -66,7 +66,11 @@ class Played:
             self.epochs += 1
             self.take(coordinator.epoch_finished(EpochId(Term(1), self.epochs), True, now))
         elif event == "ack" and uploading:
-            self.take(coordinator.acknowledge(UploadAck(uploading[0], TASK, None, (f"f-{uploading[0]}",)), now))
+            self.take(
+                coordinator.acknowledge(
+                    UploadAck(checkpoint_id=uploading[0], task=TASK, state=None, new_files=(f"f-{uploading[0]}",)), now
+                )
+            )
         elif event == "decline" and uploading:
             self.take(coordinator.decline(uploading[-1], Reason.CHECKPOINT_DECLINED, now))
         elif event == "publish" and self.publishing:
@@ -76,7 +80,7 @@ class Played:
             self.take(coordinator.publish_failed(self.publishing.pop(0), now))
         elif event in ("manual", "savepoint"):
             kind = RequestKind.MANUAL if event == "manual" else RequestKind.SAVEPOINT
-            self.take(coordinator.request(Request(kind, now.monotonic_ms, target="sp"), now))
+            self.take(coordinator.request(Request(kind=kind, at_ms=now.monotonic_ms, target="sp"), now))
         elif event == "rewind" and not self.publishing:
             self.take(coordinator.abort_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, now))
         elif event == "clean":
@@ -124,7 +128,7 @@ def test_a_clock_set_forward_two_hours_expires_nothing_and_people_see_the_time_t
     clock.step_wall(TWO_HOURS_MS)
     clock.advance(400)
     assert not [a for a in coordinator.tick(clock.now()) if isinstance(a, NotifyAborted)]
-    coordinator.acknowledge(UploadAck(1, TASK, None), clock.now())
+    coordinator.acknowledge(UploadAck(checkpoint_id=1, task=TASK, state=None), clock.now())
     coordinator.published(1, ref(1), (), clock.now())
     shown = coordinator.statistics.latest_completed
     assert shown is not None

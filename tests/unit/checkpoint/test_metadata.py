@@ -72,7 +72,14 @@ def metadata(**changes: Any) -> CheckpointMetadata:
 
 
 def task(slot: int, *files: StateFile, inline: tuple[InlineFile, ...] = ()) -> TaskState:
-    return TaskState(TaskId(1, Slot(slot)), (slot, slot), "rocksdb", version(), FileList(files), inline)
+    return TaskState(
+        task=TaskId(1, Slot(slot)),
+        key_groups=(slot, slot),
+        backend="rocksdb",
+        version=version(),
+        files=FileList(files),
+        inline=inline,
+    )
 
 
 # The model in all its shapes. Texts leave out lone surrogates, which no UTF-8 file can have.
@@ -202,7 +209,9 @@ def test_order_of_arrival_does_not_show_in_the_bytes() -> None:
 
 def test_committables_are_kept_in_the_order_of_their_commit() -> None:
     def waiting(sink: str, partition: int, term: int, number: int) -> Committable:
-        return Committable(Lineage("a"), Uid(sink), partition, EpochId(Term(term), number), b"")
+        return Committable(
+            lineage=Lineage("a"), sink=Uid(sink), partition=partition, epoch=EpochId(Term(term), number), payload=b""
+        )
 
     late, early = waiting("out", 0, 2, 1), waiting("out", 0, 1, 9)
     other = waiting("out", 1, 1, 1)

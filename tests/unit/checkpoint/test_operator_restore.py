@@ -33,9 +33,9 @@ from tidegate.storage import LocalStorage
 WIDTHS = (1, 2, 3, 8)
 UID, LAYOUT = Uid("op"), JobLayout("job")
 SPECS = (
-    StateSpec("dealt", StateKind.LIST, int, distribution=Distribution.SPLIT),
-    StateSpec("shared", StateKind.LIST, str, distribution=Distribution.UNION),
-    StateSpec("rules", StateKind.MAP, int, map_key=str, distribution=Distribution.BROADCAST),
+    StateSpec(name="dealt", kind=StateKind.LIST, value=int, distribution=Distribution.SPLIT),
+    StateSpec(name="shared", kind=StateKind.LIST, value=str, distribution=Distribution.UNION),
+    StateSpec(name="rules", kind=StateKind.MAP, value=int, map_key=str, distribution=Distribution.BROADCAST),
 )
 IDS = {"dealt": 5, "shared": 6, "rules": 7}
 KEYED = 9
@@ -86,7 +86,9 @@ class Job:
         self.number += 1
         for slot, version in self.versions.items():
             assert version is not None
-            order = UploadOrder(self.number, version, None, 0, 0)
+            order = UploadOrder(
+                checkpoint_id=self.number, version=version, base=None, inline_threshold=0, inline_total=0
+            )
             task = TaskId(1, Slot(slot))
             upload = VersionUpload(self.storage, LAYOUT, self.directory(slot), task, Term(1), order)
             manifest = self.backend.manifest(self.directory(slot), version)
@@ -94,13 +96,28 @@ class Job:
             assert part is not None
             tasks.append(decode_part(part)[0])
         spread = {spec.name: spec.distribution for spec in SPECS}
-        states = tuple(StateInfo(name, id, "list", {}, None, None, spread[name]) for name, id in IDS.items())
-        states += (StateInfo("n", KEYED, "value", {}),)
+        states = tuple(
+            StateInfo(name=name, id=id, kind="list", value={}, map_key=None, namespace=None, distribution=spread[name])
+            for name, id in IDS.items()
+        )
+        states += (StateInfo(name="n", id=KEYED, kind="value", value={}),)
         return CheckpointMetadata(
-            "job", Lineage("l"), 1, Term(1), EpochId(Term(1), 1), SnapshotKind.CHECKPOINT, 0, 0, "", "", 128,
-            self.parallelism, 0, operators=(OperatorInfo(UID, 1, self.parallelism, "", None, states),),
+            job="job",
+            lineage=Lineage("l"),
+            checkpoint_id=1,
+            term=Term(1),
+            epoch=EpochId(Term(1), 1),
+            kind=SnapshotKind.CHECKPOINT,
+            triggered_ms=0,
+            completed_ms=0,
+            tidegate_version="",
+            spark_version="",
+            max_parallelism=128,
+            parallelism=self.parallelism,
+            clock_ms=0,
+            operators=(OperatorInfo(UID, 1, self.parallelism, "", None, states),),
             tasks=tuple(tasks),
-        )  # fmt: skip
+        )
 
     def restore(self, snapshot: CheckpointMetadata, parallelism: int) -> None:
         self.begin(parallelism)

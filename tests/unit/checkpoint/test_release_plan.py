@@ -40,7 +40,7 @@ class Waiting:
 
     def add(self, epoch: EpochId, slots: dict[int, list[int]]) -> None:
         for slot, keys in slots.items():
-            self.keys[Committable(LINE, Uid("out"), slot, epoch, b"")] = keys
+            self.keys[Committable(lineage=LINE, sink=Uid("out"), partition=slot, epoch=epoch, payload=b"")] = keys
 
 
 @st.composite
@@ -182,7 +182,9 @@ def test_the_wait_after_a_failure_has_a_random_part() -> None:
 @pytest.mark.parametrize(("epochs", "size_bytes", "exceeded"), [(3, 99, False), (2, 99, True), (9, 20, True)])
 def test_the_bound_counts_epochs_and_bytes_of_one_sink(epochs: int, size_bytes: int, exceeded: bool) -> None:
     due = [
-        Committable(LINE, Uid("out"), slot, EpochId(Term(1), number), b"", size_bytes=5)
+        Committable(
+            lineage=LINE, sink=Uid("out"), partition=slot, epoch=EpochId(Term(1), number), payload=b"", size_bytes=5
+        )
         for slot in (0, 1)
         for number in (1, 2, 3)
     ]

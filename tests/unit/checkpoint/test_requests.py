@@ -6,11 +6,11 @@ import pytest
 
 from tidegate.checkpoint.requests import Load, Request, RequestKind, RequestLimits, RequestQueue, RunNow, Wait, choose
 
-PERIODIC = Request(RequestKind.PERIODIC, 0)
-MANUAL = Request(RequestKind.MANUAL, 0)
-FORCED = Request(RequestKind.MANUAL, 0, forced=True)
-SAVEPOINT = Request(RequestKind.SAVEPOINT, 0)
-STOP = Request(RequestKind.TERMINAL_SAVEPOINT, 0)
+PERIODIC = Request(kind=RequestKind.PERIODIC, at_ms=0)
+MANUAL = Request(kind=RequestKind.MANUAL, at_ms=0)
+FORCED = Request(kind=RequestKind.MANUAL, at_ms=0, forced=True)
+SAVEPOINT = Request(kind=RequestKind.SAVEPOINT, at_ms=0)
+STOP = Request(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=0)
 
 
 @pytest.mark.feature("D11")
@@ -45,7 +45,7 @@ def test_savepoints_go_first_then_forced_then_manual_then_periodic() -> None:
 
 def test_among_equals_the_oldest_goes_first() -> None:
     queue = RequestQueue()
-    later, earlier = Request(RequestKind.MANUAL, 20), Request(RequestKind.MANUAL, 10)
+    later, earlier = Request(kind=RequestKind.MANUAL, at_ms=20), Request(kind=RequestKind.MANUAL, at_ms=10)
     queue.add(later)
     queue.add(earlier)
     assert queue.take(Load(0, 0, None), RequestLimits(), 30) == RunNow(earlier)
@@ -63,13 +63,13 @@ def test_a_full_queue_gives_up_the_periodic_one_and_then_refuses() -> None:
 @pytest.mark.large
 def test_the_queue_holds_a_thousand() -> None:
     queue = RequestQueue()
-    answers = [queue.add(Request(RequestKind.MANUAL, n)) for n in range(1_001)]
+    answers = [queue.add(Request(kind=RequestKind.MANUAL, at_ms=n)) for n in range(1_001)]
     assert answers.count(None) == 1_000
-    assert answers[-1] == Request(RequestKind.MANUAL, 1_000)
+    assert answers[-1] == Request(kind=RequestKind.MANUAL, at_ms=1_000)
 
 
 def test_one_periodic_request_is_enough() -> None:
     queue = RequestQueue()
     queue.add(PERIODIC)
-    queue.add(Request(RequestKind.PERIODIC, 5))
+    queue.add(Request(kind=RequestKind.PERIODIC, at_ms=5))
     assert len(queue) == 1

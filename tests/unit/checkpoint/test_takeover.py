@@ -26,14 +26,36 @@ from tidegate.storage.port import Nonce
 
 FOLDER = "/savepoints/sp-1/"
 CHECKSUM = "sha256:" + "7" * 40
-SAVEPOINT = CheckpointRef(7, Term(3), EpochId(Term(3), 70), LINE, f"{FOLDER}_metadata", CHECKSUM, owned=False)
+SAVEPOINT = CheckpointRef(
+    id=7,
+    term=Term(3),
+    epoch=EpochId(Term(3), 70),
+    lineage=LINE,
+    metadata=f"{FOLDER}_metadata",
+    checksum=CHECKSUM,
+    owned=False,
+)
 OTHERS = {f"{FOLDER}notes of the user", "/elsewhere/file", "other/shared/1/a"}
 NONCES = count(1)
 BODIES: dict[bytes, CheckpointContents] = {}
 
 
 def snapshot(kind: SnapshotKind = SnapshotKind.SAVEPOINT) -> CheckpointMetadata:
-    return CheckpointMetadata("origin", LINE, 7, Term(3), SAVEPOINT.epoch, kind, 0, 0, "0.1.0", "4.3.0", 128, 2, 0)
+    return CheckpointMetadata(
+        job="origin",
+        lineage=LINE,
+        checkpoint_id=7,
+        term=Term(3),
+        epoch=SAVEPOINT.epoch,
+        kind=kind,
+        triggered_ms=0,
+        completed_ms=0,
+        tidegate_version="0.1.0",
+        spark_version="4.3.0",
+        max_parallelism=128,
+        parallelism=2,
+        clock_ms=0,
+    )
 
 
 @pytest.fixture

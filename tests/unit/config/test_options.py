@@ -85,7 +85,13 @@ def test_defaults_are_flinks_except_retention() -> None:
         refuse_unpublished=False,
         publisher=Publisher.TASKS,
     )
-    assert RecoveryConfig.of(read_options()) == RecoveryConfig(None, False, ClaimMode.NO_CLAIM, False, None)
+    assert RecoveryConfig.of(read_options()) == RecoveryConfig(
+        path=None,
+        allow_non_restored_state=False,
+        claim_mode=ClaimMode.NO_CLAIM,
+        from_local=False,
+        without_channel_state_of=None,
+    )
     assert [option.key for option in ALL if option.flink_default] == [checkpointing.RETENTION.key]
 
 

@@ -149,7 +149,15 @@ def test_secrets_are_not_shown():
 @given(lineage=st.text(min_size=1), sink=st.text(min_size=1, max_size=500), number=st.integers(0, 10**12))
 def test_ids_of_transactions_are_short_and_tell_their_epoch(lineage, sink, number):
     epoch = EpochId(Term(3), number)
-    context = WriterContext(Lineage(lineage), Uid(sink), epoch, Slot(9999), AttemptId(10**12), ROWS, None)
+    context = WriterContext(
+        lineage=Lineage(lineage),
+        sink=Uid(sink),
+        epoch=epoch,
+        slot=Slot(9999),
+        attempt=AttemptId(10**12),
+        schema=ROWS,
+        staging=None,
+    )
     gid = gid_of(context)
     assert len(gid.encode()) < 200
     assert epoch_in(gid) == epoch
@@ -158,7 +166,9 @@ def test_ids_of_transactions_are_short_and_tell_their_epoch(lineage, sink, numbe
 
 
 def waiting(number: int, slot: int, payload: Copy | Prepared) -> tuple[CommitRequest, Copy | Prepared]:
-    return CommitRequest(Lineage("line"), Uid("out"), EpochId(Term(1), number), Slot(slot), b""), payload
+    return CommitRequest(
+        lineage=Lineage("line"), sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(slot), payload=b""
+    ), payload
 
 
 def rows(*tokens: str, size_bytes: int = 10, columns: tuple[str, ...] = ("n",)) -> Copy:

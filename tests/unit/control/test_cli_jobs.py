@@ -92,8 +92,8 @@ def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp
     started = Started()
     monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path: started)
     monkeypatch.setattr("tidegate.control.job_file.module_of", lambda path: None)
-    monkeypatch.setattr("tidegate.runtime.program.ship_by_value", lambda module: None)
-    monkeypatch.setattr("tidegate.runtime.ending.Ending.listening", lambda ending: nullcontext())
+    monkeypatch.setattr("tidegate.runtime.driver.pickling.ship_by_value", lambda module: None)
+    monkeypatch.setattr("tidegate.runtime.driver.ending.Ending.listening", lambda ending: nullcontext())
     (tmp_path / "job.py").touch()
     flags = [
         "-s",

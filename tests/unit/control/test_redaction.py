@@ -15,16 +15,16 @@ import tidegate as tg
 from tests.unit.api.shop import Frame
 from tests.unit.control.test_cli import run as tidegate
 from tests.unit.control.test_rest import ID, Pretended, asking
-from tests.unit.runtime.test_history import WAIT_S, Place
+from tests.unit.runtime.driver.test_history import WAIT_S, Place
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.connectors.postgres.connection import connect
 from tidegate.control.client import Client
 from tidegate.control.rest import RestServer, application
 from tidegate.control.service import JobService
 from tidegate.core.redaction import redacted
-from tidegate.runtime.program import Archive
-from tidegate.runtime.run import Failure
-from tidegate.runtime.settings import read_settings
+from tidegate.runtime.driver.job_run import Failure
+from tidegate.runtime.driver.settings import read_settings
+from tidegate.runtime.exchange.assignment import Archive
 from tidegate.storage import open_storage
 
 SECRET = "h4nter/two+x"

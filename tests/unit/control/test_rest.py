@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 import tidegate as tg
 from tests.tiers.profiles import examples
-from tests.unit.runtime.test_progress import REPORT, TASK, complete, coordinator
+from tests.unit.runtime.driver.test_progress import REPORT, TASK, complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason
@@ -25,7 +25,7 @@ from tidegate.control.request_checks import AllowedHosts
 from tidegate.control.rest import application
 from tidegate.control.service import JobService
 from tidegate.core.ids import EpochId, Lineage, Term
-from tidegate.runtime.run import Failure
+from tidegate.runtime.driver.job_run import Failure
 from tidegate.testing.clock import at
 
 TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.0}})
@@ -51,7 +51,11 @@ class Pretended:
 
     def trigger_checkpoint(self, *, full: bool | None) -> Future[CheckpointRef]:
         self.asked.append(("checkpoint", full))
-        return _done(CheckpointRef(2, Term(1), EpochId(Term(1), 5), self.lineage, "m", "c"))
+        return _done(
+            CheckpointRef(
+                id=2, term=Term(1), epoch=EpochId(Term(1), 5), lineage=self.lineage, metadata="m", checksum="c"
+            )
+        )
 
     def savepoint(self, target: str | None, *, format: str) -> Future[str]:
         self.asked.append(("savepoint", target, format))
@@ -188,7 +192,7 @@ def test_the_server_knows_who_waits_for_an_answer(run: Pretended) -> None:
 
 
 def test_a_checkpoint_under_way_is_in_the_history(run: Pretended, client: TestClient) -> None:
-    run.made.request(Request(RequestKind.MANUAL, 5_000), at(5_000))
+    run.made.request(Request(kind=RequestKind.MANUAL, at_ms=5_000), at(5_000))
     history = client.get(f"/jobs/{ID}/checkpoints").json()["history"]
     assert [(c["id"], c["status"], c["num_acknowledged_subtasks"]) for c in history] == [
         (2, "IN_PROGRESS", 0),

@@ -27,11 +27,21 @@ def _graph(*nodes: tuple[Any, ...]) -> Graph:
         input = Input(streams, _ROWS, ("k",) if kind == "process" else ())
         match kind:
             case "source":
-                made.append(Source(id, uid, _ROWS, None))
+                made.append(Source(id=id, uid=uid, schema=_ROWS, frame=None))
             case "map":
-                made.append(Transform(id, "map", len, input, _ROWS, "map"))
+                made.append(Transform(id=id, kind="map", function=len, input=input, schema=_ROWS, name="map"))
             case "process":
-                made.append(Process(id, uid, None, input, _ROWS, (), (("side", _ROWS),)))
+                made.append(
+                    Process(
+                        id=id,
+                        uid=uid,
+                        function=None,
+                        input=input,
+                        schema=_ROWS,
+                        states=(),
+                        side_outputs=(("side", _ROWS),),
+                    )
+                )
             case "sink":
                 made.append(SinkNode(id, uid, None, input))
     return check(Graph("job", tuple(made)))

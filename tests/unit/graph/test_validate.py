@@ -16,8 +16,16 @@ from tidegate.graph.validate import check, check_key, check_name, check_runnable
 
 ROWS = Schema.parse("user string, tags array<string>, ts timestamp")
 FROM_SOURCE = Input((StreamRef(NodeId(0)),), ROWS)
-SOURCE = Source(NodeId(0), Uid("in"), ROWS, None, event_time="ts")
-PROCESS = Process(NodeId(1), Uid("op"), None, replace(FROM_SOURCE, key=("user",)), ROWS, (), (("late", ROWS),))
+SOURCE = Source(id=NodeId(0), uid=Uid("in"), schema=ROWS, frame=None, event_time="ts")
+PROCESS = Process(
+    id=NodeId(1),
+    uid=Uid("op"),
+    function=None,
+    input=replace(FROM_SOURCE, key=("user",)),
+    schema=ROWS,
+    states=(),
+    side_outputs=(("late", ROWS),),
+)
 SINK = SinkNode(NodeId(2), Uid("out"), None, Input((StreamRef(NodeId(1), "late"),), ROWS))
 
 
@@ -90,6 +98,7 @@ def test_state_needs_a_key() -> None:
 
 
 OTHER = Schema.parse("user string")
+TRANSFORM = Transform(id=NodeId(1), kind="map", function=len, input=FROM_SOURCE, schema=ROWS, name="f")
 
 
 @pytest.mark.parametrize(
@@ -105,10 +114,10 @@ OTHER = Schema.parse("user string")
         ((SOURCE, PROCESS, replace(SINK, input=replace(SINK.input, key=("user",)))), "Leave out key_by"),
         ((SOURCE, PROCESS, SINK, replace(SINK, id=NodeId(3), uid=Uid("b"), input=Input((StreamRef(NodeId(2)),), ROWS))),
          "a sink ends its stream"),
-        ((SOURCE, Transform(NodeId(1), "reduce", len, FROM_SOURCE, ROWS, "f")), "unknown kind"),
-        ((SOURCE, Transform(NodeId(1), "filter", len, FROM_SOURCE, OTHER, "f")), "changes the columns"),
-        ((SOURCE, Transform(NodeId(1), "map", len, PROCESS.input, ROWS, "f")), "has no state"),
-        ((SOURCE, replace(PROCESS, states=(StateSpec("s", StateKind.VALUE, int),) * 2)), "state 's' twice"),
+        ((SOURCE, replace(TRANSFORM, kind="reduce")), "unknown kind"),
+        ((SOURCE, replace(TRANSFORM, kind="filter", schema=OTHER)), "changes the columns"),
+        ((SOURCE, replace(TRANSFORM, input=PROCESS.input)), "has no state"),
+        ((SOURCE, replace(PROCESS, states=(StateSpec(name="s", kind=StateKind.VALUE, value=int),) * 2)), "state 's' twice"),
         ((SOURCE, replace(PROCESS, side_outputs=PROCESS.side_outputs * 2)), "side output 'late' twice"),
     ],
 )  # fmt: skip

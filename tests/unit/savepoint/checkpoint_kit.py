@@ -72,29 +72,29 @@ class Operator:
             told = spec.describe()
             states.append(
                 StateInfo(
-                    spec.name,
-                    ids[self.uid, spec.name],
-                    told["kind"],
-                    told["value"],
-                    told.get("map_key"),
-                    told.get("namespace"),
-                    spec.distribution,
-                    None if spec.ttl is None else spec.ttl.ttl_ms,
+                    name=spec.name,
+                    id=ids[self.uid, spec.name],
+                    kind=told["kind"],
+                    value=told["value"],
+                    map_key=told.get("map_key"),
+                    namespace=told.get("namespace"),
+                    distribution=spec.distribution,
+                    ttl_ms=None if spec.ttl is None else spec.ttl.ttl_ms,
                 )
             )
         return OperatorInfo(Uid(self.uid), self.level, parallelism, backend, {"columns": list(self.key)}, tuple(states))
 
 
 def value(name: str, tp: Any) -> StateSpec:
-    return StateSpec(name, StateKind.VALUE, tp)
+    return StateSpec(name=name, kind=StateKind.VALUE, value=tp)
 
 
 def listing(name: str, tp: Any) -> StateSpec:
-    return StateSpec(name, StateKind.LIST, tp)
+    return StateSpec(name=name, kind=StateKind.LIST, value=tp)
 
 
 def mapping(name: str, key: Any, tp: Any) -> StateSpec:
-    return StateSpec(name, StateKind.MAP, tp, key)
+    return StateSpec(name=name, kind=StateKind.MAP, value=tp, map_key=key)
 
 
 @dataclass
@@ -153,7 +153,16 @@ class History:
         data = encode(metadata)
         name = self.layout.metadata(id)
         self.storage.put(name, data)
-        self._publish(CheckpointRef(id, term, metadata.epoch, metadata.lineage, name, checksum_in(data)))
+        self._publish(
+            CheckpointRef(
+                id=id,
+                term=term,
+                epoch=metadata.epoch,
+                lineage=metadata.lineage,
+                metadata=name,
+                checksum=checksum_in(data),
+            )
+        )
         return f"{self.url}/{name.removesuffix('/_metadata')}"
 
     def _served(self, key: Any, types: Any, task: TaskId) -> int | None:
@@ -200,7 +209,9 @@ class History:
             lists.flush()
             elements |= lists.held()
         manifest = store.seal(elements)
-        order = UploadOrder(id, version, None, self.inline, 1 << 20)
+        order = UploadOrder(
+            checkpoint_id=id, version=version, base=None, inline_threshold=self.inline, inline_total=1 << 20
+        )
         upload = VersionUpload(self.storage, self.layout, directory, task, Term(1), order)
         part = upload.run(manifest, version.attempt, lambda: True, lambda: None)
         assert part is not None

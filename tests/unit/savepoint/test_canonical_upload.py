@@ -45,7 +45,15 @@ class Home:
         self.origin = StoredSnapshot.open(self.history.checkpoint(1, TOTALS))
 
     def write(self, task: TaskState, go_on: Any = lambda: True) -> tuple[TaskState, tuple[str, ...]]:
-        order = UploadOrder(5, task.version, None, 0, 0, str(self.target), self.origin.metadata.operators)
+        order = UploadOrder(
+            checkpoint_id=5,
+            version=task.version,
+            base=None,
+            inline_threshold=0,
+            inline_total=0,
+            folder=str(self.target),
+            tables=self.origin.metadata.operators,
+        )
         backend = backend_named(task.backend)
         directory = self.folder / "local" / "1" / str(task.task)
         storage = RoutedStorage(self.history.storage)

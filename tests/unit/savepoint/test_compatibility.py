@@ -26,9 +26,22 @@ def snapshot(*operators: OperatorInfo, sources: tuple[str, ...] = ()) -> Checkpo
     epoch = EpochId(Term(1), 1)
     positions = tuple(SourcePosition(Uid(uid), ("{}",)) for uid in sources)
     return CheckpointMetadata(
-        "job", Lineage("l"), 1, Term(1), epoch, SnapshotKind.SAVEPOINT, 0, 0, "0.1.0", "4.3.0", 128, 2, 0,
-        operators=operators, positions=positions,
-    )  # fmt: skip
+        job="job",
+        lineage=Lineage("l"),
+        checkpoint_id=1,
+        term=Term(1),
+        epoch=epoch,
+        kind=SnapshotKind.SAVEPOINT,
+        triggered_ms=0,
+        completed_ms=0,
+        tidegate_version="0.1.0",
+        spark_version="4.3.0",
+        max_parallelism=128,
+        parallelism=2,
+        clock_ms=0,
+        operators=operators,
+        positions=positions,
+    )
 
 
 def outcomes(answer: Compatibility) -> dict[str, str]:
@@ -102,8 +115,8 @@ def test_the_conversion_of_a_list_takes_whole_segments_and_declared_renames() ->
 
 
 def test_kinds_with_one_layout_may_take_each_others_place() -> None:
-    sorted_map = StateSpec("seen", StateKind.SORTED_MAP, int, str)
-    reducing = StateSpec("total", StateKind.REDUCING, int, function=max)
+    sorted_map = StateSpec(name="seen", kind=StateKind.SORTED_MAP, value=int, map_key=str)
+    reducing = StateSpec(name="total", kind=StateKind.REDUCING, value=int, function=max)
     answer = judge(BEFORE, JobNow((operator("totals", reducing, sorted_map),), (Uid("clicks"),)))
     assert set(outcomes(answer).values()) == {"as is"}
 

@@ -247,7 +247,9 @@ def test_a_checkpoint_that_its_job_gave_up_is_not_copied(tmp_path: Path) -> None
 
 
 def test_waiting_output_is_left_to_its_job(tmp_path: Path) -> None:
-    waiting = Committable(Lineage("line-1"), Uid("out"), 0, EpochId(Term(1), 9), b"rows")
+    waiting = Committable(
+        lineage=Lineage("line-1"), sink=Uid("out"), partition=0, epoch=EpochId(Term(1), 9), payload=b"rows"
+    )
     snapshot = StoredSnapshot.open(History(tmp_path).checkpoint(1, TOTALS, committables=(waiting,)))
     copied = copy_snapshot(snapshot, open_storage(tmp_path / "sp"))
     assert (copied.waiting_output, copied.metadata.committables) == (1, ())
@@ -301,10 +303,10 @@ def test_a_full_copy_leaves_out_what_has_outlived_its_time(tmp_path: Path) -> No
                 held.keyed.accessors[state].update(age_ms)
             held.keyed.flush()
 
-    brief = StateSpec("brief", StateKind.VALUE, int, ttl=StateTtlConfig.of("1 s"))
+    brief = StateSpec(name="brief", kind=StateKind.VALUE, value=int, ttl=StateTtlConfig.of("1 s"))
     event = StateTtlConfig(1000, time_characteristic=TtlTimeCharacteristic.EventTime)
-    in_event_time = StateSpec("in_event_time", StateKind.VALUE, int, ttl=event)
-    states = (brief, in_event_time, StateSpec("lasting", StateKind.VALUE, int))
+    in_event_time = StateSpec(name="in_event_time", kind=StateKind.VALUE, value=int, ttl=event)
+    states = (brief, in_event_time, StateSpec(name="lasting", kind=StateKind.VALUE, value=int))
     operator = Operator("totals", ("string",), states, {}, also=write)
     for number, (mark, living) in enumerate([(900, {"bob"}), (None, {"ann", "bob", "cid"})]):
         history = History(tmp_path / str(number))

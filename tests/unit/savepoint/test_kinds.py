@@ -33,15 +33,15 @@ USERS = [f"u{n}" for n in range(20)]
 WINDOW = TimeWindow(0, 60_000)
 HOUR = StateTtlConfig("1 h")
 SPECS = (
-    StateSpec("largest", StateKind.REDUCING, int, function=max),
-    StateSpec("ordered", StateKind.SORTED_MAP, str, int),
-    StateSpec("seen", StateKind.MAP, int, str, ttl=HOUR),
-    StateSpec("last", StateKind.LIST, str, ttl=HOUR),
-    StateSpec("in_window", StateKind.VALUE, float, windowed=True),
+    StateSpec(name="largest", kind=StateKind.REDUCING, value=int, function=max),
+    StateSpec(name="ordered", kind=StateKind.SORTED_MAP, value=str, map_key=int),
+    StateSpec(name="seen", kind=StateKind.MAP, value=int, map_key=str, ttl=HOUR),
+    StateSpec(name="last", kind=StateKind.LIST, value=str, ttl=HOUR),
+    StateSpec(name="in_window", kind=StateKind.VALUE, value=float, windowed=True),
     TIMERS,
-    StateSpec("offsets", StateKind.LIST, int, distribution=Distribution.SPLIT),
-    StateSpec("all", StateKind.LIST, str, distribution=Distribution.UNION),
-    StateSpec("rules", StateKind.MAP, float, str, distribution=Distribution.BROADCAST),
+    StateSpec(name="offsets", kind=StateKind.LIST, value=int, distribution=Distribution.SPLIT),
+    StateSpec(name="all", kind=StateKind.LIST, value=str, distribution=Distribution.UNION),
+    StateSpec(name="rules", kind=StateKind.MAP, value=float, map_key=str, distribution=Distribution.BROADCAST),
 )
 
 

@@ -30,7 +30,13 @@ KEYS: dict[tuple[str, ...], Any] = {
 
 
 def table(key: tuple[str, ...], value: str, map_key: str | None) -> StateTable:
-    state = StateInfo("s", 7, "value" if map_key is None else "map", {"type": value}, map_key and {"type": map_key})
+    state = StateInfo(
+        name="s",
+        id=7,
+        kind="value" if map_key is None else "map",
+        value={"type": value},
+        map_key=map_key and {"type": map_key},
+    )
     return StateTable(StateLayout(OperatorInfo(Uid("op"), 1, 1, "rocksdb", {"columns": list(key)}, (state,)), state))
 
 

@@ -14,7 +14,7 @@ from tidegate.checkpoint.metadata import OperatorInfo, QueryFile, SourcePosition
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 from tidegate.graph.states import Distribution, StateKind, StateSpec
-from tidegate.runtime.source_notes import load_notes
+from tidegate.runtime.sources.source_notes import load_notes
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.compatibility import JobNow
 from tidegate.savepoint.copy import copy_snapshot
@@ -45,7 +45,7 @@ class Rule:
 
 NewRule = make_dataclass("Rule", [("maximum", float), ("color", str, "red")])
 """`limit` renamed and widened, `note` removed, `color` added."""
-NOTES = StateSpec("notes", StateKind.LIST, int, distribution=Distribution.SPLIT)
+NOTES = StateSpec(name="notes", kind=StateKind.LIST, value=int, distribution=Distribution.SPLIT)
 KEYS = [f"u{n}" for n in range(40)]
 
 
@@ -66,7 +66,7 @@ OLD = Operator(
 )
 NEW_STATES = (
     value("rule", NewRule), mapping("seen", str, float), listing("last", float),
-    StateSpec("notes", StateKind.LIST, float, distribution=Distribution.SPLIT),
+    StateSpec(name="notes", kind=StateKind.LIST, value=float, distribution=Distribution.SPLIT),
 )  # fmt: skip
 RENAMES = {("rules", "rule"): {"limit": "maximum"}}
 

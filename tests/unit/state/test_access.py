@@ -22,9 +22,9 @@ from tidegate.state.keys import KeyCodec
 from tidegate.state.version import VersionId
 
 SPECS = (
-    StateSpec("value", StateKind.VALUE, int, default=7),
-    StateSpec("items", StateKind.LIST, int),
-    StateSpec("map", StateKind.MAP, int, map_key=str),
+    StateSpec(name="value", kind=StateKind.VALUE, value=int, default=7),
+    StateSpec(name="items", kind=StateKind.LIST, value=int),
+    StateSpec(name="map", kind=StateKind.MAP, value=int, map_key=str),
 )
 IDS = {"value": 1, "items": 2, "map": 3}
 KEYS = st.sampled_from(["", "a", "b", "b\0", "é"])
@@ -186,7 +186,7 @@ def test_many_scans_open_at_once_keep_to_their_bounds(tmp_path, backend):
 
 
 def test_a_default_that_can_change_is_not_shared_between_keys(tmp_path):
-    spec = StateSpec("seen", StateKind.VALUE, list[int], default=[])
+    spec = StateSpec(name="seen", kind=StateKind.VALUE, value=list[int], default=[])
     store = backend_named("hashmap").begin(tmp_path, None, VersionId(EpochId(Term(1), 1), AttemptId(1)), (0, 127))
     states = KeyedStates(store, [spec], lambda _: 1, KeyCodec([DataType("string")]), EpochId(Term(1), 1))
     seen = states.accessors["seen"]
@@ -199,7 +199,7 @@ def test_a_default_that_can_change_is_not_shared_between_keys(tmp_path):
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_every_nan_and_every_zero_is_one_map_key(tmp_path, backend):
-    spec = StateSpec("m", StateKind.MAP, int, map_key=float)
+    spec = StateSpec(name="m", kind=StateKind.MAP, value=int, map_key=float)
     store = backend_named(backend).begin(tmp_path, None, VersionId(EpochId(Term(1), 1), AttemptId(1)), (0, 127))
     states = KeyedStates(store, [spec], lambda _: 1, KeyCodec([DataType("string")]), EpochId(Term(1), 1))
     states.scope.key, states.scope.key_group = "a", 1

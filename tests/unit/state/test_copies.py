@@ -25,9 +25,9 @@ from tidegate.state.keys import KeyCodec
 from tidegate.state.version import VersionId
 
 SPECS = (
-    StateSpec("value", StateKind.VALUE, list[int], default=[]),
-    StateSpec("items", StateKind.LIST, list[int]),
-    StateSpec("map", StateKind.MAP, list[int], map_key=int),
+    StateSpec(name="value", kind=StateKind.VALUE, value=list[int], default=[]),
+    StateSpec(name="items", kind=StateKind.LIST, value=list[int]),
+    StateSpec(name="map", kind=StateKind.MAP, value=list[int], map_key=int),
 )
 IDS = {"value": 1, "items": 2, "map": 3}
 

@@ -62,7 +62,7 @@ COLUMNS: dict[str, tuple[DataType, st.SearchStrategy[Any]]] = {
     "date": (DataType("date"), st.dates()),
     "timestamp": (DataType("timestamp"), aware),
     "timestamp_ntz": (DataType("timestamp_ntz"), st.datetimes()),
-    "decimal": (DataType("decimal", 20, 5), scaled),
+    "decimal": (DataType("decimal", precision=20, scale=5), scaled),
 }
 PYTHON: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "int": (int, st.integers() | st.integers(-(1 << 90), 1 << 90)),
@@ -173,7 +173,7 @@ def test_the_bytes_of_map_keys_are_those_written_down_for_ever(tp: Any, key: Any
 
 
 def test_a_decimal_column_is_written_at_its_scale_whatever_the_context() -> None:
-    codec = KeyCodec([DataType("decimal", 38, 2)])
+    codec = KeyCodec([DataType("decimal", precision=38, scale=2)])
     with localcontext(prec=3):
         assert codec.encode(Decimal("1.5")) == codec.encode(Decimal("1.500")) == b"\x02\x80" + bytes(14) + b"\x96"
         key = Decimal("-123456789012345678901234567890123456.78")
@@ -192,7 +192,7 @@ def test_a_dict_finds_a_canonical_nan() -> None:
 def test_normalized_keys_are_what_the_column_would_hold() -> None:
     assert math.copysign(1, normalized(-0.0, DataType("double"))) == 1
     assert normalized(0.1, DataType("float")) == struct.unpack("<f", struct.pack("<f", 0.1))[0]
-    assert str(normalized(Decimal("1.5"), DataType("decimal", 10, 3))) == "1.500"
+    assert str(normalized(Decimal("1.5"), DataType("decimal", precision=10, scale=3))) == "1.500"
     in_berlin = datetime(2024, 7, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     assert normalized(in_berlin, DataType("timestamp")).isoformat() == "2024-07-01T10:00:00+00:00"
 
@@ -212,10 +212,10 @@ REFUSED = [
     (DataType("timestamp"), datetime(2024, 1, 1)),
     (DataType("timestamp"), datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))),
     (DataType("timestamp_ntz"), datetime(2024, 1, 1, tzinfo=UTC)),
-    (DataType("decimal", 5, 2), Decimal("1.005")),
-    (DataType("decimal", 5, 2), Decimal("1000")),
-    (DataType("decimal", 5, 2), Decimal("NaN")),
-    (DataType("decimal", 5, 2), 1.5),
+    (DataType("decimal", precision=5, scale=2), Decimal("1.005")),
+    (DataType("decimal", precision=5, scale=2), Decimal("1000")),
+    (DataType("decimal", precision=5, scale=2), Decimal("NaN")),
+    (DataType("decimal", precision=5, scale=2), 1.5),
 ]
 
 

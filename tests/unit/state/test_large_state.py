@@ -19,8 +19,8 @@ BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 MANY = pytest.mark.parametrize("many", [200_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 pytestmark = pytest.mark.large
 SPECS = (
-    StateSpec("items", StateKind.LIST, int),
-    StateSpec("map", StateKind.SORTED_MAP, int, map_key=int),
+    StateSpec(name="items", kind=StateKind.LIST, value=int),
+    StateSpec(name="map", kind=StateKind.SORTED_MAP, value=int, map_key=int),
 )
 IDS = {"items": 1, "map": 2}
 

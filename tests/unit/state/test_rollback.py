@@ -21,10 +21,10 @@ from tidegate.state.keys import KeyCodec
 from tidegate.state.version import VersionId
 
 SPECS = (
-    StateSpec("value", StateKind.VALUE, int, default=0),
-    StateSpec("changing", StateKind.VALUE, list[int], default=[]),
-    StateSpec("items", StateKind.LIST, int),
-    StateSpec("map", StateKind.MAP, list[int], map_key=str),
+    StateSpec(name="value", kind=StateKind.VALUE, value=int, default=0),
+    StateSpec(name="changing", kind=StateKind.VALUE, value=list[int], default=[]),
+    StateSpec(name="items", kind=StateKind.LIST, value=int),
+    StateSpec(name="map", kind=StateKind.MAP, value=list[int], map_key=str),
     TIMERS,
 )
 IDS = {spec.name: n for n, spec in enumerate(SPECS, 1)}

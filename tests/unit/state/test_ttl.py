@@ -45,9 +45,9 @@ class Task:
         target = VersionId(EpochId(Term(1), self.number), AttemptId(self.number))
         self.store = self.backend.begin(self.directory, self.version, target, (0, 127))
         specs = (
-            StateSpec("value", StateKind.VALUE, int, default=-1, ttl=self.ttl),
-            StateSpec("items", StateKind.LIST, int, ttl=self.ttl),
-            StateSpec("map", StateKind.MAP, int, map_key=int, ttl=self.ttl),
+            StateSpec(name="value", kind=StateKind.VALUE, value=int, default=-1, ttl=self.ttl),
+            StateSpec(name="items", kind=StateKind.LIST, value=int, ttl=self.ttl),
+            StateSpec(name="map", kind=StateKind.MAP, value=int, map_key=int, ttl=self.ttl),
         )
         keys, clock = KeyCodec([DataType("string")]), StateClock(self.now, self.watermark)
         self.states = KeyedStates(self.store, specs, IDS.__getitem__, keys, target.epoch, (0, 127), clock)

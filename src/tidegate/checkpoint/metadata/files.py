@@ -122,13 +122,13 @@ class FileList:
         ids = [id for id, _ in packed.since]
         for row in packed.rows:
             yield StateFile(
-                row.name,
-                dirs[row.directory] + row.leaf,
-                row.size,
-                algorithms[row.algorithm] + row.digest,
-                origins[row.origin],
-                ids[row.since],
-                parts[row.part],
+                name=row.name,
+                path=dirs[row.directory] + row.leaf,
+                size_bytes=row.size,
+                checksum=algorithms[row.algorithm] + row.digest,
+                origin=origins[row.origin],
+                since=ids[row.since],
+                part_bytes=parts[row.part],
             )
 
     def __len__(self) -> int:
@@ -183,22 +183,29 @@ def _pack(files: list[StateFile]) -> Packed:
     since, since_at = _table(brought)
     rows = [
         _Row(
-            file.name,
-            file.size_bytes,
-            part_at[file.part_bytes],
-            dir_at[path[0] + path[1]],
-            path[2],
-            algorithm_at[sum_[0] + sum_[1]],
-            sum_[2],
-            origin_at[file.origin],
-            since_at[file.since],
+            name=file.name,
+            size=file.size_bytes,
+            part=part_at[file.part_bytes],
+            directory=dir_at[path[0] + path[1]],
+            leaf=path[2],
+            algorithm=algorithm_at[sum_[0] + sum_[1]],
+            digest=sum_[2],
+            origin=origin_at[file.origin],
+            since=since_at[file.since],
         )
         for file, path, sum_ in zip(files, paths, sums)
     ]
     counted = [(id, brought[id]) for id in since]
     return Packed(
-        len(rows), sum(brought.values()), counted, parts, dirs, algorithms, [str(o) for o in origins], rows
-    )  # fmt: skip
+        count=len(rows),
+        bytes=sum(brought.values()),
+        since=counted,
+        parts=parts,
+        dirs=dirs,
+        algorithms=algorithms,
+        origins=[str(o) for o in origins],
+        rows=rows,
+    )
 
 
 def _table(items: Iterable[_T]) -> tuple[list[_T], dict[_T, int]]:

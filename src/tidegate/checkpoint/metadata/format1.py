@@ -181,7 +181,15 @@ def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
             query=[_QueryFile(q.name, q.text) for q in model.query],
             committed=[_Mark(m.lineage, m.sink, m.partition, str(m.epoch)) for m in model.committed],
             committables=[
-                _Committable(c.lineage, c.sink, c.partition, str(c.epoch), c.payload, list(c.staged), c.size_bytes)
+                _Committable(
+                    lineage=c.lineage,
+                    sink=c.sink,
+                    partition=c.partition,
+                    epoch=str(c.epoch),
+                    payload=c.payload,
+                    staged=list(c.staged),
+                    size_bytes=c.size_bytes,
+                )
                 for c in model.committables
             ],
             operators=[_from_operator(o) for o in model.operators],
@@ -225,7 +233,13 @@ def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
         ),
         committables=tuple(
             Committable(
-                Lineage(c.lineage), Uid(c.sink), c.partition, _epoch(c.epoch), c.payload, tuple(c.staged), c.size_bytes
+                lineage=Lineage(c.lineage),
+                sink=Uid(c.sink),
+                partition=c.partition,
+                epoch=_epoch(c.epoch),
+                payload=c.payload,
+                staged=tuple(c.staged),
+                size_bytes=c.size_bytes,
             )
             for c in body.committables
         ),
@@ -238,45 +252,68 @@ def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
 def _from_operator(operator: OperatorInfo) -> _Operator:
     states = [
         _StateForm(
-            s.name, s.id, s.kind, s.distribution.value, dict(s.value), _tree(s.map_key), _tree(s.namespace), s.ttl_ms
+            name=s.name,
+            id=s.id,
+            kind=s.kind,
+            distribution=s.distribution.value,
+            value=dict(s.value),
+            map_key=_tree(s.map_key),
+            namespace=_tree(s.namespace),
+            ttl_ms=s.ttl_ms,
         )
         for s in operator.states
     ]
     return _Operator(
-        operator.uid, operator.level, operator.parallelism, operator.backend, _tree(operator.key), states
-    )  # fmt: skip
+        uid=operator.uid,
+        level=operator.level,
+        parallelism=operator.parallelism,
+        backend=operator.backend,
+        key=_tree(operator.key),
+        states=states,
+    )
 
 
 def _to_operator(o: _Operator) -> OperatorInfo:
     states = tuple(
-        StateInfo(s.name, s.id, s.kind, s.value, s.map_key, s.namespace, Distribution(s.distribution), s.ttl_ms)
+        StateInfo(
+            name=s.name,
+            id=s.id,
+            kind=s.kind,
+            value=s.value,
+            map_key=s.map_key,
+            namespace=s.namespace,
+            distribution=Distribution(s.distribution),
+            ttl_ms=s.ttl_ms,
+        )
         for s in o.states
     )
-    return OperatorInfo(Uid(o.uid), o.level, o.parallelism, o.backend, o.key, states)
+    return OperatorInfo(
+        uid=Uid(o.uid), level=o.level, parallelism=o.parallelism, backend=o.backend, key=o.key, states=states
+    )
 
 
 def _from_task(t: TaskState) -> _TaskFront:
     return _TaskFront(
-        t.task.level,
-        t.task.slot,
-        t.key_groups,
-        t.backend,
-        str(t.version),
-        [_InlineForm(f.name, str(f.origin), f.data) for f in t.inline],
-        [_Elements(e.state, e.count) for e in t.elements],
+        level=t.task.level,
+        slot=t.task.slot,
+        key_groups=t.key_groups,
+        backend=t.backend,
+        version=str(t.version),
+        inline=[_InlineForm(f.name, str(f.origin), f.data) for f in t.inline],
+        elements=[_Elements(e.state, e.count) for e in t.elements],
     )
 
 
 def _to_task(t: _TaskForm, checks: FileChecks) -> TaskState:
     return TaskState(
-        TaskId(t.level, Slot(t.slot)),
-        t.key_groups,
-        t.backend,
-        VersionId.parse(t.version),
+        task=TaskId(t.level, Slot(t.slot)),
+        key_groups=t.key_groups,
+        backend=t.backend,
+        version=VersionId.parse(t.version),
         # A copy, so that keeping one task does not keep the whole file in memory.
-        checks.read(bytes(t.files)),
-        tuple(InlineFile(f.name, VersionId.parse(f.origin), f.data) for f in t.inline),
-        tuple(ElementCount(e.state, e.count) for e in t.elements),
+        files=checks.read(bytes(t.files)),
+        inline=tuple(InlineFile(f.name, VersionId.parse(f.origin), f.data) for f in t.inline),
+        elements=tuple(ElementCount(e.state, e.count) for e in t.elements),
     )
 
 

@@ -30,7 +30,7 @@ class SnapshotKind(StrEnum):
     SAVEPOINT = "savepoint"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StateInfo:
     """One state of one operator, as it was declared when the snapshot was taken. Schemas are JSON trees."""
 
@@ -83,7 +83,7 @@ class ElementCount:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
     """The state of one task: a version, and where each of its files is."""
 
@@ -131,7 +131,7 @@ class SplitTime:
     event_time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Committable:
     """Output that waits for this checkpoint, or for an earlier one whose commit is not yet recorded."""
 
@@ -156,7 +156,7 @@ class CommittedMark:
     epoch: EpochId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointMetadata:
     """A whole checkpoint or savepoint. Raises ValueError when a task, uid, split or mark comes twice."""
 

@@ -411,7 +411,14 @@ def _owed(request: CommitRequest) -> Iterator[Owed]:
     staged = msgspec.json.decode(request.payload, type=KafkaCommittable)
     for index, part in enumerate(staged.parts):
         marker = encode(request.epoch, index)
-        yield Owed(staged.topic, _stream(request), request.epoch, marker, part, staged.at_ms)
+        yield Owed(
+            topic=staged.topic,
+            stream=_stream(request),
+            epoch=request.epoch,
+            marker=marker,
+            part=part,
+            at_ms=staged.at_ms,
+        )
 
 
 def _first_markers(owed: Sequence[Owed]) -> dict[SinkSlot, int]:

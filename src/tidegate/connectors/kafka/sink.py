@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
@@ -58,6 +58,7 @@ class KafkaSink:
 
     bootstrap_servers: str
     topic: str
+    _: KW_ONLY
     delivery_guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once"
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     transaction_timeout: Duration = "10 min"

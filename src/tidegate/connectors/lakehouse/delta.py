@@ -138,7 +138,13 @@ class DeltaWriter:
         # For people who look at the directory; readers take the values from the log.
         folders = "".join(f"{safe(name)}={safe(value or 'null')}/" for name, value in values.items())
         path = f"{folders}{self._stem}-{number:04d}.parquet"
-        return _DeltaFile(self._filesystem, local_path(self._sink.table_uri), path, values, self._schema)
+        return _DeltaFile(
+            files=self._filesystem,
+            root=local_path(self._sink.table_uri),
+            path=path,
+            partition=values,
+            schema=self._schema,
+        )
 
 
 class _DeltaFile:
@@ -163,7 +169,13 @@ class _DeltaFile:
             for folder in (self._root / self._path).relative_to(self._root).parents:
                 sync(self._root / folder)
         size = self._files.get_file_info(self._path).size
-        return DeltaFile(self._path, size, self._partition, time.time_ns() // 1_000_000, self._statistics.as_json())
+        return DeltaFile(
+            path=self._path,
+            size=size,
+            partition=self._partition,
+            modified_ms=time.time_ns() // 1_000_000,
+            statistics=self._statistics.as_json(),
+        )
 
     def remove(self) -> None:
         try:

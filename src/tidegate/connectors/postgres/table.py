@@ -159,10 +159,10 @@ def read_table(connection: psycopg.Connection[Any], name: str) -> TargetTable:
         [oid],
     ).fetchall()
     return TargetTable(
-        schema,
-        table,
-        kind,
-        logged,
-        tuple(Column(*column) for column in columns),
-        tuple(UniqueIndex(index, tuple(names), plain) for index, names, plain in unique),
+        schema=schema,
+        name=table,
+        kind=kind,
+        logged=logged,
+        columns=tuple(Column(*column) for column in columns),
+        unique=tuple(UniqueIndex(index, tuple(names), plain) for index, names, plain in unique),
     )

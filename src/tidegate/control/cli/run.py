@@ -13,7 +13,7 @@ from tidegate.core.durations import duration_ms
 from tidegate.core.errors import TidegateError
 from tidegate.core.log_setup import speak
 from tidegate.core.redaction import redacted
-from tidegate.runtime.ending import STOP_WITHIN, Ending
+from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
 
 SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
@@ -62,8 +62,8 @@ def command(
     """
     from tidegate.control.job_file import load_job, module_of
     from tidegate.control.rest import serve
-    from tidegate.runtime.own_modules import ship_own_modules
-    from tidegate.runtime.program import ship_by_value
+    from tidegate.runtime.driver.own_modules import ship_own_modules
+    from tidegate.runtime.driver.pickling import ship_by_value
 
     speak()
     options = dict(map(_setting, settings))
@@ -96,7 +96,7 @@ def command(
     if savepoint_on_stop and (run.checkpoint_config is None or run.checkpoint_config.savepoint_dir is None):
         run.cancel()
         raise BadOption(f"--savepoint-on-stop needs a place for savepoints: -D{SAVEPOINT_DIR}=PATH.")
-    ending = Ending(run, within_s, savepoint_on_stop)
+    ending = Ending(run=run, within_s=within_s, savepoint=savepoint_on_stop)
     with ending.listening():
         server = serve(run, host=host, port=port, allowed_hosts=allowed)
         kept = str(server.token_files[0]) if server.token_files else None

@@ -35,7 +35,9 @@ class HashMapBackend:
         self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]
     ) -> HeapStore:
         found = None if base is None else self.manifest(directory, base)
-        return HeapStore(self.cache_size, directory, found, target, key_groups)
+        return HeapStore(
+            cache_size=self.cache_size, directory=directory, base=found, target=target, key_groups=key_groups
+        )
 
     def manifest(self, directory: Path, version: VersionId) -> Manifest:
         return version_directory.read_version(directory, version, self.name)

@@ -156,7 +156,14 @@ class HeapStore:
             new = (VersionFile(name, path.stat().st_size, self._target),)
         reach("seal.2-written", version=self._target)
         from_version, all_files = None if base is None else base.version, (*files[:kept], *new)
-        manifest = Manifest("hashmap", self._target, from_version, all_files, self._key_groups, elements)
+        manifest = Manifest(
+            backend="hashmap",
+            version=self._target,
+            base=from_version,
+            files=all_files,
+            key_groups=self._key_groups,
+            elements=elements,
+        )
         building.publish(manifest)
         reach("seal.3-published", version=self._target)
         return manifest

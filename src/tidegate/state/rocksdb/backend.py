@@ -26,7 +26,7 @@ class RocksDBBackend:
         self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]
     ) -> RocksDBStore:
         found = None if base is None else self.manifest(directory, base)
-        return RocksDBStore(self.options, directory, found, target, key_groups)
+        return RocksDBStore(options=self.options, directory=directory, base=found, target=target, key_groups=key_groups)
 
     def manifest(self, directory: Path, version: VersionId) -> Manifest:
         return version_directory.read_version(directory, version, self.name)

@@ -18,7 +18,7 @@ def _option(key: str, default: Any) -> Any:
     return field(default=default, metadata={"key": PREFIX + key})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RocksDBOptions:
     """What may be set. Defaults suit an epoch of some ten thousand updates on state of up to some ten million keys.
 

@@ -205,7 +205,14 @@ class RocksDBStore:
 
     def _publish(self, building: Building, files: tuple[VersionFile, ...]) -> Manifest:
         base = None if self._base is None else self._base.version
-        manifest = Manifest("rocksdb", self._target, base, files, self._key_groups, self._elements)
+        manifest = Manifest(
+            backend="rocksdb",
+            version=self._target,
+            base=base,
+            files=files,
+            key_groups=self._key_groups,
+            elements=self._elements,
+        )
         building.publish(manifest)
         reach("seal.3-published", version=self._target)
         return manifest

@@ -26,7 +26,17 @@ class Shelf(dict):
 
 def writer(sink, shelf, schema=SCHEMA):
     epoch = EpochId(Term(1), 1)
-    return sink.create_writer(WriterContext(Lineage("l"), Uid("out"), epoch, Slot(0), AttemptId(1), schema, shelf))
+    return sink.create_writer(
+        WriterContext(
+            lineage=Lineage("l"),
+            sink=Uid("out"),
+            epoch=epoch,
+            slot=Slot(0),
+            attempt=AttemptId(1),
+            schema=schema,
+            staging=shelf,
+        )
+    )
 
 
 def rows(count):

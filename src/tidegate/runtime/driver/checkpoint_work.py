@@ -1,0 +1,87 @@
+"""What tasks are told about checkpoints, besides their rows: what to store, what to keep, how long to wait. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from zlib import crc32
+
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.release_plan import Publication
+from tidegate.checkpoint.version_upload import Stored, UploadOrder
+from tidegate.core.ids import Slot, TaskId, Term
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.runtime.driver.output_release import request_of
+from tidegate.runtime.exchange.assignment import ALL_SLOTS, CheckpointWork, PublishOrder
+from tidegate.state.version import VersionId
+
+_INLINE_TASK_BYTES = 256 << 10
+_INLINE_JOB_BYTES = 8 << 20
+"""Small files go into the metadata, so many bytes of a task and of all tasks together."""
+_UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
+"""How long tasks may wait for an upload at the end of an epoch, and of one that is run for nothing else."""
+
+
+def plan_checkpoint_work(
+    job: JobDescription, term: Term, uploading: Sequence[PendingUpload], snapshots: Iterable[EpochSnapshot],
+    kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
+    empty: bool, publications: Sequence[Publication] = (),
+) -> dict[int, CheckpointWork]:  # fmt: skip
+    """By level. `snapshots` are those of which a checkpoint may still be taken, `kept` the versions of the newest checkpoint,
+    `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch is run for nothing else;
+    `publications` is output that tasks publish, each one task's."""
+    newest, digests = stored
+    records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
+    total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
+    standing = [*(each.snapshot for each in uploading), *snapshots]
+
+    def order(each: PendingUpload, task: TaskId) -> UploadOrder:
+        base = each.base
+        same = base is not None and newest is not None and base.metadata == newest.metadata
+        digest = digests.get(task) if same else None
+        known = None if base is None or digest is None else Stored(base.term, base.id, digest)
+        tables = None if each.tables is None else tuple(o for o in each.tables if o.level == task.level)
+        return UploadOrder(
+            checkpoint_id=each.id,
+            version=each.snapshot.versions[task],
+            base=known,
+            inline_threshold=inline_bytes,
+            inline_total=total,
+            folder=each.folder,
+            tables=tables,
+        )
+
+    work: dict[int, CheckpointWork] = {}
+    for level in range(1, job.levels + 1):
+        tasks = [TaskId(level, Slot(slot)) for slot in range(job.parallelism)]
+        uploads = tuple(tuple(order(each, task) for each in uploading if task in each.missing) for task in tasks)
+        keep = tuple(
+            tuple({snapshot.versions[task] for snapshot in standing if task in snapshot.versions} | _one(kept, task))
+            for task in tasks
+        )
+        publishes = _publishes(job, level, publications)
+        wait_ms = (_EMPTY_EPOCH_WAIT_MS if empty else _UPLOAD_WAIT_MS) if any(uploads) or any(publishes) else 0
+        work[level] = CheckpointWork(
+            uploads=uploads, keep=keep, records=tuple(records), restores=(), wait_ms=wait_ms, publishes=publishes
+        )
+    return work
+
+
+def _publishes(
+    job: JobDescription, level: int, publications: Sequence[Publication]
+) -> tuple[tuple[PublishOrder, ...], ...]:
+    """For each slot. Output of slots that the job no longer has is dealt out to those that it has, and so are sinks of which
+    one task publishes all."""
+    orders: list[list[PublishOrder]] = [[] for _ in range(job.parallelism)]
+    for each in publications:
+        sink = job.task_sinks.get(each.sink)
+        if sink is not None and sink.level == level:
+            lane = each.committables[0].partition if sink.stable else ALL_SLOTS
+            place = lane if sink.stable else crc32(each.sink.encode())
+            order = PublishOrder(each.sink, lane, tuple(map(request_of, each.committables)))
+            orders[place % job.parallelism].append(order)
+    return tuple(map(tuple, orders)) if any(orders) else ()
+
+
+def _one(kept: Mapping[TaskId, VersionId], task: TaskId) -> set[VersionId]:
+    return {kept[task]} if task in kept else set()

@@ -1,0 +1,136 @@
+"""Is an epoch whole? Decided from the control rows that reached the driver, and from nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidegate.core.ids import EpochId, HostId
+from tidegate.runtime.exchange.messages import FaultKind, TaskAck, decode_ack, decode_barrier, digest
+from tidegate.runtime.exchange.user_code import UserErrorReport, decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a whole epoch looks like."""
+
+    epoch: EpochId
+    levels: int
+    parallelism: int
+    source_tasks: bool
+    """Whether the source stage runs Python, and therefore sends barriers and acknowledgements. Their number is Spark's affair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    acks: tuple[TaskAck, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """Tasks that found no version to start from. Nothing is wrong; they ran in the wrong place, or the version is gone."""
+
+    acks: tuple[TaskAck, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What arrived is not what was sent. The epoch is thrown away; a repeat may be whole."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A version on local disk is damaged; a repeat would meet it again."""
+
+    acks: tuple[TaskAck, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unrestorable:
+    """What a checkpoint says is not in its storage, or is damaged there. No repeat helps."""
+
+    acks: tuple[TaskAck, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserFailed:
+    """Functions of the user's raised, on input that was whole."""
+
+    reports: tuple[UserErrorReport, ...]
+
+
+EpochCheck = Accepted | Missed | Broken | Damaged | Unrestorable | UserFailed
+
+
+def verify_epoch(expected: Expected, control_rows: Iterable[bytes]) -> EpochCheck:
+    """Accept an epoch only if every task of every level acknowledged once, and all tasks of a level consumed the same attempts.
+
+    1. The last level's barriers: one from each slot, of this epoch.
+    2. Acknowledgements: exactly one for each (level, slot), of this epoch, from a partition below the parallelism.
+    3. Faults: a miss explains the poison below it, and so does a function that raised.
+    4. Digests: each task of level n consumed just the attempts of level n-1 whose acknowledgements arrived.
+    """
+    barriers = [decode_barrier(row) for row in control_rows]
+    wrong = sorted(b.sender for b in barriers if (b.term, b.number) != (expected.epoch.term, expected.epoch.number))
+    if wrong:
+        return Broken(f"slots {wrong} of the last level answered for another epoch than {expected.epoch}")
+    slots = list(range(expected.parallelism))
+    answered = sorted(b.sender for b in barriers)
+    if answered != slots:
+        return Broken(f"the last level answered from slots {answered}, not once from each of {expected.parallelism}")
+
+    by_level: dict[int, list[TaskAck]] = defaultdict(list)
+    for barrier in barriers:
+        for raw in barrier.acks:
+            ack = decode_ack(raw)
+            by_level[ack.level].append(ack)
+    acks = tuple(ack for level in sorted(by_level) for ack in by_level[level])
+    lost = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.RESTORE)
+    if lost:
+        return Unrestorable(lost)
+    corrupt = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.CORRUPT)
+    if corrupt:
+        return Damaged(corrupt)
+    missed = tuple(ack for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.MISS)
+    if missed:
+        return Missed(missed)
+    failed = [ack.fault.text for ack in acks if ack.fault is not None and ack.fault.kind is FaultKind.USER]
+    if failed:
+        return UserFailed(tuple(map(decoded, failed)))
+    for ack in acks:
+        if ack.fault is not None:
+            return Broken(f"level {ack.level}, slot {ack.sender}: {ack.fault.text}")
+
+    for level in range(1, expected.levels + 1):
+        found = sorted(ack.sender for ack in by_level[level])
+        if found != slots:
+            return Broken(
+                f"level {level} has acknowledgements from slots {found}, not once from each of {expected.parallelism}"
+            )
+        if any(ack.epoch != expected.epoch for ack in by_level[level]):
+            return Broken(f"level {level} acknowledged another epoch than {expected.epoch}")
+        ran = sorted(ack.partition for ack in by_level[level])
+        if ran != slots:
+            return Broken(f"level {level} ran on partitions {ran}: the anchor was not zipped with its input")
+    for level in range(1, expected.levels + 1):
+        if level == 1 and not expected.source_tasks:
+            continue
+        sent = digest((ack.sender, ack.attempt) for ack in by_level[level - 1])
+        mixed = [ack.sender for ack in by_level[level] if ack.digest != sent]
+        if mixed:
+            return Broken(
+                f"slots {mixed} of level {level} read other attempts of level {level - 1} than the ones acknowledged"
+            )
+    return Accepted(acks)
+
+
+def misplaced_tasks(accepted: Accepted, layout: Sequence[HostId]) -> Missed | None:
+    """Tasks that made a version elsewhere than on the host of their partition. Only a task without a version to start from
+    can; if it were let, versions of a level would lie on hosts in numbers that no anchor has, and could not come home."""
+    found = tuple(
+        ack for ack in accepted.acks if ack.level > 0 and ack.version is not None and ack.host != layout[ack.partition]
+    )
+    return Missed(found) if found else None

@@ -1,0 +1,202 @@
+"""The DataFrame of one epoch: source stage, shuffle, level, shuffle, level … ended by control rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidegate.core.times import MIN_WATERMARK
+from tidegate.graph.levels import Edge
+from tidegate.graph.model import Source
+from tidegate.graph.schema import DataType
+from tidegate.runtime.exchange.assignment import TaskAssignment
+from tidegate.runtime.exchange.channel import column_name
+from tidegate.runtime.placement.anchor import Anchor
+from tidegate.state.key_groups import key_group_sql, slot_sql
+
+LAST = "ctl binary"
+
+
+def source_column(place: int) -> str:
+    """The column that holds the rows of a source in the one query that reads them all."""
+    return f"s{place}"
+
+
+def combine(sources: Sequence[Source]) -> DataFrame:
+    """All sources as one DataFrame, so that one batch id and one set of offsets covers them: a struct column for each."""
+    frames: list[DataFrame] = []
+    types = [source.frame.schema for source in sources]
+    for place, source in enumerate(sources):
+        own = F.struct(*[F.col(_quoted(name)) for name in source.frame.columns])
+        columns = [own if i == place else F.lit(None).cast(type_) for i, type_ in enumerate(types)]
+        frames.append(source.frame.select(*[c.alias(source_column(i)) for i, c in enumerate(columns)]))
+    return reduce(DataFrame.union, frames)
+
+
+def source_rows(
+    batch: DataFrame,
+    sources: Sequence[Source],
+    edges: Sequence[Edge],
+    salts: Sequence[int],
+    parallelism: int,
+    max_parallelism: int,
+    watermark_ms: int = MIN_WATERMARK,
+) -> DataFrame:
+    """The source stage in plain SQL: rows of each source, once for each edge that leaves it, with their slot's salt.
+
+    `watermark_ms` is the one that holds while these rows are processed.
+    """
+    if len(edges) == 1 and edges[0].combine is not None:
+        return _combined_rows(batch, sources[0], edges[0], salts, parallelism, max_parallelism, watermark_ms)
+    places = {source.id: place for place, source in enumerate(sources)}
+    table = F.array(*[F.lit(salt) for salt in salts])
+    outputs: list[tuple[Column, Edge, Column, Column]] = []
+    for edge in edges:
+        name = source_column(places[edge.source.node])
+        if edge.broadcast:
+            continue
+        if edge.key:
+            group = F.expr(key_group_sql(edge.key, max_parallelism, name))
+            slot = F.expr(slot_sql(edge.key, parallelism, max_parallelism, name))
+        else:
+            group = F.lit(-1)
+            slot = F.pmod(F.spark_partition_id(), F.lit(parallelism))
+        outputs.append((F.col(name).isNotNull(), edge, group.cast("int"), F.element_at(table, slot + F.lit(1))))
+    types = {column_name(edge): _struct_ddl(edge) for edge in edges}
+
+    def columns(edge: Edge, group: Column, part: Column) -> list[Column]:
+        data = [
+            F.col(source_column(places[other.source.node]))
+            if other.id == edge.id
+            else F.lit(None).cast(types[column_name(other)])
+            for other in edges
+        ]
+        fixed = [
+            part.alias("part"),
+            F.lit(edge.id).alias("edge"),
+            group.alias("kg"),
+            F.lit(None).cast("binary").alias("ctl"),
+        ]
+        return fixed + [column.alias(column_name(other)) for column, other in zip(data, edges)]
+
+    to_all = [edge for edge in edges if edge.broadcast]
+    if len(outputs) == 1 and len(places) == 1 and not to_all:
+        return batch.select(*columns(*outputs[0][1:]))
+    if len(edges) == len(places) and len({edge.source.node for edge in edges}) == len(edges) and not to_all:
+        return _one_edge_each(batch, outputs, edges, places)
+    # A row that several operators read is sent once to each of them.
+    targets = [F.when(condition, F.struct(*columns(edge, group, part))) for condition, edge, group, part in outputs]
+    copies = [F.array_compact(F.array(*targets))] if targets else []
+    for edge in to_all:
+        copies.append(
+            _copied(F.col(source_column(places[edge.source.node])).isNotNull(), table, partial(columns, edge))
+        )
+    every = copies[0] if len(copies) == 1 else F.concat(*copies)
+    return batch.select(F.explode(every).alias("x")).select("x.*")
+
+
+def _combined_rows(
+    batch: DataFrame, source: Source, edge: Edge, salts: Sequence[int], parallelism: int, max_parallelism: int,
+    watermark_ms: int,
+) -> DataFrame:  # fmt: skip
+    """The rows of the only source, for the only operator that reads it, combined where they may be."""
+    combine = edge.combine
+    assert combine is not None
+    rows = batch.select(f"{source_column(0)}.*")
+    for step in combine.steps_sql(watermark_ms):
+        rows = rows.selectExpr("*", step)
+    keys = [F.col(_quoted(name)) for name in edge.key]
+    made = rows.groupBy(*keys, *combine.grouping()).agg(*map(F.expr, combine.aggregates_sql(source.watermark_column)))
+    group = key_group_sql(edge.key, max_parallelism)
+    slot = F.expr(slot_sql(edge.key, parallelism, max_parallelism))
+    named = [*edge.key, *edge.schema.names[len(edge.key) :]]
+    whole = F.struct(*[F.col(_quoted(name)).alias(field.name) for name, field in zip(named, edge.schema.fields)])
+    return made.select(
+        F.element_at(F.array(*[F.lit(salt) for salt in salts]), slot + F.lit(1)).alias("part"),
+        F.lit(edge.id).alias("edge"),
+        F.expr(group).cast("int").alias("kg"),
+        F.lit(None).cast("binary").alias("ctl"),
+        whole.cast(_struct_ddl(edge)).alias(column_name(edge)),
+    )
+
+
+def _copied(condition: Column, salts: Column, columns: Callable[[Column, Column], list[Column]]) -> Column:
+    """An array with a row for every slot, or an empty one."""
+    kept = F.filter(salts, lambda _: condition)
+    return F.transform(kept, lambda salt: F.struct(*columns(F.lit(-1).cast("int"), salt)))
+
+
+def _one_edge_each(
+    batch: DataFrame,
+    outputs: Sequence[tuple[Column, Edge, Column, Column]],
+    edges: Sequence[Edge],
+    places: dict[Any, int],
+) -> DataFrame:
+    """The common case: every source feeds one operator, and no row has to be sent twice."""
+
+    def choose(values: Sequence[Column]) -> Column:
+        chosen = F.lit(None)
+        for (condition, *_), value in reversed(list(zip(outputs, values))):
+            chosen = F.when(condition, value).otherwise(chosen)
+        return chosen
+
+    return batch.select(
+        choose([part for *_, part in outputs]).cast("int").alias("part"),
+        choose([F.lit(edge.id) for _, edge, _, _ in outputs]).cast("int").alias("edge"),
+        choose([group for _, _, group, _ in outputs]).cast("int").alias("kg"),
+        F.lit(None).cast("binary").alias("ctl"),
+        *[F.col(source_column(places[edge.source.node])).alias(column_name(edge)) for edge in edges],
+    )
+
+
+def no_rows(spark: SparkSession, edges: Sequence[Edge]) -> DataFrame:
+    """What the sources send in an empty epoch."""
+    fixed = {"part": "int", "edge": "int", "kg": "int", "ctl": "binary"}
+    types = {**fixed, **{column_name(edge): _struct_ddl(edge) for edge in edges}}
+    # A column, not a literal: Spark would fold that, hash by a constant, and no longer zip the rows with the anchor.
+    part = F.col("id").cast("int").alias("part")
+    rest = [F.lit(None).cast(type_).alias(name) for name, type_ in types.items() if name != "part"]
+    return spark.range(0).select(part, *rest)
+
+
+def source_tasks(batch: DataFrame, assignment: TaskAssignment, edges: Sequence[Edge]) -> DataFrame:
+    """The source stage where Python functions come before the first shuffle."""
+    return batch.mapInArrow(_runner("run_source_stage", assignment), spark_schema(edges))
+
+
+def level(rows: DataFrame, anchor: Anchor, assignment: TaskAssignment, edges: Sequence[Edge]) -> DataFrame:
+    """One level over the rows that the one before sent. `edges` are those it sends on; none for the last level."""
+    return anchor.join(rows).mapInArrow(
+        _runner("run_level", assignment), spark_schema(edges) if assignment.salts else LAST
+    )
+
+
+def spark_schema(edges: Sequence[Edge]) -> str:
+    """The layout of an exchange (see `runtime.exchange.channel`) as Spark's DDL."""
+    return ", ".join(["part int, edge int, kg int, ctl binary", *(f"{column_name(e)} {_struct_ddl(e)}" for e in edges)])
+
+
+def _struct_ddl(edge: Edge) -> str:
+    return DataType("struct", fields=edge.schema.fields).without_nullability().ddl()
+
+
+def _runner(entry: str, assignment: TaskAssignment) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        from tidegate.runtime.task import run_level as task
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from getattr(task, entry)(assignment, context.partitionId(), context.taskAttemptId(), batches)
+
+    return run
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

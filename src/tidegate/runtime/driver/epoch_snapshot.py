@@ -1,0 +1,41 @@
+"""Where a job stands after an epoch, and a checkpoint of it whose uploads are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.metadata import OperatorInfo
+from tidegate.core.ids import EpochId, TaskId
+from tidegate.runtime.driver.clocks import Clocks
+from tidegate.runtime.sources.query_directory import Positions, SourceNotes
+from tidegate.state.version import VersionId
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSnapshot:
+    """Where the job stands after one epoch: all that a checkpoint of it consists of, but for the files."""
+
+    epoch: EpochId
+    versions: Mapping[TaskId, VersionId]
+    positions: Positions | None
+    directory: Path
+    """Of the streaming query."""
+    clocks: Clocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingUpload:
+    """A checkpoint whose uploads are under way. Replaced as a whole, so that other threads may read it."""
+
+    id: int
+    snapshot: EpochSnapshot
+    base: CheckpointRef | None
+    missing: frozenset[TaskId]
+    sources: tuple[SourceNotes, ...] = field(repr=False)
+    folder: str | None = None
+    """Of a savepoint."""
+    tables: tuple[OperatorInfo, ...] | None = None
+    """Of a canonical savepoint: all operators with state."""

@@ -1,0 +1,114 @@
+"""What to do when an epoch did not come out whole. Pure: the cause and the counters in, the next action out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tidegate.core.errors import UserCodeError
+from tidegate.core.ids import HostId, Slot, TaskId
+from tidegate.runtime.driver.epoch_check import Broken, Damaged, Missed, Unrestorable
+from tidegate.runtime.exchange.messages import TaskAck
+from tidegate.runtime.exchange.user_code import UserErrorReport
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The Spark job of the epoch failed, or was ended at its deadline: lost executors, aborted stages."""
+
+    reason: str
+
+
+Cause = Missed | Broken | Damaged | Interrupted | Unrestorable
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """How often epochs were thrown away, by what was done about it. Only a rewind is a restart in Flink's sense."""
+
+    repeats: int = 0
+    replacements: int = 0
+    rewinds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Run the epoch again from the same versions, with partitions placed anew."""
+
+    reason: str
+    replaced: bool
+    """Whether tasks ran away from home, so that placing them anew is the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """Versions are gone: only a checkpoint brings them back."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    reason: str
+
+
+def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: int) -> Repeat | Rewind | Fail:
+    """`homes` are the hosts of the versions the epoch started from; `tries` how often this epoch was tried."""
+    match cause:
+        case Missed(acks):
+            gone = [ack for ack in acks if homes.get(_task(ack)) == ack.host]
+            if gone:
+                return Rewind(f"{_shown(gone)}: the state version is gone from its home")
+            action = Repeat(f"{_shown(acks)}: ran away from the home of its state", True)
+        case Damaged(acks):
+            return Rewind("; ".join(ack.fault.text for ack in acks if ack.fault is not None))
+        case Unrestorable(acks):
+            return Fail("; ".join(sorted({ack.fault.text for ack in acks if ack.fault is not None})))
+        case Broken(reason) | Interrupted(reason):
+            action = Repeat(reason, False)
+    if tries >= max_tries:
+        advice = (
+            "Spark does not wait for the hosts of the state to be free: set spark.locality.wait to 10s or more, or give the job "
+            "cores that no other job takes"
+            if action.replaced
+            else "Look at the logs of the executors"
+        )
+        return Fail(f"tried {tries} times; the last time: {action.reason}. Nothing of it was made visible. {advice}.")
+    return action
+
+
+def after_user_error(
+    now: Sequence[UserErrorReport], before: Sequence[UserErrorReport] | None
+) -> Repeat | UserCodeError:
+    """What to do about functions that raised in an epoch; `before` is what raised at the try before. The error to raise, or one
+    more try where that may help: a mistake in the program would only come back."""
+    again = {report.same_row for report in before or ()}
+    for report in now:
+        if report.programming:
+            return report.told()
+    if before is None:
+        return Repeat(f"operator {now[0].operator!r} raised {now[0].error}", False)
+    for report in now:
+        if report.same_row in again:
+            return report.told(comes_back=True)
+    return now[0].told()
+
+
+def count(counters: Counters, action: Repeat | Rewind | Fail) -> Counters:
+    match action:
+        case Repeat(replaced=True):
+            return replace(counters, replacements=counters.replacements + 1)
+        case Repeat():
+            return replace(counters, repeats=counters.repeats + 1)
+        case Rewind():
+            return replace(counters, rewinds=counters.rewinds + 1)
+        case Fail():
+            return counters
+
+
+def _task(ack: TaskAck) -> TaskId:
+    return TaskId(ack.level, Slot(ack.sender))
+
+
+def _shown(acks: tuple[TaskAck, ...] | list[TaskAck]) -> str:
+    return ", ".join(str(_task(ack)) for ack in acks)

@@ -1,0 +1,61 @@
+"""What of a job its snapshots describe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.checkpoint.metadata import OperatorInfo
+from tidegate.connectors.sink import publishes_in
+from tidegate.core.ids import Slot, TaskId, Uid
+from tidegate.graph.levels import Plan
+from tidegate.graph.model import Graph, Input, Process, Transform
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSink:
+    """A sink whose output is published by the tasks of its level."""
+
+    level: int
+    stable: bool
+    """Whether a key stays in its slot as long as the parallelism does not change: not so in a stream without a key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDescription:
+    """What of a job its snapshots describe."""
+
+    job: str
+    parallelism: int
+    max_parallelism: int
+    backend: str
+    levels: int
+    sources: tuple[Uid, ...]
+    operators: tuple[OperatorInfo, ...]
+    state_ids: Mapping[tuple[Uid, str], int]
+    spark_version: str
+    task_sinks: Mapping[Uid, TaskSink] = field(default_factory=dict)
+    """Sinks whose output is published by tasks."""
+
+    @property
+    def tasks(self) -> list[TaskId]:
+        return [TaskId(level, Slot(s)) for level in range(1, self.levels + 1) for s in range(self.parallelism)]
+
+
+def task_sinks(graph: Graph, plan: Plan) -> dict[Uid, TaskSink]:
+    """The sinks that tasks publish to."""
+    return {
+        sink.uid: TaskSink(plan.level_of(sink.id), _keyed(graph, sink.input))
+        for sink in graph.sinks
+        if publishes_in(sink.target) == "task"
+    }
+
+
+def _keyed(graph: Graph, input: Input) -> bool:
+    """Whether every row that is read here was brought to its slot by a key, here or further up."""
+    if input.key:
+        return True
+    producers = [graph.node(stream.node) for stream in input.streams]
+    return all(
+        isinstance(node, Process) or (isinstance(node, Transform) and _keyed(graph, node.input)) for node in producers
+    )

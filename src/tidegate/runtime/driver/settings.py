@@ -1,0 +1,133 @@
+"""How a job is run: everything a user may choose, read once into frozen places."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tidegate.config import (
+    CheckpointConfig,
+    Checkpointing,
+    OptionError,
+    RecoveryConfig,
+    RestartConfig,
+    read_options,
+)
+from tidegate.config.declared.pipeline import MAX_PARALLELISM
+from tidegate.config.restart_strategy import NoRestart, RestartStrategy
+from tidegate.config.user import is_own_backend
+from tidegate.graph.parallelism import default_max_parallelism
+from tidegate.runtime.exchange.assignment import Archive
+from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, backend_named
+
+log = logging.getLogger("tidegate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    parallelism: int
+    max_parallelism: int
+    state_backend: str = "rocksdb"
+    backend_options: Mapping[str, Any] = field(default_factory=dict)
+    local_dir: str | None = None
+    epoch_timeout_ms: int = 600_000
+    """An epoch's Spark job is ended and the epoch repeated when it takes longer."""
+    restore_timeout_ms: int = 3_600_000
+    """The same for the epoch that brings state back."""
+    host_timeout_ms: int = 60_000
+    """How long a host with state may stay away before its versions count as lost."""
+    max_tries: int = 10
+    """How often one epoch is tried before the job gives up."""
+    spread_ms: int = 100
+    """How long each task of the anchor's first job waits, so that the executors share them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """Where the history of a job is kept, and what happens when the job fails. Without it nothing outlives the run."""
+
+    archive: Archive
+    checkpoints: CheckpointConfig
+    recovery: RecoveryConfig
+    restart: RestartStrategy
+    fresh: bool = False
+    """Give up the history that the job has, and begin a new one."""
+    force: bool = False
+    """Take the job over even if its owner seems to live."""
+
+
+_TUNING = {f.name for f in fields(Settings)} - {"parallelism", "max_parallelism", "state_backend", "backend_options"}
+_STORE_KEYS = {
+    "s3.endpoint": "endpoint",
+    "s3.access-key": "access_key_id",
+    "s3.access.key": "access_key_id",
+    "s3.secret-key": "secret_access_key",
+    "s3.secret.key": "secret_access_key",
+    "s3.region": "region",
+}
+"""Flink's keys for its S3 file system, and what the client calls them."""
+
+
+def read_settings(
+    cores: int, *, parallelism: int | None, max_parallelism: int | None, state_backend: str | None = None,
+    checkpoint: Checkpointing | str | None = None, options: Mapping[str, Any] | None = None, fresh: bool = False,
+    force: bool = False,
+) -> tuple[Settings, Durability | None]:  # fmt: skip
+    """Raises `OptionError` with every problem. The second is None for a job without checkpoints."""
+    given = dict(options or {})
+    tuning = {key: _tuned(key, given.pop(key)) for key in list(given) if key in _TUNING}
+    store = {_STORE_KEYS[key]: given.pop(key) for key in list(given) if key in _STORE_KEYS}
+    if isinstance(checkpoint, str):
+        checkpoint = Checkpointing(dir=checkpoint)
+    if checkpoint is not None:
+        given |= checkpoint.to_options()
+    own_backend = [key for key in (TYPE_KEY, OLDER_TYPE_KEY) if is_own_backend(given.get(key) or "")]
+    backend = state_backend or (str(given.pop(own_backend[0])) if own_backend else None)
+    read = read_options(given)
+    for note in read.notes:
+        log.warning("option %s", note)
+    if backend is not None and is_own_backend(backend):
+        backend_named(
+            backend, read.handed_on
+        )  # Its snapshots are known from here on, and a wrong name is told at once.
+    config = CheckpointConfig.of(read)
+    if config.dir is not None and config.interval_ms is None:
+        raise OptionError(
+            (
+                "Checkpoints have a place and no interval, so none would be taken: say how often, as in "
+                "Checkpointing(dir=…, interval='10 s').",
+            )
+        )
+    p = parallelism or 2 * cores
+    key_groups = read[MAX_PARALLELISM]
+    settings = Settings(
+        parallelism=p,
+        max_parallelism=max_parallelism or (key_groups if key_groups > 0 else default_max_parallelism(p)),
+        state_backend=backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT),
+        backend_options=dict(read.handed_on),
+        **({"local_dir": config.local_dirs} | tuning),
+    )
+    if config.dir is None:
+        return settings, None
+    archive = Archive(config.dir, store)
+    strategy = RestartConfig.of(read).strategy
+    return settings, Durability(
+        archive=archive,
+        checkpoints=config,
+        recovery=RecoveryConfig.of(read),
+        restart=strategy or NoRestart(),
+        fresh=fresh,
+        force=force,
+    )
+
+
+def _tuned(key: str, value: Any) -> Any:
+    """As it is given in Python, or on a command line, where everything is text."""
+    if key == "local_dir":
+        return value
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise OptionError((f"{key} is {value!r}; it must be a whole number.",)) from None

@@ -1,0 +1,114 @@
+"""What the tasks of a level are told for one epoch: the program to run, the versions to start from, their checkpoint work."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.checkpoint.version_upload import UploadOrder
+from tidegate.connectors.sink import CommitRequest
+from tidegate.core.errors import GraphError
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.core.times import NO_TIME, EpochTime
+from tidegate.runtime.exchange.program import LevelProgram
+from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.state.version import VersionId
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Where the job's checkpoints are, for whoever opens it."""
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Of the object store's client. They may hold secrets; nothing prints them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOrder:
+    """Output of a sink that one task is to publish, in this order."""
+
+    sink: Uid
+    lane: int
+    """The slot whose output it is, perhaps one of an older parallelism; `ALL_SLOTS` for a sink whose slots are not stable."""
+    requests: tuple[CommitRequest, ...] = field(repr=False)
+
+    @property
+    def end(self) -> tuple[EpochId, Slot]:
+        """Two orders of one lane that end alike ask for the same."""
+        return self.requests[-1].epoch, self.requests[-1].slot
+
+
+ALL_SLOTS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWork:
+    """What the tasks of one level do for checkpoints in one epoch, besides its rows. Sequences have an item for each slot."""
+
+    uploads: tuple[tuple[UploadOrder, ...], ...] = ()
+    keep: tuple[tuple[VersionId, ...], ...] = ()
+    """Versions that local tidying must leave alone, besides the one to start from."""
+    records: tuple[tuple[Term, int], ...] = ()
+    """Checkpoints (term, id) whose records of uploads are still needed."""
+    restores: tuple[RestoreOrder | None, ...] = ()
+    """In the epoch that brings state back: where each slot's comes from."""
+    wait_ms: int = 0
+    """How long a task may wait at its end for an upload or a publication to come along."""
+    publishes: tuple[tuple[PublishOrder, ...], ...] = ()
+    """Output that the tasks publish."""
+
+    def of(self, slot: Slot) -> tuple[tuple[UploadOrder, ...], tuple[VersionId, ...], RestoreOrder | None]:
+        return (
+            self.uploads[slot] if self.uploads else (),
+            self.keep[slot] if self.keep else (),
+            self.restores[slot] if self.restores else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAssignment:
+    """What the tasks of one level are to do in one epoch. One object for all of them: each finds its own by its partition."""
+
+    job: str
+    lineage: Lineage
+    epoch: EpochId
+    parallelism: int
+    max_parallelism: int
+    program: bytes
+    """A pickled LevelProgram. Unpickled afresh for every attempt, so that a failed one leaves nothing in a function."""
+    slots: tuple[Slot, ...]
+    """The slot of each partition of this level."""
+    salts: tuple[int, ...]
+    """For each slot of the next level, the integer that Spark's hash brings to its partition. Empty for the last level."""
+    versions: tuple[VersionId | None, ...]
+    """The state version of each slot to start from."""
+    backend: str
+    backend_options: Mapping[str, Any]
+    local_dir: str | None
+    senders: int | None
+    """How many tasks of the level above send barriers; None where only Spark knows (the source stage), 0 where it sends none."""
+
+    archive: Archive | None = None
+    work: CheckpointWork = CheckpointWork()
+    time: EpochTime = NO_TIME
+    wake: tuple[bool, ...] = ()
+    """Slots whose timers are due, or not known: their tasks open their state even if no row comes."""
+
+    def unpickle(self) -> LevelProgram:
+        try:
+            program = pickle.loads(self.program)
+        except (ImportError, AttributeError) as error:
+            raise FunctionFailed("(all)", _not_importable(error)) from error
+        assert isinstance(program, LevelProgram)
+        return program
+
+
+def _not_importable(error: Exception) -> Exception:
+    return GraphError(
+        f"the functions of the job cannot be loaded on an executor: {error}. Modules that do not travel with them must be "
+        "importable there: install them, or add them with spark.submit.pyFiles or spark.addArtifact(…, pyfile=True)."
+    )

@@ -1,0 +1,194 @@
+"""Errors of the user's functions: noted in the task where they happen, told in the driver where they can be read.
+
+A task reports such an error in its acknowledgement, as it reports a miss, so Spark does not try the task three more times. Only
+a program that cannot be unpickled has no acknowledgement; its report travels in the text of Spark's error.
+"""
+
+from __future__ import annotations
+
+import linecache
+import pickle
+import re
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidegate.core.errors import (
+    GraphError,
+    SchemaError,
+    StateUnbound,
+    TidegateError,
+    UnsupportedType,
+    UserCodeError,
+    WrongValue,
+)
+from tidegate.core.installed import LIBRARIES, TIDEGATE
+
+_OPEN, _CLOSE = "<<tidegate-user-error ", " tidegate-user-error>>"
+_MARK = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
+_PROGRAMMING = (
+    ImportError, AttributeError, NameError, TypeError, SyntaxError, NotImplementedError, pickle.PickleError,
+    GraphError, SchemaError, WrongValue, StateUnbound, UnsupportedType,
+)  # fmt: skip
+"""A mistake in the program: it would come back at every try."""
+_LONGEST = 500
+
+
+class TracebackLine(msgspec.Struct, frozen=True, array_like=True):
+    """A line of Python that was being run."""
+
+    file: str
+    line: int
+    function: str
+    begin: int | None
+    end: int | None
+    text: str
+
+    @property
+    def place(self) -> str:
+        return f"{_short(self.file)}:{self.line}, in {self.function}"
+
+    def quoted(self) -> str:
+        """The line, with a caret under what failed. The driver may have the file where the worker had none."""
+        whole = self.text or linecache.getline(self.file, self.line)
+        text = whole.strip()
+        if not text:
+            return ""
+        skipped = len(whole) - len(whole.lstrip())
+        if self.begin is None or self.end is None or self.end <= self.begin:
+            return f"      {text}"
+        begin = max(0, self.begin - skipped)
+        width = max(1, min(self.end - skipped, len(text)) - begin)
+        return f"      {text}\n      {' ' * begin}{'^' * width}"
+
+
+class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
+    """What a task says about a function that raised."""
+
+    operator: str
+    error: str
+    programming: bool
+    """Whether it is a mistake in the program: no retry helps."""
+    transient: bool
+    """Whether it is about something outside the program, such as a connection, so that a later retry may help."""
+    frames: tuple[TracebackLine, ...]
+    row: str | None
+    key: str | None
+
+    @property
+    def same_row(self) -> tuple[object, ...]:
+        """Equal in two tries if the same error came at the same row."""
+        line = None if not self.frames else (self.frames[-1].file, self.frames[-1].line)
+        return self.operator, self.error.partition(":")[0], line, self.row, self.key
+
+    def told(self, comes_back: bool = False) -> UserCodeError:
+        """The error that the driver raises. `comes_back`: the same row has failed in the same way when it was tried again."""
+        own = [frame for frame in self.frames if not frame.file.startswith(LIBRARIES)] or list(self.frames)
+        lines = []
+        if self.row is not None:
+            lines.append(f"  row:  {self.row}" + ("" if self.key is None else f", key {self.key}"))
+        elif self.key is not None:
+            lines.append(f"  key:  {self.key}")
+        if own:
+            lines.append(f"  line: {own[-1].place}")
+            for caller in own[-2:-1]:
+                lines.append(f"        called from {caller.place}")
+            if self.frames[-1] is not own[-1]:
+                lines.append(f"        raised inside {self.frames[-1].place}")
+            quoted = own[-1].quoted()
+            if quoted:
+                lines += ["", quoted, ""]
+        fatal = self.programming or (comes_back and not self.transient)
+        lines.append("  " + self._advice(comes_back and fatal))
+        return UserCodeError(self.operator, self.error, "\n".join(lines), fatal=fatal)
+
+    def _advice(self, comes_back: bool) -> str:
+        if self.programming:
+            return "Correct the program and start the job again; it goes on from its last checkpoint, if it has one."
+        if comes_back:
+            return (
+                "The same row failed again when it was tried once more, so the job ends. Correct the function and start the job "
+                "again; or go on without such rows: process(…, on_error='skip') or on_error='dead-letter'."
+            )
+        return "This may pass by itself: a job with checkpoints goes back to the last one and reads the row again."
+
+
+def trace_of(error: BaseException) -> str:
+    """Where in the user's code it happened, without the frames of ours that called it."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/tidegate/runtime/" not in f.filename]
+    return "".join(traceback.format_list(frames))
+
+
+class FunctionFailed(Exception):
+    """A function of the user's raised, in a task. Its text survives as part of Spark's own error."""
+
+    def __init__(self, operator: str, error: BaseException, row: Any = None, key: Any = None) -> None:
+        self.operator = operator
+        self.report = _report(operator, error, row, key)
+        super().__init__(f"{self.report.error}\n{_OPEN}{encoded(self.report)}{_CLOSE}")
+
+
+def encoded(report: UserErrorReport) -> str:
+    return msgspec.json.encode(report).decode()
+
+
+def decoded(text: str) -> UserErrorReport:
+    return msgspec.json.decode(text, type=UserErrorReport)
+
+
+def find(text: str) -> UserCodeError | None:
+    """The user's error inside the text of a Spark error, if there is one."""
+    match = _MARK.search(text)
+    if match is None:
+        return None
+    try:
+        return decoded(match[1]).told()
+    except msgspec.DecodeError:
+        return UserCodeError("unknown", match[1][:_LONGEST])
+
+
+def _report(operator: str, error: BaseException, row: Any, key: Any) -> UserErrorReport:
+    message = str(error)
+    frames = tuple(
+        TracebackLine(
+            file=found.filename, line=found.lineno or 0, function=found.name, begin=getattr(found, "colno", None),
+            end=getattr(found, "end_colno", None) if getattr(found, "end_lineno", None) == found.lineno else None,
+            text=linecache.getline(found.filename, found.lineno or 0).rstrip("\n"),
+        )
+        for found in traceback.extract_tb(error.__traceback__)[-12:]
+        if not found.filename.startswith(TIDEGATE)
+    )  # fmt: skip
+    return UserErrorReport(
+        operator=operator,
+        error=f"{type(error).__name__}: {message}" if message else type(error).__name__,
+        programming=isinstance(error, _PROGRAMMING),
+        transient=isinstance(error, OSError) or bool(getattr(error, "retryable", False)) or _is_of_the_engine(error),
+        frames=frames,
+        row=None if row is None else _shown(row),
+        key=None if key is None else _shown(key),
+    )
+
+
+def _is_of_the_engine(error: BaseException) -> bool:
+    """A broken disk, above all: not the function's fault, though it was met on its behalf."""
+    return isinstance(error, TidegateError) and not isinstance(error, _PROGRAMMING)
+
+
+def _shown(value: Any) -> str:
+    try:
+        fields = getattr(value, "_asdict", None)
+        text = repr(value) if fields is None else "(" + ", ".join(f"{k}={v!r}" for k, v in fields().items()) + ")"
+    except Exception as error:
+        return f"({type(value).__name__}, which cannot be shown: {type(error).__name__})"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _short(file: str) -> str:
+    """A file as a reader would name it: below the current folder, or with the folder it lies in."""
+    path = Path(file)
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return "/".join(path.parts[-2:]) if path.is_absolute() else file

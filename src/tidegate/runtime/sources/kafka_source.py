@@ -1,0 +1,273 @@
+"""Kafka as a streaming DataFrame without a jar: a Python Data Source, with a task and a split for each Kafka partition.
+
+Positions are `{topic: {partition: offset}}` and stand alone: a checkpoint restores them from its text, and the rows between
+two of them are the same whenever they are read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from tidegate.connectors.kafka.epoch_size import EpochSize
+from tidegate.connectors.kafka.errors import RowsGone
+from tidegate.connectors.kafka.positions import Offsets, Range, advance, from_json, gaps, ranges, to_json
+from tidegate.connectors.kafka.reader import COLUMNS, HEADERS, Cluster, Isolation, Watch, read_range
+from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.errors import GraphError, PreconditionFailed, TidegateError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "tidegate-kafka"
+_OURS = ("bootstrap.servers", "group.id", "isolation.level", "auto.offset.reset", "enable.auto.commit")
+_RAISED = re.compile(r"\b(tidegate(?:\.[a-z_]+)*\.errors)\.(\w+): (.*)")
+"""How Python's traceback names an error of ours."""
+_EARLIEST_EVERY_S = 10.0
+_BELIEF_S = 5.0
+"""How long a topic must be missing, or a position be gone, before that is believed."""
+
+
+def kafka_source(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    topics: str | Sequence[str],
+    *,
+    starting_offsets: Literal["earliest", "latest"] | Mapping[str, Mapping[int, int]] = "earliest",
+    max_offsets_per_trigger: int | None = None,
+    target_epoch_duration: Duration | None = None,
+    include_headers: bool = False,
+    isolation_level: Isolation = "read_committed",
+    fail_on_data_loss: bool = True,
+    partition_discovery_interval: Duration = "10 s",
+    config: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Topics as a streaming DataFrame with the columns of Spark's own Kafka source.
+
+    `starting_offsets` counts for the first start of a job and for topics that are new to it; partitions that a topic gets
+    later are read from their beginning. `max_offsets_per_trigger` bounds an epoch; with `target_epoch_duration` its size
+    follows how long the last ones took. A position that Kafka has deleted already stops the job, unless
+    `fail_on_data_loss` is off. `config` has settings of librdkafka, such as `security.protocol`.
+    """
+    names = [topics] if isinstance(topics, str) else list(topics)
+    config = config or {}
+    if not names or not all(names):
+        raise GraphError("kafka_source needs a topic, or a list of topics.")
+    if isinstance(starting_offsets, str) and starting_offsets not in ("earliest", "latest"):
+        raise GraphError(
+            "starting_offsets is 'earliest', 'latest', or {topic: {partition: offset}}; "
+            f"it cannot be {starting_offsets!r}."
+        )
+    if isolation_level not in ("read_committed", "read_uncommitted"):
+        raise GraphError(f"isolation_level is 'read_committed' or 'read_uncommitted', not {isolation_level!r}.")
+    if max_offsets_per_trigger is not None and max_offsets_per_trigger < 1:
+        raise GraphError("max_offsets_per_trigger must be at least 1; leave it out to take whatever is there.")
+    target_ms = None if target_epoch_duration is None else duration_ms(target_epoch_duration)
+    if target_ms is not None and target_ms < 1:
+        raise GraphError("target_epoch_duration is how long an epoch should last, such as '5 s'.")
+    if taken := sorted(key for key in config if key in _OURS):
+        raise GraphError(f"{', '.join(taken)} in the config of a Kafka source is set by tidegate; leave it out.")
+    options = {
+        "servers": bootstrap_servers,
+        "topics": json.dumps(names),
+        "starting": json.dumps(starting_offsets),
+        "isolation": isolation_level,
+        "most_rows": str(max_offsets_per_trigger or ""),
+        "target_ms": str(target_ms or ""),
+        "headers": json.dumps(include_headers),
+        "fail_on_data_loss": json.dumps(fail_on_data_loss),
+        "discovery_ms": str(duration_ms(partition_discovery_interval)),
+        # One option for each, so that Spark recognises passwords by their names and does not show them.
+        **{f"kafka.{key}": str(value) for key, value in config.items()},
+    }
+    spark.dataSource.register(KafkaDataSource)
+    return spark.readStream.format(FORMAT).options(**options).load()
+
+
+class KafkaDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return f"{COLUMNS}, {HEADERS}" if json.loads(self.options["headers"]) else COLUMNS
+
+    def streamReader(self, schema: StructType) -> KafkaStreamReader:
+        options = self.options
+        config = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
+        isolation: Any = options["isolation"]
+        return KafkaStreamReader(
+            cluster=Cluster(options["servers"], config, isolation),
+            topics=json.loads(options["topics"]),
+            starting=json.loads(options["starting"]),
+            most_rows=int(options["most_rows"]) if options["most_rows"] else None,
+            headers=json.loads(options["headers"]),
+            fails=json.loads(options["fail_on_data_loss"]),
+            discovery_s=int(options["discovery_ms"]) / 1000,
+            target_s=int(options["target_ms"]) / 1000 if options.get("target_ms") else None,
+        )
+
+
+class Split(InputPartition):
+    def __init__(self, range: Range) -> None:
+        self.range = range
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """In the driver's helper process it decides what is read next; in tasks, `read` reads it."""
+
+    def __init__(
+        self, cluster: Cluster, topics: Sequence[str], starting: Any, most_rows: int | None, headers: bool,
+        fails: bool, discovery_s: float, target_s: float | None = None,
+    ) -> None:  # fmt: skip
+        self._cluster, self._topics, self._starting = cluster, topics, starting
+        self._most_rows, self._headers, self._fails, self._discovery_s = most_rows, headers, fails, discovery_s
+        self._watch: Watch | None = None
+        self._partitions: list[tuple[str, int]] = []
+        self._discovered = self._looked_back = float("-inf")
+        self._earliest: Offsets = {}
+        self._size = None if target_s is None else EpochSize(target_s, most_rows=most_rows)
+        self._planned: tuple[float, Offsets] | None = None
+        """When the epoch that runs now was planned, and where it began."""
+        self._last: Offsets | None = None
+        """With `available-now`: where everything ended when the query began."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks read; they do not watch, and a connection cannot travel.
+        return self.__dict__ | {"_watch": None}
+
+    # -- in the driver -----------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        believed = time.monotonic() + _BELIEF_S
+        while True:
+            places = self._discover()
+            missing = set(self._topics) - {topic for topic, _ in places}
+            if not missing:
+                break
+            if time.monotonic() > believed:
+                raise PreconditionFailed(
+                    f"Kafka has no topic {', '.join(map(repr, sorted(missing)))}. Create it before the job starts."
+                )
+            self._look_again()
+        return to_json(self._begin(places))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        at = from_json(start)
+        places, earliest, latest = self._look(at)
+        topics = {topic for topic, _ in at}
+        new = [place for place in places if place not in at]
+        begin = {place: 0 for place in new if place[0] in topics}
+        begin |= self._begin([place for place in new if place[0] not in topics])
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if self._size is not None and isinstance(limit, ReadMaxRows):
+            most = self._follow(at)
+        end = advance(at, earliest, latest, begin, most)
+        self._planned = (time.monotonic(), at) if end != at else None
+        return to_json(end)
+
+    def _look(self, at: Offsets) -> tuple[list[tuple[str, int]], Offsets, Offsets]:
+        """What Kafka has: partitions, where they begin, where they end. Raises `RowsGone` if `at` is not in it.
+
+        A broker that was just started answers before it knows all it has, so a gap is believed when it stays.
+        """
+        believed = time.monotonic() + _BELIEF_S
+        while True:
+            places = self._discover()
+            latest = self._see().latest(places)
+            if self._last is not None:
+                # A partition made since then has no rows for this run.
+                latest = {place: min(end, self._last.get(place, 0)) for place, end in latest.items()}
+            earliest = self._look_back(places)
+            if not gaps(at, earliest, latest) or time.monotonic() > believed:
+                self._check(at, earliest, latest)
+                return places, earliest, latest
+            self._look_again()
+
+    def _look_again(self) -> None:
+        self._discovered = self._looked_back = float("-inf")
+        time.sleep(0.2)
+
+    def _follow(self, at: Offsets) -> int:
+        """How many rows come next. The epoch before lasted from its planning until now, if something waits."""
+        assert self._size is not None
+        if self._planned is not None:
+            then, start = self._planned
+            rows = sum(offset - start.get(place, offset) for place, offset in at.items())
+            self._size = self._size.after(rows, time.monotonic() - then)
+        return self._size.limit
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._size is not None:
+            return ReadMaxRows(self._size.limit)
+        return ReadAllAvailable() if self._most_rows is None else ReadMaxRows(self._most_rows)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return to_json(self._see().latest(self._partitions))
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = self._see().latest(self._discover())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        at, to = from_json(start), from_json(end)
+        earliest = self._look_back(self._discover())
+        self._check({place: offset for place, offset in at.items() if offset < to.get(place, 0)}, earliest, to)
+        return [Split(range) for range in ranges(at, to, earliest)]
+
+    def _see(self) -> Watch:
+        if self._watch is None:
+            self._watch = Watch(self._cluster)
+        return self._watch
+
+    def _discover(self) -> list[tuple[str, int]]:
+        now = time.monotonic()
+        if now - self._discovered >= self._discovery_s:
+            self._partitions = self._see().partitions(self._topics)
+            self._discovered = now
+        return self._partitions
+
+    def _look_back(self, places: Sequence[tuple[str, int]]) -> Offsets:
+        """Where the topics begin. It moves seldom, and a task that comes too late is told by Kafka itself."""
+        now = time.monotonic()
+        if now - self._looked_back >= _EARLIEST_EVERY_S or not self._earliest.keys() >= set(places):
+            self._earliest = self._see().earliest(places)
+            self._looked_back = now
+        return self._earliest
+
+    def _begin(self, places: Sequence[tuple[str, int]]) -> Offsets:
+        """Where partitions begin that no position knows."""
+        if self._starting == "latest":
+            return self._see().latest(places)
+        earliest = self._look_back(self._partitions)
+        wanted = {} if self._starting == "earliest" else from_json(self._starting)
+        return {place: wanted.get(place, earliest[place]) for place in places}
+
+    def _check(self, at: Offsets, earliest: Offsets, latest: Offsets) -> None:
+        if self._fails and (found := gaps(at, earliest, latest)):
+            raise RowsGone(found)
+
+    # -- in a task ---------------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Split)
+        return read_range(self._cluster, partition.range, self._headers)
+
+
+def recognise(error: BaseException) -> BaseException:
+    """An error of ours that a data source raised in Spark's helper process, as itself again; any other as it is."""
+    found = _RAISED.search(str(error))
+    kind = None if found is None else getattr(import_module(found[1]), found[2], None)
+    if found is None or not (isinstance(kind, type) and issubclass(kind, TidegateError)):
+        return error
+    ours: TidegateError = kind.__new__(kind)
+    ours.args = (found[3],)
+    return ours

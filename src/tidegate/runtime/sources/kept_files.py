@@ -1,0 +1,94 @@
+"""Do files stay after a source has read them? Spark's plan does not tell whether the option `cleanSource` is set, so it is
+seen by what it does: files that were read two batches ago are gone. Only files on a disk of the driver's are looked at. For
+files elsewhere the user must declare that they stay."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from tidegate.core.errors import PreconditionFailed
+from tidegate.core.ids import Uid
+from tidegate.graph.model import Source
+from tidegate.runtime.sources.query_directory import Positions, log_offset
+
+_FILES = re.compile(r"File(?:Stream)?Source\[([^\]]*)\]")
+"""How the text of a plan names a stream of files."""
+
+
+class FilesVanish(PreconditionFailed):
+    """Files are removed as soon as they were read, so a return to a checkpoint would miss their rows."""
+
+    code = "FILES_VANISH"
+
+    def __init__(self, uid: Uid, path: str) -> None:
+        self.uid, self.path = uid, path
+        super().__init__(
+            f"{path} was read by source {str(uid)!r} a moment ago and is gone: after a failure its rows would be missing. "
+            "Leave out the option cleanSource, and remove files only when no retained checkpoint needs them; or accept the loss: "
+            f"job.source({str(uid)!r}, …, at_most_once=True)."
+        )
+
+
+class KeptUnknown(PreconditionFailed):
+    """Files lie where nobody can see whether they are removed, and the user has not said that they stay."""
+
+    code = "KEPT_UNKNOWN"
+
+    def __init__(self, uid: Uid, path: str) -> None:
+        self.uid, self.path = uid, path
+        source = f"job.source({str(uid)!r}, …"
+        super().__init__(
+            f"source {str(uid)!r} reads files in {path}, where tidegate cannot see whether they stay. If cleanSource or anything "
+            "else removes files that were read, a return to a checkpoint silently misses their rows. If files stay as long as a "
+            f"retained checkpoint needs them, declare it: {source}, files_kept=True). Otherwise accept the loss: {source}, "
+            "at_most_once=True)."
+        )
+
+
+def check_place(source: Source, plan: str) -> None:
+    """Raises `KeptUnknown` for a source that reads files outside of the driver's disks, by the text of its logical plan."""
+    if source.at_most_once or source.files_kept:
+        return
+    for path in _FILES.findall(plan):
+        if not _is_local(path):
+            raise KeptUnknown(source.uid, path)
+
+
+def check_declared(directory: Path, end: Positions, sources: Collection[Source]) -> None:
+    """The same, by the files of the batch that ends at `end`: a path without a scheme may lead anywhere."""
+    for place, (source, line) in enumerate(zip(sources, end.lines)):
+        entry = None if source.at_most_once or source.files_kept else log_offset(line)
+        if entry is None:
+            continue
+        for path in _paths(directory / "sources" / str(place) / str(entry)):
+            if not _is_local(path):
+                raise KeptUnknown(source.uid, path.rpartition("/")[0])
+
+
+def check_kept(directory: Path, read: Positions, sources: Collection[Source]) -> None:
+    """Raises `FilesVanish` if a file of the batch that ended at `read` is gone."""
+    for place, (source, line) in enumerate(zip(sources, read.lines)):
+        entry = None if source.at_most_once else log_offset(line)
+        if entry is None:
+            continue
+        for url in _paths(directory / "sources" / str(place) / str(entry)):
+            path = Path(unquote(urlsplit(url).path))
+            if _is_local(url) and not path.exists():
+                raise FilesVanish(source.uid, str(path))
+
+
+def _paths(entry: Path) -> list[str]:
+    """Files in one entry of Spark's log of files; none for an entry that was put together with those before it."""
+    try:
+        lines = entry.read_text().splitlines()[1:]
+    except FileNotFoundError:
+        return []
+    return [json.loads(line)["path"] for line in lines]
+
+
+def _is_local(path: str) -> bool:
+    return urlsplit(path).scheme in ("", "file")

@@ -1,0 +1,93 @@
+"""Is a DataFrame fit to be a source? Read from what Spark itself says about its plan."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+from contextlib import redirect_stdout
+
+from tidegate.core.errors import PreconditionFailed
+from tidegate.graph.model import Source
+from tidegate.runtime.sources.kept_files import check_place
+
+_STATEFUL = {
+    "StateStoreSave": "a streaming aggregation (groupBy, window, count …)",
+    "SessionWindowStateStoreSave": "a session window aggregation",
+    "StreamingSymmetricHashJoin": "a stream-stream join",
+    "StreamingDeduplicate": "dropDuplicates",
+    "FlatMapGroupsWithState": "mapGroupsWithState",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
+    "TransformWithState": "transformWithState",
+    "StreamingGlobalLimit": "limit",
+}
+
+
+_FORGETFUL = {"TextSocketSourceProvider": "a socket, which keeps no row that was read"}
+"""What cannot give the same rows again: a word in the text of its logical plan, and what it is in a user's words. Files with
+`cleanSource` are not told from others there; `kept_files` sees them."""
+
+
+_KAFKA = re.compile(r"StreamingRelationV2 [^\n]*kafka010\.KafkaSourceProvider[^\n]*")
+_SPLITTING = re.compile(r"\b(?:minPartitions|maxRecordsPerPartition)=[^,\]\s]*", re.IGNORECASE)
+"""Options of Spark's Kafka source that split a Kafka partition over several Spark partitions."""
+
+
+def check_sources(sources: Iterable[Source], durable: bool = True) -> None:
+    """Refuse streaming sources with state of Spark's own: it lives in a directory that is thrown away at every restart.
+    And those that read rows of one Kafka partition in several tasks, in no order. And, for a job with checkpoints
+    (`durable`), sources that cannot be read again from a position."""
+    for source in sources:
+        if source.bounded:
+            continue
+        plan = plan_of(source)
+        if durable and not source.at_most_once and (found := forgetful(plan)) is not None:
+            raise PreconditionFailed(
+                f"source {source.uid!r} reads {found}: after a failure rows would be missing, whatever the checkpoint says. "
+                "Read from something that can be read again (Kafka, files without cleanSource); or accept the loss with "
+                f"job.source({str(source.uid)!r}, …, at_most_once=True)."
+            )
+        if durable:
+            check_place(source, plan)
+        if (found := stateful_operator(plan)) is not None:
+            raise PreconditionFailed(
+                f"source {source.uid!r} contains {found}, whose state Spark keeps in a place of its own that tidegate cannot "
+                "restore. Do that step in tidegate: key_by(…).process(uid, …) on the rows before it."
+            )
+        if (found := reordering(plan)) is not None:
+            raise PreconditionFailed(
+                f"source {source.uid!r} is read with {found}: Spark then splits a Kafka partition over several tasks, and rows "
+                "of a key are processed in another order than they were written. Remove the option. If the order does not "
+                "matter, call repartition(n) on the DataFrame instead."
+            )
+
+
+def reordering(plan: str) -> str | None:
+    """The option, in the text of a plan, by which Spark splits a Kafka partition over several tasks."""
+    for relation in _KAFKA.findall(plan):
+        if found := _SPLITTING.search(relation):
+            return found[0]
+    return None
+
+
+def stateful_operator(plan: str) -> str | None:
+    """What keeps state in the text of a physical plan, in a user's words."""
+    return next((words for operator, words in _STATEFUL.items() if operator in plan), None)
+
+
+def forgetful(plan: str) -> str | None:
+    """What in the text of a plan cannot be read again, in a user's words."""
+    return next((words for name, words in _FORGETFUL.items() if name in plan), None)
+
+
+def begins_anew(source: Source) -> bool:
+    """Whether a position of it means nothing to its next start."""
+    return source.at_most_once and not source.bounded and forgetful(plan_of(source)) is not None
+
+
+def plan_of(source: Source) -> str:
+    """The logical and physical plans of a source, as Spark prints them."""
+    text = io.StringIO()
+    with redirect_stdout(text):
+        source.frame.explain(True)
+    return text.getvalue()

@@ -1,0 +1,1 @@
+"""What runs in a Python worker: one slot of one level for one epoch. Imports neither pyspark nor the driver."""

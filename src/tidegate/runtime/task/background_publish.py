@@ -1,0 +1,142 @@
+"""Output that the tasks of a worker process publish for the driver: begun by one task, finished while later ones run.
+
+The driver decides (`checkpoint.release_plan`) and keeps the books; the order to publish epochs of one slot travels with the
+task's assignment, and the result with an acknowledgement. Rows go from the job's storage to the target without passing the
+driver.
+
+1. A task gets an order: committables of one slot, all of one stage, in the order of epochs; or of all slots of a sink, by
+   (epoch, slot).
+2. A thread calls a committer of that order's own. It may outlive its task, and dies with its process.
+3. The next task that is given the order tells the result, and the driver lets go of the output. If the process died, or the
+   epoch was thrown away, the order comes again, here or on another host.
+
+So an order may be carried out twice, at the same time, or by a process that woke up long after its driver was replaced. That
+does no harm. What it publishes was in a completed checkpoint, so it had to become visible. Whoever has the job now publishes the
+same output, under the same slots, before anything that comes later, and begins that only when the target has confirmed it.
+The markers of the slots are then past everything in the late order, which is skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from tidegate.checkpoint.staging import read_staged
+from tidegate.connectors.outcome import CommitOutcome, outcome_of
+from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, calls_of
+from tidegate.core.faults import reach
+from tidegate.core.ids import Lineage, Term, Uid
+from tidegate.graph.model import SinkNode
+from tidegate.runtime.exchange.assignment import Archive, PublishOrder
+from tidegate.runtime.exchange.messages import PublishedMark, TaskPublished
+from tidegate.runtime.task.background_upload import storage_of
+
+log = logging.getLogger("tidegate")
+
+_Key = tuple[str, Term, Uid, int]
+"""Run, term of the driver, sink and lane. Worker processes serve many jobs, also of one name in several places."""
+_MOST = 256
+"""Lanes whose committers, and with them their connections, a process keeps."""
+
+_committers: dict[_Key, Committer] = {}
+_under_way: dict[_Key, Publishing] = {}
+_guard = threading.Lock()
+
+
+@dataclass(kw_only=True)
+class Publishing:
+    """One order that this process works at, or has finished."""
+
+    order: PublishOrder
+    done: threading.Event = field(default_factory=threading.Event)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    outcome: CommitOutcome = CommitOutcome.COMMITTED
+    error: str | None = None
+    taken: list[CommitRequest] = field(default_factory=list)
+    told: bool = False
+    """Whether some task has acknowledged the result. Its epoch may have been thrown away."""
+
+    def run(self, committer: Callable[[], Committer]) -> None:
+        requests = self.order.requests
+        try:
+            made = committer()
+            for part in calls_of(made, requests, lambda request: request.epoch):
+                told = made.commit(part)
+                reach("task-publish.1-published", sink=self.order.sink)
+                self.outcomes.update(each.name for each in (told or [CommitOutcome.COMMITTED] * len(part)))
+                self.taken.extend(part)
+        except Exception as error:
+            self.outcome, self.error = outcome_of(error), str(error) or type(error).__name__
+            self.outcomes[self.outcome.name] += 1
+        finally:
+            self.done.set()
+
+    def is_over(self, order: PublishOrder) -> bool:
+        """Whether the next order of the slot may begin: this one has ended, and is not the same one that succeeded."""
+        if not self.done.is_set():
+            return False
+        # A failure is told before the next attempt: otherwise one that takes longer than a task would never be heard of.
+        return self.told if self.error is not None else self.order.end != order.end
+
+    def answer(self, seconds: float) -> TaskPublished | None:
+        """What came of it; None while it goes on."""
+        if not self.done.wait(seconds):
+            return None
+        self.told = True
+        taken = _marks(self.taken) if self.error is not None else ()
+        return TaskPublished(
+            sink=self.order.sink,
+            marks=_marks(self.order.requests),
+            outcomes=dict(self.outcomes),
+            outcome=self.outcome.name,
+            error=self.error,
+            taken=taken,
+        )
+
+
+def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: SinkNode, order: PublishOrder) -> Publishing:
+    """Begin to carry out an order, unless this process is at work for that slot, or has the result already."""
+    run = f"{archive.url} {job} {lineage}"
+    key = (run, term, order.sink, order.lane)
+    with _guard:
+        found = _under_way.get(key)
+        if found is not None and not found.is_over(order):
+            return found
+        _forget_older(run, term)
+        _under_way.pop(key, None)  # To the end: those at the beginning go first.
+        made = _under_way[key] = Publishing(order=order)
+    work = partial(made.run, partial(_committer, key, archive, sink))
+    threading.Thread(target=work, name=f"tidegate-publish-{order.sink}-{order.lane}", daemon=True).start()
+    return made
+
+
+def _committer(key: _Key, archive: Archive, sink: SinkNode) -> Committer:
+    """One for each lane, made by the thread that first needs it: making one may ask the target, which may be down."""
+    found = _committers.get(key)
+    if found is None:
+        context = CommitterContext(sink.input.schema, partial(read_staged, storage_of(archive)))
+        found = _committers[key] = sink.target.create_committer(context)
+    return found
+
+
+def _forget_older(run: str, term: Term) -> None:
+    """Let go of what earlier drivers of the job asked for, and of what was used least lately, with their connections."""
+    ended = [key for key, each in _under_way.items() if each.done.is_set()]
+    old = [key for key in ended if key[0] == run and key[1] < term]
+    for key in old or ended[: max(0, len(_under_way) - _MOST)]:
+        del _under_way[key]
+        committer = _committers.pop(key, None)
+        if (close := getattr(committer, "close", None)) is not None:
+            try:
+                close()
+            except Exception as error:
+                log.warning("connections of sink %s could not be closed: %s", key[2], error)
+
+
+def _marks(requests: Sequence[CommitRequest]) -> tuple[PublishedMark, ...]:
+    last = {(request.lineage, request.slot): request.epoch for request in requests}
+    return tuple(PublishedMark(lineage, slot, epoch.term, epoch.number) for (lineage, slot), epoch in last.items())

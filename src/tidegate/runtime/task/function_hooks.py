@@ -1,0 +1,88 @@
+"""The calls by which a function's own variables become operator state, and are filled from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.core.ids import EpochId
+from tidegate.graph.states import Distribution
+from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.state.operator_states import OperatorStates
+
+_DEFAULT = "_default_"
+"""The list of a `ListCheckpointed` function."""
+
+
+class _Initialization:
+    """What `initialize_state` may ask."""
+
+    def __init__(self, states: OperatorStates) -> None:
+        self._states = states
+
+    def is_restored(self) -> bool:
+        return self._states.restored
+
+    def get_operator_state_store(self) -> _Initialization:
+        return self
+
+    def get_list_state(self, name: str) -> Any:
+        return self._states.state(name, Distribution.SPLIT)
+
+    def get_union_list_state(self, name: str) -> Any:
+        return self._states.state(name, Distribution.UNION)
+
+    def get_broadcast_state(self, name: str) -> Any:
+        return self._states.state(name, Distribution.BROADCAST)
+
+
+class _Snapshot:
+    """What `snapshot_state` may ask."""
+
+    def __init__(self, epoch: EpochId | None, clock_ms: int) -> None:
+        self._number, self._clock_ms = 0 if epoch is None else epoch.number, clock_ms
+
+    def get_checkpoint_id(self) -> int:
+        return self._number
+
+    def get_checkpoint_timestamp(self) -> int:
+        return self._clock_ms
+
+
+class FunctionHooks:
+    """Of one function in one attempt. Does nothing for a function that has no such methods."""
+
+    def __init__(
+        self, name: str, function: Any, states: OperatorStates | None, epoch: EpochId | None, clock_ms: int
+    ) -> None:
+        self._name, self._function, self._states = name, function, states
+        self._epoch, self._clock_ms = epoch, clock_ms
+        self._by_list = states is not None and _DEFAULT in states.lists and hasattr(function, "restore_state")
+        if states is not None:
+            states.bind(function)
+
+    def initialize(self) -> None:
+        """Before `open`."""
+        if self._states is None:
+            return
+        try:
+            if self._by_list:
+                if self._states.restored:
+                    self._function.restore_state(self._states.lists[_DEFAULT].stored())
+            elif hasattr(self._function, "initialize_state"):
+                self._function.initialize_state(_Initialization(self._states))
+        except Exception as error:
+            raise FunctionFailed(self._name, error) from error
+
+    def snapshot(self) -> None:
+        """After the last row and timer of an epoch, before `close`."""
+        if self._states is None:
+            return
+        context = _Snapshot(self._epoch, self._clock_ms)
+        try:
+            if self._by_list:
+                kept = self._function.snapshot_state(context.get_checkpoint_id(), self._clock_ms)
+                self._states.lists[_DEFAULT].update(kept)
+            elif hasattr(self._function, "snapshot_state"):
+                self._function.snapshot_state(context)
+        except Exception as error:
+            raise FunctionFailed(self._name, error) from error

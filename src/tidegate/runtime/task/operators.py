@@ -1,0 +1,548 @@
+"""Operators of a level as they run in one task: chained calls on lists of rows. Knows no Spark.
+
+Everything here is made afresh for each attempt of a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice, repeat
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.checkpoint.staging import JobStaging
+from tidegate.connectors.sink import SinkWriter, WriterContext
+from tidegate.core.errors import GraphError, SchemaError
+from tidegate.core.ids import EpochId, KeyGroup
+from tidegate.core.times import NO_TIME, EpochTime, TimeDomain
+from tidegate.graph.columns import normalized_keys, rows_of, struct_class, to_python
+from tidegate.graph.combine import LATE, PANE, ROWS, Combine
+from tidegate.graph.event_times import millis
+from tidegate.graph.model import Input, Process, SinkNode, Transform
+from tidegate.graph.on_error import ErrorAction
+from tidegate.graph.output_columns import batch_from_rows
+from tidegate.graph.schema import Schema
+from tidegate.runtime.exchange.messages import TaskCommittable
+from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.runtime.task.broadcast import BroadcastSide
+from tidegate.runtime.task.function_hooks import FunctionHooks
+from tidegate.runtime.task.row_errors import Call, Guard
+from tidegate.runtime.task.timer_service import KeyTimerService
+from tidegate.state.keyed_states import KeyedStates
+from tidegate.state.keys import KeyCodec, Namespace
+from tidegate.state.operator_states import OperatorStates
+from tidegate.state.timers import TimerState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidegate.runtime.exchange.channel import EdgeRows
+
+Emit = Callable[[Sequence[Any]], None]
+
+
+class Operator(Protocol):
+    """A node at work. `accept` takes rows as their producer made them; `accept_edge` takes rows as they came over a shuffle."""
+
+    name: str
+    rows_in: int
+    rows_out: int
+
+    def open(self) -> None: ...
+    def accept(self, rows: Sequence[Any]) -> None: ...
+    def accept_edge(self, rows: EdgeRows) -> None: ...
+    def snapshot(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def emit_to(consumers: Sequence[Emit]) -> Emit:
+    """One call that reaches all consumers of a stream."""
+    if len(consumers) == 1:
+        return consumers[0]
+
+    def emit(rows: Sequence[Any]) -> None:
+        for consumer in consumers:
+            consumer(rows)
+
+    return emit
+
+
+class FunctionContext:
+    """What a function may ask in `open`."""
+
+    def __init__(self, name: str, subtask: int, parallelism: int, epoch: EpochId | None = None) -> None:
+        self.epoch = epoch
+        self._name = name
+        self._subtask = subtask
+        self._parallelism = parallelism
+
+    def get_task_name(self) -> str:
+        return self._name
+
+    def get_index_of_this_subtask(self) -> int:
+        return self._subtask
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self._parallelism
+
+
+class KeyedElementContext:
+    """What a keyed function may ask while it processes a row or a timer."""
+
+    __slots__ = ("_scope", "_service", "_sides", "domain", "namespace", "row_time")
+
+    def __init__(self, scope: Any, sides: dict[str, list[Any]], service: KeyTimerService) -> None:
+        self._scope = scope
+        self._sides = sides
+        self._service = service
+        self.row_time: int | None = None
+        self.domain = TimeDomain.EVENT_TIME
+        self.namespace: Namespace = None
+        """Of the timer that fires."""
+
+    def timestamp(self) -> int | None:
+        """Event time of the row, or the time of the timer, in milliseconds."""
+        return self.row_time
+
+    def timer_service(self) -> KeyTimerService:
+        return self._service
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+    def get_current_key(self) -> Any:
+        return self._scope.key
+
+    def output(self, tag: str, row: Any) -> None:
+        """Send a row to a side output."""
+        try:
+            self._sides[tag].append(row)
+        except KeyError:
+            declared = ", ".join(sorted(self._sides)) or "none"
+            raise GraphError(
+                f"There is no side output {tag!r}; declared are: {declared}. "
+                f"Declare it: process(…, side_outputs={{{tag!r}: 'column type, …'}})."
+            ) from None
+
+
+def _opened(function: Any, context: FunctionContext, name: str) -> None:
+    open_ = getattr(function, "open", None)
+    if callable(open_):
+        try:
+            open_(context)
+        except Exception as error:
+            raise FunctionFailed(name, error) from error
+
+
+def _closed(function: Any, name: str) -> None:
+    close = getattr(function, "close", None)
+    if callable(close):
+        try:
+            close()
+        except Exception as error:
+            raise FunctionFailed(name, error) from error
+
+
+def _not_rows(result: Any, function: Callable[..., Any]) -> SchemaError | None:
+    """What to say of a function that returned neither rows nor None."""
+    if result is None or hasattr(result, "__iter__"):
+        return None
+    return SchemaError(
+        f"{getattr(function, '__qualname__', function)} returned {result!r:.200}, which is not a list of rows. Let it yield "
+        "rows, or return a list of them."
+    )
+
+
+def _no_timer(timestamp: int, context: Any) -> None:
+    return None
+
+
+class _Side:
+    """One input of a keyed function: how its rows are read, and what is called with them."""
+
+    def __init__(self, input: Input, call: Callable[[Any, Any], Iterable[Any] | None]) -> None:
+        self.schema = input.schema
+        self.row = partial(tuple.__new__, struct_class(input.schema.fields))
+        self.key_columns = [input.schema.index(column) for column in input.key]
+        self.key_types = [input.schema.fields[i].type for i in self.key_columns]
+        self.time_column = None if input.event_time is None else input.schema.index(input.event_time)
+        self.call = call
+
+
+class _CombinedSide:
+    """Rows that Spark SQL has combined (see `graph.combine`): each is (rows it is made of, late row or None, parts)."""
+
+    def __init__(self, combine: Combine, call: Call) -> None:
+        self.schema = schema = combine.schema
+        self._key_types = [field.type for field in combine.key]
+        self._pane, self._rows = schema.index(PANE), schema.index(ROWS)
+        self._late = None if combine.rows is None else schema.index(LATE)
+        self._parts = len(schema) - len(combine.parts)
+        self.call = call
+
+    def read(self, columns: Sequence[pa.Array]) -> tuple[Iterable[Any], list[Any], list[int | None], int]:
+        """Rows, their keys, their times, and how many rows of the source they are made of."""
+        fields = self.schema.fields
+        values = [to_python(c, f.type) for c, f in zip(columns, fields)]
+        late: Iterable[Any] = repeat(None) if self._late is None else values[self._late]
+        rows = zip(values[self._rows], late, zip(*values[self._parts :]))
+        keys = normalized_keys(values[: len(self._key_types)], self._key_types)
+        return rows, keys, values[self._pane], sum(values[self._rows])
+
+
+class ProcessOperator:
+    """A keyed function, row by row, with its state bound to the row's key."""
+
+    FIRED_AT_ONCE = 10_000
+    """Timers whose output is collected before it is sent on."""
+
+    def __init__(
+        self, node: Process, states: KeyedStates, context: FunctionContext, emit: Emit, side_emits: dict[str, Emit],
+        time: EpochTime = NO_TIME, operator_states: OperatorStates | None = None,
+    ) -> None:  # fmt: skip
+        self.name = node.name
+        self.rows_in = self.rows_out = 0
+        self._function = function = node.function
+        self._context = context
+        if hasattr(function, "attach_states"):
+            states.bind(function)
+        calls = (
+            [function.process_element]
+            if node.second is None
+            else [function.process_element1, function.process_element2]
+        )
+        self._states = states
+        self._emit = emit
+        self._sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
+        self._side_emits = side_emits
+        self._service = KeyTimerService(states.scope, states.timers, time)
+        self._process_context = KeyedElementContext(states.scope, self._sides, self._service)
+        self._hooks = FunctionHooks(
+            name=self.name, function=function, states=operator_states, epoch=context.epoch, clock_ms=time.clock_ms
+        )
+        self.on_timer: Call = getattr(function, "on_timer", _no_timer)
+        self._fire_many: Callable[[Sequence[Any]], list[Any]] | None = (
+            getattr(function, "on_timers", None) if node.on_error.action is ErrorAction.FAIL else None
+        )
+        self.broadcast: BroadcastSide | None = None
+        if node.broadcast is not None:
+            lists = operator_states or OperatorStates(None, (), lambda _: 0)
+            call = function.process_broadcast_element
+            self.broadcast = BroadcastSide(
+                input=node.broadcast,
+                call=call,
+                keyed=states,
+                operator=lists,
+                service=self._service,
+                context=self._process_context,
+            )
+        if node.on_error.action is not ErrorAction.FAIL:
+            guard = Guard(
+                name=self.name,
+                choice=node.on_error,
+                keyed=states,
+                operator=operator_states,
+                sides=self._sides,
+                epoch=context.epoch,
+            )
+            calls = [guard.around(call) for call in calls]
+            afterwards = getattr(function, "on_timer_failed", None)
+            self.on_timer = guard.around(self.on_timer, timer=True, afterwards=afterwards)
+            if self.broadcast is not None:
+                self.broadcast.call = guard.around(self.broadcast.call)
+        self._inputs = [_Side(input, call) for input, call in zip(node.keyed_inputs, calls)]
+        self._combined = None if node.combine is None else _CombinedSide(node.combine, function.process_combined)
+
+    def open(self) -> None:
+        self._hooks.initialize()
+        _opened(self._function, self._context, self.name)
+        # Not before: there is no key yet in `open`, and a declared state says so as long as it is not bound.
+        if not hasattr(self._function, "attach_states"):
+            self._states.bind(self._function)
+
+    def snapshot(self) -> None:
+        self._hooks.snapshot()
+
+    def close(self) -> None:
+        _closed(self._function, self.name)
+
+    def _check_bound(self) -> None:
+        try:
+            self._states.check_bound(self._function)
+        except GraphError as error:
+            raise FunctionFailed(self.name, error) from error
+
+    def accept(self, rows: Sequence[Any]) -> None:
+        raise AssertionError("a keyed operator is always reached through a shuffle")
+
+    def accept_edge(self, rows: EdgeRows) -> None:
+        if self.broadcast is not None and rows.edge.broadcast:
+            self.process_broadcast(self.broadcast.rows(rows), self.broadcast.times(rows))
+            return
+        if rows.edge.combine is not None:
+            self.accept_combined(rows.columns, rows.groups.tolist())
+            return
+        side = self._inputs[rows.edge.input]
+        columns = [to_python(c, f.type) for c, f in zip(rows.columns, side.schema.fields)]
+        keys = normalized_keys([columns[i] for i in side.key_columns], side.key_types)
+        times = None if side.time_column is None else millis(rows.columns[side.time_column])
+        self.process(map(side.row, zip(*columns)), keys, rows.groups.tolist(), times, rows.edge.input)
+
+    def accept_combined(self, columns: Sequence[pa.Array], groups: Sequence[int]) -> None:
+        """Combined rows, as columns of their schema."""
+        assert self._combined is not None
+        rows, keys, times, made_of = self._combined.read(columns)
+        self._process(rows, keys, groups, times, self._combined.call)
+        self.rows_in += made_of - len(keys)
+
+    def process(
+        self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int],
+        times: Sequence[int | None] | None = None, input: int = 0,
+    ) -> None:  # fmt: skip
+        """Rows of an input, with their keys, key groups and event times."""
+        self._process(rows, keys, groups, times, self._inputs[input].call)
+
+    def _process(
+        self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int],
+        times: Sequence[int | None] | None, function: Call,
+    ) -> None:  # fmt: skip
+        """The loop. Everything in it is paid for each row."""
+        out: list[Any] = []
+        extend = out.extend
+        scope, context = self._states.scope, self._process_context
+        row: Any = None
+        result: Any = None
+        try:
+            if times is None:
+                context.row_time = None
+                for row, scope.key, scope.key_group in zip(rows, keys, groups):
+                    result = function(row, context)
+                    if result is not None:
+                        extend(result)
+            else:
+                for row, scope.key, scope.key_group, context.row_time in zip(rows, keys, groups, times):
+                    result = function(row, context)
+                    if result is not None:
+                        extend(result)
+        except Exception as error:
+            cause = _not_rows(result, function) or error
+            raise FunctionFailed(self.name, cause, row, scope.key) from cause
+        self._check_bound()
+        self.rows_in += len(keys)
+        self._deliver(out)
+        self._states.bound_memory()
+
+    def process_broadcast(self, rows: Sequence[Any], times: Sequence[int | None] | None = None) -> None:
+        """Rows of the broadcast side, which every task of the operator sees."""
+        assert self.broadcast is not None
+        out: list[Any] = []
+        try:
+            self.broadcast.process(rows, times, out)
+        except Exception as error:
+            raise FunctionFailed(self.name, error) from error
+        self.rows_in += len(rows)
+        self._deliver(out)
+        self._states.bound_memory()
+
+    def advance(self, time: EpochTime) -> int:
+        """The rows of the epoch are done: let its clocks hold, and fire what is due. Answers how many timers fired."""
+        self._service.advance(time)
+        self._states.set_time(self._service.clock_ms, self._service.watermark_ms)
+        if self._states.timers is None:
+            return 0
+        fired = self._fire(self._states.timers, TimeDomain.PROCESSING_TIME, time.clock_ms)
+        return fired + self._fire(self._states.timers, TimeDomain.EVENT_TIME, time.watermark_ms)
+
+    @property
+    def late_dropped(self) -> int:
+        """Rows that an operator of windows dropped because they came too late."""
+        return int(getattr(self._function, "late_rows_dropped", 0))
+
+    def pending(self) -> tuple[int | None, int | None]:
+        """The earliest timers: in event time, in processing time."""
+        timers = self._states.timers
+        if timers is None:
+            return None, None
+        return timers.earliest(TimeDomain.EVENT_TIME), timers.earliest(TimeDomain.PROCESSING_TIME)
+
+    def _fire(self, timers: TimerState, domain: TimeDomain, until_ms: int) -> int:
+        out: list[Any] = []
+        scope, context, function = self._states.scope, self._process_context, self.on_timer
+        context.domain = domain
+        fired = 0
+        if self._fire_many is not None and domain is TimeDomain.EVENT_TIME:
+            return self._fire_together(timers.due(domain, until_ms), self._fire_many)
+        try:
+            for context.row_time, scope.key, scope.key_group, context.namespace in timers.due(domain, until_ms):
+                result = function(context.row_time, context)
+                if result is not None:
+                    out.extend(result)
+                fired += 1
+                if fired % self.FIRED_AT_ONCE == 0:
+                    self._deliver(out)
+                    out = []
+                    self._states.bound_memory()
+        except FunctionFailed:
+            raise
+        except Exception as error:
+            raise FunctionFailed(self.name, error, key=scope.key) from error
+        self._deliver(out)
+        return fired
+
+    def _fire_together(self, due: Iterator[Any], fire: Callable[[Sequence[Any]], list[Any]]) -> int:
+        """Timers that neither need one another nor a context."""
+        fired = 0
+        try:
+            while some := list(islice(due, self.FIRED_AT_ONCE)):
+                self._deliver(fire(some))
+                fired += len(some)
+                self._states.bound_memory()
+        except FunctionFailed:
+            raise
+        except Exception as error:
+            raise FunctionFailed(self.name, error) from error
+        return fired
+
+    def _deliver(self, out: list[Any]) -> None:
+        if out:
+            self.rows_out += len(out)
+            self._emit(out)
+        for tag, rows in self._sides.items():
+            if rows:
+                self.rows_out += len(rows)
+                self._side_emits[tag](rows.copy())
+                rows.clear()
+
+
+class TransformOperator:
+    """map, filter, flat_map: a function of one row, without keyed state."""
+
+    def __init__(
+        self, node: Transform, context: FunctionContext, emit: Emit, time: EpochTime = NO_TIME,
+        operator_states: OperatorStates | None = None,
+    ) -> None:  # fmt: skip
+        self.name = node.name if node.uid is None else str(node.uid)
+        self._hooks = FunctionHooks(
+            name=self.name, function=node.function, states=operator_states, epoch=context.epoch, clock_ms=time.clock_ms
+        )
+        self.rows_in = self.rows_out = 0
+        self._kind = node.kind
+        self._function = node.function
+        self._call = getattr(node.function, node.kind, node.function)
+        self._schema = node.input.schema
+        self._row = struct_class(self._schema.fields)
+        self._context = context
+        self._emit = emit
+
+    def open(self) -> None:
+        self._hooks.initialize()
+        if self._call is not self._function:
+            _opened(self._function, self._context, self.name)
+
+    def snapshot(self) -> None:
+        self._hooks.snapshot()
+
+    def close(self) -> None:
+        if self._call is not self._function:
+            _closed(self._function, self.name)
+
+    def accept(self, rows: Sequence[Any]) -> None:
+        self._run(as_rows(rows, self._schema, self._row))
+
+    def accept_edge(self, rows: EdgeRows) -> None:
+        self._run(rows_of(rows.columns, self._schema, self._row))
+
+    def _run(self, rows: list[Any]) -> None:
+        call = self._call
+        out: list[Any]
+        left = iter(rows)
+        try:
+            if self._kind == "map":
+                # Not list(map(…)): a StopIteration out of the function would end it early and in silence.
+                out = [call(row) for row in left]
+            elif self._kind == "filter":
+                out = [row for row in left if call(row)]
+            else:
+                out = []
+                for row in left:
+                    result = call(row)
+                    if result is not None:
+                        out.extend(result)
+        except Exception as error:
+            # The iterator has moved past the row that failed, and knows how many are left.
+            raise FunctionFailed(self.name, error, rows[len(rows) - length_hint(left) - 1]) from error
+        self.rows_in += len(rows)
+        self.rows_out += len(out)
+        if out:
+            self._emit(out)
+
+
+class SinkOperator:
+    """A sink's writer, chained behind whatever makes its rows."""
+
+    def __init__(self, node: SinkNode, context: WriterContext, staging: JobStaging) -> None:
+        self._staging = staging
+        self.name = str(node.uid)
+        self.uid = node.uid
+        self.rows_in = self.rows_out = 0
+        self._target = node.target
+        self._context = context
+        self._writer: SinkWriter | None = None
+        self._written_bytes = 0
+
+    def open(self) -> None: ...
+    def snapshot(self) -> None: ...
+    def close(self) -> None: ...
+
+    def accept(self, rows: Sequence[Any]) -> None:
+        take_rows = getattr(self._opened(), "write_rows", None)
+        if take_rows is not None:
+            self.rows_in += len(rows)
+            take_rows(rows)
+            return
+        self._write(batch_from_rows(rows, self._context.schema))
+
+    def accept_edge(self, rows: EdgeRows) -> None:
+        import pyarrow as pa
+
+        self._write(pa.RecordBatch.from_arrays(rows.columns, schema=self._context.schema.to_arrow()))
+
+    def _opened(self) -> SinkWriter:
+        if self._writer is None:
+            self._writer = self._target.create_writer(self._context)
+        return self._writer
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        self._opened().write(batch)
+        self.rows_in += batch.num_rows
+        self._written_bytes += batch.nbytes
+
+    def prepare_commit(self) -> TaskCommittable | None:
+        payload = None if self._writer is None else self._writer.prepare_commit()
+        if payload is None:
+            return None
+        # A writer that takes rows as they are is measured by what it stages.
+        size = self._written_bytes or max(self._staging.size_bytes, len(payload))
+        return TaskCommittable(str(self.uid), payload, tuple(self._staging.paths), size)
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+
+
+def key_codec(schema: Schema, key: Sequence[str]) -> KeyCodec:
+    return KeyCodec([schema.fields[schema.index(column)].type for column in key])
+
+
+def as_rows(rows: Sequence[Any], schema: Schema, row: type[tuple[Any, ...]]) -> list[Any]:
+    """Rows as functions read them, out of what another function emitted: tuples, dicts or rows."""
+    classes = set(map(type, rows))
+    if classes == {row}:
+        return list(rows)
+    if not all(issubclass(found, tuple) for found in classes):
+        return rows_of(batch_from_rows(rows, schema).columns, schema, row)
+    width = len(schema)
+    if any(len(values) != width for values in rows):
+        batch_from_rows(rows, schema)
+    return list(map(partial(tuple.__new__, row), rows))

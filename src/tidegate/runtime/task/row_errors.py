@@ -1,0 +1,95 @@
+"""Functions that may fail on a row: the row's state changes and output are undone, and the job goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tidegate.core.errors import TidegateError, WrongValue
+from tidegate.core.ids import EpochId
+from tidegate.graph.key_values import InvalidKey
+from tidegate.graph.on_error import POSITION_COLUMNS, ErrorAction, OnError
+from tidegate.runtime.exchange.user_code import trace_of
+from tidegate.state.keyed_states import KeyedStates
+from tidegate.state.operator_states import OperatorStates
+
+_log = logging.getLogger("tidegate")
+_OF_THE_ROW = (WrongValue, InvalidKey)
+"""Errors of ours that a row can be to blame for. All others, a broken disk above all, end the attempt."""
+
+Call = Callable[[Any, Any], Iterable[Any] | None]
+
+
+class Guard:
+    """Of one operator in one attempt. Its states must be guarded (see `state.guarded`)."""
+
+    def __init__(
+        self, name: str, choice: OnError, keyed: KeyedStates, operator: OperatorStates | None,
+        sides: dict[str, list[Any]], epoch: EpochId | None,
+    ) -> None:  # fmt: skip
+        self._name, self._choice, self._epoch = name, choice, epoch
+        self._keyed, self._operator, self._sides = keyed, operator, sides
+        self.failed = 0
+        """Rows and timers whose function raised."""
+
+    def around(self, function: Call, *, timer: bool = False, afterwards: Call | None = None) -> Call:
+        """`function`, called with a row (or the time of a timer) and a context, and its output as a list. `afterwards` is
+        called with the same once what a failed call did is undone.
+
+        1. Note where state and side outputs stand.
+        2. Call, and read all that it yields: an error may come after the first rows. See that what it wrote can be stored.
+        3. If it raised: put everything back; count it; leave a dead letter if that is wanted.
+        """
+
+        def guarded(row: Any, context: Any) -> Iterable[Any] | None:
+            self._keyed.mark()
+            if self._operator is not None:
+                self._operator.mark()
+            lengths = [(rows, len(rows)) for rows in self._sides.values()]
+            try:
+                result = function(row, context)
+                out = None if result is None else list(result)
+                self._keyed.verify()
+                return out
+            except Exception as error:
+                if isinstance(error, TidegateError) and not isinstance(error, _OF_THE_ROW):
+                    raise
+                self._keyed.roll_back()
+                if self._operator is not None:
+                    self._operator.roll_back()
+                for rows, length in lengths:
+                    del rows[length:]
+                self._note(None if timer else row, error)
+                if afterwards is not None:
+                    afterwards(row, context)
+                return None
+
+        return guarded
+
+    def _note(self, row: Any, error: Exception) -> None:
+        self.failed += 1
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if self.failed == 1:
+            _log.warning("operator %r: a row was left out (%s), the first in this task and epoch", self._name, text)
+        if self._choice.action is ErrorAction.DEAD_LETTER:
+            key = _json(self._keyed.scope.key)
+            epoch = None if self._epoch is None else str(self._epoch)
+            values = None if row is None else row._asdict()
+            told = None if values is None else _json(values)
+            letter = (self._name, key, told, text, trace_of(error), epoch, _position(values))
+            self._sides[self._choice.tag].append(letter)
+
+
+def _position(row: dict[str, Any] | None) -> str | None:
+    """Where a row came from, where its columns tell."""
+    for columns in POSITION_COLUMNS:
+        if row is not None and all(column in row for column in columns):
+            return _json({column: row[column] for column in columns})
+    return None
+
+
+def _json(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value, enc_hook=str).decode()

@@ -1,0 +1,81 @@
+"""What tasks are told about checkpoints besides their rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.version_upload import Stored
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term
+from tidegate.runtime.driver.checkpoint_work import plan_checkpoint_work
+from tidegate.runtime.driver.clocks import Clocks
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.state.version import VersionId
+
+SHAPE = JobDescription(
+    job="job",
+    parallelism=2,
+    max_parallelism=128,
+    backend="rocksdb",
+    levels=1,
+    sources=(),
+    operators=(),
+    state_ids={},
+    spark_version="4.3.0",
+)
+TERM = Term(3)
+ZERO, ONE = (TaskId(1, Slot(s)) for s in (0, 1))
+BASE = CheckpointRef(
+    id=7, term=Term(2), epoch=EpochId(Term(2), 9), lineage=Lineage("l"), metadata="job/chk-7/_metadata", checksum="c"
+)
+
+
+def version(number: int) -> VersionId:
+    return VersionId(EpochId(TERM, number), AttemptId(number))
+
+
+def snapshot(number: int) -> EpochSnapshot:
+    return EpochSnapshot(
+        EpochId(TERM, number), {ZERO: version(number), ONE: version(number)}, None, Path("/q"), Clocks()
+    )
+
+
+def plan(uploading=(), cuts=(), kept=None, stored=(None, {}), empty=False):
+    return plan_checkpoint_work(SHAPE, TERM, uploading, cuts, kept or {}, stored, 100, empty)[1]
+
+
+def test_only_tasks_that_have_not_answered_are_told_again() -> None:
+    work = plan([PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset({ONE}), sources=())])
+    assert [[order.checkpoint_id for order in orders] for orders in work.uploads] == [[], [8]]
+    assert work.wait_ms == 50
+    assert (
+        plan(
+            [PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset({ONE}), sources=())], empty=True
+        ).wait_ms
+        == 500
+    )
+
+
+@pytest.mark.feature("D20")
+def test_files_are_reused_only_out_of_the_very_base_the_checkpoint_was_told() -> None:
+    pending = PendingUpload(id=8, snapshot=snapshot(5), base=BASE, missing=frozenset({ZERO, ONE}), sources=())
+    digests = {ZERO: b"digest"}
+    zero, one = plan([pending], stored=(BASE, digests)).uploads
+    assert zero[0].base == Stored(Term(2), 7, b"digest")
+    assert one[0].base is None, "nothing is known of this task's files in the base"
+    full = PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset({ZERO, ONE}), sources=())
+    assert plan([full], stored=(BASE, digests)).uploads[0][0].base is None, "without incremental"
+
+
+def test_versions_that_may_still_be_needed_are_kept() -> None:
+    work = plan(
+        [PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset(), sources=())],
+        [snapshot(6), snapshot(7)],
+        {ZERO: version(2)},
+    )
+    assert set(work.keep[0]) == {version(n) for n in (2, 5, 6, 7)}
+    assert set(work.keep[1]) == {version(n) for n in (5, 6, 7)}
+    assert work.records == ((TERM, 8),)

@@ -1,0 +1,49 @@
+"""What follows a discarded epoch, by its cause."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tidegate.core.ids import HostId, Slot, TaskId
+from tidegate.runtime.driver.epoch_check import Broken, Damaged, Missed
+from tidegate.runtime.driver.failover import Counters, Fail, Interrupted, Repeat, Rewind, count, decide
+from tidegate.runtime.exchange.messages import Fault, FaultKind, TaskAck
+
+HOMES = {TaskId(1, Slot(0)): HostId("a"), TaskId(1, Slot(1)): HostId("b")}
+
+
+def missed(slot: int, ran_on: str) -> TaskAck:
+    return TaskAck(1, 1, 1, slot, slot, 9, ran_on, None, b"", 0, 0, Fault(FaultKind.MISS, "not here"))
+
+
+@pytest.mark.parametrize(
+    ("cause", "action"),
+    [
+        (Missed((missed(0, "b"),)), Repeat),
+        (Missed((missed(0, "b"), missed(1, "b"))), Rewind),
+        (Missed((missed(1, "b"),)), Rewind),
+        (Damaged((msgspec.structs.replace(missed(0, "a"), fault=Fault(FaultKind.CORRUPT, "short")),)), Rewind),
+        (Broken("mixed"), Repeat),
+        (Interrupted("executor lost"), Repeat),
+    ],
+)
+def test_the_cause_decides(cause, action):
+    assert isinstance(decide(cause, HOMES, tries=1, max_tries=5), action)
+
+
+def test_tries_are_bounded():
+    assert isinstance(decide(Broken("mixed"), HOMES, tries=5, max_tries=5), Fail)
+
+
+def test_tasks_that_never_get_home_end_in_what_to_do_about_it():
+    action = decide(Missed((missed(0, "b"),)), HOMES, tries=5, max_tries=5)
+    assert isinstance(action, Fail)
+    assert "spark.locality.wait" in action.reason
+
+
+def test_only_a_rewind_counts_as_a_restart():
+    counters = Counters()
+    for action in (Repeat("r", False), Repeat("r", True), Repeat("r", True), Rewind("r")):
+        counters = count(counters, action)
+    assert counters == Counters(repeats=1, replacements=2, rewinds=1)

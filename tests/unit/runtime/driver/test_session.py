@@ -1,0 +1,50 @@
+"""A session that lacks a setting is refused with the lines to add. No JVM: a setting is read through a function."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.core.errors import PreconditionFailed
+from tidegate.runtime.driver.session import REQUIREMENTS, check_session
+
+RIGHT = {requirement.key: requirement.wanted for requirement in REQUIREMENTS}
+
+
+def check(settings: dict[str, str], version: str = "4.3.0") -> None:
+    check_session(lambda key, default: settings.get(key, default), version)
+
+
+def test_a_session_with_every_setting_is_taken():
+    check(RIGHT)
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.key)
+def test_each_wrong_setting_is_refused_with_the_line_that_puts_it_right(requirement):
+    opposite = {"true": "false", "false": "true", "1": "2"}[requirement.wanted]
+    with pytest.raises(PreconditionFailed) as refused:
+        check(RIGHT | {requirement.key: opposite})
+    line = f'    .config("{requirement.key}", "{requirement.wanted}")   # {requirement.why}'
+    assert str(refused.value).splitlines()[1:] == [line]
+
+
+def test_a_plain_session_of_sparks_lacks_just_what_spark_decides_otherwise():
+    with pytest.raises(PreconditionFailed) as refused:
+        check({})
+    asked = [line.split('"')[1] for line in str(refused.value).splitlines()[1:]]
+    assert asked == ["spark.sql.adaptive.enabled", "spark.shuffle.reduceLocality.enabled"]
+
+
+def test_letters_may_be_capital():
+    check({key: value.upper() for key, value in RIGHT.items()})
+
+
+def test_a_spark_without_shuffle_checksums_is_too_old(monkeypatch):
+    monkeypatch.setattr("pyspark.__version__", "4.1.2")
+    with pytest.raises(PreconditionFailed, match=r"PySpark 4\.1\.2 .* 4\.2 or later"):
+        check(RIGHT)
+
+
+def test_a_new_pyspark_on_an_older_spark_is_refused_too():
+    with pytest.raises(PreconditionFailed, match=r"Spark 4\.1\.2 .* 4\.2 or later"):
+        check(RIGHT, "4.1.2")
+    check(RIGHT, "4.2.0-SNAPSHOT")

@@ -1,0 +1,73 @@
+"""Slots go where their state is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.ids import HostId
+from tidegate.runtime.placement.permutation import Placed, Unplaceable, place, quotas
+
+A, B, C = HostId("a"), HostId("b"), HostId("c")
+
+
+def test_a_new_job_takes_partitions_as_they_come():
+    assert place([A, A, B, B], [None] * 4) == Placed((0, 1, 2, 3))
+
+
+def test_an_undisturbed_job_keeps_its_places():
+    assert place([A, B, A, B], [A, B, A, B]) == Placed((0, 1, 2, 3))
+
+
+def test_slots_move_with_their_state_when_the_anchor_fell_otherwise():
+    assert place([B, B, A, A], [A, A, B, B]) == Placed((2, 3, 0, 1))
+
+
+def test_a_slot_without_state_fills_what_is_left():
+    assert place([A, B], [None, A]) == Placed((1, 0))
+
+
+def test_a_lost_host_leaves_its_slots_homeless():
+    assert place([A, A, A, A], [A, B, A, B]) == Unplaceable((1, 3), (B,))
+
+
+def test_a_host_with_too_few_partitions_leaves_the_rest_homeless():
+    assert place([A, B, B], [A, A, B]) == Unplaceable((1,), (A,))
+
+
+@given(st.data())
+def test_a_placement_is_a_permutation_that_brings_everyone_home(data):
+    layout = data.draw(st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=40))
+    shuffled = data.draw(st.permutations(layout))
+    homes = [home if data.draw(st.booleans()) else None for home in shuffled]
+    placed = place(layout, homes)
+    assert isinstance(placed, Placed)
+    assert sorted(placed.partitions) == list(range(len(layout)))
+    assert all(home is None or layout[placed.partitions[slot]] == home for slot, home in enumerate(homes))
+    assert all(placed.slots()[placed.partitions[slot]] == slot for slot in range(len(homes)))
+
+
+@given(st.lists(st.sampled_from([A, B]), min_size=1, max_size=20), st.data())
+def test_homeless_is_said_only_when_a_host_is_short_of_partitions(layout, data):
+    homes = data.draw(st.lists(st.sampled_from([A, B, C]), min_size=len(layout), max_size=len(layout)))
+    short = {home for home in homes if homes.count(home) > layout.count(home)}
+    result = place(layout, homes)
+    assert isinstance(result, Unplaceable) == bool(short)
+    if isinstance(result, Unplaceable):
+        assert set(result.hosts) == short
+
+
+def test_a_host_needs_as_many_partitions_as_the_level_with_most_state_there():
+    assert quotas([[A, A, B, None], [A, B, B, A]]) == {A: 2, B: 2}
+
+
+def test_slots_without_state_may_go_wherever_there_is_state():
+    assert quotas([[None, None, B, None]]) == {B: 4}
+
+
+@given(st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=20), st.data())
+def test_a_layout_by_quota_has_a_place_for_everyone(homes, data):
+    known = [home if data.draw(st.booleans()) or home == homes[0] else None for home in homes]
+    layout = [host for host, number in quotas([known]).items() for _ in range(number)]
+    assert len(layout) == len(homes)
+    assert isinstance(place(data.draw(st.permutations(layout)), known), Placed)

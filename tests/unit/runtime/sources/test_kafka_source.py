@@ -1,0 +1,108 @@
+"""What `kafka_source` refuses before it asks anybody, and how its errors come back through Spark."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+import tidegate.runtime.sources.kafka_source as kafka_source_module
+from tidegate.connectors.kafka.errors import RowsGone
+from tidegate.connectors.kafka.reader import Cluster
+from tidegate.core.errors import GraphError, PreconditionFailed
+from tidegate.runtime.sources.kafka_source import KafkaDataSource, KafkaStreamReader, kafka_source, recognise
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"topics": []}, "needs a topic"),
+        ({"starting_offsets": "yesterday"}, "'earliest', 'latest'"),
+        ({"isolation_level": "dirty"}, "read_committed"),
+        ({"max_offsets_per_trigger": 0}, "at least 1"),
+        ({"config": {"group.id": "mine"}}, "group.id"),
+    ],
+)
+def test_a_wrong_choice_is_told_at_once(choice, words):
+    with pytest.raises(GraphError, match=words):
+        kafka_source(None, "host:9092", **{"topics": "t"} | choice)
+
+
+def test_an_error_of_ours_comes_back_as_itself():
+    raised = RowsGone(["partition 0 of 't' at 4"])
+    through_spark = RuntimeError(
+        f"[STREAM_FAILED] …\n  File …\ntidegate.connectors.kafka.errors.RowsGone: {raised}\n\nJVM …"
+    )
+    back = recognise(through_spark)
+    assert isinstance(back, RowsGone)
+    assert isinstance(back, PreconditionFailed)
+    assert str(back) == str(raised)
+
+
+@pytest.mark.parametrize("text", ["out of memory", "pyspark.errors.X: no", "tidegate.core.errors.NoSuchThing: hm"])
+def test_any_other_error_stays_as_it_is(text):
+    error = RuntimeError(text)
+    assert recognise(error) is error
+
+
+def test_settings_of_the_client_arrive_and_headers_are_columns_where_wanted():
+    options = {
+        "servers": "host:9092", "topics": '["t"]', "starting": '"latest"', "isolation": "read_committed", "most_rows": "5",
+        "headers": "true", "fail_on_data_loss": "true", "discovery_ms": "1000", "kafka.sasl.username": "ann",
+    }  # fmt: skip
+    source = KafkaDataSource(options)
+    assert "headers array" in source.schema()
+    reader = source.streamReader(None)
+    assert reader._cluster.config == {"sasl.username": "ann"}
+    assert reader.getDefaultReadLimit().max_rows == 5
+
+
+class Broker:
+    """Answers as a broker does that was just started: first it knows nothing."""
+
+    def __init__(self, offsets, unknown):
+        self.offsets, self.unknown = offsets, unknown
+
+    def partitions(self, topics):
+        self.unknown -= 1
+        return [] if self.unknown >= 0 else sorted(self.offsets)
+
+    def earliest(self, places):
+        return dict.fromkeys(places, 0)
+
+    def latest(self, places):
+        return {place: self.offsets[place] for place in places}
+
+
+def test_a_topic_that_is_missing_for_a_moment_is_not_gone():
+    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, True, 0.0)
+    reader._watch = Broker({("t", 0): 9}, unknown=2)
+    assert reader.initialOffset() == {"t": {"0": 0}}
+    reader._watch.unknown = 2
+    assert reader.latestOffset({"t": {"0": 4}}, ReadAllAvailable()) == {"t": {"0": 9}}
+
+
+def test_a_position_that_stays_beyond_the_end_is_gone(monkeypatch):
+    monkeypatch.setattr(kafka_source_module, "_BELIEF_S", 0.0)
+    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, True, 0.0)
+    reader._watch = Broker({("t", 0): 3}, unknown=0)
+    with pytest.raises(RowsGone, match="ends at 3"):
+        reader.latestOffset({"t": {"0": 4}}, ReadAllAvailable())
+
+
+def test_with_a_target_duration_slow_epochs_become_smaller():
+    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, True, 0.0, target_s=1e-9)
+    reader._watch = Broker({("t", 0): 100_000}, unknown=0)
+    at, sizes = {"t": {"0": 0}}, []
+    for _ in range(3):
+        end = reader.latestOffset(at, reader.getDefaultReadLimit())
+        sizes.append(end["t"]["0"] - at["t"]["0"])
+        at = end
+    assert sizes == [10_000, 5_000, 2_500]
+
+
+def test_a_reader_travels_to_tasks_without_its_connection():
+    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "latest", None, False, True, 1.0)
+    reader._watch = object()
+    assert pickle.loads(pickle.dumps(reader))._watch is None

@@ -1,0 +1,102 @@
+"""A batch runs once, and a query goes on from what a checkpoint kept of its directory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.core.errors import PreconditionFailed, ProtocolViolation
+from tidegate.runtime.sources.query_directory import (
+    Positions,
+    RunBatch,
+    SkipBatch,
+    SourceNotes,
+    decide_batch,
+    read_positions,
+    read_sources,
+    rebuild,
+)
+
+A, B, C = (Positions((f'{{"at":{n}}}',)) for n in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("done", "start", "end", "expected"),
+    [(None, None, A, RunBatch), (A, A, B, RunBatch), (B, A, B, SkipBatch), (A, A, A, RunBatch)],
+)
+def test_the_table(done, start, end, expected):
+    assert isinstance(decide_batch(done, start, end), expected)
+
+
+@pytest.mark.parametrize(("done", "start", "end"), [(A, B, C), (C, A, B), (B, None, A), (A, A, None)])
+def test_neither_next_nor_a_repeat_is_refused(done, start, end):
+    with pytest.raises(ProtocolViolation):
+        decide_batch(done, start, end)
+
+
+def test_positions_are_read_from_the_offset_log(tmp_path):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "4").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":4}\n7')
+    assert read_positions(tmp_path, 4) == Positions(('{"logOffset":4}', "7"))
+    assert read_positions(tmp_path, 3) is None
+
+
+@pytest.mark.parametrize("text", ["{}", 'v2\n{"batchWatermarkMs":0}\n{"0":"7"}', "v10\n{}\n7", "vast\n{}\n7"])
+def test_an_unknown_form_of_the_log_is_refused(tmp_path, text):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "4").write_text(text)
+    with pytest.raises(ProtocolViolation, match="form that tidegate does not know"):
+        read_positions(tmp_path, 4)
+
+
+def notes(directory, place, **files):
+    folder = directory / "sources" / str(place)
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name.removeprefix("n").replace("_", ".")).write_text(text)
+
+
+LISTED = 'v1\n{"path":"file:///in/a","timestamp":1,"batchId":0}'
+
+
+def test_a_log_of_files_is_kept_from_its_last_compaction_to_the_position(tmp_path):
+    notes(tmp_path, 0, **{f"n{n}": LISTED for n in range(9)}, n9_compact=LISTED, n10=LISTED, n11=LISTED, n12=LISTED)
+    (found,) = read_sources(tmp_path, Positions(('{"logOffset":11}',)), 1)
+    assert sorted(found.notes) == ["10", "11", "9.compact"]
+    (early,) = read_sources(tmp_path, Positions(('{"logOffset":3}',)), 1)
+    assert sorted(early.notes) == ["0", "1", "2", "3"]
+
+
+def test_a_log_of_files_with_a_gap_is_refused(tmp_path):
+    notes(tmp_path, 0, n0=LISTED, n2=LISTED)
+    with pytest.raises(ProtocolViolation, match="gaps"):
+        read_sources(tmp_path, Positions(('{"logOffset":2}',)), 1)
+
+
+def test_where_a_source_begins_is_kept_before_its_first_batch_but_not_the_files_it_is_about_to_read(tmp_path):
+    notes(tmp_path, 0, n0=LISTED)
+    notes(tmp_path, 1, n0="v1\n1794723470315")
+    files, rate = read_sources(tmp_path, None, 2)
+    assert files == SourceNotes(None, {})
+    assert rate == SourceNotes(None, {"0": b"v1\n1794723470315"})
+
+
+def test_a_rebuilt_directory_says_what_the_old_one_said(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    notes(old, 0, n0=LISTED)
+    notes(old, 1, n0="v1\n17")
+    (old / "offsets").mkdir()
+    (old / "offsets" / "7").write_text('v1\n{"conf":{}}\n{"logOffset":0}\n25')
+    kept = read_sources(old, read_positions(old, 7), 2)
+    assert rebuild(new, kept, '{"conf":{}}', 10) == read_positions(old, 7)
+    assert read_sources(new, read_positions(new, 0), 2) == kept
+    assert (new / "commits" / "0").exists()
+
+
+def test_a_new_source_beside_old_ones_has_no_position(tmp_path):
+    rebuild(tmp_path / "q", [SourceNotes("25", {}), SourceNotes(None, {})], "{}", 10)
+    assert read_positions(tmp_path / "q", 0) == Positions(("25", "-"))
+
+
+def test_streams_that_cannot_be_told_apart_are_refused(tmp_path):
+    with pytest.raises(PreconditionFailed, match="2 streams for the 1 sources"):
+        read_sources(tmp_path, Positions(("1", "2")), 1)

@@ -1,0 +1,216 @@
+"""Tasks publish what the driver asks them to, at their own pace, and tell what came of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import tidegate as tg
+from tests.unit.runtime.task.test_task import Frame, Level, barrier
+from tidegate.connectors.outcome import CommitOutcome, CommitRefused
+from tidegate.connectors.sink import CommitRequest, CommitterContext
+from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.graph.levels import plan
+from tidegate.graph.schema import Schema
+from tidegate.runtime.driver.job_description import TaskSink, task_sinks
+from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, PublishOrder
+from tidegate.runtime.exchange.messages import PublishedMark
+from tidegate.runtime.task import background_publish as task_publish
+from tidegate.runtime.task.background_publish import Publishing
+
+LINE = Lineage("line")
+
+
+class Rows(Level):
+    """Its sink publishes in tasks."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory / "state", sink=tg.FileSink(str(directory / "out")))
+        self.out, self.archive = directory / "out", Archive(str(directory / "ckpt"), {})
+
+    def order(self, number: int, *rows: str) -> PublishOrder:
+        """An epoch that prepares output of slot 0, and the order to publish it."""
+        ack = self.run(list(rows), [barrier(0, len(rows), number=number), barrier(1, 0, number=number)], number)
+        (made,) = ack.committables
+        request = CommitRequest(
+            lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=made.payload
+        )
+        return PublishOrder(Uid("out"), 0, (request,))
+
+    def publish(self, number: int, *orders: PublishOrder, wait_ms: int = 30_000):
+        work = CheckpointWork(publishes=(orders, ()), wait_ms=wait_ms)
+        empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
+        return self.run([], empty, number, attempt=number, archive=self.archive, work=work).published
+
+    def visible(self) -> list[Path]:
+        return [path for path in self.out.iterdir() if path.is_file() and not path.name.startswith((".", "_"))]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Rows:
+    task_publish._under_way.clear()
+    task_publish._committers.clear()
+    return Rows(tmp_path)
+
+
+def test_a_task_publishes_output_of_an_earlier_epoch_and_says_so_with_its_acknowledgement(rows: Rows) -> None:
+    order = rows.order(1, "a", "b")
+    assert rows.visible() == []
+    (told,) = rows.publish(2, order)
+    assert (told.sink, told.marks, told.error) == ("out", (PublishedMark("line", 0, 1, 1),), None)
+    assert len(rows.visible()) == 1
+    assert rows.publish(3, order) == (told,)  # asked again: the epoch of the first answer may have been thrown away
+
+
+def test_a_late_process_that_carries_out_an_old_order_changes_nothing(rows: Rows) -> None:
+    """Its driver was replaced long ago, and the successor has published the same output, and more of its own."""
+    old, newer = rows.order(1, "a"), rows.order(2, "b")
+    rows.publish(3, old)
+    rows.publish(4, newer)
+    before = {path.name for path in rows.visible()}
+    assert len(before) == 2
+    for path in rows.visible():
+        path.unlink()  # a reader took all of it away
+    late = Publishing(order=old)
+    context = CommitterContext(Schema.parse("k string, n bigint"), lambda token: b"")
+    late.run(lambda: tg.FileSink(str(rows.out)).create_committer(context))
+    assert late.error is None
+    assert rows.visible() == []
+
+
+@dataclass
+class Held:
+    """A committer that waits to be let go, and then does as it is told."""
+
+    answer: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.calls: list[tuple[EpochId, ...]] = []
+        self.go = threading.Event()
+
+    def commit(self, requests: Sequence[CommitRequest]) -> None:
+        self.calls.append(tuple(request.epoch for request in requests))
+        assert self.go.wait(30)
+        if self.answer is not None:
+            raise self.answer
+
+
+@dataclass(frozen=True)
+class HeldSink:
+    committer: ClassVar[Held]
+
+    def create_committer(self, context: object) -> Held:
+        return self.committer
+
+
+@dataclass(frozen=True)
+class Node:
+    """What is needed of a sink's node."""
+
+    target: HeldSink
+
+    class input:
+        schema = None
+
+
+def begin(number: int, term: int = 1, place: str = "memory://", lineage: Lineage = LINE) -> Publishing:
+    request = CommitRequest(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=b"")
+    order = PublishOrder(Uid("out"), 0, (request,))
+    sink: Any = Node(HeldSink())
+    return task_publish.begin(Archive(place, {}), "job", lineage, Term(term), sink, order)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    task_publish._under_way.clear()
+    task_publish._committers.clear()
+    monkeypatch.setattr(task_publish, "storage_of", lambda archive: None)
+    HeldSink.committer = Held()
+    return HeldSink.committer
+
+
+def test_an_order_that_takes_longer_than_a_task_goes_on_and_is_told_by_a_later_one(held: Held) -> None:
+    assert begin(1).answer(0.0) is None
+    assert begin(2).answer(0.0) is None  # the first one is still at work
+    held.go.set()
+    first = begin(2).answer(30)
+    assert first is not None
+    assert (first.marks[0].number, first.error) == (1, None)
+    second = begin(2).answer(30)
+    assert second is not None
+    assert (second.marks[0].number, held.calls) == (2, [(EpochId(Term(1), 1),), (EpochId(Term(1), 2),)])
+
+
+@pytest.mark.parametrize("other", [{"place": "elsewhere://"}, {"lineage": Lineage("another")}, {"term": 2}])
+def test_another_run_of_a_job_in_the_same_process_has_committers_of_its_own(held: Held, other: dict[str, Any]) -> None:
+    """Executors serve one job after the other, and a name says nothing about the target."""
+    held.go.set()
+    assert begin(1).answer(30) is not None
+    HeldSink.committer = second = Held()
+    second.go.set()
+    assert begin(1, **other).answer(30) is not None
+    assert (len(held.calls), len(second.calls)) == (1, 1)
+
+
+@pytest.mark.parametrize("error", [OSError("down"), CommitRefused("no such table")])
+def test_a_failure_is_told_before_the_next_attempt_begins(held: Held, error: Exception) -> None:
+    held.answer = error
+    assert begin(1).answer(0.0) is None
+    held.go.set()
+    held_publishing = begin(1)
+    assert held_publishing.done.wait(30)
+    told = begin(1).answer(0.0)  # a later task, after the attempt has ended
+    assert told is not None
+    assert told.error == str(error)
+    assert CommitOutcome[told.outcome].stops_the_job == isinstance(error, CommitRefused)
+    assert len(held.calls) == 1
+    held.answer = None
+    again = begin(1).answer(30)
+    assert again is not None
+    assert again.error is None
+
+
+def test_slots_are_stable_behind_a_key_and_only_there(tmp_path: Path) -> None:
+    job = tg.Job("job", parallelism=2)
+    source = job.source("rows", Frame())
+    source.sink("plain", tg.FileSink(str(tmp_path)))
+    source.map(lambda row: row, schema="k string").sink("mapped", tg.FileSink(str(tmp_path)))
+    counted = source.key_by("k").process("count", Passes(), schema="k string")
+    counted.sink("keyed", tg.FileSink(str(tmp_path)))
+    counted.map(lambda row: row, schema="k string").sink("behind", tg.FileSink(str(tmp_path)))
+    counted.sink("shown", tg.CollectSink())
+    graph = job.graph()
+    found = task_sinks(graph, plan(graph))
+    assert {str(uid): sink.stable for uid, sink in found.items()} == {
+        "plain": False, "mapped": False, "keyed": True, "behind": True,
+    }  # fmt: skip
+    assert found[Uid("keyed")] == TaskSink(1, True)
+
+
+class Passes(tg.KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        yield row
+
+
+def test_a_committer_without_markers_is_called_for_each_epoch_and_what_it_took_is_told() -> None:
+    class Plain:
+        keeps_markers = False
+
+        def commit(self, requests: Sequence[CommitRequest]) -> None:
+            if requests[0].epoch.number == 3:
+                raise OSError("reset")
+
+    requests = [
+        CommitRequest(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=b"")
+        for number in (1, 2, 3, 4)
+    ]
+    at_work = Publishing(order=PublishOrder(Uid("out"), 0, tuple(requests)))
+    at_work.run(Plain)
+    found = at_work.answer(0)
+    assert found is not None
+    assert (found.error, found.taken) == ("reset", (PublishedMark("line", 0, 1, 2),))

@@ -1,0 +1,192 @@
+"""One task, run by hand: rows and barriers in as Arrow batches, control rows out. No Spark."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.core.ids import EpochId, Lineage, Slot, Term
+from tidegate.graph import state_ids
+from tidegate.graph.levels import plan
+from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.exchange.assignment import TaskAssignment
+from tidegate.runtime.exchange.channel import arrow_schema
+from tidegate.runtime.exchange.messages import Barrier, FaultKind, decode_ack, decode_barrier, encode
+from tidegate.runtime.exchange.program import exchange, programs
+from tidegate.runtime.exchange.user_code import decoded
+from tidegate.runtime.task import run_level as task
+from tidegate.state.version import VersionId
+
+
+class Frame:
+    """What a job needs to know of a DataFrame."""
+
+    isStreaming = True
+
+    class schema:
+        @staticmethod
+        def jsonValue():
+            field = {"name": "k", "type": "string", "nullable": True, "metadata": {}}
+            return {"type": "struct", "fields": [field]}
+
+
+class Count(tg.KeyedProcessFunction):
+    n = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        if row.k == "trap":
+            raise AssertionError("a payment without its order")
+        yield row.k, self.n.value()
+
+
+class Level:
+    """Level 2 of a two-level job with two senders, one slot of it at a time."""
+
+    def __init__(self, directory, function=None, backend="hashmap", sink=None) -> None:
+        job = tg.Job("by-hand", parallelism=2)
+        one = job.source("rows", Frame()).key_by("k").process("one", Count(), schema="k string, n bigint")
+        two = one.key_by("k").process("two", function or Count(), schema="k string, n bigint")
+        two.sink("out", sink or tg.CollectSink())
+        self.graph = graph = job.graph()
+        self.plan = plan(graph)
+        ids = state_ids.assign({}, [(node.uid, spec.name) for node in graph.processes for spec in node.states])
+        self.program = pickled(programs(graph, self.plan, ids)[2])
+        self.directory, self.backend, self.ids = str(directory), backend, ids
+
+    def run(self, rows, barriers, number=1, version=None, attempt=7, **more):
+        orders = TaskAssignment(
+            job="by-hand",
+            lineage=Lineage("line"),
+            epoch=EpochId(Term(1), number),
+            parallelism=2,
+            max_parallelism=128,
+            program=self.program,
+            slots=(Slot(0), Slot(1)),
+            salts=(),
+            versions=(version, None),
+            backend=self.backend,
+            backend_options={},
+            local_dir=self.directory,
+            senders=2,
+            **more,
+        )
+        edge = exchange(self.plan, 2)[0]
+        schema = arrow_schema([edge])
+        n = len(rows)
+        struct = pa.array([{"k": k, "n": 1} for k in rows], schema.field(4).type)
+        data = [pa.nulls(n, pa.int32()), pa.array([edge.id] * n, pa.int32()), pa.array([5] * n, pa.int32())]
+        batches = [pa.RecordBatch.from_arrays([*data, pa.nulls(n, pa.binary()), struct], schema=schema)]
+        control = [encode(b) for b in barriers]
+        m = len(control)
+        fixed = [pa.nulls(m, pa.int32())] * 3
+        batches.append(
+            pa.RecordBatch.from_arrays(
+                [*fixed, pa.array(control, pa.binary()), pa.nulls(m, struct.type)], schema=schema
+            )
+        )
+        (out,) = task.run_level(orders, 0, attempt, batches)
+        barrier = decode_barrier(out.column(0)[0].as_py())
+        return decode_ack(barrier.acks[-1])
+
+
+def barrier(sender: int, rows: int, *, poisoned: bool = False, number: int = 1) -> Barrier:
+    return Barrier(1, number, 1, sender, 40 + sender, 0, rows, poisoned)
+
+
+def test_a_whole_input_makes_a_version(tmp_path):
+    ack = Level(tmp_path).run(["a", "b", "a"], [barrier(0, 1), barrier(1, 2)])
+    assert (ack.fault, ack.version, ack.rows_in) == (None, "1/v1-7", 3)
+    assert len(ack.committables) == 1
+
+
+def test_a_task_without_rows_acknowledges_its_base_again_and_makes_nothing(tmp_path):
+    level = Level(tmp_path)
+    first = level.run(["a"], [barrier(0, 1), barrier(1, 0)])
+    base = VersionId.parse(first.version)
+    second = level.run([], [barrier(0, 0, number=2), barrier(1, 0, number=2)], 2, base, 8)
+    assert (second.fault, second.version, second.committables) == (None, first.version, ())
+    assert [path.name for path in tmp_path.rglob("v*-*")] == ["v1-7"]
+
+
+@pytest.mark.parametrize(
+    ("barriers", "kind"),
+    [
+        ([barrier(0, 3)], FaultKind.PROTOCOL),
+        ([barrier(0, 1), barrier(1, 1)], FaultKind.PROTOCOL),
+        ([barrier(0, 1), barrier(1, 2, poisoned=True)], FaultKind.POISONED),
+    ],
+)
+@pytest.mark.feature("C9", "C22")
+def test_a_broken_input_seals_nothing_and_prepares_no_commit(tmp_path, barriers, kind):
+    ack = Level(tmp_path).run(["a", "b", "a"], barriers)
+    assert (ack.fault.kind, ack.version, ack.committables) == (kind, None, ())
+    assert list(tmp_path.rglob("v*-*")) == []
+
+
+def test_a_missing_version_is_a_miss_and_no_error(tmp_path):
+    gone = VersionId.parse("1/v0-3")
+    ack = Level(tmp_path).run(["a"], [barrier(0, 1), barrier(1, 0)], version=gone)
+    assert (ack.fault.kind, ack.version) == (FaultKind.MISS, None)
+
+
+def test_a_function_that_trips_on_half_of_its_rows_does_not_end_the_job(tmp_path):
+    """A task above did no work, so an order is missing and its payment looks wrong. The miss is to blame."""
+    ack = Level(tmp_path).run(["trap"], [barrier(0, 1), barrier(1, 0, poisoned=True)])
+    assert ack.fault.kind is FaultKind.POISONED
+    ack = Level(tmp_path).run(["trap"], [barrier(0, 1), barrier(1, 0)])
+    assert ack.fault.kind is FaultKind.USER
+
+
+def test_a_function_that_raises_is_reported_with_its_row_and_key_and_leaves_nothing(tmp_path):
+    ack = Level(tmp_path).run(["a", "trap", "b"], [barrier(0, 2), barrier(1, 1)])
+    assert (ack.fault.kind, ack.version, ack.committables) == (FaultKind.USER, None, ())
+    report = decoded(ack.fault.text)
+    assert report.row is not None
+    assert "'trap'" in report.row
+    assert report.key == "'trap'"
+    assert "a payment without its order" in report.error
+    assert list(tmp_path.rglob("v*-*")) == []
+
+
+def test_functions_are_fresh_for_every_attempt(tmp_path):
+    level = Level(tmp_path)
+    for attempt in (7, 8, 9):
+        ack = level.run(["a"], [barrier(0, 1), barrier(1, 0)], attempt=attempt)
+        assert ack.version == f"1/v1-{attempt}"
+        assert np.frombuffer(ack.committables[0].payload, np.uint8).size > 0
+
+
+class Node:
+    """Refers to itself, so only the collector frees it."""
+
+    live = most = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+        Node.live += 1
+        Node.most = max(Node.most, Node.live)
+
+    def __del__(self) -> None:
+        Node.live -= 1
+
+
+class MakesCycles(Count):
+    def process_element(self, row, ctx):
+        for _ in range(1000):
+            Node()
+        yield from super().process_element(row, ctx)
+
+
+def test_cycles_of_a_function_are_collected_while_its_task_runs(tmp_path):
+    Node.live = Node.most = 0
+    before = gc.get_threshold(), gc.get_freeze_count()
+    rows = [str(n % 7) for n in range(300)]
+    ack = Level(tmp_path, MakesCycles()).run(rows, [barrier(0, 300), barrier(1, 0)])
+    assert ack.rows_in == 300
+    assert Node.most < 150_000
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before

@@ -1,0 +1,141 @@
+"""A savepoint from the side of a task: its version goes out as tables, and comes back into another type and backend."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+
+import tidegate as tg
+from tests.unit.runtime.task.test_task import Count, Level, barrier
+from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.operators import describe
+from tidegate.checkpoint.task_part import decode_part
+from tidegate.checkpoint.version_restore import Migration, RestoreOrder
+from tidegate.checkpoint.version_upload import UploadOrder
+from tidegate.core import faults
+from tidegate.core.ids import Slot, TaskId, Term
+from tidegate.runtime.exchange.assignment import Archive, CheckpointWork
+from tidegate.runtime.exchange.messages import FaultKind
+from tidegate.state.version import VersionId
+
+TASK = TaskId(2, Slot(0))
+
+
+class CountAsFloat(Count):
+    n = tg.ValueState(float, default=0.0)
+
+    def process_element(self, row, ctx):
+        self.n.update(self.n.value() + 1)
+        yield row.k, int(self.n.value())
+
+
+class Savepoint:
+    """Tables of level 2's first slot, as its task writes them in an epoch without rows."""
+
+    def __init__(self, folder, level) -> None:
+        self.folder, self.level = folder, level
+        self.archive = Archive(str(folder / "ckpt"), {})
+        operators = describe(level.graph, level.plan, 2, level.backend, level.ids)
+        self.operator = next(operator for operator in operators if operator.uid == "two")
+
+    def ask(self, version, number, target, tables=True):
+        order = UploadOrder(
+            checkpoint_id=number,
+            version=version,
+            base=None,
+            inline_threshold=0,
+            inline_total=0,
+            folder=str(target),
+            tables=(self.operator,) if tables else None,
+        )
+        work = CheckpointWork(uploads=((order,), ()), wait_ms=20_000)
+        empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
+        return self.level.run([], empty, number, version, archive=self.archive, work=work).uploads
+
+    def write(self, version, number):
+        target = self.folder / f"savepoint-{number}"
+        (uploaded,) = self.ask(version, number, target)
+        assert uploaded.error is None
+        table = pq.ParquetDataset(target / "two" / "n").read()
+        return decode_part(uploaded.part)[0], dict(zip(table["key"].to_pylist(), table["value"].to_pylist()))
+
+
+def feed(level, rows, number, **more):
+    return level.run(rows, [barrier(0, len(rows), number=number), barrier(1, 0, number=number)], number, **more)
+
+
+@pytest.fixture
+def counted(tmp_path):
+    level = Level(tmp_path / "local")
+    version = VersionId.parse(feed(level, ["a", "b", "a"], 1).version)
+    return Savepoint(tmp_path, level), version
+
+
+@pytest.mark.parametrize("tables", [True, False], ids=["canonical", "native"])
+@pytest.mark.parametrize(("target", "told"), [("{}/a-file/sp", "a-file"), ("ftp://host/sp", "is not supported")])
+def test_a_task_declines_a_savepoint_that_it_can_never_write(tmp_path, counted, target, told, tables):
+    (tmp_path / "a-file").write_text("")
+    savepoint, version = counted
+    (declined,) = savepoint.ask(version, 2, target.format(tmp_path), tables)
+    assert declined.part is None
+    assert told in declined.error
+
+
+@pytest.mark.feature("I23", "I31")
+def test_tables_go_out_with_an_epoch_and_come_back_into_another_type_and_backend(tmp_path, counted):
+    savepoint, version = counted
+    state, found = savepoint.write(version, 2)
+    assert (state.backend, found) == ("canonical", {"a": 2, "b": 1})
+    later = Level(tmp_path / "elsewhere", CountAsFloat(), "rocksdb")
+    again = Savepoint(tmp_path, later)
+    old, new = savepoint.operator.states[0], again.operator.states[0]
+    plan = TaskRestore(task=TASK, key_groups=(0, 63), keyed=(KeyedShare(TASK, (0, 63), (old.id,), True),))
+    order = RestoreOrder(plan, (state,), str(tmp_path / "savepoint-2"), None, migrations=(Migration(old, new),))
+    back = feed(later, [], 5, archive=savepoint.archive, work=CheckpointWork(restores=(order, None)))
+    assert back.fault is None
+    more = feed(later, ["a"], 6, version=VersionId.parse(back.version))
+    _, found = again.write(VersionId.parse(more.version), 7)
+    assert found == {"a": 3.0, "b": 1.0}
+    assert {type(value) for value in found.values()} == {float}
+
+
+def test_a_table_that_is_gone_is_told_by_its_name(tmp_path, counted):
+    savepoint, version = counted
+    state, _ = savepoint.write(version, 2)
+    (table,) = (tmp_path / "savepoint-2").rglob("*.parquet")
+    table.unlink()
+    plan = TaskRestore(
+        task=TASK, key_groups=(0, 63), keyed=(KeyedShare(TASK, (0, 63), (savepoint.operator.states[0].id,), True),)
+    )
+    order = RestoreOrder(plan, (state,), str(tmp_path / "savepoint-2"), None)
+    ack = feed(
+        Level(tmp_path / "new"), ["a"], 5, archive=savepoint.archive, work=CheckpointWork(restores=(order, None))
+    )
+    assert ack.fault.kind is FaultKind.RESTORE
+    assert table.name in ack.fault.text
+
+
+def test_records_of_failed_checkpoints_are_removed_before_the_next_upload(tmp_path, counted):
+    savepoint, version = counted
+    (folder,) = {path.parent.parent for path in tmp_path.rglob("v1-7")}
+    failed = folder / "uploads" / "1-3"
+    failed.mkdir(parents=True)
+    order = UploadOrder(checkpoint_id=4, version=version, base=None, inline_threshold=0, inline_total=0)
+    gone = []
+
+    def look(point, **context):
+        if point == "upload.1-begun":
+            gone.append(not failed.exists())
+
+    faults.arm(look)
+    try:
+        work = CheckpointWork(uploads=((order,), ()), records=((Term(1), 2), (Term(1), 4)), wait_ms=20_000)
+        for number in range(2, 100):
+            # A task waits until a part more is stored; the next one asks again.
+            empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
+            ack = savepoint.level.run([], empty, number, version, archive=savepoint.archive, work=work)
+            if ack.uploads:
+                break
+    finally:
+        faults.arm(None)
+    assert (ack.uploads[0].error, gone) == (None, [True])
