@@ -23,8 +23,8 @@ from tidegate.config import OptionError
 from tidegate.core import faults
 from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
 from tidegate.runtime.driver.epoch_runner import EpochRunner
-from tidegate.runtime.driver.history import UnclaimedOutput
 from tidegate.runtime.driver.job_run import JobRun
+from tidegate.runtime.driver.ownership import UnclaimedOutput
 from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.restore_compatibility import StateChanged

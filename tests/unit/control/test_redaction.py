@@ -15,7 +15,7 @@ import tidegate as tg
 from tests.unit.api.shop import Frame
 from tests.unit.control.test_cli import run as tidegate
 from tests.unit.control.test_rest import ID, Pretended, asking
-from tests.unit.runtime.driver.test_history import WAIT_S, Place
+from tests.unit.runtime.driver.test_checkpoint_loop import WAIT_S, Place
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.connectors.postgres.connection import connect
 from tidegate.control.client import Client
@@ -190,8 +190,8 @@ def test_lines_of_the_log_are_redacted(caplog: pytest.LogCaptureFixture) -> None
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
     place = Place(tmp_path)
-    with place.run() as history:
-        history.savepoint(str(tmp_path / "sp"), terminal=False, format="CANONICAL").result(WAIT_S)
+    with place.run() as loop:
+        loop.savepoint(str(tmp_path / "sp"), terminal=False, format="CANONICAL").result(WAIT_S)
     return tmp_path
 
 

@@ -11,7 +11,7 @@ from tidegate.checkpoint.version_upload import Stored, UploadOrder
 from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.job_description import JobDescription
-from tidegate.runtime.driver.output_release import request_of
+from tidegate.runtime.driver.sink_threads import request_of
 from tidegate.runtime.exchange.assignment import ALL_SLOTS, CheckpointWork, PublishOrder
 from tidegate.state.version import VersionId
 

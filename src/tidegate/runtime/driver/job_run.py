@@ -58,6 +58,7 @@ from tidegate.core.times import MAX_WATERMARK
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
+from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.empty_epochs import empty_epoch
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
@@ -67,13 +68,15 @@ from tidegate.runtime.driver.epoch_runner import EpochReport, EpochRunner, Ident
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.failover import Counters
-from tidegate.runtime.driver.history import History, OutputNotPublished
 from tidegate.runtime.driver.job_description import JobDescription, task_sinks
-from tidegate.runtime.driver.output_release import OutputStopped
+from tidegate.runtime.driver.job_history import JobHistory, Origin
+from tidegate.runtime.driver.output_release import OutputNotPublished
+from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.progress import Progress
 from tidegate.runtime.driver.restore_point import plan_return
 from tidegate.runtime.driver.session import check_session
 from tidegate.runtime.driver.settings import Durability, Settings, read_settings
+from tidegate.runtime.driver.sink_threads import OutputStopped, SinkThreads
 from tidegate.runtime.sources.file_log import COMPACT_INTERVAL
 from tidegate.runtime.sources.kafka_source import recognise
 from tidegate.runtime.sources.kept_files import check_declared, check_kept
@@ -140,7 +143,7 @@ class JobRun:
             None if archive is None else RoutedStorage(open_storage(archive.url, **archive.options), archive.options)
         )
         self._committers = Committers(graph, self._storage)
-        self._history: History | None = None
+        self._loop: CheckpointLoop | None = None
         self._epoch_lock = threading.Lock()
         """Held while an epoch runs: batches come on a thread of Spark's, empty epochs on one of ours."""
         self._epoch_thread: int | None = None
@@ -233,26 +236,29 @@ class JobRun:
     @property
     def checkpoints(self) -> CheckpointStatistics | None:
         """What became of the checkpoints of this run; None without checkpointing."""
-        return None if self._history is None else self._history.statistics
+        return None if self._loop is None else self._loop.statistics
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
     def start(self) -> JobRun:
         """Claim the job, see that its newest checkpoint fits, and begin. Raises before anything runs if it cannot."""
         self._progress.begin()
-        identity = Identity.ephemeral() if self._durability is None else self._claim(self._durability)
+        owned = None if self._durability is None else self._claim(self._durability)
         try:
-            self._runner = EpochRunner(self._spark, self._graph, self._settings, identity)
+            self._runner = EpochRunner(self._spark, self._graph, self._settings, self._identity(owned))
             by_tasks = self._durability is not None and self._durability.checkpoints.publishes_in_tasks
             self._job = _described(self._runner, self._spark.version, by_tasks)
-            if self._history is not None:
-                self._history.follow(self._job)
+            if owned is not None and self._storage is not None:
+                sinks = SinkThreads(self._committers.committers, self._storage)
+                self._loop = CheckpointLoop(owned, self._job, sinks)
             with self._new_attempt():
                 self._begin_attempt()
         except BaseException:
             self._discard_directory()
-            if self._history is not None:
-                self._history.leave()
+            if self._loop is not None:
+                self._loop.leave()
+            elif owned is not None:
+                owned.stop()
             raise
         log.info(
             "job %s started: parallelism %d, %s, %s", self._graph.job, self.parallelism, self.state_backend, self._origin(),
@@ -263,36 +269,41 @@ class JobRun:
 
     def _origin(self) -> str:
         """Where the run begins, in words."""
-        if self._history is None:
+        if self._loop is None:
             return "without checkpoints"
-        found = self._history.standing().checkpoint_id
+        found = self._loop.ownership.restore_point().checkpoint_id
         return f"goes on from checkpoint {found}" if found else "begins with no checkpoint"
 
-    def _claim(self, chosen: Durability) -> Identity:
+    def _claim(self, chosen: Durability) -> Ownership:
         storage = self._storage
         assert storage is not None
         layout = JobLayout(self._graph.job)
         probe(storage, f"{layout.root}/probe")
         path = chosen.recovery.path
         source, given = (None, None) if path is None else resolve(storage, layout, path)
-        uids = chosen.recovery.uids
-        history = self._history = History(
-            storage=storage, layout=layout, config=chosen.checkpoints, committers=self._committers.committers, uids=uids
-        )
+        history = JobHistory(storage, layout, chosen.checkpoints, chosen.recovery.uids)
         if not (chosen.fresh and source is None):
             self._check_fits(history.peek(source))
+        origin: Origin | None = None
         if source is not None and given is not None:
             claim = chosen.recovery.claim_mode is ClaimMode.CLAIM
             history.check_origin(source, given, chosen.fresh, claim)
-            source = history.take(source, given, claim)
-        found = history.open(Start(source, chosen.fresh), chosen.force)
+            origin = history.take(source, given, claim)
+        start = Start(None if origin is None else origin.ref, chosen.fresh)
+        owned = Ownership.claim(history, start, chosen.force, None if origin is None else origin.pin)
         try:
-            history.check_output(self._allow)
+            owned.check_output(self._committers.committers, self._allow)
         except BaseException:
-            history.leave()
+            owned.stop()
             raise
+        return owned
+
+    def _identity(self, owned: Ownership | None) -> Identity:
+        if owned is None or self._durability is None:
+            return Identity.ephemeral()
+        found = owned.restore_point()
         numbers = {} if found.snapshot is None else {(n.uid, n.name): n.id for n in found.snapshot.state_numbers}
-        return Identity(found.lineage, found.term, chosen.archive, numbers)
+        return Identity(found.lineage, found.term, self._durability.archive, numbers)
 
     def _check_fits(self, snapshot: CheckpointMetadata | None) -> None:
         """Before anything is written: a start that cannot be is refused, and leaves the job as it was."""
@@ -354,20 +365,20 @@ class JobRun:
         self._query = self._trigger.start(self._spark, writer)
         self._bring_back(orders)
         self._error = None
-        if self._history is not None:
-            self._history.begin_at(self._snapshot())
-        if self._history is not None or self._runner.has_timers:
+        if self._loop is not None:
+            self._loop.begin_at(self._snapshot())
+        if self._loop is not None or self._runner.has_timers:
             threading.Thread(target=self._pace, args=(attempt,), name="tidegate-pace", daemon=True).start()
 
     def _go_to_checkpoint(self) -> Mapping[TaskId, RestoreOrder]:
         """Set clocks and positions to where the newest checkpoint has them, or to the beginning. Answer: which state the tasks
         have to bring back."""
-        history = self._history
-        if history is None:
+        loop = self._loop
+        if loop is None:
             self._pinned = True
             self._directory, self._done = self._new_directory(), None
             return {}
-        found = history.standing()
+        found = loop.ownership.restore_point()
         self._runner.reset_clocks(found.clocks())
         orders = found.orders(self._job, self._allow, self._renames)
         sources, batch = found.sources(self._job, self._allow)
@@ -383,12 +394,12 @@ class JobRun:
 
     def _bring_back(self, orders: Mapping[TaskId, RestoreOrder]) -> None:
         about = {"job": self._graph.job}
-        if self._history is None or not orders:
+        if self._loop is None or not orders:
             log.info("job %s starts the Python workers of its %d tasks", self._graph.job, len(self.tasks), extra=about)
             self._runner.forget_versions()
             self._runner.place()
             return
-        found = self._history.standing().checkpoint_id
+        found = self._loop.ownership.restore_point().checkpoint_id
         log.info(
             "job %s brings back the state of checkpoint %d in %d tasks",
             self._graph.job,
@@ -434,9 +445,9 @@ class JobRun:
                 return
             if not self._pinned:
                 self._pin()
-            if self._history is not None and end is not None and not self._ends:
+            if self._loop is not None and end is not None and not self._ends:
                 check_declared(self._directory, end, self._graph.sources)
-            if self._history is not None and len(self._ends) == _LOOK_BACK:
+            if self._loop is not None and len(self._ends) == _LOOK_BACK:
                 check_kept(self._directory, self._ends[0], self._graph.sources)
             self._hold_for_output()
             self._epoch(batch, end)
@@ -451,8 +462,8 @@ class JobRun:
                 raise _Stopping
             self._epoch_thread = threading.get_ident()
             try:
-                if self._history is not None:
-                    self._history.check()
+                if self._loop is not None:
+                    self._loop.check()
                 yield
             except BaseException as error:
                 self._error = error
@@ -462,8 +473,8 @@ class JobRun:
 
     def _pin(self) -> None:
         """Checkpoint 0: the sources have fixed where they begin and no row was read. "Latest" means the same ever after."""
-        assert self._history is not None
-        self._run_empty_epochs_until(self._history.request(published=False))
+        assert self._loop is not None
+        self._run_empty_epochs_until(self._loop.request(published=False))
         self._pinned = True
 
     def _hold_for_output(self) -> None:
@@ -471,23 +482,23 @@ class JobRun:
 
         Raises `_Stopping` when the job is to stop: the batch is read again by the next start.
         """
-        history = self._history
-        holding = None if history is None else history.held_by()
-        if history is None or holding is None:
+        loop = self._loop
+        holding = None if loop is None else loop.held_by()
+        if loop is None or holding is None:
             return
         log.warning("no batch is read while too much output waits: %s", holding, extra={"job": self._graph.job})
         started = looked = time.monotonic()
-        while (now_holding := history.held_by()) is not None:
+        while (now_holding := loop.held_by()) is not None:
             self.held_by = now_holding
             if self._stopping.is_set():
                 self.held_by = None
                 raise _Stopping
-            history.check()
+            loop.check()
             if time.monotonic() - looked > _LOOK_S:
                 looked = time.monotonic()
                 if _is_dead(self._spark):
                     raise EpochFailed("The Spark session has ended while the job waited for a sink.")
-            found = empty_epoch(history.has_pending_uploads(), self._runner.timers_due(), held=True)
+            found = empty_epoch(loop.uploads.has_work(), self._runner.timers_due(), held=True)
             if found is not None:
                 self._epoch(None, self._done, time_stands=found.time_stands)
             else:
@@ -497,7 +508,7 @@ class JobRun:
 
     def _run_empty_epochs_until(self, answer: Future[Any]) -> Any:
         """Run empty epochs, as long as uploads ask for them, until an answer is there. The epoch lock must be held."""
-        found = self._ride_for(answer, self._timeout_s())
+        found = self._run_empty_epochs_for(answer, self._timeout_s())
         if not found:
             raise EpochFailed(
                 "A checkpoint that the job waits for did not complete within "
@@ -505,16 +516,16 @@ class JobRun:
             )
         return answer.result()
 
-    def _ride_for(self, answer: Future[Any], timeout_s: float, time_stands: bool = False) -> bool:
+    def _run_empty_epochs_for(self, answer: Future[Any], timeout_s: float, time_stands: bool = False) -> bool:
         """The same, for a limited time, in which no timer fires if `time_stands`. Answer: whether the answer is there."""
-        history = self._history
-        assert history is not None
+        loop = self._loop
+        assert loop is not None
         latest = time.monotonic() + timeout_s
         while not answer.done():
             if time.monotonic() > latest:
                 return False
-            history.check()
-            if history.has_pending_uploads():
+            loop.check()
+            if loop.uploads.has_work():
                 self._epoch(None, self._done, time_stands=time_stands)
             else:
                 time.sleep(0.01)
@@ -522,38 +533,38 @@ class JobRun:
 
     def _await_output(self, place: str) -> None:
         """Return when all output is published. The epoch lock must be held."""
-        history = self._history
-        assert history is not None
+        loop = self._loop
+        assert loop is not None
         assert self._durability is not None
         timeout_s = self._durability.checkpoints.stop_timeout_ms / 1000
         if self._output_latest is not None:
             timeout_s = max(0.0, min(timeout_s, self._output_latest - time.monotonic()))
-        answer = history.published()
+        answer = loop.published()
         try:
             # What a timer emitted now would come after the end.
-            if self._ride_for(answer, timeout_s, time_stands=True):
+            if self._run_empty_epochs_for(answer, timeout_s, time_stands=True):
                 answer.result()
                 return
         except OutputStopped as stopped:
             asked = self._stopping.is_set()
-            raise OutputNotPublished(place, history.waiting_output, str(stopped), asked) from stopped
-        raise OutputNotPublished.in_time(place, history.waiting_output, timeout_s, self._stopping.is_set())
+            raise OutputNotPublished(place, loop.waiting_output, str(stopped), asked) from stopped
+        raise OutputNotPublished.in_time(place, loop.waiting_output, timeout_s, self._stopping.is_set())
 
     def _epoch(
         self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False
     ) -> EpochReport:
-        history = self._history
+        loop = self._loop
         before = dict(self._runner.versions)
-        work = history.checkpoint_work(batch is None) if history is not None else None
+        work = loop.uploads.work(batch is None) if loop is not None else None
         report = self._runner.run_epoch(batch, work=work, final=final, time_stands=time_stands)
         self._done = end
-        if history is None or self._at_least_once:
-            if history is not None and history.waiting_output and report.committables:
-                self._await_restored_output(history)
-            self._committers.commit(report.committables, for_good=history is None)
-        if history is not None:
+        if loop is None or self._at_least_once:
+            if loop is not None and loop.waiting_output and report.committables:
+                self._await_restored_output(loop)
+            self._committers.commit(report.committables, for_good=loop is None)
+        if loop is not None:
             moved = batch is not None or bool(report.committables) or before != self._runner.versions
-            history.epoch_finished(report, self._snapshot(), moved, output=not self._at_least_once)
+            loop.epoch_finished(report, self._snapshot(), moved, output=not self._at_least_once)
         self._last_epoch = time.monotonic()
         self.reports.append(report)
         self._progress.epoch(report, self.checkpoints)
@@ -564,16 +575,16 @@ class JobRun:
         )  # fmt: skip
         return report
 
-    def _await_restored_output(self, history: History) -> None:
+    def _await_restored_output(self, loop: CheckpointLoop) -> None:
         """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints comes before that of this one."""
-        answer, latest = history.published(), time.monotonic() + self._timeout_s()
+        answer, latest = loop.published(), time.monotonic() + self._timeout_s()
         while not answer.done() and time.monotonic() < latest:
-            history.check()
+            loop.check()
             wait([answer], timeout=_PACE_S)
         if answer.done():
             answer.result()
         else:
-            waiting = "; ".join(str(each) for each in history.waiting_output)
+            waiting = "; ".join(str(each) for each in loop.waiting_output)
             raise EpochFailed(f"Output of the checkpoint that the job started from is not published: {waiting}.")
 
     @property
@@ -595,17 +606,17 @@ class JobRun:
     def _pace(self, attempt: int) -> None:
         """Run an empty epoch for pending uploads and due timers when no batch arrives; end the attempt when the history
         cannot go on."""
-        history = self._history
-        failed = self._stopping if history is None else history.failed
+        loop = self._loop
+        failed = self._stopping if loop is None else loop.failed
         while self._goes_on(attempt):
             if failed.wait(_PACE_S):
-                if history is not None:
+                if loop is not None:
                     self._break_off(attempt)
                 return
             if time.monotonic() - self._last_epoch <= _IDLE_S or self._epoch_lock.locked():
                 continue
-            held = history is not None and history.held_by() is not None
-            waiting = history is not None and history.has_pending_uploads()
+            held = loop is not None and loop.held_by() is not None
+            waiting = loop is not None and loop.uploads.has_work()
             found = empty_epoch(waiting, self._runner.timers_due(), held)
             if found is not None:
                 try:
@@ -622,9 +633,9 @@ class JobRun:
             query = self._query
             if attempt != self._attempt or query is None:
                 return
-            if self._error is None and self._history is not None:
+            if self._error is None and self._loop is not None:
                 try:
-                    self._history.check()
+                    self._loop.check()
                 except BaseException as error:
                     self._error = error
         query.stop()
@@ -674,13 +685,13 @@ class JobRun:
         with self._epoch_lock:
             self._error = self._error or error
         while True:
-            history = self._history
+            loop = self._loop
             kind = _kind(error)
-            if history is None or self._stopping.is_set() or _is_hopeless(error) or _is_dead(self._spark):
+            if loop is None or self._stopping.is_set() or _is_hopeless(error) or _is_dead(self._spark):
                 self._give_up(error, kind)
             assert self._durability is not None
-            if isinstance(history.broken, _HOPELESS):
-                self._give_up(history.broken, kind)
+            if isinstance(loop.broken, _HOPELESS):
+                self._give_up(loop.broken, kind)
             now_ms = SYSTEM_CLOCK.now().monotonic_ms
             self._memory, decision = restart.on_failure(self._durability.restart, self._memory, now_ms, random.uniform)
             if isinstance(decision, restart.GiveUp):
@@ -688,7 +699,7 @@ class JobRun:
                 self._give_up(error, kind)
             assert isinstance(decision, restart.Restart)
             self._note(error, kind, restarted=True)
-            last = history.standing().checkpoint_id
+            last = loop.ownership.restore_point().checkpoint_id
             log.warning(
                 "the job goes back to checkpoint %s in %d ms: %s", last or "(none)", decision.delay_ms, error,
                 extra={"job": self._graph.job},
@@ -697,10 +708,10 @@ class JobRun:
                 raise error
             try:
                 with self._new_attempt():
-                    if history.broken is None:
-                        history.rewind()
+                    if loop.broken is None:
+                        loop.rewind()
                     else:
-                        self._history = self._claim_again(history)
+                        self._loop = self._claim_again(loop)
                     self._discard_directory()
                     self._begin_attempt()
                     self.restarts += 1
@@ -708,19 +719,18 @@ class JobRun:
             except Exception as again:
                 error = again
 
-    def _claim_again(self, broken: History) -> History:
-        """The thread that wrote the history is gone, perhaps in the middle of a write whose outcome nobody knows. Claiming the
+    def _claim_again(self, broken: CheckpointLoop) -> CheckpointLoop:
+        """The thread that wrote checkpoints is gone, perhaps in the middle of a write whose outcome nobody knows. Claiming the
         job under a new term settles it: the log has the entry, or never will."""
         log.warning("the job is claimed again: %s", broken.broken, extra={"job": self._graph.job})
-        history = broken.claim_again()
+        owned = broken.claim_again()
         try:
-            history.check_output(self._allow)
-            self._runner.continue_under(history.standing().term)
-            history.follow(self._job)
+            owned.check_output(self._committers.committers, self._allow)
+            self._runner.continue_under(owned.restore_point().term)
+            return CheckpointLoop(owned, self._job, broken.sinks, broken.statistics)
         except BaseException:
-            history.leave()
+            owned.stop()
             raise
-        return history
 
     _memory = restart.FailureHistory()
 
@@ -735,17 +745,17 @@ class JobRun:
         """The sources are exhausted, or the job was asked to stop: a last checkpoint shows what is still waiting."""
         if not self._stopping.is_set():
             self._run_out()
-        if self._history is None or self._cancelled:
+        if self._loop is None or self._cancelled:
             return
         if self._draining:
             self._drain()
         last = self._last_target
         with self._epoch_lock:
             if last is None:
-                ref = self._run_empty_epochs_until(self._history.request(published=False))
+                ref = self._run_empty_epochs_until(self._loop.request(published=False))
                 self._await_output(f"checkpoint {ref.id}")
             else:
-                answer = self._history.savepoint(last[0], terminal=True, format=last[1])
+                answer = self._loop.savepoint(last[0], terminal=True, format=last[1])
                 # From here on the log says that the job has ended with it.
                 self._last_savepoint = self._run_empty_epochs_until(answer)
                 self._await_output(f"the savepoint {self._last_savepoint}")
@@ -757,7 +767,7 @@ class JobRun:
         with self._epoch_lock:
             while self._runner.timers_due() and time.monotonic() < latest:
                 self._epoch(None, self._done)
-            if self._history is None and self._runner.timers_pending():
+            if self._loop is None and self._runner.timers_pending():
                 self._epoch(None, self._done, final=True)
 
     def _drain(self) -> None:
@@ -788,7 +798,7 @@ class JobRun:
     def stop(self) -> None:
         """End the job after the epoch that is running, if one is. What waits for a checkpoint gets one."""
         self._stopping.set()
-        own = self._history is not None and self._history.is_own_thread()
+        own = self._loop is not None and self._loop.is_own_thread()
         if own or self._epoch_thread == threading.get_ident():
             # Called by a callback sink, within an epoch or by the history: that must go on before the job can end.
             threading.Thread(target=self.stop, name="tidegate-stop", daemon=True).start()
@@ -806,9 +816,9 @@ class JobRun:
         `format` is `"CANONICAL"`, tables that any backend restores from and anything can read, or `"NATIVE"`, the backend's own
         files: quicker to write and to restore.
         """
-        history, chosen = self._kept(), _format(format)
-        history.check_target(target)
-        return history.savepoint(target, terminal=False, format=chosen)
+        loop, chosen = self._kept(), _format(format)
+        loop.check_target(target)
+        return loop.savepoint(target, terminal=False, format=chosen)
 
     def stop_with_savepoint(self, target: str | None = None, *, drain: bool = False, format: str = CANONICAL) -> str:
         """End the job with a savepoint, from which the next start goes on. Answer: its path.
@@ -823,10 +833,10 @@ class JobRun:
         assert self._last_savepoint is not None
         return self._last_savepoint
 
-    def _kept(self) -> History:
-        if self._history is None:
+    def _kept(self) -> CheckpointLoop:
+        if self._loop is None:
             raise PreconditionFailed("A job without checkpoints has no savepoints. Start it with checkpoint=….")
-        return self._history
+        return self._loop
 
     def stop_within(self, seconds: float) -> None:
         """Whoever stops the job has so much time only: do not wait longer for targets, whatever the options say."""
@@ -835,8 +845,8 @@ class JobRun:
     @property
     def left_behind(self) -> str:
         """What a stop that is cut off has reached, for people: its savepoint, and output that waits."""
-        history, place = self._history, self._last_savepoint
-        waiting = () if history is None else history.waiting_output
+        loop, place = self._loop, self._last_savepoint
+        waiting = () if loop is None else loop.waiting_output
         said = [] if place is None else [f"it resumes from the savepoint {place}"]
         said += [f"output waits: {'; '.join(map(str, waiting))}"] if waiting else []
         return "; ".join(said)
@@ -849,10 +859,10 @@ class JobRun:
     def _close(self) -> None:
         error = self._outcome
         try:
-            if self._history is None or (not isinstance(error, ClaimLost) and self._history.is_owner()):
+            if self._loop is None or (not isinstance(error, ClaimLost) and self._loop.is_owner()):
                 # Local versions of the line are only ours to remove while the job is.
                 self._runner.close()
-            if self._history is not None:
+            if self._loop is not None:
                 self._end(error)
         finally:
             self._committers.close()
@@ -860,16 +870,16 @@ class JobRun:
             self._discard_directory()
 
     def _end(self, error: BaseException | None) -> None:
-        assert self._history is not None
+        assert self._loop is not None
         end = JobEnd.FAILED if error is not None else JobEnd.CANCELED if self._stopping.is_set() else JobEnd.SUSPENDED
         try:
             if isinstance(error, ClaimLost) or self._last_savepoint is not None:
-                self._history.leave()  # The savepoint in the log has said it already.
+                self._loop.leave()  # The savepoint in the log has said it already.
             else:
-                self._history.finish(end)
+                self._loop.finish(end)
         except Exception as problem:
             log.warning("the end of the run could not be written into its log: %s", problem)
-            self._history.leave()
+            self._loop.leave()
             if self._outcome is None:
                 self._outcome = problem
 

@@ -1,195 +1,244 @@
-"""Publishes output beside everything else: one thread for each sink, so that a target is waited for by its own sink only.
+"""Releases the output of completed checkpoints: decides what each sink publishes now, and records what is published.
 
-The thread of the history decides what is published and when (`checkpoint.release_plan`), and keeps the books
-(`checkpoint.completed_store`). Here is only the waiting: each order is carried out, and its result is told.
-
-1. The history hands over a `Publication`: all that is due for one sink, in order. It hands over no second one before it has
-   the result of the first, so a sink never has two commits under way.
-2. The sink's thread calls the committer. A crash, or a driver that has lost its job and does not know it yet, leaves some of it
-   published, and whoever comes next finds the markers. What it publishes was in a completed checkpoint: it had to become
-   visible, and nothing that comes later does so before it.
-3. The result goes back to the history.
+All of it runs on the thread of the checkpoint loop and never waits for a target: sinks publish on their own threads
+(`sink_threads`) or in tasks, and report what became of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
+from typing import Any
 
-from tidegate.checkpoint.committables import commit
-from tidegate.checkpoint.effects import CommitFailed, perform
-from tidegate.checkpoint.metadata import Committable
-from tidegate.checkpoint.release_plan import Publication
-from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping, calls_of
+from tidegate.checkpoint.effects import CommitFailed
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.metadata import CommittedMark
+from tidegate.checkpoint.release_plan import Backoff, Bounds, Publication, ReleaseSchedule, WaitingOutput, summary
+from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.connectors.outcome import CommitOutcome
+from tidegate.connectors.sink import Settled
 from tidegate.core.errors import TidegateError
-from tidegate.core.ids import EpochId, Slot, Uid
-from tidegate.storage import Storage
+from tidegate.core.ids import EpochId, Lineage, Term, Uid
+from tidegate.runtime.driver.failure_latch import CheckpointsFailed
+from tidegate.runtime.driver.job_description import TaskSink
+from tidegate.runtime.driver.loop_thread import LoopThread
+from tidegate.runtime.driver.ownership import Ownership
+from tidegate.runtime.driver.sink_threads import OutputStopped, PublishResult, SinkThreads, request_of
+from tidegate.runtime.exchange.messages import TaskPublished
+from tidegate.storage import StorageError
 
 log = logging.getLogger("tidegate")
 
+_RECORD_AGAIN_MS = 1_000
+"""When a COMMITTED record is tried again that storage did not take."""
 
-class OutputStopped(TidegateError):
-    """A target does not take output and will not, or nobody can know whether it has. The job stops with its rows kept."""
 
-    code = "OUTPUT_STOPPED"
+class OutputNotPublished(TidegateError):
+    """A job ended, and its targets did not take all its output in time. The rows are kept."""
 
-    def __init__(self, sink: Uid, which: str, epoch: EpochId, outcome: CommitOutcome, error: object) -> None:
-        self.sink, self.epoch, self.outcome = sink, epoch, outcome
+    code = "OUTPUT_NOT_PUBLISHED"
+
+    def __init__(self, place: str, waiting: Sequence[WaitingOutput], why: str, stopped: bool = True) -> None:
+        """`stopped`: somebody stopped the job; otherwise there was nothing more to read, and it may be restarted."""
+        self.path, self.waiting = place, tuple(waiting)
+        listed = "; ".join(str(each) for each in waiting) or "nothing is known to wait"
+        end = "has stopped" if stopped else "has read all its input and ends"
         super().__init__(
-            f"Output of sink {sink!r} ({which}): {outcome.value}. {error} The rows stay in the newest checkpoint and are "
-            "offered again by the next start."
+            f"The job {end} with {place}, but not all its output is published: {why} Still waiting: {listed}. The rows are "
+            "kept. Start the job again under the same name, when its targets answer, and it publishes them."
         )
+
+    @classmethod
+    def in_time(
+        cls, place: str, waiting: Sequence[WaitingOutput], seconds: float, stopped: bool = True
+    ) -> OutputNotPublished:
+        """Time is up. If nothing waits, the targets are not to blame: storage did not take the record."""
+        within = f"within {seconds:.3g} s (execution.output.stop-timeout, --stop-within)."
+        if waiting:
+            return cls(place, waiting, f"a sink did not take its output {within}", stopped)
+        return cls(place, waiting, f"the sinks took it, and storage did not take the record of that {within}", stopped)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What became of a publication. `error` is None when the target has taken all of it, a `CommitFailed` when it is to be
-    offered again, and anything else when the job cannot go on."""
+class _AwaitedOutput:
+    """An answer that is given when all output up to an epoch is published."""
 
-    publication: Publication
-    outcomes: tuple[CommitOutcome, ...]
-    error: BaseException | None
-    taken: tuple[Committable, ...] = ()
-    """What the target has certainly taken, if it did not take all: the first ones."""
+    epoch: EpochId
+    answer: Future[Any]
+    result: CheckpointRef | None
 
 
 class OutputRelease:
-    """The threads of all sinks. They outlive a history that is continued by another one: a committer has one thread, ever."""
+    """What waits for each sink, what is under way, and who waits for it."""
 
-    def __init__(self, committers: Mapping[Uid, Committer], storage: Storage) -> None:
-        self._sinks = {uid: _SinkThread(uid, committer, storage) for uid, committer in committers.items()}
+    def __init__(
+        self, ownership: Ownership, sinks: SinkThreads, task_sinks: Mapping[Uid, TaskSink],
+        statistics: CheckpointStatistics, loop: LoopThread, backoff: Backoff | None,
+    ) -> None:  # fmt: skip
+        self._ownership, self._sinks, self._task_sinks = ownership, sinks, task_sinks
+        self._statistics, self._loop = statistics, loop
+        self._history, self._store = ownership.history, ownership.store
+        self.schedule = ReleaseSchedule(backoff)
+        self._results: queue.SimpleQueue[PublishResult] = queue.SimpleQueue()
+        self._awaited: list[_AwaitedOutput] = []
+        self._stopped: OutputStopped | None = None
+        """Why a sink refused its output, if one did."""
+        self.for_tasks: tuple[Publication, ...] = ()
+        """What tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
+        self.settled: dict[Uid, EpochId] = {}
+        """Up to where this driver knows all output of a sink to be published."""
+        self.waiting: tuple[WaitingOutput, ...] = summary(self._store.due(), self.schedule)
+        """What completed checkpoints carry and is not known to be published. Replaced as a whole: any thread may read it."""
 
-    def publish(self, publication: Publication, tell: Callable[[Result], None]) -> None:
-        """Returns at once. `tell` is called with the result, by the thread of the sink."""
-        sink = self._sinks.get(publication.sink)
-        if sink is None:
-            why = f"The job has no sink {publication.sink!r} any more, and output waits for it."
-            tell(Result(publication, (), CommitFailed(why)))
+    def held_by(self) -> WaitingOutput | None:
+        """The sink for which too much output waits, if there is one: no batch is read until it has caught up."""
+        config = self._history.config
+        bounds = Bounds(config.max_waiting_epochs, config.max_waiting_bytes)
+        return next((each for each in self.waiting if bounds.exceeded_by(each)), None)
+
+    def release(self) -> None:
+        """Let output be published, of each sink that is neither at work nor waiting after a failure."""
+        due, now, in_tasks = self._store.due(), self._history.clock.now(), self._task_sinks
+        for publication in self.schedule.begin(due, now, in_tasks):
+            self._sinks.publish(publication, self._post_result)
+        stable = {uid: sink.stable for uid, sink in in_tasks.items()}
+        self.for_tasks = tuple(self.schedule.for_tasks(due, now, stable))
+        self.waiting = summary(due, self.schedule)
+        self._loop.wake_at(self.schedule.wake_ms(now))
+
+    def _post_result(self, result: PublishResult) -> None:
+        """Called by the thread of a sink."""
+        self._results.put(result)
+        self._loop.post(lambda: self._on_result(self._results.get_nowait()))
+
+    def _on_result(self, result: PublishResult) -> None:
+        publication, error = result.publication, result.error
+        for outcome in result.outcomes:
+            self._statistics.commits[outcome.name] += 1
+        if error is None:
+            self.schedule.succeeded(publication.sink, self._history.clock.now())
+            self._store.published(publication)
+            self.record()
+        elif result.taken:
+            self._store.published(Publication(publication.sink, result.taken))
+        if isinstance(error, CommitFailed):
+            self._offer_again(publication.sink, publication.last, str(error))
+        elif isinstance(error, OutputStopped):
+            self._stop(error)
+        elif error is not None:
+            raise error
+        self.release()
+
+    def on_published_by_tasks(self, published: Sequence[TaskPublished]) -> None:
+        for each in published:
+            sink = Uid(each.sink)
+            marks, taken = (
+                [CommittedMark(Lineage(m.lineage), sink, m.slot, EpochId(Term(m.term), m.number)) for m in some]
+                for some in (each.marks, each.taken)
+            )
+            self._store.ledger.confirm(taken)
+            epoch = max(mark.epoch for mark in marks)
+            self._statistics.commits.update(each.outcomes)
+            outcome = CommitOutcome[each.outcome]
+            if each.error is None:
+                self.schedule.succeeded(sink, self._history.clock.now())
+                self._store.ledger.confirm(marks)
+            elif outcome.stops_the_job:
+                self._stop(
+                    OutputStopped(
+                        sink=sink, which=f"up to epoch {epoch}", epoch=epoch, outcome=outcome, error=each.error
+                    )
+                )
+            else:
+                self._offer_again(sink, epoch, each.error)
+        if published:
+            self.record()
+            self.release()
+
+    def _offer_again(self, sink: Uid, epoch: EpochId, error: str) -> None:
+        now = self._history.clock.now()
+        again_ms = self.schedule.failed(sink, error, now, random.random())
+        log.warning(
+            "sink %s did not take its output up to epoch %s; it is offered again in %.1f s: %s", sink, epoch,
+            (again_ms - now.monotonic_ms) / 1000, error,
+        )  # fmt: skip
+
+    def _stop(self, error: OutputStopped) -> None:
+        """The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
+
+        Repeating epochs does not help, so this replaces a failure that a restart would cure.
+        """
+        log.error("%s", error)
+        self.schedule.refused(error.sink, str(error))
+        self._stopped = self._stopped or error
+        self._ownership.failure.set(error, over=(CheckpointsFailed,))
+        self.record()
+
+    def record(self) -> None:
+        """Record what is published, and answer those who wait for it."""
+        try:
+            self._history.perform(self._store.record())
+        except StorageError as error:
+            log.warning("storage did not take the record of published output: %s", error)
+            self._loop.wake_at(self._history.clock.now().plus(_RECORD_AGAIN_MS))
             return
-        sink.begin(lambda: tell(sink.publish(publication)))
+        due, newest = self._store.due(), self._store.due_epoch
+        waiting_sinks = {c.sink for c in due}
+        if newest is not None:
+            self.settled |= {uid: newest for uid in self._sinks.uids if uid not in waiting_sinks}
+        first = min((c.epoch for c in due), default=None)
+        ready = [each for each in self._awaited if first is None or first > each.epoch]
+        self._awaited = [each for each in self._awaited if each not in ready]
+        for each in ready:
+            with contextlib.suppress(InvalidStateError):
+                each.answer.set_result(each.result)
+        if self._stopped is not None:
+            # Nobody offers the output again before the next start.
+            self.refuse(self._stopped)
+            self._awaited.clear()
 
-    def sweep(self, settled: Settled) -> None:
-        """Let a sink remove what discarded attempts left in its target. Returns at once."""
-        sink = self._sinks[settled.sink]
-        if sink.sweeps:
-            sink.begin_sweep(settled)
+    def await_published(self, answer: Future[Any], epoch: EpochId, result: CheckpointRef | None = None) -> None:
+        """Answer with `result` when all output up to `epoch` is published, and storage has the record of that."""
+        self._awaited.append(_AwaitedOutput(epoch, answer, result))
 
-    def is_own_thread(self) -> bool:
-        """Whether the caller runs on the thread of a sink: in a callback of the user's, say."""
-        return any(sink.thread is threading.current_thread() for sink in self._sinks.values())
+    def refuse(self, error: BaseException) -> None:
+        """Answer with an error to all who wait for output. May be called by any thread."""
+        for each in tuple(self._awaited):
+            with contextlib.suppress(InvalidStateError):
+                each.answer.set_exception(error)
 
-    def stop(self, timeout_s: float) -> None:
-        """Begin nothing more, and wait for what is under way."""
-        latest = time.monotonic() + timeout_s
-        for sink in self._sinks.values():
-            sink.stop()
-        for sink in self._sinks.values():
-            sink.join(max(0.0, latest - time.monotonic()))
+    def newest_due(self) -> EpochId:
+        """The last epoch whose output may be published by now."""
+        return max((c.epoch for c in self._store.due()), default=EpochId(Term(0), 0))
 
+    def sweep_targets(self, settled: Mapping[Uid, EpochId]) -> None:
+        """Let sinks remove what discarded attempts left in their targets. `settled` was known before the newest entry was
+        won: a start from that entry, or from a later one, publishes it again only if a checkpoint carries it."""
+        waiting = [request_of(committable) for committable in self._store.unsettled()] if settled else []
+        lineage = self._store.entry.lineage
+        for uid, epoch in settled.items():
+            mine = tuple(r for r in waiting if r.sink == uid and r.lineage == lineage and r.epoch <= epoch)
+            self._sinks.sweep(Settled(lineage, uid, epoch, mine))
 
-class _SinkThread:
-    """One sink's committer, and the only thread that uses it."""
-
-    def __init__(self, uid: Uid, committer: Committer, storage: Storage) -> None:
-        self._uid, self._committer, self._storage = uid, committer, storage
-        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._settled: Settled | None = None
-        self._settled_lock = threading.Lock()
-        self._stopped = False
-        self.thread: threading.Thread | None = None
-
-    @property
-    def sweeps(self) -> bool:
-        return isinstance(self._committer, Sweeping)
-
-    def begin(self, work: Callable[[], None]) -> None:
-        if self.thread is None:
-            self.thread = threading.Thread(target=self._run, name=f"tidegate-sink-{self._uid}", daemon=True)
-            self.thread.start()
-        self._inbox.put(work)
-
-    def begin_sweep(self, settled: Settled) -> None:
-        """One that has not begun is replaced: the later one covers it."""
-        with self._settled_lock:
-            waits = self._settled is not None
-            self._settled = settled
-        if not waits:
-            self.begin(self._sweep)
-
-    def _take_settled(self) -> Settled | None:
-        with self._settled_lock:
-            settled, self._settled = self._settled, None
-        return settled
-
-    def stop(self) -> None:
-        self._stopped = True
-        self._inbox.put(None)
-
-    def join(self, timeout_s: float) -> None:
-        if self.thread is not None and self.thread is not threading.current_thread():
-            self.thread.join(timeout_s)
-
-    def _run(self) -> None:
-        while (work := self._inbox.get()) is not None and not self._stopped:
-            work()
-
-    def publish(self, publication: Publication) -> Result:
-        outcomes: list[CommitOutcome] = []
-        taken: list[Committable] = []
-
-        def call(committables: Sequence[Committable]) -> None:
-            for part in calls_of(self._committer, committables, lambda c: c.epoch):
-                call_once(part)
-                taken.extend(part)
-
-        def call_once(committables: Sequence[Committable]) -> None:
-            try:
-                told = self._committer.commit([request_of(committable) for committable in committables])
-            except Exception as error:
-                outcome = outcome_of(error)
-                outcomes.append(outcome)
-                if outcome.stops_the_job:
-                    first = publication.committables[0].epoch
-                    raise OutputStopped(
-                        sink=publication.sink, which=_span(publication), epoch=first, outcome=outcome, error=error
-                    ) from error
-                raise CommitFailed(str(error) or type(error).__name__) from error
-            outcomes.extend(told or [CommitOutcome.COMMITTED] * len(committables))
-
-        error: BaseException | None = None
+    def record_last_results(self) -> None:
+        """Record what sinks published while the loop stopped. Its thread must have ended."""
+        taken: list[Publication] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                result = self._results.get_nowait()
+                if result.error is None:
+                    taken.append(result.publication)
+        if not taken or isinstance(self._ownership.failure.error, ClaimLost):
+            return
+        for publication in taken:
+            self._store.published(publication)
         try:
-            perform(commit(publication), self._storage, call)
-        except BaseException as problem:
-            error = problem
-        return Result(publication, tuple(outcomes), error, tuple(taken))
-
-    def _sweep(self) -> None:
-        settled = self._take_settled()
-        assert settled is not None
-        assert isinstance(self._committer, Sweeping)
-        try:
-            self._committer.sweep(settled)
-        except Exception as error:
-            log.warning("what discarded attempts left at sink %s stays for the next sweep: %s", self._uid, error)
-
-
-def request_of(committable: Committable) -> CommitRequest:
-    return CommitRequest(
-        lineage=committable.lineage,
-        sink=committable.sink,
-        epoch=committable.epoch,
-        slot=Slot(committable.partition),
-        payload=committable.payload,
-        staged=committable.staged,
-        size_bytes=committable.size_bytes,
-    )
-
-
-def _span(publication: Publication) -> str:
-    first, last = publication.committables[0].epoch, publication.last
-    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+            self._history.perform(self._store.record())
+        except StorageError as error:
+            log.warning("storage did not take the record of published output; it is offered again: %s", error)

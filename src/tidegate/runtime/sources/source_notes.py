@@ -28,10 +28,10 @@ class UnclaimedPositions(RestoreError):
 
 
 def store_notes(
-    storage: Storage, root: str, beside: str, checkpoint_id: int, epoch: EpochId, uids: Sequence[Uid],
+    storage: Storage, root: str, folder: str, checkpoint_id: int, epoch: EpochId, uids: Sequence[Uid],
     sources: Sequence[SourceNotes], batch: str,
 ) -> tuple[tuple[SourcePosition, ...], tuple[QueryFile, ...]]:  # fmt: skip
-    """What `_metadata` says of the sources. Long notes are stored first, in the folder `beside` it; names in it are relative
+    """What `_metadata` says of the sources. Long notes are stored first, in `folder`; names in the metadata are relative
     to `root`."""
     positions: list[SourcePosition] = []
     query = [QueryFile(_BATCH, batch)]
@@ -41,7 +41,7 @@ def store_notes(
             if len(content) <= _INLINE_BYTES:
                 query.append(QueryFile(f"sources/{uid}/{name}", content.decode()))
                 continue
-            handle = store(storage, f"{beside}/{unique_name()}", content)
+            handle = store(storage, f"{folder}/{unique_name()}", content)
             relative, origin = handle.path.removeprefix(f"{root}/"), VersionId(epoch, AttemptId(0))
             stored.append(
                 StateFile(

@@ -13,7 +13,7 @@ import pytest
 
 from tidegate.checkpoint.coordinator import FailJob
 from tidegate.checkpoint.layout import JobLayout, committed_record
-from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule, WaitingOutput
+from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule, WaitingOutput, summary
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.config import Checkpointing, read_options
@@ -23,12 +23,16 @@ from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.sink import CommitRequest, Settled
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_runner import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
-from tidegate.runtime.driver.history import CheckpointsFailed, History, OutputNotPublished, UnpublishedOutput
+from tidegate.runtime.driver.failure_latch import CheckpointsFailed
 from tidegate.runtime.driver.job_description import JobDescription, TaskSink
-from tidegate.runtime.driver.output_release import OutputStopped, _SinkThread
+from tidegate.runtime.driver.job_history import JobHistory, UnpublishedOutput
+from tidegate.runtime.driver.output_release import OutputNotPublished
+from tidegate.runtime.driver.ownership import Ownership
+from tidegate.runtime.driver.sink_threads import OutputStopped, SinkThreads, _SinkThread
 from tidegate.runtime.exchange.assignment import ALL_SLOTS
 from tidegate.runtime.exchange.messages import PublishedMark, TaskPublished
 from tidegate.storage import LocalStorage, RoutedStorage
@@ -63,8 +67,8 @@ class Target:
 class Job:
     """A run of a job without Spark: epochs have output and no state."""
 
-    def __init__(self, history: History, folder: Path, lineage: Lineage, term: Any) -> None:
-        self.history, self._folder, self._lineage, self._at = history, folder, lineage, EpochId(term, 1)
+    def __init__(self, loop: CheckpointLoop, folder: Path, lineage: Lineage, term: Any) -> None:
+        self.loop, self._folder, self._lineage, self._at = loop, folder, lineage, EpochId(term, 1)
         self.waited_at_first = 0
 
     def epoch(
@@ -97,7 +101,7 @@ class Job:
             committables=made,
             published=published,
         )
-        self.history.epoch_finished(report, self.snapshot(), moved=True)
+        self.loop.epoch_finished(report, self.snapshot(), moved=True)
         return epoch
 
     def snapshot(self) -> EpochSnapshot:
@@ -105,13 +109,13 @@ class Job:
 
     def asked(self) -> list[tuple[int, list[EpochId]]]:
         """What the tasks of the next epoch are asked to publish."""
-        self.history.rewind()  # returns when the thread has done all that came before
-        orders = [order for each in self.history.checkpoint_work(empty=True)[1].publishes for order in each]
+        self.loop.rewind()  # returns when the thread has done all that came before
+        orders = [order for each in self.loop.uploads.work(empty=True)[1].publishes for order in each]
         return [(order.lane, [request.epoch for request in order.requests]) for order in orders]
 
     def checkpoint(self) -> None:
         """Take one; its output may wait."""
-        self.history.request(published=False).result(WAIT_S)
+        self.loop.request(published=False).result(WAIT_S)
 
 
 class Place:
@@ -134,40 +138,40 @@ class Place:
         }
         chosen = Checkpointing(dir=str(self.folder / "ckpt"), interval="1 h", num_retained=2, options=options)
         config = CheckpointConfig.of(read_options(chosen.to_options()))
-        history = History(self.storage, layout, config, {Uid(name): target for name, target in targets.items()})
-        history._schedule = ReleaseSchedule(Backoff(first_ms=10, greatest_ms=20))
-        source = None
+        committers = {Uid(name): target for name, target in targets.items()}
+        history = JobHistory(self.storage, layout, config)
+        source, pin = None, None
         if path is not None:
             source, snapshot = resolve(self.storage, layout, path)
             history.check_origin(source, snapshot, fresh=fresh, claim=claim)
-            source = history.take(source, snapshot, claim)
-        found = history.open(Start(source, fresh), force=True)
-        history.check_output(allow=allow)
-        in_tasks = {} if tasks is None else {Uid(name): tasks for name in targets}
-        waited = len(history.waiting_output)
-        history.follow(
-            JobDescription(
-                job=job,
-                parallelism=2,
-                max_parallelism=128,
-                backend="hashmap",
-                levels=1,
-                sources=(),
-                operators=(),
-                state_ids={},
-                spark_version="4.3.0",
-                task_sinks=in_tasks,
-            )
+            origin = history.take(source, snapshot, claim)
+            source, pin = origin.ref, origin.pin
+        owned = Ownership.claim(history, Start(source, fresh), force=True, pin=pin)
+        owned.check_output(committers, allow=allow)
+        described = JobDescription(
+            job=job,
+            parallelism=2,
+            max_parallelism=128,
+            backend="hashmap",
+            levels=1,
+            sources=(),
+            operators=(),
+            state_ids={},
+            spark_version="4.3.0",
+            task_sinks={} if tasks is None else {Uid(name): tasks for name in targets},
         )
-        running = Job(history, self.folder, found.lineage, found.term)
+        waited = len(summary(owned.store.due(), ReleaseSchedule()))
+        quick = Backoff(first_ms=10, greatest_ms=20)
+        loop = CheckpointLoop(owned, described, SinkThreads(committers, self.storage), backoff=quick)
+        running = Job(loop, self.folder, owned.restore_point().lineage, owned.restore_point().term)
         running.waited_at_first = waited
-        history.begin_at(running.snapshot())
+        loop.begin_at(running.snapshot())
         try:
             yield running
         finally:
             for target in targets.values():
                 target.open.set()
-            history.leave()
+            loop.leave()
 
     def records(self) -> list[str]:
         return sorted(found.path for found in self.storage.list("job") if "committed" in found.path)
@@ -194,12 +198,12 @@ def test_checkpoints_savepoints_and_rewinds_go_on_while_a_target_hangs(place: Pl
         eventually(lambda: out.calls == [1])
         job.epoch("out")
         job.checkpoint()
-        job.history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
-        job.history.rewind()
-        assert job.history.statistics.counts.completed >= 3
+        job.loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+        job.loop.rewind()
+        assert job.loop.statistics.counts.completed >= 3
         assert out.published == []
         out.open.set()
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
     assert len(out.published) == 2
 
 
@@ -210,10 +214,10 @@ def test_a_sink_that_is_down_holds_up_no_other(place: Place) -> None:
         for _ in range(3):
             job.epoch("down", "up")
             job.checkpoint()
-        eventually(lambda: [w.epochs for w in job.history.waiting_output] == [3])
+        eventually(lambda: [w.epochs for w in job.loop.waiting_output] == [3])
         assert len(up.published) == 3
         assert down.published == []
-        (waits,) = job.history.waiting_output
+        (waits,) = job.loop.waiting_output
         assert str(waits) == f"sink 'down' has output of 3 epochs from {waits.since} on: connection refused"
         down.error = None
         eventually(lambda: len(down.published) == 3)
@@ -226,7 +230,7 @@ def test_a_manual_checkpoint_is_answered_when_its_output_is_published(place: Pla
     out.error = OSError("down")
     with place.run(out=out) as job:
         job.epoch("out")
-        answer = job.history.request()
+        answer = job.loop.request()
         eventually(lambda: len(out.calls) >= 2)
         assert not answer.done()
         out.error = None
@@ -243,8 +247,8 @@ def test_what_a_savepoint_carried_is_recorded_in_the_jobs_folder_and_not_offered
     out.error = OSError("down")
     with place.run(out=out) as job:
         job.epoch("out", slots=2)
-        path = job.history.savepoint(str(place.folder / "sp"), terminal=terminal).result(WAIT_S)
-        published = job.history.published()
+        path = job.loop.savepoint(str(place.folder / "sp"), terminal=terminal).result(WAIT_S)
+        published = job.loop.published()
         eventually(lambda: len(out.calls) >= 2)
         assert not published.done()
         out.error = None
@@ -253,7 +257,7 @@ def test_what_a_savepoint_carried_is_recorded_in_the_jobs_folder_and_not_offered
     assert {found.name for found in Path(path).iterdir()} == {"_metadata"}
     again = Target()
     with place.run(path=path, out=again) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
         assert again.calls == []
 
 
@@ -263,15 +267,15 @@ def test_what_a_savepoint_carries_is_not_offered_again_when_a_later_run_has_publ
     out.error = OSError("down")
     with place.run(out=out) as job:
         job.epoch("out")
-        path = job.history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+        path = job.loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
     out.error = None
     with place.run(out=out) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
         job.epoch()
         job.checkpoint()
     again = Target()
     with place.run(path=path, out=again) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
         assert again.calls == []
         assert any("/committed/" in name for name in place.records())
 
@@ -281,12 +285,12 @@ def test_a_savepoint_whose_output_was_never_published_is_offered_it_all(place: P
     out.error = OSError("down")
     with place.run(out=out) as job:
         job.epoch("out")
-        path = job.history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+        path = job.loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
         job.epoch("out")
         job.checkpoint()
     again = Target()
     with place.run(path=path, out=again) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
         assert len(again.published) == 2
 
 
@@ -299,7 +303,7 @@ def test_every_retained_checkpoint_is_recorded_once_its_output_is_published(plac
             job.checkpoint()
     out.error = None
     with place.run(out=out) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
         assert len(place.records()) == 2
 
 
@@ -311,7 +315,7 @@ def test_what_is_published_while_a_run_ends_is_recorded(place: Place) -> None:
         job.checkpoint()
         eventually(lambda: out.calls == [1])
         threading.Timer(0.05, out.open.set).start()
-        job.history.finish(JobEnd.CANCELED)
+        job.loop.finish(JobEnd.CANCELED)
     assert len(out.published) == 1
     assert len(place.records()) == 1
 
@@ -324,7 +328,7 @@ def test_what_is_published_while_a_run_is_left_is_recorded(place: Place) -> None
         job.checkpoint()
         eventually(lambda: out.calls == [1])
         threading.Timer(0.05, out.open.set).start()
-        job.history.leave()
+        job.loop.leave()
     assert len(place.records()) == 1
 
 
@@ -333,7 +337,7 @@ def test_another_job_cannot_claim_a_savepoint_whose_output_nobody_published(plac
     out.error = OSError("down")
     with place.run(out=out) as job:
         job.epoch("out")
-        path = job.history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+        path = job.loop.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
     with (
         pytest.raises(UnpublishedOutput, match=r"NO_CLAIM.*claim mode CLAIM deletes it"),
         place.run("other", path, claim=True),
@@ -341,7 +345,7 @@ def test_another_job_cannot_claim_a_savepoint_whose_output_nobody_published(plac
         pass
     out.error = None
     with place.run(out=out) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
     with place.run("other", path, claim=True):
         pass
 
@@ -353,11 +357,11 @@ def test_output_that_was_let_go_of_is_not_recorded_as_published(place: Place) ->
         job.epoch("out")
         job.checkpoint()
     with place.run(allow=True) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
         assert place.records() == []
     out.error = None
     with place.run(out=out) as job:  # there is no checkpoint without it yet, and the sink is back
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
         assert len(out.published) == 1
 
 
@@ -376,12 +380,12 @@ def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Pla
     out.error = CommitRefused("no such table")
     with place.run(out=out) as job:
         job.epoch("out")
-        early = job.history.request()
+        early = job.loop.request()
         with pytest.raises(OutputStopped):
             early.result(WAIT_S)
         with pytest.raises(OutputStopped):
-            job.history.published().result(WAIT_S)
-    for late in (job.history.published, job.history.request):
+            job.loop.published().result(WAIT_S)
+    for late in (job.loop.published, job.loop.request):
         with pytest.raises(EpochFailed, match="has ended"):
             late().result(WAIT_S)
 
@@ -412,13 +416,13 @@ def test_a_terminal_savepoint_whose_output_waits_is_published_by_the_next_start(
     out.error = OSError("down")
     with place.run(out=out) as job:
         job.epoch("out")
-        job.history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
-        published = job.history.published()
+        job.loop.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+        published = job.loop.published()
         eventually(lambda: len(out.calls) >= 1)
         assert not published.done()
     out.error = None
     with place.run(out=out) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
     assert len(out.published) == 1
 
 
@@ -427,10 +431,10 @@ def test_a_new_line_from_the_newest_savepoint_publishes_what_that_one_carries(pl
     out.error = OSError("down")
     with place.run(out=out) as job:
         job.epoch("out")
-        path = job.history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+        path = job.loop.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
     out.error = None
     with place.run(path=path, fresh=True, strict=True, out=out) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
         assert len(out.published) == 1
 
 
@@ -441,7 +445,7 @@ def test_a_start_under_another_name_warns_of_output_that_nobody_published_and_st
     out.error = OSError("down")
     with place.run(out=out) as job:
         job.epoch("out")
-        path = job.history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+        path = job.loop.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
     with (
         pytest.raises(UnpublishedOutput, match=r"'job'.*only a start of that job"),
         place.run("other", path, strict=True, out=Target()),
@@ -452,7 +456,7 @@ def test_a_start_under_another_name_warns_of_output_that_nobody_published_and_st
     caplog.clear()
     out.error = None
     with place.run(out=out) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
     with place.run("third", path, strict=True, out=Target()):
         assert "carries output" not in caplog.text
 
@@ -463,9 +467,9 @@ def test_output_that_is_refused_for_good_stops_the_job_and_is_not_offered_again(
     with place.run(out=out, up=up) as job:
         job.epoch("out", "up")
         job.checkpoint()
-        assert job.history.failed.wait(WAIT_S)
+        assert job.loop.failed.wait(WAIT_S)
         with pytest.raises(OutputStopped, match=r"no such table.*offered again by the next start"):
-            job.history.check()
+            job.loop.check()
         eventually(lambda: len(up.published) == 1)
         assert out.calls == [1]
 
@@ -477,14 +481,14 @@ def test_a_refusal_outlives_failed_checkpoints_and_the_rewind_after_them(place: 
         job.epoch("out")
         job.checkpoint()
         eventually(lambda: out.calls == [1])
-        job.history._call(lambda: job.history._act([FailJob("too many checkpoints failed")]))
-        assert isinstance(job.history._failure, CheckpointsFailed)
+        job.loop._thread.call(lambda: job.loop.checkpointer._act([FailJob("too many checkpoints failed")]))
+        assert isinstance(job.loop.ownership.failure.error, CheckpointsFailed)
         out.error = CommitRefused("no such table")
         out.open.set()
-        eventually(lambda: [waits.error is not None for waits in job.history.waiting_output] == [True])
-        job.history.rewind()
-        assert job.history.failed.is_set()
-        assert isinstance(job.history.broken, OutputStopped)
+        eventually(lambda: [waits.error is not None for waits in job.loop.waiting_output] == [True])
+        job.loop.rewind()
+        assert job.loop.failed.is_set()
+        assert isinstance(job.loop.broken, OutputStopped)
         assert out.calls == [1]
 
 
@@ -494,15 +498,15 @@ def test_published_output_is_left_out_of_the_next_checkpoint_though_another_sink
     with place.run(down=down, up=up) as job:
         job.epoch("down", "up")
         job.checkpoint()
-        eventually(lambda: len(up.published) == 1 and {w.sink for w in job.history.waiting_output} == {"down"})
+        eventually(lambda: len(up.published) == 1 and {w.sink for w in job.loop.waiting_output} == {"down"})
         job.epoch("down")
         job.checkpoint()
-        snapshot = job.history.snapshot
+        snapshot = job.loop.ownership.restore_point().snapshot
         assert snapshot is not None
         assert [c.sink for c in snapshot.committables] == ["down", "down"]
     again = Target()
     with place.run(down=Target(), up=again) as job:
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
         assert again.calls == []
 
 
@@ -514,23 +518,23 @@ def test_a_sink_for_which_too_much_output_waits_holds_the_next_batch(
     down.error = OSError("down")
     with place.run(down=down, up=up) as job:
         for _ in range(epochs):
-            assert job.history.held_by() is None
+            assert job.loop.held_by() is None
             job.epoch("down", "up", size_bytes=size_bytes)
             job.checkpoint()
-        held = job.history.held_by()
+        held = job.loop.held_by()
         assert held is not None
         assert held.sink == "down"
         down.error = None
-        eventually(lambda: job.history.held_by() is None)
+        eventually(lambda: job.loop.held_by() is None)
 
 
 def test_sinks_sweep_on_their_own_thread_up_to_what_is_published(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
         first = job.epoch("out")
-        job.history.request().result(WAIT_S)
+        job.loop.request().result(WAIT_S)
         job.epoch("out")
-        job.history.request().result(WAIT_S)
+        job.loop.request().result(WAIT_S)
         eventually(lambda: bool(out.swept))
         assert out.swept[-1].epoch == first
 
@@ -558,9 +562,9 @@ def test_a_target_without_markers_is_not_sent_again_what_it_took_before_it_faile
     with place.run(out=out) as job:
         epochs = [job.epoch("out").number for _ in range(7)]
         job.checkpoint()
-        eventually(lambda: bool(job.history.waiting_output) and job.history.waiting_output[0].epochs == 3)
+        eventually(lambda: bool(job.loop.waiting_output) and job.loop.waiting_output[0].epochs == 3)
         out.error = None
-        job.history.published().result(WAIT_S)
+        job.loop.published().result(WAIT_S)
     assert out.seen == epochs
 
 
@@ -581,7 +585,7 @@ def test_tasks_publish_one_stage_after_the_other_and_the_next_term_begins_when_a
         old = [job.epoch("out", slots=3) for _ in range(2)]
         job.checkpoint()
         assert job.asked() == [(0, old), (2, old), (1, old)]  # slot 2 is dealt to the first of the two tasks
-        assert job.history.has_pending_uploads()
+        assert job.loop.uploads.has_work()
     with place.run(out=out, tasks=keyed) as job:
         new = job.epoch("out", slots=2)
         job.checkpoint()
@@ -595,8 +599,8 @@ def test_tasks_publish_one_stage_after_the_other_and_the_next_term_begins_when_a
         told(job, 0, new)
         told(job, 1, new)
         assert job.asked() == []
-        assert not job.history.has_pending_uploads()
-        job.history.published().result(WAIT_S)
+        assert not job.loop.uploads.has_work()
+        job.loop.published().result(WAIT_S)
     assert out.calls == []  # nothing passed through the driver
 
 
@@ -613,17 +617,17 @@ def test_a_failure_in_a_task_lets_its_sink_wait_and_a_refusal_stops_the_job(plac
     with place.run(out=Target(), tasks=TaskSink(1, stable=True)) as job:
         epoch = job.epoch("out")
         job.checkpoint()
-        job.history._schedule = ReleaseSchedule(Backoff(first_ms=60_000))
+        job.loop.output.schedule = ReleaseSchedule(Backoff(first_ms=60_000))
         told(job, 0, epoch, "RETRY_LATER", "connection refused")
         assert job.asked() == []
-        assert [waits.error for waits in job.history.waiting_output] == ["connection refused"]
-        job.history.published()  # somebody waits for it: now
+        assert [waits.error for waits in job.loop.waiting_output] == ["connection refused"]
+        job.loop.published()  # somebody waits for it: now
         assert job.asked() == [(0, [epoch])]
         told(job, 0, epoch, "FAILED_KNOWN", "no such table")
         assert job.asked() == []
         with pytest.raises(OutputStopped, match=r"up to epoch.*no such table"):
-            job.history.check()
-        assert dict(job.history.statistics.commits) == {"RETRY_LATER": 1, "FAILED_KNOWN": 1}
+            job.loop.check()
+        assert dict(job.loop.statistics.commits) == {"RETRY_LATER": 1, "FAILED_KNOWN": 1}
 
 
 def test_a_task_is_not_asked_again_for_what_its_target_took_before_it_failed(place: Place) -> None:
@@ -631,7 +635,7 @@ def test_a_task_is_not_asked_again_for_what_its_target_took_before_it_failed(pla
         first, second = job.epoch("out"), job.epoch("out")
         job.checkpoint()
         told(job, 0, second, "RETRY_LATER", "reset", taken=first)
-        job.history.published()
+        job.loop.published()
         assert job.asked() == [(0, [second])]
 
 
@@ -640,4 +644,4 @@ def test_an_end_that_failed_names_who_did_not_answer_and_how_it_came_about() -> 
     assert "has stopped with checkpoint 3" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
     assert "a sink did not take" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
     assert "storage did not take the record" in str(OutputNotPublished.in_time("checkpoint 3", [], 5))
-    assert "has read all there was" in str(OutputNotPublished.in_time("checkpoint 3", [], 5, stopped=False))
+    assert "has read all its input" in str(OutputNotPublished.in_time("checkpoint 3", [], 5, stopped=False))

@@ -29,12 +29,14 @@ from tidegate.core import faults
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_runner import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
-from tidegate.runtime.driver.history import History
 from tidegate.runtime.driver.job_description import JobDescription
-from tidegate.runtime.driver.restore_point import RestorePoint
+from tidegate.runtime.driver.job_history import JobHistory
+from tidegate.runtime.driver.ownership import Ownership
+from tidegate.runtime.driver.sink_threads import SinkThreads
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.state.version import VersionId
 from tidegate.storage import LocalStorage, OutcomeUnknown, RoutedStorage, StorageUnavailable
@@ -61,41 +63,45 @@ class Place:
         keep: int = 1,
         interval: str = "1 h",
         **more: Any,
-    ) -> Iterator[History]:
+    ) -> Iterator[CheckpointLoop]:
         layout = JobLayout(job)
         chosen = Checkpointing(dir=str(self.folder / "ckpt"), interval=interval, num_retained=keep)
         config = CheckpointConfig.of(read_options(chosen.to_options()))
-        history = History(self.storage, layout, config, {}, more.get("uids"), more.get("clock", SYSTEM_CLOCK))
-        source = None
+        uids, clock = more.get("uids", {}), more.get("clock", SYSTEM_CLOCK)
+        history = JobHistory(self.storage, layout, config, uids, clock)
+        source, pin = None, None
         if path is not None:
-            source, metadata = resolve(self.storage, layout, path)
-            source = history.take(source, metadata, claims)
-        found = history.open(Start(source), force=True)
-        self.follow(history, found, job, more.get("operators", ()))
+            found, metadata = resolve(self.storage, layout, path)
+            origin = history.take(found, metadata, claims)
+            source, pin = origin.ref, origin.pin
+        owned = Ownership.claim(history, Start(source), force=True, pin=pin)
+        loop = self.loop(owned, more.get("operators", ()))
         try:
-            yield history
+            yield loop
         finally:
-            history.finish(JobEnd.SUSPENDED)
+            loop.finish(JobEnd.SUSPENDED)
 
-    def follow(
-        self, history: History, found: RestorePoint, job: str = "job", operators: tuple[OperatorInfo, ...] = ()
-    ) -> None:
-        history.follow(
-            JobDescription(
-                job=job,
-                parallelism=2,
-                max_parallelism=128,
-                backend="hashmap",
-                levels=1,
-                sources=(),
-                operators=operators,
-                state_ids={},
-                spark_version="4.3.0",
-            )
+    def loop(
+        self, owned: Ownership, operators: tuple[OperatorInfo, ...] = (), before: CheckpointLoop | None = None
+    ) -> CheckpointLoop:
+        job = JobDescription(
+            job=owned.history.layout.job,
+            parallelism=2,
+            max_parallelism=128,
+            backend="hashmap",
+            levels=1,
+            sources=(),
+            operators=operators,
+            state_ids={},
+            spark_version="4.3.0",
         )
-        history.begin_at(EpochSnapshot(EpochId(found.term, 1), {}, None, self.folder / "query", Clocks()))
+        sinks = SinkThreads({}, self.storage) if before is None else before.sinks
+        loop = CheckpointLoop(owned, job, sinks, None if before is None else before.statistics)
+        term = owned.restore_point().term
+        loop.begin_at(EpochSnapshot(EpochId(term, 1), {}, None, self.folder / "query", Clocks()))
+        return loop
 
-    def follow_on(self, history: History, number: int, *staged: str) -> None:
+    def follow_on(self, loop: CheckpointLoop, number: int, *staged: str) -> None:
         """An epoch was run, and its output committed with it."""
         epoch = EpochId(Term(1), number)
         requests = tuple(
@@ -115,9 +121,7 @@ class Place:
             hosts={},
             committables=requests,
         )
-        history.epoch_finished(
-            report, EpochSnapshot(epoch, {}, None, self.folder / "query", Clocks()), True, output=False
-        )
+        loop.epoch_finished(report, EpochSnapshot(epoch, {}, None, self.folder / "query", Clocks()), True, output=False)
 
     def newest(self, job: str = "job") -> str:
         """The path of the only checkpoint that the job retains."""
@@ -135,10 +139,10 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.mark.parametrize("form", ["CANONICAL", "NATIVE"])
 def test_a_savepoint_says_how_it_is_written(place: Place, form: str) -> None:
-    with place.run() as history:
-        path = history.savepoint(str(place.folder / "sp"), terminal=False, format=form).result(WAIT_S)
-        assert history.statistics.latest_savepoint is not None
-        assert history.statistics.latest_savepoint.savepoint_format == form
+    with place.run() as loop:
+        path = loop.savepoint(str(place.folder / "sp"), terminal=False, format=form).result(WAIT_S)
+        assert loop.statistics.latest_savepoint is not None
+        assert loop.statistics.latest_savepoint.savepoint_format == form
     found = StoredSnapshot.open(path)
     assert found.format == form
     assert {task.backend for task in found.metadata.tasks} == {"canonical" if form == "CANONICAL" else "hashmap"}
@@ -149,45 +153,45 @@ def test_a_savepoint_says_how_it_is_written(place: Place, form: str) -> None:
 def test_a_savepoint_goes_with_the_checkpoint_that_takes_its_place_if_it_was_given_away(
     place: Place, claims: bool
 ) -> None:
-    with place.run() as history:
-        path = history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
-    with place.run("next", path, claims, keep=2) as history:
+    with place.run() as loop:
+        path = loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+    with place.run("next", path, claims, keep=2) as loop:
         assert (Path(path) / "_claimed").exists() == claims
-        history.request().result(WAIT_S)
+        loop.request().result(WAIT_S)
         assert (Path(path) / "_metadata").exists()
-        history.request().result(WAIT_S)
-        history.rewind()  # returns when the thread has done all that came before
+        loop.request().result(WAIT_S)
+        loop.rewind()  # returns when the thread has done all that came before
         assert (Path(path) / "_metadata").exists() != claims
     assert (Path(path) / "_metadata").exists() != claims
 
 
 def test_a_job_goes_on_from_a_claimed_savepoint_before_it_has_a_checkpoint(place: Place) -> None:
-    with place.run() as history:
-        path = history.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+    with place.run() as loop:
+        path = loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
     with place.run("next", path, claims=True):
         pass  # the driver ends before its first checkpoint
-    with place.run("next") as history:
-        assert history.snapshot is not None
-        assert history.snapshot.job == "job"
+    with place.run("next") as loop:
+        assert loop.ownership.restore_point().snapshot is not None
+        assert loop.ownership.restore_point().snapshot.job == "job"
     with pytest.raises(CannotClaim, match="'next'"), place.run("third", path):
         pass
 
 
 def test_a_savepoint_below_the_checkpoint_directory_is_no_job(place: Place) -> None:
-    with place.run() as history:
-        inside = history.savepoint(str(place.folder / "ckpt" / "savepoints"), terminal=False).result(WAIT_S)
-    with place.run("next", inside) as history:
-        assert history.snapshot is not None
+    with place.run() as loop:
+        inside = loop.savepoint(str(place.folder / "ckpt" / "savepoints"), terminal=False).result(WAIT_S)
+    with place.run("next", inside) as loop:
+        assert loop.ownership.restore_point().snapshot is not None
 
 
-def finish_epochs_until_checkpoints_complete(place: Place, history: History, count: int) -> None:
+def finish_epochs_until_checkpoints_complete(place: Place, loop: CheckpointLoop, count: int) -> None:
     """Report epochs to the history, as a running job does, until that many more checkpoints are complete."""
-    wanted, latest = history.statistics.counts.completed + count, time.monotonic() + WAIT_S
-    while history.statistics.counts.completed < wanted:
+    wanted, latest = loop.statistics.counts.completed + count, time.monotonic() + WAIT_S
+    while loop.statistics.counts.completed < wanted:
         assert time.monotonic() < latest, "checkpoints have stopped"
-        epoch = EpochId(history.standing().term, next(place.epochs))
+        epoch = EpochId(loop.ownership.restore_point().term, next(place.epochs))
         snapshot = EpochSnapshot(epoch, {}, None, place.folder / "query", Clocks())
-        history.epoch_finished(
+        loop.epoch_finished(
             EpochReport(epoch=epoch, rows_in=0, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={}),
             snapshot,
             True,
@@ -198,15 +202,20 @@ def finish_epochs_until_checkpoints_complete(place: Place, history: History, cou
 @pytest.mark.parametrize("step_ms", [-7_200_000, 7_200_000])
 def test_checkpoints_continue_when_the_wall_clock_is_set(place: Place, step_ms: int) -> None:
     clock = SteppedClock()
-    with place.run(interval="20 ms", clock=clock) as history:
-        finish_epochs_until_checkpoints_complete(place, history, 2)
+    with place.run(interval="20 ms", clock=clock) as loop:
+        finish_epochs_until_checkpoints_complete(place, loop, 2)
         clock.step_wall(step_ms)
-        finish_epochs_until_checkpoints_complete(place, history, 3)
-        assert history.statistics.counts.failed == 0
-        shown = history.statistics.history()
+        finish_epochs_until_checkpoints_complete(place, loop, 3)
+        assert loop.statistics.counts.failed == 0
+        shown = loop.statistics.history()
         assert all(0 <= stats.end_to_end_ms < WAIT_S * 1_000 for stats in shown)
-        assert history.snapshot is not None
-        assert 0 <= history.snapshot.completed_ms - history.snapshot.triggered_ms < WAIT_S * 1_000
+        assert loop.ownership.restore_point().snapshot is not None
+        assert (
+            0
+            <= loop.ownership.restore_point().snapshot.completed_ms
+            - loop.ownership.restore_point().snapshot.triggered_ms
+            < WAIT_S * 1_000
+        )
 
 
 @pytest.mark.parametrize(
@@ -221,22 +230,22 @@ def test_a_savepoint_with_an_impossible_target_is_refused_before_it_begins(
     place: Place, target: str, told: str
 ) -> None:
     (place.folder / "a-file").write_text("")
-    with place.run() as history:
+    with place.run() as loop:
         with pytest.raises(BadSavepointTarget, match=told):
-            history.check_target(target.format(folder=place.folder))
-        assert history.statistics.counts.total == 0
+            loop.check_target(target.format(folder=place.folder))
+        assert loop.statistics.counts.total == 0
 
 
 def test_a_possible_target_is_left_as_it_was(place: Place) -> None:
-    with place.run() as history:
-        history.check_target(str(place.folder / "sp"))
+    with place.run() as loop:
+        loop.check_target(str(place.folder / "sp"))
     assert list((place.folder / "sp").iterdir()) == []
 
 
 def test_whoever_asked_for_a_savepoint_learns_why_it_failed(place: Place) -> None:
     (place.folder / "a-file").write_text("")
-    with place.run() as history:
-        asked = history.savepoint(str(place.folder / "a-file" / "sp"), terminal=False)
+    with place.run() as loop:
+        asked = loop.savepoint(str(place.folder / "a-file" / "sp"), terminal=False)
         with pytest.raises(EpochFailed, match="a-file"):
             asked.result(WAIT_S)
 
@@ -254,25 +263,25 @@ class TakenWhileRead(deque[EpochSnapshot]):
 
 
 def test_tasks_keep_the_version_of_an_epoch_that_the_history_comes_to_while_their_orders_are_made(place: Place) -> None:
-    with place.run() as history:
+    with place.run() as loop:
         task, held = TaskId(1, Slot(0)), threading.Event()
-        epoch = EpochId(history.standing().term, 2)
+        epoch = EpochId(loop.ownership.restore_point().term, 2)
         version = VersionId(epoch, AttemptId(7))
-        history._call(lambda: None)  # the thread has done all that came before
-        history._post(held.wait)
+        loop._thread.call(lambda: None)  # the thread has done all that came before
+        loop._thread.post(held.wait)
 
         def come() -> None:
             held.set()
-            history._call(lambda: None)
+            loop._thread.call(lambda: None)
 
-        history._snapshots = TakenWhileRead(come)
+        loop.uploads.unseen = TakenWhileRead(come)
         snapshot = EpochSnapshot(epoch, {task: version}, None, place.folder / "query", Clocks())
-        history.epoch_finished(
+        loop.epoch_finished(
             EpochReport(epoch=epoch, rows_in=0, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={}),
             snapshot,
             True,
         )
-        assert history.checkpoint_work(empty=True)[1].keep[0] == (version,)
+        assert loop.uploads.work(empty=True)[1].keep[0] == (version,)
 
 
 class Death(Exception):
@@ -300,81 +309,82 @@ def dies_at(point: str) -> Iterator[None]:
 def test_a_driver_that_dies_while_it_stops_with_a_savepoint_goes_on_from_what_the_log_says(
     place: Place, point: str, resumes_from: str
 ) -> None:
-    with contextlib.suppress(Death), place.run() as history:
-        history.request().result(WAIT_S)
+    with contextlib.suppress(Death), place.run() as loop:
+        loop.request().result(WAIT_S)
         with dies_at(point), pytest.raises(Death):
-            history.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
-    with place.run() as history:
-        assert history.snapshot is not None
-        assert history.snapshot.kind == resumes_from
+            loop.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+    with place.run() as loop:
+        assert loop.ownership.restore_point().snapshot is not None
+        assert loop.ownership.restore_point().snapshot.kind == resumes_from
 
 
 def test_an_unreadable_pin_skips_cleaning_and_checkpoints_continue(place: Place, caplog: Any) -> None:
-    with place.run() as history:
+    with place.run() as loop:
         place.storage.put("job/pins/torn", b'{"metadata": "job/chk')
         for _ in range(3):
-            history.request().result(WAIT_S)
+            loop.request().result(WAIT_S)
         assert "job/pins/torn" in caplog.text
         assert place.checkpoints() == {"chk-1", "chk-2", "chk-3"}
         place.storage.delete(["job/pins/torn"])
-        history.request().result(WAIT_S)
-        history.rewind()  # returns when the thread has done all that came before
+        loop.request().result(WAIT_S)
+        loop.rewind()  # returns when the thread has done all that came before
         assert place.checkpoints() == {"chk-4"}
 
 
 def test_a_history_that_broke_claims_the_job_again_under_a_new_term(place: Place) -> None:
-    with contextlib.suppress(Death), place.run() as history:
-        history.request().result(WAIT_S)
+    with contextlib.suppress(Death), place.run() as loop:
+        loop.request().result(WAIT_S)
         with dies_at("publish.2-entry"), pytest.raises(Death):
-            history.request().result(WAIT_S)
-        assert isinstance(history.broken, Death)
-        after = history.claim_again()
-        assert (after.standing().term, after.broken) == (2, None)
-        assert after.standing().checkpoint_id == 2  # its entry was won before the thread died
-        place.follow(after, after.standing())
+            loop.request().result(WAIT_S)
+        assert isinstance(loop.broken, Death)
+        owned = loop.claim_again()
+        assert owned.restore_point().term == 2
+        assert owned.restore_point().checkpoint_id == 2  # its entry was won before the thread died
+        after = place.loop(owned, before=loop)
+        assert after.broken is None
         after.request().result(WAIT_S)
         assert after.statistics.latest_completed is not None
         assert after.statistics.latest_completed.id == 3
         assert after.statistics.counts.in_progress == 0
         after.finish(JobEnd.SUSPENDED)
-    with place.run() as history:
-        assert history.standing().checkpoint_id == 3
+    with place.run() as loop:
+        assert loop.ownership.restore_point().checkpoint_id == 3
 
 
 def test_claiming_again_may_be_repeated_until_storage_answers(place: Place) -> None:
     storage = place.storage.home = FaultyStorage(place.storage.home)
-    with contextlib.suppress(Death), place.run() as history:
+    with contextlib.suppress(Death), place.run() as loop:
         with dies_at("publish.2-entry"), pytest.raises(Death):
-            history.request().result(WAIT_S)
+            loop.request().result(WAIT_S)
         for strike in (Strike.FAIL_BEFORE, Strike.FAIL_AFTER):
             storage.script(StorageFault(strike, "create", "job/log"))
             with pytest.raises(OutcomeUnknown):
-                history.claim_again()
+                loop.claim_again()
         storage.script(StorageFault(Strike.FAIL_BEFORE, "get", "_metadata"))
         with pytest.raises(StorageUnavailable):
-            history.claim_again()
+            loop.claim_again()
         storage.script()
-        after = history.claim_again()
-        assert after.standing().term == 4  # the second and the third did win their slots
-        after.leave()
+        after = loop.claim_again()
+        assert after.restore_point().term == 4  # the second and the third did win their slots
+        after.stop()
 
 
 def test_a_history_that_broke_does_not_take_the_job_from_another_driver(place: Place) -> None:
-    with contextlib.suppress(Death), place.run() as history:
+    with contextlib.suppress(Death), place.run() as loop:
         with dies_at("publish.2-entry"), pytest.raises(Death):
-            history.request().result(WAIT_S)
+            loop.request().result(WAIT_S)
         with place.run():
             pass
         with pytest.raises(ClaimLost) as lost:
-            history.claim_again()
+            loop.claim_again()
         assert lost.value.winner.term == 2
 
 
 def test_a_sweep_never_lists_the_log(place: Place) -> None:
     storage = place.storage.home = FaultyStorage(place.storage.home)
-    with place.run() as history:
-        history.request().result(WAIT_S)
-        history.rewind()  # returns when the thread has done all that came before
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
+        loop.rewind()  # returns when the thread has done all that came before
         listed = [path for operation, path in storage.seen if operation == "list" and not path.startswith("job/probe")]
         assert {"job/shared", "job/taskowned"} <= set(listed)
         assert not [path for path in listed if "job/log/".startswith(f"{path}/")]
@@ -383,26 +393,26 @@ def test_a_sweep_never_lists_the_log(place: Place) -> None:
 def test_output_committed_with_its_epoch_is_deleted_without_listing(place: Place) -> None:
     """AT_LEAST_ONCE: no checkpoint carries it, so its staged rows go at once."""
     storage = place.storage.home = FaultyStorage(place.storage.home)
-    with place.run() as history:
-        history.request().result(WAIT_S)
-        history.rewind()
-        place.follow_on(history, 1)
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
+        loop.rewind()
+        place.follow_on(loop, 1)
         for _ in range(2):  # the first sweeps because of the rewind, and is done when the second completes
-            history.request().result(WAIT_S)
+            loop.request().result(WAIT_S)
         storage.script()
         for number in range(2, 5):
             staged = JobLayout("job").staged(EpochId(Term(1), number), Uid("out"), AttemptId(7), "rows")
             place.storage.put(staged, b"rows")
-            place.follow_on(history, number, staged)
-            history.request().result(WAIT_S)
-        history.rewind()
+            place.follow_on(loop, number, staged)
+            loop.request().result(WAIT_S)
+        loop.rewind()
         assert [path for operation, path in storage.seen if operation == "list" and path != "job/pins"] == []
         assert place.storage.list("job/taskowned") == []
 
 
 def test_a_start_from_another_jobs_checkpoint_that_is_refused_leaves_no_pin(place: Place) -> None:
-    with place.run() as history:
-        history.request().result(WAIT_S)
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
     with place.run("next"):
         pass
     for _ in range(2):
@@ -412,17 +422,17 @@ def test_a_start_from_another_jobs_checkpoint_that_is_refused_leaves_no_pin(plac
 
 
 def test_a_job_holds_the_checkpoint_it_began_from_with_one_pin_until_it_has_its_own(place: Place) -> None:
-    with place.run() as history:
-        history.request().result(WAIT_S)
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
     with place.run("next", place.newest()):
         pass  # the driver ends before its first checkpoint
     with pytest.raises(StartRefused, match="another line"), place.run("next", place.newest()):
         pass
     assert len(place.storage.list("job/pins")) == 1
-    with place.run("next") as history:
-        assert history.snapshot is not None
-        history.request().result(WAIT_S)
-        history.rewind()  # returns when the thread has done all that came before
+    with place.run("next") as loop:
+        assert loop.ownership.restore_point().snapshot is not None
+        loop.request().result(WAIT_S)
+        loop.rewind()  # returns when the thread has done all that came before
         assert place.storage.list("job/pins") == []
 
 
@@ -431,8 +441,8 @@ def test_a_pin_that_another_start_took_away_is_placed_again_after_the_claim(plac
         if point == "claim.3-won":
             place.storage.delete([found.path for found in place.storage.list("job/pins")])
 
-    with place.run() as history:
-        history.request().result(WAIT_S)
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
     faults.arm(take_away)
     try:
         with place.run("next", place.newest()):
@@ -451,11 +461,11 @@ def test_a_map_of_uids_is_applied_where_the_snapshot_is_read(place: Place) -> No
         {"columns": ["string"]},
         (StateInfo(name="n", id=1, kind="value", value={"type": "int"}),),
     )
-    with place.run(operators=(old,)) as history:
-        history.request().result(WAIT_S)
+    with place.run(operators=(old,)) as loop:
+        loop.request().result(WAIT_S)
     for _ in range(2):  # the second time the checkpoint has the new one already
-        with place.run(operators=(replace(old, uid=Uid("sum")),), uids={"count": "sum"}) as history:
-            assert history.snapshot is not None
-            assert [operator.uid for operator in history.snapshot.operators] == ["sum"]
-            assert history.peek(None) == history.snapshot
-            history.request().result(WAIT_S)
+        with place.run(operators=(replace(old, uid=Uid("sum")),), uids={"count": "sum"}) as loop:
+            assert loop.ownership.restore_point().snapshot is not None
+            assert [operator.uid for operator in loop.ownership.restore_point().snapshot.operators] == ["sum"]
+            assert loop.ownership.history.peek(None) == loop.ownership.restore_point().snapshot
+            loop.request().result(WAIT_S)

@@ -1,0 +1,50 @@
+"""Who waits for a checkpoint or savepoint, by the token of their request."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import Future, InvalidStateError
+
+from tidegate.checkpoint.entry import CheckpointRef
+
+
+class Answers:
+    """Requests come from any thread; the loop answers them."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Future[CheckpointRef]] = {}
+        self._for_output: set[str] = set()
+
+    def expect(self, token: str, published: bool = False) -> Future[CheckpointRef]:
+        """`published`: the answer is due when the output is published, and not when the checkpoint is complete."""
+        if published:
+            self._for_output.add(token)
+        answer: Future[CheckpointRef] = Future()
+        self._waiting[token] = answer
+        return answer
+
+    def waits_for_output(self, token: str) -> bool:
+        return token in self._for_output and token in self._waiting
+
+    def take(self, token: str) -> Future[CheckpointRef]:
+        """Somebody else answers this one."""
+        self._for_output.discard(token)
+        return self._waiting.pop(token)
+
+    def give(self, token: str, result: CheckpointRef | Exception) -> None:
+        """Answer, if anybody asked: periodic checkpoints have no token that somebody waits for."""
+        self._for_output.discard(token)
+        answer = self._waiting.pop(token, None)
+        if answer is None:
+            return
+        with contextlib.suppress(InvalidStateError):
+            if isinstance(result, Exception):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+    def refuse(self, error: BaseException) -> None:
+        """Nobody waits for what will not be. May be called by any thread."""
+        for answer in tuple(self._waiting.values()):
+            with contextlib.suppress(InvalidStateError):
+                answer.set_exception(error)

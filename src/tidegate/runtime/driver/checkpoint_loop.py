@@ -1,0 +1,268 @@
+"""The checkpoints and the output of a running job: epochs report what they did, one thread does the rest.
+
+The thread takes checkpoints, publishes them, cleans up and releases output, one after the other; epochs report to it and
+continue. Pure parts of `tidegate.checkpoint` make the decisions, and their numbered protocols write. The thread never waits
+for the target of a sink: the threads of `sink_threads` do, and post their results. The heartbeat has a thread of its own
+(`ownership`).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from threading import Event
+
+from tidegate.checkpoint.entry import CheckpointRef, RunOutcome
+from tidegate.checkpoint.release_plan import Backoff, WaitingOutput
+from tidegate.checkpoint.requests import Request, RequestKind
+from tidegate.checkpoint.savepoint_target import check_target
+from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.config.choices import JobEnd, Retention
+from tidegate.config.errors import OptionError
+from tidegate.core.errors import EpochFailed
+from tidegate.runtime.driver.answers import Answers
+from tidegate.runtime.driver.checkpointer import Checkpointer
+from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.driver.failure_latch import CheckpointsFailed
+from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.runtime.driver.loop_thread import LoopThread
+from tidegate.runtime.driver.output_release import OutputRelease
+from tidegate.runtime.driver.ownership import Ownership
+from tidegate.runtime.driver.pending_uploads import PendingUploads
+from tidegate.runtime.driver.sink_threads import SinkThreads
+from tidegate.savepoint.snapshot import CANONICAL
+from tidegate.storage.routed import is_absolute
+
+_JOIN_S = 60.0
+"""How long the end of a run waits for threads that are still at work."""
+_LAST_OUTPUT_S = 10.0
+"""How long the log waits for what sinks are publishing before it says that the run has ended."""
+
+
+class CheckpointLoop:
+    """One for each term. Every method may be called by any thread unless it says otherwise."""
+
+    def __init__(
+        self, ownership: Ownership, job: JobDescription, sinks: SinkThreads,
+        statistics: CheckpointStatistics | None = None, backoff: Backoff | None = None,
+    ) -> None:  # fmt: skip
+        """Begin to take checkpoints. `sinks` and `statistics` are those of the term before, if the job is claimed again;
+        `backoff` says how long a sink waits after a failure."""
+        self.ownership, self.sinks, self.statistics = ownership, sinks, statistics or CheckpointStatistics()
+        self._history, self._failure = ownership.history, ownership.failure
+        self._thread = LoopThread("tidegate-checkpoints", self._history.clock, self._on_wake, ownership.fail)
+        self._answers = Answers()
+        self._asked: set[Future[None]] = set()
+        """Questions for published output that the thread has not seen yet."""
+        self._over: BaseException | None = None
+        """Why nothing is answered any more."""
+        self.output = OutputRelease(
+            ownership=ownership,
+            sinks=sinks,
+            task_sinks=job.task_sinks,
+            statistics=self.statistics,
+            loop=self._thread,
+            backoff=backoff,
+        )
+        self.uploads = PendingUploads(ownership, job, self.output)
+        self.checkpointer = Checkpointer(
+            ownership=ownership,
+            job=job,
+            uploads=self.uploads,
+            output=self.output,
+            answers=self._answers,
+            statistics=self.statistics,
+            loop=self._thread,
+        )
+        ownership.watch(self._answer_no_more)
+        self._thread.post(self.checkpointer.start)
+        self._thread.post(self.output.release)
+        self._thread.start()
+
+    # -- called by the thread that runs epochs -----------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise what makes it impossible to continue, if anything does."""
+        self._failure.check()
+
+    @property
+    def failed(self) -> Event:
+        return self._failure.event
+
+    @property
+    def broken(self) -> BaseException | None:
+        """What ended the term, if anything did. Then the job must be claimed again."""
+        return None if isinstance(self._failure.error, CheckpointsFailed) else self._failure.error
+
+    @property
+    def waiting_output(self) -> tuple[WaitingOutput, ...]:
+        """What completed checkpoints carry and is not known to be published."""
+        return self.output.waiting
+
+    def held_by(self) -> WaitingOutput | None:
+        """The sink for which too much output waits, if there is one: no batch is read until it has caught up."""
+        return self.output.held_by()
+
+    def epoch_finished(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool = True) -> None:
+        """An epoch was accepted. Returns at once. `output`: what its sinks prepared waits for a checkpoint."""
+        self.uploads.unseen.append(snapshot)
+        self._thread.post(lambda: self.checkpointer.on_epoch(report, snapshot, moved, output))
+
+    def begin_at(self, snapshot: EpochSnapshot) -> None:
+        """The run stands at a checkpoint, or at the very beginning; no epoch has moved it yet."""
+        self._thread.post(lambda: self.checkpointer.begin_at(snapshot))
+
+    def rewind(self) -> None:
+        """Forget the epochs after the newest checkpoint. Waits until a publication under way has ended."""
+        self._thread.call(self.checkpointer.on_rewind)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def request(self, published: bool = True, full: bool | None = None) -> Future[CheckpointRef]:
+        """Take a checkpoint of the last epoch now, whatever the interval says; with `full`, one that shares no file with
+        earlier ones, with `full=False` an incremental one, else as configured.
+
+        The answer comes when its output is published; with `published=False`, when it is complete.
+        """
+        token = uuid.uuid4().hex
+        answer = self._answers.expect(token, published)
+        self._ask(RequestKind.MANUAL, token, forced=True, full=full)
+        return answer
+
+    def savepoint(self, target: str | None, terminal: bool, format: str = CANONICAL) -> Future[str]:
+        """Take a savepoint of the last epoch, in a new folder below `target`. The answer is the path of that folder."""
+        lineage = self.ownership.store.entry.lineage
+        folder = f"{_savepoints_below(self._history.config, target).rstrip('/')}/savepoint-{lineage[:6]}-{uuid.uuid4().hex[:12]}"
+        token = uuid.uuid4().hex
+        answer: Future[str] = Future()
+        self._answers.expect(token).add_done_callback(lambda done: _pass_on(done, answer, folder))
+        kind = RequestKind.TERMINAL_SAVEPOINT if terminal else RequestKind.SAVEPOINT
+        self._ask(kind, token, target=folder, format=format)
+        return answer
+
+    def check_target(self, target: str | None) -> None:
+        """Raise `BadSavepointTarget` if no savepoint can be written below `target`, `OptionError` if none is known."""
+        check_target(self._history.storage, _savepoints_below(self._history.config, target))
+
+    def _ask(
+        self, kind: RequestKind, token: str, *, forced: bool = False, full: bool | None = None,
+        target: str | None = None, format: str | None = None,
+    ) -> None:  # fmt: skip
+        request = Request(
+            kind=kind,
+            at_ms=self._history.clock.now().monotonic_ms,
+            token=token,
+            forced=forced,
+            full=full,
+            target=target,
+            format=format,
+        )
+        self._thread.post(lambda: self.checkpointer.request(request))
+        self._refuse_if_over()
+
+    def published(self) -> Future[None]:
+        """Done when all output that may be seen by now is published, and storage has the record of that."""
+        answer: Future[None] = Future()
+        self._asked.add(answer)
+
+        def wait() -> None:
+            self.output.schedule.hurry()
+            self.output.await_published(answer, self.output.newest_due())
+            self._asked.discard(answer)
+            self.output.release()
+            self.output.record()
+
+        self._thread.post(wait)
+        self._refuse_if_over()
+        return answer
+
+    def _refuse_if_over(self) -> None:
+        """If the thread has ended, nobody waits for it."""
+        if self._over is not None:
+            self._refuse_answers(self._over)
+
+    def _answer_no_more(self, error: BaseException) -> None:
+        self._over = self._over or error
+        self._refuse_answers(error)
+
+    def _refuse_answers(self, error: BaseException) -> None:
+        self._answers.refuse(error)
+        for answer in tuple(self._asked):
+            with suppress(InvalidStateError):
+                answer.set_exception(error)
+        self.output.refuse(error)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def finish(self, end: JobEnd) -> None:
+        """End the run gracefully, and say so in the log."""
+        # A run that has read all its input continues with the next start, whatever retention says of other ends.
+        keep = end is JobEnd.SUSPENDED or Retention(self._history.config.retention).keeps(end)
+
+        def last() -> None:
+            self.checkpointer.close()
+            self._history.perform(self.ownership.store.finish(RunOutcome(end), keep))
+            self.checkpointer.clean()
+
+        try:
+            # First let sinks finish: a checkpoint whose output is published need not be kept for it.
+            self.sinks.stop(_LAST_OUTPUT_S)
+            self._thread.call(last)
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Stop without a word in the log, as a crash would."""
+        self._stop()
+        self.sinks.stop(_JOIN_S)
+        if not self._thread.is_alive:
+            self.output.record_last_results()
+        self._answer_no_more(EpochFailed("The run of the job has ended."))
+
+    def claim_again(self) -> Ownership:
+        """After `broken`: own the job under a new term. Raises `ClaimLost` when another driver has it.
+
+        When it fails it may be called again.
+        """
+        self._stop()
+        if self._thread.is_alive:
+            raise EpochFailed("The thread that writes checkpoints still waits for storage.")
+        self.checkpointer.abort()
+        self._refuse_answers(EpochFailed("The checkpoint failed: the job was claimed again after a failure."))
+        return self.ownership.claim_again()
+
+    def is_owner(self) -> bool:
+        """Whether no other driver has claimed the job, as far as its log says now."""
+        return self.ownership.is_held()
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs on a thread of the loop or of a sink: in a callback of the user's, say."""
+        return self._thread.is_current or self.sinks.is_own_thread()
+
+    def _stop(self) -> None:
+        self.ownership.stop()
+        self._thread.stop(_JOIN_S)
+
+    def _on_wake(self) -> None:
+        self.output.record()
+        self.output.release()
+        self.checkpointer.tick()
+
+
+def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> None:
+    error = done.exception()
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(folder)
+
+
+def _savepoints_below(config: CheckpointConfig, target: str | None) -> str:
+    below = target or config.savepoint_dir
+    if below is None:
+        raise OptionError(("No place for the savepoint: give a target, or set execution.checkpointing.savepoint-dir.",))
+    return below if is_absolute(below) else os.path.abspath(below)

@@ -1,0 +1,359 @@
+"""Carries out what the coordinator decides: starts uploads, publishes checkpoints and savepoints, cleans up.
+
+Everything here runs on the thread of the checkpoint loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Sequence
+
+from tidegate.checkpoint import operators
+from tidegate.checkpoint.completed_store import Draft, NotPublished
+from tidegate.checkpoint.contents import contents_of
+from tidegate.checkpoint.coordinator import (
+    Action,
+    Cadence,
+    Coordinator,
+    DiscardFiles,
+    FailJob,
+    NotifyAborted,
+    NotifyComplete,
+    Publish,
+    StartUpload,
+    WakeAt,
+)
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.failure import CheckpointFailureReason
+from tidegate.checkpoint.metadata import CheckpointMetadata, Committable, FileList, TaskState, checksum_in, encode
+from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
+from tidegate.checkpoint.requests import Request, RequestKind
+from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
+from tidegate.checkpoint.task_part import decode_part
+from tidegate.core.clock import Instant
+from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
+from tidegate.core.faults import reach
+from tidegate.core.ids import AttemptId, TaskId
+from tidegate.runtime.driver.answers import Answers
+from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.driver.failure_latch import CheckpointsFailed
+from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.runtime.driver.loop_thread import LoopThread
+from tidegate.runtime.driver.metadata_builder import build_metadata
+from tidegate.runtime.driver.output_release import OutputRelease
+from tidegate.runtime.driver.ownership import Ownership, staged_by
+from tidegate.runtime.driver.pending_uploads import PendingUploads
+from tidegate.runtime.sources.query_directory import read_sources
+from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
+from tidegate.state.key_groups import range_of_slot
+from tidegate.state.version import VersionId
+from tidegate.storage import StorageError
+
+log = logging.getLogger("tidegate")
+
+
+class Checkpointer:
+    """The checkpoints of one term: those under way, and what tasks do for them."""
+
+    def __init__(
+        self, ownership: Ownership, job: JobDescription, uploads: PendingUploads, output: OutputRelease, answers: Answers,
+        statistics: CheckpointStatistics, loop: LoopThread,
+    ) -> None:  # fmt: skip
+        self._ownership, self._job, self._uploads, self._output = ownership, job, uploads, output
+        self._answers, self._loop = answers, loop
+        self._history, self._store = ownership.history, ownership.store
+        self._has_leftovers = True
+        """Whether failed checkpoints or former owners may have left files."""
+        config, entry = self._history.config, self._store.entry
+        cadence = Cadence(
+            interval_ms=config.interval_ms,
+            timeout_ms=config.timeout_ms,
+            min_pause_ms=config.min_pause_ms,
+            max_concurrent=config.max_concurrent,
+            tolerable_failures=config.tolerable_failures,
+        )
+        self._coordinator = Coordinator(cadence, job.tasks, entry.last_id, entry.base)
+        self._coordinator.statistics = statistics
+        if ownership.snapshot is not None and entry.base is not None:
+            base = entry.base
+            url = f"{self._history.storage.url}/{base.metadata}"
+            statistics.restored(Restored(base.id, self._now().wall_ms, not base.owned, url))
+
+    def _now(self) -> Instant:
+        return self._history.clock.now()
+
+    def start(self) -> None:
+        """Begin to take checkpoints. The first delay is random, so that many jobs do not store theirs at the same moment."""
+        config = self._history.config
+        first_ms = round(random.uniform(config.min_pause_ms, max(config.interval_ms or 0, config.min_pause_ms)))
+        self._act(self._coordinator.start(self._now(), first_ms))
+
+    def begin_at(self, snapshot: EpochSnapshot) -> None:
+        self._uploads.latest = snapshot
+        self._act(self._coordinator.epoch_finished(snapshot.epoch, False, self._now()))
+
+    def request(self, request: Request) -> None:
+        self._act(self._coordinator.request(request, self._now()))
+
+    def tick(self) -> None:
+        self._act(self._coordinator.tick(self._now()))
+
+    def on_epoch(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool) -> None:
+        now = self._now()
+        self._uploads.saw(snapshot)
+        if not output:
+            # Committed with its epoch and carried by no checkpoint: nobody needs the rows any more.
+            self._discard([path for request in report.committables for path in request.staged])
+        else:
+            self._store.ledger.accept(
+                Committable(
+                    lineage=c.lineage,
+                    sink=c.sink,
+                    partition=c.slot,
+                    epoch=c.epoch,
+                    payload=c.payload,
+                    staged=c.staged,
+                    size_bytes=c.size_bytes,
+                )
+                for c in report.committables
+            )
+        self._output.on_published_by_tasks(report.published)
+        self._act(self._coordinator.epoch_finished(snapshot.epoch, moved, now))
+        for task, item in report.uploads:
+            if item.part is not None:
+                self._acknowledge(item.checkpoint_id, task, item.part)
+            elif item.error is not None:
+                reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
+                self._act(self._coordinator.decline(item.checkpoint_id, reason, now, f"{task}: {item.error}"))
+
+    def on_rewind(self) -> None:
+        """Forget the epochs after the newest checkpoint."""
+        self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now()))
+        self._uploads.forget_all()
+        self._has_leftovers = True
+        base = self._store.entry.base
+        reached = None if base is None or base.epoch.term != self._store.term else base.epoch
+        self._store.ledger.rewind(self._store.term, reached)
+        self._ownership.failure.clear(CheckpointsFailed)
+
+    def close(self) -> None:
+        self._act(self._coordinator.close(self._now()))
+
+    def abort(self) -> None:
+        """The job is claimed again: nothing under way can complete. The loop's thread must have ended."""
+        self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, self._now())
+
+    def _act(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case StartUpload():
+                    self._start_upload(action)
+                case Publish(pending):
+                    self._publish(pending)
+                case NotifyComplete(ref, request):
+                    self._complete(ref, request)
+                case NotifyAborted(id, request, reason, message):
+                    self._aborted(id, request, reason, message)
+                case DiscardFiles(paths):
+                    self._discard(paths)
+                case FailJob(message):
+                    self._ownership.failure.set(CheckpointsFailed(message), over=())
+                case WakeAt(at_ms):
+                    self._loop.wake_at(at_ms)
+
+    def _complete(self, ref: CheckpointRef, request: Request) -> None:
+        if self._answers.waits_for_output(request.token):
+            self._output.await_published(self._answers.take(request.token), ref.epoch, ref)
+            self._output.record()
+        else:
+            self._answers.give(request.token, ref)
+
+    def _aborted(self, id: int | None, request: Request, reason: CheckpointFailureReason, message: str) -> None:
+        why = f"{reason.message}: {message}" if message else f"{reason.message}."
+        self._uploads.forget(id)
+        self._has_leftovers = True
+        if reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
+            log.warning("checkpoint %s failed: %s", "" if id is None else id, why)
+        self._answers.give(request.token, EpochFailed(f"The checkpoint failed: {why}"))
+
+    def _start_upload(self, action: StartUpload) -> None:
+        snapshot, job = self._uploads.latest, self._job
+        if snapshot is None or snapshot.epoch != action.epoch:
+            raise ProtocolViolation(f"A checkpoint of epoch {action.epoch} was started, and the job stands elsewhere.")
+        full = not self._history.config.incremental if action.request.full is None else action.request.full
+        base = self._store.entry.base if action.base is not None and not full else None
+        try:
+            sources = read_sources(snapshot.directory, snapshot.positions, len(job.sources))
+        except (OSError, ProtocolViolation) as error:
+            reason = CheckpointFailureReason.IO_EXCEPTION
+            self._act(self._coordinator.decline(action.id, reason, self._now(), f"positions of the sources: {error}"))
+            return
+        missing = frozenset(task for task in job.tasks if task in snapshot.versions)
+        tables = None
+        if action.request.format == CANONICAL:
+            tables = operators.with_undeclared_states(job.operators, self._ownership.snapshot)
+        upload = PendingUpload(
+            id=action.id,
+            snapshot=snapshot,
+            base=base,
+            missing=missing,
+            sources=sources,
+            folder=action.request.target,
+            tables=tables,
+        )
+        self._uploads.add(upload)
+        backend = job.backend if tables is None else CANONICAL_BACKEND
+        for task in job.tasks:
+            if task not in missing:
+                self._acknowledge_empty(action.id, task, snapshot, backend)
+
+    def _acknowledge_empty(self, checkpoint_id: int, task: TaskId, snapshot: EpochSnapshot, backend: str) -> None:
+        """A task without state has nothing to upload."""
+        empty = TaskState(
+            task=task,
+            key_groups=range_of_slot(task.slot, self._job.parallelism, self._job.max_parallelism),
+            backend=backend,
+            version=VersionId(snapshot.epoch, AttemptId(0)),
+            files=FileList(),
+        )
+        ack = UploadAck(checkpoint_id=checkpoint_id, task=task, state=empty)
+        self._act(self._coordinator.acknowledge(ack, self._now()))
+
+    def _acknowledge(self, checkpoint_id: int, task: TaskId, part: bytes) -> None:
+        state, new = decode_part(part)
+        if state.task != task or not self._uploads.acknowledge(checkpoint_id, state):
+            return
+        ack = UploadAck(
+            checkpoint_id=checkpoint_id,
+            task=task,
+            state=state,
+            new_files=new,
+            state_size_bytes=state.size_bytes,
+            checkpointed_size_bytes=state.delta_bytes(checkpoint_id),
+        )
+        self._act(self._coordinator.acknowledge(ack, self._now()))
+
+    def _publish(self, pending: PendingCheckpoint) -> None:
+        """Publish, begin to release, answer, clean: in this order, each a protocol of its own."""
+        upload = self._uploads.get(pending.id)
+        if upload.folder is not None:
+            self._publish_savepoint(pending, upload, upload.folder)
+            return
+        before = self._store.entry.retained
+        settled = dict(self._output.settled)
+        try:
+            metadata = self._metadata(pending, upload)
+        except StorageError as error:
+            self._not_published(pending.id, error)
+            return
+        data = encode(metadata)
+        draft = Draft(
+            id=pending.id,
+            epoch=pending.epoch,
+            metadata=data,
+            checksum=checksum_in(data),
+            contents=contents_of(self._history.layout.metadata(pending.id), metadata, staged_by),
+        )
+        try:
+            # Any other error leaves the outcome unknown, and ends the term.
+            ref = self._history.perform(self._store.publish(draft))
+        except NotPublished as error:
+            self._not_published(pending.id, error)
+            return
+        self._uploads.completed(ref, metadata)
+        self._uploads.forget(pending.id)
+        self._ownership.snapshot = metadata
+        dropped = [old.id for old in before if old not in self._store.entry.retained]
+        log.info(
+            "checkpoint %d complete: epoch %s, %d bytes of %d, %d ms", ref.id, ref.epoch, metadata.delta_size_bytes,
+            metadata.full_size_bytes, metadata.completed_ms - metadata.triggered_ms,
+            extra={"job": metadata.job, "checkpoint": ref.id, "epoch": str(ref.epoch)},
+        )  # fmt: skip
+        # Only now may its output be seen.
+        actions = self._coordinator.published(pending.id, ref, dropped, self._now())
+        self._output.release()
+        self._act(actions)
+        self._ownership.stand_alone()
+        self.clean()
+        self._output.sweep_targets(settled)
+        self._act(self._coordinator.cleaned(len(dropped), self._now()))
+
+    def _publish_savepoint(self, pending: PendingCheckpoint, upload: PendingUpload, folder: str) -> None:
+        """Make a savepoint with all its files real.
+
+        1. Write `_metadata`, which completes it. A crash before leaves files that are no savepoint; one after it, for a
+           savepoint that was to end the job, leaves one that the job does not know: it resumes from its last checkpoint.
+        2. If it ends the job, enter it into the log. From then on the job resumes from it.
+        3. Release its output, as after every checkpoint; a crash before leaves that to the next start. A stop waits for it
+           (`published`).
+        """
+        path = f"{folder}/_metadata"
+        try:
+            metadata = self._metadata(pending, upload)
+            data = encode(metadata)
+            self._history.storage.put(path, data)
+        except StorageError as error:
+            self._not_published(pending.id, error)
+            return
+        reach("savepoint.1-metadata", id=pending.id, term=self._store.term)
+        self._uploads.forget(pending.id)
+        ref = CheckpointRef(
+            id=pending.id,
+            term=self._store.term,
+            epoch=pending.epoch,
+            lineage=self._store.entry.lineage,
+            metadata=path,
+            checksum=checksum_in(data),
+            owned=False,
+        )
+        contents = contents_of(path, metadata, staged_by)
+        if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
+            self._history.perform(self._store.publish_terminal(ref, contents))
+            self._ownership.snapshot = metadata
+        else:
+            self._store.follow_savepoint(ref, contents)
+        log.info("savepoint %s complete", folder, extra={"job": metadata.job, "checkpoint": ref.id})
+        actions = self._coordinator.published(pending.id, ref, (), self._now())
+        self._output.release()
+        self._act(actions)
+
+    def _not_published(self, checkpoint_id: int, error: Exception) -> None:
+        log.warning("checkpoint %d could not be published: %s", checkpoint_id, error)
+        self._uploads.forget(checkpoint_id)
+        self._act(self._coordinator.publish_failed(checkpoint_id, self._now(), str(error)))
+
+    def _metadata(self, pending: PendingCheckpoint, upload: PendingUpload) -> CheckpointMetadata:
+        return build_metadata(
+            pending,
+            upload,
+            job=self._job,
+            before=self._ownership.snapshot,
+            lineage=self._store.entry.lineage,
+            term=self._store.term,
+            committables=self._store.ledger.carried_by(pending.epoch),
+            storage=self._history.storage,
+            now=self._now(),
+        )
+
+    def clean(self) -> None:
+        try:
+            self._history.perform(self._store.clean(self._coordinator.in_flight()))
+            if self._has_leftovers:
+                self._history.perform(self._store.sweep(self._coordinator.in_flight()))
+                self._has_leftovers = False
+            if self._history.perform(self._store.dispose()):
+                log.info("a savepoint that the job had claimed is deleted: newer checkpoints replace it")
+        except Exception as error:
+            # Whatever it is: the job is right without cleaning, and would fail here again after every restart.
+            known = isinstance(error, TidegateError)
+            log.warning("cleaning is skipped, files are kept until the next time: %s", error, exc_info=not known)
+            self._has_leftovers = True
+
+    def _discard(self, paths: Sequence[str]) -> None:
+        try:
+            self._history.storage.delete(paths)
+        except StorageError as error:
+            log.warning("%d files that nobody needs are left for the next sweep: %s", len(paths), error)
+            self._has_leftovers = True

@@ -1,0 +1,37 @@
+"""Why a job cannot continue as it is, if anything stands in its way."""
+
+from __future__ import annotations
+
+import threading
+
+from tidegate.core.errors import EpochFailed
+
+
+class CheckpointsFailed(EpochFailed):
+    """More checkpoints failed than are tolerated."""
+
+    code = "CHECKPOINTS_FAILED"
+
+
+class FailureLatch:
+    """Holds the error that ends the attempt. Several threads set it; any thread may read it and wait for it."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.event = threading.Event()
+
+    def set(self, error: BaseException, over: tuple[type[BaseException], ...] = (BaseException,)) -> None:
+        """Note the error. It replaces an earlier one only if that is of a type in `over`."""
+        if self.error is None or isinstance(self.error, over):
+            self.error = error
+        self.event.set()
+
+    def clear(self, kind: type[BaseException]) -> None:
+        """Forget an error of this type, because the job has gone back to a checkpoint."""
+        if isinstance(self.error, kind):
+            self.error = None
+            self.event.clear()
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error

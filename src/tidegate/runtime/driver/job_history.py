@@ -1,0 +1,233 @@
+"""A job's history in storage before this driver owns it: what a start would begin from, and the claim that wins the job."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from tidegate.checkpoint import pins
+from tidegate.checkpoint.assignment import RestoreError
+from tidegate.checkpoint.claim import claim
+from tidegate.checkpoint.effects import Steps, perform
+from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
+from tidegate.checkpoint.layout import JobLayout, committed_record
+from tidegate.checkpoint.log import newest
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, decode
+from tidegate.checkpoint.metadata.errors import MetadataError
+from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.takeover import check_unclaimed, take_over
+from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.core.clock import SYSTEM_CLOCK, Clock
+from tidegate.core.ids import Lineage
+from tidegate.core.processes import has_died, this_process
+from tidegate.savepoint.restore_compatibility import translated
+from tidegate.storage import (
+    Nonce,
+    ObjectMissing,
+    OutcomeUnknown,
+    Storage,
+    StorageError,
+    decode_segment,
+    new_nonce,
+)
+from tidegate.storage.routed import is_absolute
+
+log = logging.getLogger("tidegate")
+T = TypeVar("T")
+
+PATIENCE_MS = 6_000
+"""How long a start watches the heartbeat of a run that has not ended gracefully."""
+
+
+class UnpublishedOutput(RestoreError):
+    """A snapshot of another job carries output that nobody is known to have published."""
+
+    code = "UNPUBLISHED_OUTPUT"
+
+    def __init__(self, job: str, path: str, epochs: int, claim: bool = False) -> None:
+        otherwise = "start without --strict (execution.output.refuse-unpublished)."
+        if claim:
+            otherwise = "start with claim mode NO_CLAIM: a job that has it with claim mode CLAIM deletes it."
+        super().__init__(
+            f"The snapshot at {path} carries output of {epochs} epoch{'' if epochs == 1 else 's'} that may not be published. "
+            f"It belongs to the job {job!r}: only a start of that job publishes it, and this job never will. Start that job "
+            "once, stop it with a savepoint and start from that one; or, if the output is known to be there or is not "
+            f"wanted, {otherwise}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPin:
+    """Keeps the checkpoint of another job from being cleaned up until this job has a checkpoint of its own."""
+
+    layout: JobLayout
+    """Of the other job."""
+    name: str
+    placed_now: bool
+    """Whether this start placed it, and so removes it if the start fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The snapshot that a start begins from, held as long as it is needed."""
+
+    ref: CheckpointRef
+    pin: ForkPin | None = None
+
+
+class Signer:
+    """Signs the entries that a driver writes into the log, and remembers those whose fate it may not know."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.unsettled: set[Nonce] = set()
+
+    def sign(self) -> Signature:
+        """For a new entry, when earlier ones are known to be in the log or not to be."""
+        self.unsettled = set()
+        return self.sign_again()
+
+    def sign_again(self) -> Signature:
+        """For a new entry, when the fate of earlier ones is unknown."""
+        nonce = new_nonce()
+        self.unsettled = {*self.unsettled, nonce}
+        return Signature(nonce, f"{socket.gethostname()} (process {os.getpid()})", self._clock.now().wall_ms)
+
+
+@dataclass(frozen=True)
+class JobHistory:
+    """Where a job keeps its history, and how this run reads it."""
+
+    storage: Storage
+    layout: JobLayout
+    config: CheckpointConfig
+    uids: Mapping[str, str] = field(default_factory=dict)
+    """Uids of snapshots and what the job calls them now."""
+    clock: Clock = SYSTEM_CLOCK
+
+    def perform(self, steps: Steps[T]) -> T:
+        return perform(steps, self.storage)
+
+    def peek(self, source: CheckpointRef | None) -> CheckpointMetadata | None:
+        """The snapshot that a start would begin from, in the job's uids, as far as it can be read without owning the job."""
+        found = self.perform(newest(self.layout))
+        ref = source if source is not None else None if found is None else found.base
+        if ref is None:
+            return None
+        try:
+            return self.snapshot_in(self.storage.get(ref.metadata))
+        except (StorageError, MetadataError):
+            return None  # The claim reads it again, and says what is wrong with it.
+
+    def snapshot_in(self, data: bytes) -> CheckpointMetadata:
+        return translated(decode(data), self.uids)
+
+    def check_origin(
+        self, source: CheckpointRef, snapshot: CheckpointMetadata, fresh: bool, claim: bool = False
+    ) -> None:
+        """Warn if the job starts another line of history from a snapshot whose output may not be published: the output stays
+        that of the job that took the snapshot. Raises `UnpublishedOutput` if the configuration refuses that, and always with
+        `claim`: this job would delete the only snapshot from which the other one can publish."""
+        if not snapshot.committables:
+            return
+        found = self.perform(newest(self.layout))
+        if found is not None and found.lineage == snapshot.lineage:
+            newest_one = found.base is not None and found.base.metadata == source.metadata
+            if newest_one or not fresh:
+                return  # The snapshot is the job's own: the job publishes what it carries.
+        if self._has(committed_name(source, JobLayout(snapshot.job), snapshot)):
+            return
+        epochs = len({committable.epoch for committable in snapshot.committables})
+        unpublished = UnpublishedOutput(snapshot.job, source.metadata, epochs, claim)
+        if self.config.refuse_unpublished or claim:
+            raise unpublished
+        log.warning("%s", unpublished)
+
+    def _has(self, name: str) -> bool:
+        try:
+            self.storage.get(name)
+        except ObjectMissing:
+            return False
+        return True
+
+    def take(self, source: CheckpointRef, snapshot: CheckpointMetadata, claim: bool) -> Origin:
+        """Make sure that the snapshot to start from stays as long as it is needed. Raises `CannotClaim`.
+
+        With `claim` the job takes it over. Otherwise its owner keeps it: a savepoint is the user's, and another job's
+        checkpoint is pinned until this job has one of its own.
+        """
+        job, directory = self.layout.job, self.storage.url
+        if claim:
+            return Origin(self.perform(take_over(source, snapshot, job, directory, new_nonce())))
+        self.perform(check_unclaimed(source, job, directory))
+        return Origin(source, self._hold(source) if is_foreign(source, snapshot) else None)
+
+    def _hold(self, source: CheckpointRef) -> ForkPin:
+        pin = self._pin_of(source)
+        held, why = replace(source, owned=True), f"the job {self.layout.job!r} begins from it"
+        return replace(pin, placed_now=self.perform(pins.place_once(pin.layout, pin.name, held, why)))
+
+    def hold_again(self, base: CheckpointRef) -> ForkPin:
+        """After the claim is won: the pin is needed until the first checkpoint. It is there, unless another start of this job
+        failed and removed it."""
+        pin = self._pin_of(base)
+        try:
+            self.storage.size(pin.layout.pin(pin.name))
+        except ObjectMissing:
+            try:
+                self._hold(base)
+            except pins.PinTooLate as error:
+                log.warning("the checkpoint that the job begins from is not held, and may be deleted: %s", error)
+        return pin
+
+    def _pin_of(self, source: CheckpointRef) -> ForkPin:
+        other = JobLayout(decode_segment(source.metadata.split("/", 1)[0]))
+        return ForkPin(other, pins.fork_pin(self.layout.job, source), placed_now=False)
+
+    def unpin(self, pin: ForkPin) -> bool:
+        """Whether the pin is gone."""
+        try:
+            self.perform(pins.remove(pin.layout, pin.name))
+        except StorageError as error:
+            log.warning("the pin %s on the checkpoint this job began from could not be removed: %s", pin.name, error)
+            return False
+        return True
+
+    def claim(self, start: Start, signer: Signer, force: bool = False, pin: ForkPin | None = None) -> Entry:
+        """Win the job. Raises `StartRefused`, and nothing was changed; `pin` is removed if this start placed it."""
+        try:
+            return self.perform(
+                claim(
+                    layout=self.layout,
+                    start=start,
+                    sign=signer.sign,
+                    new_lineage=lambda: Lineage(uuid.uuid4().hex),
+                    patience_ms=PATIENCE_MS,
+                    force=force,
+                    process=this_process(),
+                    has_died=has_died,
+                )
+            )
+        except OutcomeUnknown:
+            raise  # The claim may be in the log, and then it needs the pin.
+        except BaseException:
+            if pin is not None and pin.placed_now:
+                self.unpin(pin)
+            raise
+
+
+def is_foreign(ref: CheckpointRef, snapshot: CheckpointMetadata) -> bool:
+    """Whether it is a checkpoint of another job in the same storage."""
+    return not ref.owned and snapshot.kind is SnapshotKind.CHECKPOINT and not is_absolute(ref.metadata)
+
+
+def committed_name(ref: CheckpointRef, layout: JobLayout, snapshot: CheckpointMetadata) -> str:
+    """Where the job of `layout` records that the output of its snapshot is published."""
+    if snapshot.kind is SnapshotKind.SAVEPOINT:
+        return layout.committed(ref.lineage, ref.term, ref.id)
+    return committed_record(ref.metadata)

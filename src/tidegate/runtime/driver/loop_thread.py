@@ -1,0 +1,95 @@
+"""One thread that does what other threads hand to it, one piece of work after the other."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from tidegate.core.clock import Clock, MonotonicMs
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An inbox of work and an alarm clock. Work that raises ends the thread."""
+
+    def __init__(
+        self, name: str, clock: Clock, on_wake: Callable[[], None], on_failure: Callable[[BaseException], None]
+    ) -> None:
+        """`on_wake` runs on the thread when a time given to `wake_at` has come, `on_failure` with what ended the thread."""
+        self._clock, self._on_wake, self._on_failure = clock, on_wake, on_failure
+        self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._wake_ms: MonotonicMs | None = None
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Hand work over and return at once."""
+        self._inbox.put(work)
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Have the thread do the work, and wait for the result. Raises what the work raises, or what has ended the thread."""
+        answer: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(work())
+            except BaseException as error:
+                answer.set_exception(error)
+                raise
+
+        self.post(run)
+        while True:
+            try:
+                return answer.result(timeout=1)
+            except TimeoutError:
+                if not self.is_alive and not answer.done():
+                    raise self._error or RuntimeError("The thread that takes checkpoints has stopped.") from None
+
+    def wake_at(self, at_ms: MonotonicMs | None) -> None:
+        """Wake up at this time at the latest. For work that runs on the thread."""
+        if at_ms is not None:
+            self._wake_ms = at_ms if self._wake_ms is None else min(self._wake_ms, at_ms)
+
+    def stop(self, timeout_s: float) -> None:
+        """Begin no further work, and wait for what is under way unless the caller is part of it. May be repeated."""
+        self._stopped.set()
+        self._inbox.put(None)
+        if not self.is_current and self._thread.ident is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                self._process_next()
+        except BaseException as error:
+            self._error = error
+            self._on_failure(error)
+
+    def _process_next(self) -> None:
+        now_ms = self._clock.now().monotonic_ms
+        timeout = None if self._wake_ms is None else max(0.0, (self._wake_ms - now_ms) / 1000)
+        try:
+            work = self._inbox.get(timeout=timeout)
+        except queue.Empty:
+            self._wake_ms = None
+            self._on_wake()
+            return
+        if work is not None:
+            work()

@@ -1,0 +1,166 @@
+"""One driver's ownership of a job: the claim it won, the completed checkpoints it took over, and the sign that it is alive."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Container, Sequence
+
+from tidegate.checkpoint.assignment import RestoreError
+from tidegate.checkpoint.claim import claim_again, show_life
+from tidegate.checkpoint.completed_store import CompletedCheckpointStore
+from tidegate.checkpoint.contents import reader
+from tidegate.checkpoint.entry import Entry
+from tidegate.checkpoint.metadata import CheckpointMetadata, Committable
+from tidegate.checkpoint.start import Start
+from tidegate.core.ids import Uid
+from tidegate.core.processes import this_process
+from tidegate.runtime.driver.failure_latch import FailureLatch
+from tidegate.runtime.driver.job_history import ForkPin, JobHistory, Signer, is_foreign
+from tidegate.runtime.driver.restore_point import RestorePoint, root_of
+from tidegate.storage import StorageError
+
+log = logging.getLogger("tidegate")
+
+BEAT_MS = 2_000
+"""How often a driver shows that it is alive."""
+
+
+class UnclaimedOutput(RestoreError):
+    """A checkpoint carries output for a sink that the job does not have."""
+
+    code = "UNCLAIMED_OUTPUT"
+
+    def __init__(self, sinks: Sequence[Uid]) -> None:
+        names = ", ".join(repr(str(uid)) for uid in sinks)
+        super().__init__(
+            f"The checkpoint holds uncommitted output for the sinks {names}, which this job no longer defines. Start the job "
+            "once with each of them to commit it, or discard it with -n (execution.state-recovery.ignore-unclaimed-state)."
+        )
+
+
+class Heartbeat:
+    """A thread that shows, every two seconds, that the owner of the job is alive, and that finds out when it is not."""
+
+    def __init__(self, beat: Callable[[int], None], on_failure: Callable[[BaseException], None]) -> None:
+        """`beat` gets the number of the beat; what it raises, other than `StorageError`, ends the thread."""
+        self._beat, self._on_failure = beat, on_failure
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="tidegate-heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopped.wait(BEAT_MS / 1000):
+            number += 1
+            try:
+                self._beat(number)
+            except StorageError as error:
+                log.warning("the heartbeat of the job could not be written: %s", error)
+            except Exception as error:
+                self._on_failure(error)
+                return
+
+
+class Ownership:
+    """From the claim to the end of a term. The heartbeat begins at once, since taking over may take a while."""
+
+    def __init__(self, history: JobHistory, entry: Entry, signer: Signer) -> None:
+        """`entry` is the claim of this driver in the log, signed by `signer`."""
+        self.history, self._signer = history, signer
+        self.failure = FailureLatch()
+        self._watchers: list[Callable[[BaseException], None]] = []
+        self.store = CompletedCheckpointStore(
+            history.layout, entry, reader(staged_by), signer.sign, history.config.num_retained
+        )
+        self._heartbeat = Heartbeat(self._show_life, self.fail)
+        try:
+            data = history.perform(self.store.recover())
+        except BaseException:
+            self._heartbeat.stop()
+            raise
+        for ref in self.store.unreadable:
+            log.warning("checkpoint %d at %s cannot be read; it is left out", ref.id, ref.metadata)
+        self.snapshot: CheckpointMetadata | None = None if data is None else history.snapshot_in(data)
+        """What the job goes back to: the newest checkpoint, or what the run began from."""
+        base = entry.base
+        foreign = base is not None and self.snapshot is not None and is_foreign(base, self.snapshot)
+        self._pin = history.hold_again(base) if base is not None and foreign else None
+
+    @classmethod
+    def claim(cls, history: JobHistory, start: Start, force: bool = False, pin: ForkPin | None = None) -> Ownership:
+        """Claim the job and take over what its log says. Raises `StartRefused`, and nothing was changed."""
+        signer = Signer(history.clock)
+        return cls(history, history.claim(start, signer, force, pin), signer)
+
+    def claim_again(self) -> Ownership:
+        """The same job under a new term, after a failure that left the outcome of a write unknown. Raises `ClaimLost` when
+        another driver has the job. When it fails it may be called again."""
+        steps = claim_again(self.history.layout, self.store.entry, self._signer.unsettled, self._signer.sign_again)
+        return Ownership(self.history, self.history.perform(steps), Signer(self.history.clock))
+
+    def restore_point(self) -> RestorePoint:
+        """What a run, or an attempt of one, goes back to."""
+        entry = self.store.entry
+        base = entry.base
+        return RestorePoint(
+            lineage=entry.lineage,
+            term=entry.term,
+            snapshot=self.snapshot,
+            root=self.history.layout.root if base is None else root_of(base.metadata, self.snapshot),
+            stored=(base.term, base.id) if base is not None and base.owned else None,
+            storage=self.history.storage,
+        )
+
+    def check_output(self, sinks: Container[Uid], allow: bool) -> None:
+        """Refuse to start when output waits for a sink that the job does not have; with `allow`, discard that output."""
+        lost = sorted({c.sink for c in self.store.ledger.waiting() if c.sink not in sinks})
+        if lost and not allow:
+            raise UnclaimedOutput(lost)
+        for sink in lost:
+            log.warning("output that waited for the sink %r is dropped: the job has no such sink", sink)
+            self.store.ledger.forget(sink)
+
+    def stand_alone(self) -> None:
+        """The job has a checkpoint of its own, and needs no other job's any more."""
+        if self._pin is not None and self.history.unpin(self._pin):
+            self._pin = None
+
+    def is_held(self) -> bool:
+        """Whether no other driver has claimed the job, as far as its log says now."""
+        try:
+            self._show_life(0)
+        except Exception:
+            return False
+        return self.failure.error is None
+
+    def _show_life(self, number: int) -> None:
+        self.history.perform(show_life(self.history.layout, self.store.entry, number, this_process()))
+
+    def fail(self, error: BaseException) -> None:
+        """The term cannot continue: the job is claimed again, or lost."""
+        if not self._heartbeat.is_stopped:
+            log.error("the job can write no further checkpoint: %s", error)
+        self.failure.set(error)
+        for tell in self._watchers:
+            tell(error)
+
+    def watch(self, tell: Callable[[BaseException], None]) -> None:
+        """Call `tell` when the term fails, or now if it has."""
+        self._watchers.append(tell)
+        if self.failure.error is not None:
+            tell(self.failure.error)
+
+    def stop(self) -> None:
+        """Stop without a word in the log, as a crash would."""
+        self._heartbeat.stop()
+
+
+def staged_by(committable: Committable) -> tuple[str, ...]:
+    return committable.staged

@@ -1,0 +1,86 @@
+"""What tasks are asked to do for checkpoints: which uploads are under way, and which versions must stay on local disk.
+
+The thread of the checkpoint loop changes it; the thread that runs epochs reads it through `work` and `has_work`. Attributes
+that both use are replaced as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState
+from tidegate.checkpoint.task_part import digest_of
+from tidegate.core.ids import TaskId
+from tidegate.runtime.driver.checkpoint_work import plan_checkpoint_work
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.runtime.driver.output_release import OutputRelease
+from tidegate.runtime.driver.ownership import Ownership
+from tidegate.runtime.exchange.assignment import CheckpointWork
+from tidegate.state.version import VersionId
+
+
+class PendingUploads:
+    """The uploads of one term, and the snapshots that a checkpoint may still be taken of."""
+
+    def __init__(self, ownership: Ownership, job: JobDescription, output: OutputRelease) -> None:
+        self._job, self._output = job, output
+        self._term, self._inline_bytes = ownership.store.term, ownership.history.config.inline_threshold_bytes
+        self._uploads: dict[int, PendingUpload] = {}
+        self.latest: EpochSnapshot | None = None
+        self.unseen: deque[EpochSnapshot] = deque()
+        """Of epochs that the loop has not seen yet."""
+        self._kept: Mapping[TaskId, VersionId] = {}
+        """Versions of the newest checkpoint: a rewind finds them on local disk."""
+        self._stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]] = (None, {})
+        """The newest checkpoint, and a digest of each task's files in it."""
+        base = ownership.store.entry.base
+        if base is not None and ownership.snapshot is not None:
+            self.completed(base, ownership.snapshot)
+
+    def work(self, empty: bool) -> dict[int, CheckpointWork]:
+        """What the tasks of the next epoch do for checkpoints, by level. `empty`: the epoch has no rows."""
+        # The loop moves a snapshot from the first to the second: read in this order, none is missed.
+        snapshots = list(self.unseen)
+        snapshots += [] if self.latest is None else [self.latest]
+        return plan_checkpoint_work(
+            self._job, self._term, tuple(self._uploads.values()), snapshots, self._kept, self._stored,
+            self._inline_bytes, empty, self._output.for_tasks,
+        )  # fmt: skip
+
+    def has_work(self) -> bool:
+        """Whether uploads, or output that tasks publish, wait for an epoch."""
+        return bool(self._output.for_tasks) or any(each.missing for each in self._uploads.values())
+
+    def saw(self, snapshot: EpochSnapshot) -> None:
+        """The loop has come to the oldest unseen snapshot."""
+        self.latest = snapshot
+        self.unseen.popleft()
+
+    def add(self, upload: PendingUpload) -> None:
+        self._uploads = {**self._uploads, upload.id: upload}
+
+    def get(self, checkpoint_id: int) -> PendingUpload:
+        return self._uploads[checkpoint_id]
+
+    def acknowledge(self, checkpoint_id: int, state: TaskState) -> bool:
+        """Whether the acknowledgement counts: the upload is under way, and it is of the version that was asked for."""
+        upload, task = self._uploads.get(checkpoint_id), state.task
+        if upload is None or task not in upload.missing or state.version != upload.snapshot.versions[task]:
+            return False
+        self.add(replace(upload, missing=upload.missing - {task}))
+        return True
+
+    def forget(self, checkpoint_id: int | None) -> None:
+        self._uploads = {id: each for id, each in self._uploads.items() if id != checkpoint_id}
+
+    def forget_all(self) -> None:
+        self._uploads = {}
+
+    def completed(self, ref: CheckpointRef, metadata: CheckpointMetadata) -> None:
+        """This checkpoint is the newest: the next one uploads only what it does not have."""
+        self._stored = (ref, {state.task: digest_of(state.files) for state in metadata.tasks})
+        self._kept = {state.task: state.version for state in metadata.tasks if state.size_bytes}

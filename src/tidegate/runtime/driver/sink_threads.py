@@ -1,0 +1,198 @@
+"""Threads that publish output, one for each sink, so that a target that does not answer holds up its own sink only.
+
+`OutputRelease` decides what is published and when, and keeps the record of it. These threads only wait for targets:
+
+1. They receive a `Publication`: everything that is due for one sink, in order. A sink receives its next one after the result of
+   the last, so it never has two commits under way.
+2. The sink's thread calls the committer. If the driver dies here, or has lost the job without knowing it yet, some of the output
+   is published, and the next owner finds the markers. All of it was in a completed checkpoint: it had to become visible, and
+   nothing later becomes visible before it.
+3. The result returns to `OutputRelease`.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidegate.checkpoint.committables import commit
+from tidegate.checkpoint.effects import CommitFailed, perform
+from tidegate.checkpoint.metadata import Committable
+from tidegate.checkpoint.release_plan import Publication
+from tidegate.connectors.outcome import CommitOutcome, outcome_of
+from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping, calls_of
+from tidegate.core.errors import TidegateError
+from tidegate.core.ids import EpochId, Slot, Uid
+from tidegate.storage import Storage
+
+log = logging.getLogger("tidegate")
+
+
+class OutputStopped(TidegateError):
+    """A target does not take output and will not, or nobody can know whether it has. The job stops with its rows kept."""
+
+    code = "OUTPUT_STOPPED"
+
+    def __init__(self, sink: Uid, which: str, epoch: EpochId, outcome: CommitOutcome, error: object) -> None:
+        self.sink, self.epoch, self.outcome = sink, epoch, outcome
+        super().__init__(
+            f"Output of sink {sink!r} ({which}): {outcome.value}. {error} The rows stay in the newest checkpoint and are "
+            "offered again by the next start."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """What became of a publication. `error` is None when the target has taken all of it, a `CommitFailed` when it is to be
+    offered again, and anything else when the job cannot go on."""
+
+    publication: Publication
+    outcomes: tuple[CommitOutcome, ...]
+    error: BaseException | None
+    taken: tuple[Committable, ...] = ()
+    """What the target has certainly taken, if it did not take all: the first ones."""
+
+
+class SinkThreads:
+    """The threads of all sinks. They outlive a term of the job that is claimed again: a committer has one thread, ever."""
+
+    def __init__(self, committers: Mapping[Uid, Committer], storage: Storage) -> None:
+        self._sinks = {uid: _SinkThread(uid, committer, storage) for uid, committer in committers.items()}
+
+    @property
+    def uids(self) -> Collection[Uid]:
+        return self._sinks.keys()
+
+    def publish(self, publication: Publication, tell: Callable[[PublishResult], None]) -> None:
+        """Returns at once. `tell` is called with the result, by the thread of the sink."""
+        sink = self._sinks.get(publication.sink)
+        if sink is None:
+            why = f"The job has no sink {publication.sink!r} any more, and output waits for it."
+            tell(PublishResult(publication, (), CommitFailed(why)))
+            return
+        sink.begin(lambda: tell(sink.publish(publication)))
+
+    def sweep(self, settled: Settled) -> None:
+        """Let a sink remove what discarded attempts left in its target. Returns at once."""
+        sink = self._sinks[settled.sink]
+        if sink.sweeps:
+            sink.begin_sweep(settled)
+
+    def is_own_thread(self) -> bool:
+        """Whether the caller runs on the thread of a sink: in a callback of the user's, say."""
+        return any(sink.thread is threading.current_thread() for sink in self._sinks.values())
+
+    def stop(self, timeout_s: float) -> None:
+        """Begin nothing more, and wait for what is under way."""
+        latest = time.monotonic() + timeout_s
+        for sink in self._sinks.values():
+            sink.stop()
+        for sink in self._sinks.values():
+            sink.join(max(0.0, latest - time.monotonic()))
+
+
+class _SinkThread:
+    """One sink's committer, and the only thread that uses it."""
+
+    def __init__(self, uid: Uid, committer: Committer, storage: Storage) -> None:
+        self._uid, self._committer, self._storage = uid, committer, storage
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._settled: Settled | None = None
+        self._settled_lock = threading.Lock()
+        self._stopped = False
+        self.thread: threading.Thread | None = None
+
+    @property
+    def sweeps(self) -> bool:
+        return isinstance(self._committer, Sweeping)
+
+    def begin(self, work: Callable[[], None]) -> None:
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._run, name=f"tidegate-sink-{self._uid}", daemon=True)
+            self.thread.start()
+        self._inbox.put(work)
+
+    def begin_sweep(self, settled: Settled) -> None:
+        """One that has not begun is replaced: the later one covers it."""
+        with self._settled_lock:
+            waits = self._settled is not None
+            self._settled = settled
+        if not waits:
+            self.begin(self._sweep)
+
+    def _take_settled(self) -> Settled | None:
+        with self._settled_lock:
+            settled, self._settled = self._settled, None
+        return settled
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._inbox.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        if self.thread is not None and self.thread is not threading.current_thread():
+            self.thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (work := self._inbox.get()) is not None and not self._stopped:
+            work()
+
+    def publish(self, publication: Publication) -> PublishResult:
+        outcomes: list[CommitOutcome] = []
+        taken: list[Committable] = []
+
+        def call(committables: Sequence[Committable]) -> None:
+            for part in calls_of(self._committer, committables, lambda c: c.epoch):
+                call_once(part)
+                taken.extend(part)
+
+        def call_once(committables: Sequence[Committable]) -> None:
+            try:
+                told = self._committer.commit([request_of(committable) for committable in committables])
+            except Exception as error:
+                outcome = outcome_of(error)
+                outcomes.append(outcome)
+                if outcome.stops_the_job:
+                    first = publication.committables[0].epoch
+                    raise OutputStopped(
+                        sink=publication.sink, which=_span(publication), epoch=first, outcome=outcome, error=error
+                    ) from error
+                raise CommitFailed(str(error) or type(error).__name__) from error
+            outcomes.extend(told or [CommitOutcome.COMMITTED] * len(committables))
+
+        error: BaseException | None = None
+        try:
+            perform(commit(publication), self._storage, call)
+        except BaseException as problem:
+            error = problem
+        return PublishResult(publication, tuple(outcomes), error, tuple(taken))
+
+    def _sweep(self) -> None:
+        settled = self._take_settled()
+        assert settled is not None
+        assert isinstance(self._committer, Sweeping)
+        try:
+            self._committer.sweep(settled)
+        except Exception as error:
+            log.warning("what discarded attempts left at sink %s stays for the next sweep: %s", self._uid, error)
+
+
+def request_of(committable: Committable) -> CommitRequest:
+    return CommitRequest(
+        lineage=committable.lineage,
+        sink=committable.sink,
+        epoch=committable.epoch,
+        slot=Slot(committable.partition),
+        payload=committable.payload,
+        staged=committable.staged,
+        size_bytes=committable.size_bytes,
+    )
+
+
+def _span(publication: Publication) -> str:
+    first, last = publication.committables[0].epoch, publication.last
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
