@@ -559,7 +559,7 @@ class SimDriver:
         if order in self._in_tasks:
             return
         self._in_tasks.add(order)
-        task = Process(id=f"{self.process.name}-S{order[1]}", uid=self.process.job)
+        task = Process(name=f"{self.process.name}-S{order[1]}", job=self.process.job)
         task.on_exit = lambda how: self._in_tasks.discard(order)
         delay = self.world.rng.uniform(1, 4_000 if self.world.chance(self.world.odds.slow_request * 4) else 100)
         self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))

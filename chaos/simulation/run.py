@@ -112,7 +112,7 @@ class Run:
 
     def _begin(self, job: SimJob, start: Start, force: bool) -> None:
         job.launched += 1
-        process = Process(id=f"{job.plan.layout.job}#{job.launched}", uid=job.plan.layout.job)
+        process = Process(name=f"{job.plan.layout.job}#{job.launched}", job=job.plan.layout.job)
         process.wall_offset_ms = self._clock_rng.choice((0, 0, *CLOCK_JUMPS_MS))
         driver = SimDriver(self.world, job.plan, process, start, force, self.rng.choice(job.parallelisms))
         driver.savepoints = job.savepoints
@@ -256,7 +256,7 @@ class Run:
             if how != "pinned":  # a person would see the pin in a list, and take it away
                 self.world.clock.after(5_000, lambda: self.world.storage.apply_delete([origin.pin(pin)]))
 
-        self.world.spawn(Process(id=f"reader-{pin}", on_exit=gave_up), pinning(), main=True)
+        self.world.spawn(Process(name=f"reader-{pin}", on_exit=gave_up), pinning(), main=True)
 
     # the end
 

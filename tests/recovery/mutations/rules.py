@@ -41,14 +41,14 @@ MUTATIONS = (
     Mutation(
         "nonce",
         "“Exists” to one's own write is told apart from another's by reading the body back",
-        f"{CHECKPOINT}/storage/arbitration.py",
+        "src/tidegate/storage/arbitration.py",
         "return Won() if existing == data else Lost(existing)",
         "return Lost(existing)",
     ),
     Mutation(
         "unknown",
         "Who cannot learn what a slot holds stops",
-        f"{CHECKPOINT}/storage/arbitration.py",
+        "src/tidegate/storage/arbitration.py",
         """        except StorageError as error:
             raise OutcomeUnknown.of(store, path, error) from error
 """,
