@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidegate.api.graph_builder import GraphBuilder
 from tidegate.api.mistakes import called_like
 from tidegate.api.streams import Stream
 from tidegate.core.durations import Duration, duration_ms
@@ -13,7 +14,7 @@ from tidegate.core.ids import Uid
 from tidegate.graph.explain import explain_text
 from tidegate.graph.levels import plan
 from tidegate.graph.mermaid import explain_mermaid
-from tidegate.graph.model import Graph, Node, NodeId, Process, Source, StreamRef
+from tidegate.graph.model import Graph, NodeId, Process, Source, StreamRef
 from tidegate.graph.parallelism import check_parallelism, default_max_parallelism
 from tidegate.graph.schema import Schema
 from tidegate.graph.validate import check, check_event_time, check_name, check_new_uid, check_runnable, check_split
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tidegate.runtime.driver.job_run import JobRun
 
 
-class Job:
+class Job(GraphBuilder):
     """A named graph of operators. The name is the job's identity in storage.
 
     Declaring changes nothing outside this object; only `run` does. `parallelism` may change at any restart, and is
@@ -31,13 +32,12 @@ class Job:
     """
 
     def __init__(self, name: str, parallelism: int | None = None, max_parallelism: int | None = None) -> None:
-        self.name = check_name(name, "job name")
+        super().__init__(check_name(name, "job name"))
         check_parallelism(parallelism, max_parallelism)
         self.parallelism = parallelism
         if max_parallelism is None and parallelism is not None:
             max_parallelism = default_max_parallelism(parallelism)
         self.max_parallelism = max_parallelism
-        self._nodes: list[Node] = []
 
     @called_like("source('orders', spark.readStream.…load())")
     def source(
@@ -198,16 +198,6 @@ class Job:
             "state_backend": state_backend,
             "options": options,
         }
-
-    def draft(self) -> Graph:
-        """The graph as far as it is declared, for the streams of this job."""
-        return Graph(self.name, tuple(self._nodes))
-
-    def add(self, node: Node) -> None:
-        """Take a node that a stream of this job declared. Its id is the number of nodes before it."""
-        if node.id != len(self._nodes):
-            raise GraphError(f"{node} was made for another place in the job {self.name!r}.")
-        self._nodes.append(node)
 
     def __repr__(self) -> str:
         return f"<Job {self.name!r}: {len(self._nodes)} nodes>"

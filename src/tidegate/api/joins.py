@@ -6,18 +6,18 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from tidegate.api.connected_streams import check_connected
 from tidegate.api.functions import Function, KeyedProcessFunction
+from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.states import ValueState
-from tidegate.api.streams import KeyedStream, Stream
 from tidegate.api.window_contents import PairedContents
 from tidegate.api.window_function import EmitPairs
 from tidegate.api.window_operator import WindowOperator
-from tidegate.api.windowed_stream import check_has_event_time
+from tidegate.api.windowing import check_has_event_time
 from tidegate.api.windows import WindowAssigner
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, WrongValue
 from tidegate.core.times import TimeDomain
+from tidegate.graph.model import Input
 from tidegate.graph.row_types import restorer, row_type
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import TIMERS, StateKind, StateSpec
@@ -138,29 +138,28 @@ def joined(function: Any, left: Any, right: Any, ctx: Any) -> Iterable[Any]:
 
 
 def interval_join(
-    left: KeyedStream, right: KeyedStream, uid: str, lower: Duration, upper: Duration, function: Any, schema: Schema
-) -> Stream:
+    left: Input, right: Input, lower: Duration, upper: Duration, function: Any, schema: Schema
+) -> KeyedOperator:
+    """Check the arguments of `KeyedStream.interval_join` and make its operator."""
     _check(left, right, function, "interval_join")
     lower_ms, upper_ms = _signed_ms(lower), _signed_ms(upper)
     if lower_ms > upper_ms:
         raise GraphError(f"The interval from {lower!r} to {upper!r} is empty. lower must not be more than upper.")
     operator = IntervalJoin(
-        lower_ms=lower_ms, upper_ms=upper_ms, function=function, left=left.input.schema, right=right.input.schema
+        lower_ms=lower_ms, upper_ms=upper_ms, function=function, left=left.schema, right=right.schema
     )
-    return left.operate(uid, operator, operator.states(), schema, second=right)
+    return KeyedOperator(function=operator, states=operator.states(), schema=schema, second=right)
 
 
-def window_join(
-    left: KeyedStream, right: KeyedStream, uid: str, assigner: WindowAssigner, function: Any, schema: Schema
-) -> Stream:
+def window_join(left: Input, right: Input, assigner: WindowAssigner, function: Any, schema: Schema) -> KeyedOperator:
+    """Check the arguments of `KeyedStream.window_join` and make its operator."""
     _check(left, right, function, "window_join", event_time=assigner.is_event_time)
-    contents = PairedContents(left.input.schema, right.input.schema)
+    contents = PairedContents(left.schema, right.schema)
     operator = WindowOperator(assigner, assigner.get_default_trigger(), contents, EmitPairs(_Joined(function)))
-    return left.operate(uid, operator, operator.states(), schema, second=right)
+    return KeyedOperator(function=operator, states=operator.states(), schema=schema, second=right)
 
 
-def _check(left: KeyedStream, right: KeyedStream, function: Any, what: str, event_time: bool = True) -> None:
-    check_connected(left, right)
+def _check(left: Input, right: Input, function: Any, what: str, event_time: bool = True) -> None:
     if event_time:
         check_has_event_time(left, what)
         check_has_event_time(right, what)

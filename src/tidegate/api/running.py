@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tidegate.api.aggregates import ColumnAggregates
+from tidegate.api.aggregates import Aggregate, ColumnAggregates
+from tidegate.api.keyed_operator import KeyedOperator
+from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.times import TimeDomain
+from tidegate.core.types import schema_of
+from tidegate.graph.combine import Combine, in_the_way
+from tidegate.graph.model import Input
+from tidegate.graph.on_error import OnError
+from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.states import TIMERS, StateKind, StateSpec
 
 TOTALS = "totals"
@@ -65,3 +72,36 @@ class MapWithState:
         out, left = self._function(row, self._state.value())
         self._state.update(left)
         return (out if isinstance(out, tuple | dict) else (out,),)
+
+
+def running_aggregate(rows: Input, columns: Mapping[str, Aggregate]) -> KeyedOperator:
+    """Check the arguments of `KeyedStream.aggregate` and make its operator."""
+    if not columns:
+        raise GraphError("aggregate of a key takes built-in aggregates, such as n=tidegate.count(). Give one or more.")
+    made = ColumnAggregates(columns, rows.schema)
+    operator = RunningAggregate(made)
+    key = rows.schema.select(rows.key).fields
+    combine = (
+        None
+        if in_the_way(rows.schema.names)
+        else Combine(key=key, event_time=None, size_ms=1, slide_ms=1, offset_ms=0, parts=made.parts)
+    )
+    return KeyedOperator(
+        function=operator, states=operator.states(), schema=Schema((*key, *made.fields)), combine=combine
+    )
+
+
+def map_with_state(
+    function: Callable[[Any, Any], tuple[Any, Any]], state: Any, schema: str | Schema, on_error: OnError | str
+) -> KeyedOperator:
+    """Check the arguments of `KeyedStream.map_with_state` and make its operator."""
+    if not callable(function):
+        raise GraphError(f"map_with_state takes a function of a row and a state; got {function!r}.")
+    try:
+        schema_of(state)
+    except UnsupportedType as error:
+        raise UnsupportedType(f"state={state!r} cannot be stored. {error}") from None
+    operator = MapWithState(function, state)
+    return KeyedOperator(
+        function=operator, states=operator.states(), schema=as_schema(schema), on_error=OnError.of(on_error)
+    )

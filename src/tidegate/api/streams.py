@@ -1,56 +1,63 @@
-"""Streams: rows of one schema on their way from a source to sinks. A method declares an operator and runs nothing."""
+"""Streams: rows of one schema on their way from a source to sinks. A method declares an operator and runs nothing.
+
+The kinds of streams are in one module because they lead to each other: `key_by` makes a keyed stream of a stream, `window` a
+windowed one of that, and `aggregate` of a windowed one a stream again. What an operator is made of is elsewhere, in `joins`,
+`running` and `windowing`, which know nothing of streams.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from tidegate.api.functions import (
     FilterFunction,
     FlatMapFunction,
     Function,
     KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     MapFunction,
     operator_states_of,
     states_of,
 )
+from tidegate.api.graph_builder import GraphBuilder
+from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.mistakes import called_like, check_instance
 from tidegate.core.durations import Duration, duration_ms
-from tidegate.core.errors import GraphError, UnsupportedType
-from tidegate.core.types import schema_of
-from tidegate.graph.combine import Combine, in_the_way
+from tidegate.core.errors import GraphError
 from tidegate.graph.model import Input, Node, NodeId, Process, SinkNode, StreamRef, Transform
-from tidegate.graph.on_error import FAIL, OnError
-from tidegate.graph.schema import Schema
-from tidegate.graph.states import StateSpec
+from tidegate.graph.on_error import OnError
+from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import (
     EVENT_TIME_KINDS,
     check_event_time,
     check_key,
     check_name,
     check_new_uid,
+    check_same_keys,
     check_union,
 )
 
 if TYPE_CHECKING:
-    from tidegate.api.aggregates import Aggregate
-    from tidegate.api.connected_streams import ConnectedStreams
-    from tidegate.api.job import Job
-    from tidegate.api.windowed_stream import WindowedStream
+    from tidegate.api.aggregates import Aggregate, AggregateFunction, ReduceFunction
+    from tidegate.api.evictors import Evictor
+    from tidegate.api.triggers import Trigger
+    from tidegate.api.window_function import ProcessWindowFunction
+    from tidegate.api.windowing import Windowing
     from tidegate.api.windows import WindowAssigner
 
 _BASES: dict[str, type[Function]] = {"map": MapFunction, "filter": FilterFunction, "flat_map": FlatMapFunction}
 
 
-def as_schema(schema: str | Schema) -> Schema:
-    return schema if isinstance(schema, Schema) else Schema.parse(schema)
-
-
 class Stream:
     """Rows of one schema. A row is a named tuple of its columns."""
 
-    def __init__(self, job: Job, streams: tuple[StreamRef, ...], schema: Schema, event_time: str | None = None) -> None:
+    def __init__(
+        self, job: GraphBuilder, streams: tuple[StreamRef, ...], schema: Schema, event_time: str | None = None
+    ) -> None:
         self._job = job
         self._streams = streams
         self.schema = schema
@@ -202,7 +209,7 @@ class Stream:
 class KeyedStream:
     """Rows brought together by key. The only place where keyed state can live."""
 
-    def __init__(self, job: Job, input: Input) -> None:
+    def __init__(self, job: GraphBuilder, input: Input) -> None:
         self._job = job
         self._input = input
 
@@ -232,42 +239,44 @@ class KeyedStream:
                 f"{function!r} has no process_element. Derive a class from KeyedProcessFunction and pass an instance."
             )
         return self.operate(
-            uid, function, states_of(function), as_schema(schema), side_outputs, on_error=OnError.of(on_error)
+            uid,
+            KeyedOperator(
+                function=function,
+                states=states_of(function),
+                schema=as_schema(schema),
+                side_outputs=side_outputs,
+                on_error=OnError.of(on_error),
+            ),
         )
 
-    def operate(
-        self, uid: str, function: Any, states: tuple[StateSpec, ...], schema: Schema,
-        side_outputs: Mapping[str, str | Schema] | None = None, second: KeyedStream | None = None,
-        broadcast: Input | None = None, on_error: OnError = FAIL, combine: Combine | None = None,
-    ) -> Stream:  # fmt: skip
+    def operate(self, uid: str, operator: KeyedOperator) -> Stream:
         """Add an operator of any kind; for the methods of keyed, windowed and connected streams."""
         nodes = self._job.draft().nodes
         checked = check_new_uid(uid, f"process {uid!r}", nodes)
-        sides = tuple((check_name(tag, "side output tag"), as_schema(ddl)) for tag, ddl in (side_outputs or {}).items())
+        declared = (operator.side_outputs or {}).items()
+        sides = tuple((check_name(tag, "side output tag"), as_schema(ddl)) for tag, ddl in declared)
         id = NodeId(len(nodes))
-        other = None if second is None else second._input
-        for tag, ddl in on_error.side_outputs:
+        for tag, ddl in operator.on_error.side_outputs:
             sides = (*sides, (check_name(tag, "side output tag"), ddl))
         made = Process(
             id=id,
             uid=checked,
-            function=function,
+            function=operator.function,
             input=self._input,
-            schema=schema,
-            states=states,
+            schema=operator.schema,
+            states=operator.states,
             side_outputs=sides,
-            second=other,
-            broadcast=broadcast,
-            on_error=on_error,
-            combine=combine,
+            second=operator.second,
+            broadcast=operator.broadcast,
+            on_error=operator.on_error,
+            combine=operator.combine,
         )
         self._job.add(made)
-        return Stream(self._job, (StreamRef(id),), schema, kept_event_time(self._input.event_time, schema))
+        event_time = kept_event_time(self._input.event_time, operator.schema)
+        return Stream(self._job, (StreamRef(id),), operator.schema, event_time)
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
         """The rows of each key in windows: `key_by("page").window(TumblingEventTimeWindows.of("1 min"))`."""
-        from tidegate.api.windowed_stream import WindowedStream
-
         return WindowedStream(self, assigner)
 
     @overload
@@ -277,8 +286,6 @@ class KeyedStream:
     def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
         """This stream and another: one keyed by columns of the same types, for a function that shares state between both,
         or a broadcast one, for a function that reads on one side what the other side told every task."""
-        from tidegate.api.connected_streams import ConnectedStreams
-
         if isinstance(other, BroadcastStream):
             if other._job is not self._job:
                 raise GraphError("Streams of two jobs cannot be connected. Declare both sources in one job.")
@@ -293,47 +300,39 @@ class KeyedStream:
         `function(left, right)` gives one row or None, or is an object whose `process_element(left, right, ctx)` gives any
         number of rows. Rows later than the watermark are left out.
         """
-        from tidegate.api.joins import interval_join
+        from tidegate.api.joins import interval_join  # Late, for a quick start.
 
-        return interval_join(self, other, uid, lower, upper, function, as_schema(schema))
+        rows = as_schema(schema)
+        check_connected(self, other)
+        return self.operate(uid, interval_join(self._input, other._input, lower, upper, function, rows))
 
     def window_join(
         self, uid: str, other: KeyedStream, assigner: WindowAssigner, *, function: Any, schema: str | Schema
     ) -> Stream:
         """Pairs of rows of one key that lie in the same window, when it ends. `function` as for `interval_join`."""
-        from tidegate.api.joins import window_join
+        from tidegate.api.joins import window_join  # Late, for a quick start.
 
-        return window_join(self, other, uid, assigner, function, as_schema(schema))
+        rows = as_schema(schema)
+        check_connected(self, other)
+        return self.operate(uid, window_join(self._input, other._input, assigner, function, rows))
 
     def deduplicate(self, uid: str, *, ttl: Duration | None = None) -> Stream:
         """The first row of each key. With `ttl` a key is forgotten that long, in processing time, after its first row."""
-        from tidegate.api.joins import Deduplicate
+        from tidegate.api.joins import Deduplicate  # Late, for a quick start.
 
         function = Deduplicate(None if ttl is None else duration_ms(ttl))
-        return self.operate(uid, function, states_of(function), self._input.schema)
+        return self.operate(
+            uid, KeyedOperator(function=function, states=states_of(function), schema=self._input.schema)
+        )
 
     def aggregate(self, uid: str, **columns: Aggregate) -> Stream:
         """Built-in aggregates of all rows of each key so far: `key_by("word").aggregate("count", n=count(), last=max("ts"))`.
 
         Every epoch gives out one row for each key that it touched: the key's columns and one for each aggregate.
         """
-        from tidegate.api.aggregates import ColumnAggregates
-        from tidegate.api.running import RunningAggregate
+        from tidegate.api.running import running_aggregate  # Late, for a quick start.
 
-        if not columns:
-            raise GraphError(
-                "aggregate of a key takes built-in aggregates, such as n=tidegate.count(). Give one or more."
-            )
-        rows = self._input
-        made = ColumnAggregates(columns, rows.schema)
-        operator = RunningAggregate(made)
-        key = rows.schema.select(rows.key).fields
-        combine = (
-            None
-            if in_the_way(rows.schema.names)
-            else Combine(key=key, event_time=None, size_ms=1, slide_ms=1, offset_ms=0, parts=made.parts)
-        )
-        return self.operate(uid, operator, operator.states(), Schema((*key, *made.fields)), combine=combine)
+        return self.operate(uid, running_aggregate(self._input, columns))
 
     def map_with_state(
         self, uid: str, function: Callable[[Any, Any], tuple[Any, Any]], *, state: Any, schema: str | Schema,
@@ -342,16 +341,9 @@ class KeyedStream:
         """A row for each row, by a function that is given the row and what it answered the last time for the key, None at
         first: `map_with_state("delta", lambda row, last: (row.v - (last or 0), row.v), state=float, schema="d double")`.
         It answers what to emit, a value or a row, and what to keep, None for nothing."""
-        from tidegate.api.running import MapWithState
+        from tidegate.api.running import map_with_state  # Late, for a quick start.
 
-        if not callable(function):
-            raise GraphError(f"map_with_state takes a function of a row and a state; got {function!r}.")
-        try:
-            schema_of(state)
-        except UnsupportedType as error:
-            raise UnsupportedType(f"state={state!r} cannot be stored. {error}") from None
-        operator = MapWithState(function, state)
-        return self.operate(uid, operator, operator.states(), as_schema(schema), on_error=OnError.of(on_error))
+        return self.operate(uid, map_with_state(function, state, schema, on_error))
 
     @property
     def input(self) -> Input:
@@ -364,7 +356,7 @@ class KeyedStream:
 class BroadcastStream:
     """Rows that every task is to see. Made by `stream.broadcast()`, for `connect`."""
 
-    def __init__(self, job: Job, input: Input) -> None:
+    def __init__(self, job: GraphBuilder, input: Input) -> None:
         self._job = job
         self._input = input
 
@@ -397,13 +389,128 @@ class BroadcastConnectedStream:
                 )
         return self._keyed.operate(
             uid,
-            function,
-            states_of(function),
-            as_schema(schema),
-            side_outputs,
-            broadcast=self._broadcast._input,
-            on_error=OnError.of(on_error),
+            KeyedOperator(
+                function=function,
+                states=states_of(function),
+                schema=as_schema(schema),
+                side_outputs=side_outputs,
+                broadcast=self._broadcast._input,
+                on_error=OnError.of(on_error),
+            ),
         )
+
+
+class ConnectedStreams:
+    """Made by `first.key_by(…).connect(second.key_by(…))`. Rows of a key meet in one task, in no order between the two."""
+
+    def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
+        check_connected(first, second)
+        self._first, self._second = first, second
+
+    @called_like("process('matched', Match(), schema='order string, payment string')")
+    def process(
+        self, uid: str, function: KeyedCoProcessFunction, *, schema: str | Schema,
+        side_outputs: Mapping[str, str | Schema] | None = None, on_error: OnError | str = "fail",
+    ) -> Stream:  # fmt: skip
+        """Run a function over the rows of both. State and timers belong to the key, whichever stream a row came from.
+        `on_error` as for `KeyedStream.process`."""
+        check_instance(f"process {uid!r}", function)
+        for name in ("process_element1", "process_element2"):
+            if not callable(getattr(function, name, None)):
+                raise GraphError(f"{function!r} has no {name}. Derive a class from KeyedCoProcessFunction.")
+        return self._first.operate(
+            uid,
+            KeyedOperator(
+                function=function,
+                states=states_of(function),
+                schema=as_schema(schema),
+                side_outputs=side_outputs,
+                second=self._second.input,
+                on_error=OnError.of(on_error),
+            ),
+        )
+
+
+class WindowedStream:
+    """Rows of keys in windows, on their way to a function of windows. Made by `key_by(…).window(assigner)`."""
+
+    def __init__(self, keyed: KeyedStream, assigner: WindowAssigner) -> None:
+        from tidegate.api.windowing import Windowing  # Late, for a quick start.
+
+        self._keyed, self._windowing = keyed, Windowing.of(keyed.input, assigner)
+
+    def on_error(self, choice: OnError | str) -> Self:
+        """What becomes of a row, or of a window that fires, on which a function raises: as for `KeyedStream.process`. A window
+        whose function raised is gone with what it held."""
+        return self._with(replace(self._windowing, on_error=OnError.of(choice)))
+
+    def trigger(self, trigger: Trigger) -> Self:
+        """When windows fire, in place of the assigner's own rule."""
+        return self._with(self._windowing.with_trigger(trigger))
+
+    def evictor(self, evictor: Evictor) -> Self:
+        """Which rows take part when a window fires. The window then keeps all its rows."""
+        return self._with(replace(self._windowing, evictor=evictor))
+
+    def allowed_lateness(self, lateness: Duration) -> Self:
+        """How long a window is kept after the watermark has passed its end. A row that comes meanwhile fires it again."""
+        return self._with(self._windowing.with_lateness(lateness))
+
+    def side_output_late_data(self, tag: str) -> Self:
+        """Send rows that are too late for all their windows to a side output, `stream.side_output(tag)`. They are dropped
+        otherwise."""
+        return self._with(replace(self._windowing, late_tag=tag))
+
+    def reduce(
+        self, uid: str, function: ReduceFunction | Callable[[Any, Any], Any],
+        window_function: ProcessWindowFunction | None = None, *, schema: str | Schema | None = None,
+        side_outputs: Mapping[str, str | Schema] | None = None,
+    ) -> Stream:  # fmt: skip
+        """Combine the rows of a window two by two into one of the same columns, as they come."""
+        return self._keyed.operate(uid, self._windowing.reduce(function, window_function, schema, side_outputs))
+
+    def aggregate(
+        self, uid: str, function: AggregateFunction | None = None, window_function: ProcessWindowFunction | None = None,
+        *, accumulator: Any = None, schema: str | Schema | None = None,
+        side_outputs: Mapping[str, str | Schema] | None = None, **columns: Aggregate,
+    ) -> Stream:  # fmt: skip
+        """Combine the rows of a window into one value, as they come.
+
+        With built-in aggregates, `aggregate("per-minute", n=count(), spent=sum("ms"))`, rows have the key, `window_start`,
+        `window_end` and a column for each. With a function, say the type of its accumulator and the schema of its result:
+        `aggregate("mean", Mean(), accumulator=tuple[float, int], schema="mean double")`.
+        """
+        if (function is None) == (not columns):
+            raise GraphError(
+                "aggregate takes a function, or built-in aggregates such as n=tidegate.count(). Give one kind."
+            )
+        if function is not None:
+            made = self._windowing.aggregate(function, window_function, accumulator, schema, side_outputs)
+        elif window_function is not None or schema is not None or accumulator is not None:
+            raise GraphError("Built-in aggregates have a schema of their own. Leave out all but their columns.")
+        else:
+            made = self._windowing.aggregate_columns(columns, side_outputs)
+        return self._keyed.operate(uid, made)
+
+    def process(
+        self, uid: str, function: ProcessWindowFunction, *, schema: str | Schema,
+        side_outputs: Mapping[str, str | Schema] | None = None,
+    ) -> Stream:  # fmt: skip
+        """Hand all rows of a window to a function when it fires. They are kept until then, one by one."""
+        return self._keyed.operate(uid, self._windowing.process(function, schema, side_outputs))
+
+    def _with(self, windowing: Windowing) -> Self:
+        other = copy(self)
+        other._windowing = windowing
+        return other
+
+
+def check_connected(first: KeyedStream, second: KeyedStream) -> None:
+    if not isinstance(second, KeyedStream):
+        raise GraphError(f"A keyed stream is connected to a keyed stream; got {second!r}. Add key_by(…).")
+    if first._job is not second._job:
+        raise GraphError("Streams of two jobs cannot meet. Declare both sources in one job.")
+    check_same_keys((first.input, second.input))
 
 
 def kept_event_time(column: str | None, schema: Schema) -> str | None:

@@ -82,6 +82,11 @@ class Schema:
         return len(self.fields)
 
 
+def as_schema(schema: str | Schema) -> Schema:
+    """A schema that is given as one, or as text in Spark's DDL."""
+    return schema if isinstance(schema, Schema) else Schema.parse(schema)
+
+
 def _fields_from_json(json: Mapping[str, Any]) -> tuple[Field, ...]:
     if json.get("type") != "struct" or "fields" not in json:
         raise SchemaError("This is not the JSON of a Spark schema; pass df.schema.jsonValue().")

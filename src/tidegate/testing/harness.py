@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidegate.api.functions import operator_states_of, states_of
-from tidegate.api.streams import Stream, as_schema
+from tidegate.api.streams import Stream
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
 from tidegate.core.times import MIN_WATERMARK, NO_TIME, EpochTime, time_ms
@@ -34,7 +34,7 @@ from tidegate.graph.model import Input, NodeId, Process, Transform
 from tidegate.graph.on_error import ErrorAction, OnError
 from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.parallelism import check_parallelism
-from tidegate.graph.schema import Schema
+from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import TRANSFORM_KINDS, check_event_time
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.operators import (

@@ -1,0 +1,30 @@
+"""An operator on its way into the graph: what joins, windows and aggregates hand to the keyed stream that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.graph.combine import Combine
+from tidegate.graph.model import Input
+from tidegate.graph.on_error import FAIL, OnError
+from tidegate.graph.schema import Schema
+from tidegate.graph.states import StateSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedOperator:
+    """A function with keyed state and what it emits, as yet without a uid and without a place in the graph."""
+
+    function: Any
+    states: tuple[StateSpec, ...]
+    schema: Schema
+    """Of the rows that it emits."""
+    side_outputs: Mapping[str, str | Schema] | None = None
+    second: Input | None = None
+    """The other keyed stream, if rows of two streams meet in the function."""
+    broadcast: Input | None = None
+    on_error: OnError = FAIL
+    combine: Combine | None = None
+    """How Spark SQL can combine rows before they are shuffled, if it can."""

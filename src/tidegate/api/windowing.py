@@ -1,0 +1,228 @@
+"""How the rows of a keyed stream are windowed, and the operators that this makes. `WindowedStream` is its public face."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidegate.api.aggregates import (
+    Aggregate,
+    AggregateFold,
+    AggregateFunction,
+    ColumnAggregates,
+    Fold,
+    ReduceFold,
+    ReduceFunction,
+)
+from tidegate.api.evictors import Evictor
+from tidegate.api.keyed_operator import KeyedOperator
+from tidegate.api.states import declared_states
+from tidegate.api.triggers import EventTimeTrigger, Trigger
+from tidegate.api.window_contents import FoldedContents, ListedContents, WindowContents
+from tidegate.api.window_function import Emitter, ProcessWindowFunction, emit_columns, emit_result
+from tidegate.api.window_operator import WindowOperator
+from tidegate.api.windows import GlobalWindows, SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
+from tidegate.core.durations import Duration, duration_ms
+from tidegate.core.errors import GraphError, UnsupportedType
+from tidegate.core.types import schema_of
+from tidegate.graph.combine import Combine, in_the_way
+from tidegate.graph.model import Input
+from tidegate.graph.on_error import FAIL, OnError
+from tidegate.graph.row_types import row_type
+from tidegate.graph.schema import DataType, Field, Schema, as_schema
+from tidegate.graph.states import StateSpec
+
+_PANED = (TumblingEventTimeWindows, SlidingEventTimeWindows)
+"""A class derived from one of them may assign windows in its own way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windowing:
+    """Which windows rows belong to, when the windows fire, and what becomes of late and failing rows."""
+
+    rows: Input
+    assigner: WindowAssigner
+    trigger: Trigger
+    evictor: Evictor | None = None
+    lateness_ms: int = 0
+    late_tag: str | None = None
+    on_error: OnError = FAIL
+
+    @staticmethod
+    def of(rows: Input, assigner: WindowAssigner) -> Windowing:
+        """The windows of an assigner, with its own rule for when they fire."""
+        if not isinstance(assigner, WindowAssigner):
+            raise GraphError(
+                f"window takes an assigner, such as TumblingEventTimeWindows.of('1 min'); got {assigner!r}."
+            )
+        return Windowing(rows=rows, assigner=assigner, trigger=assigner.get_default_trigger())
+
+    def with_trigger(self, trigger: Trigger) -> Windowing:
+        if not isinstance(trigger, Trigger):
+            raise GraphError(f"{trigger!r} is no trigger. Use, for example, CountTrigger.of(100).")
+        if self.assigner.is_merging and not trigger.can_merge():
+            raise GraphError(f"{trigger!r} cannot be used with {self.assigner!r}: these windows merge, and it cannot.")
+        return replace(self, trigger=trigger)
+
+    def with_lateness(self, lateness: Duration) -> Windowing:
+        ms = duration_ms(lateness)
+        if ms < 0:
+            raise GraphError("The allowed lateness is negative. Use '0 s' or more.")
+        if not self.assigner.is_event_time:
+            raise GraphError(f"No row is late for {self.assigner!r}: they are windows of processing time.")
+        return replace(self, lateness_ms=ms)
+
+    def reduce(
+        self,
+        function: ReduceFunction | Callable[[Any, Any], Any],
+        window_function: ProcessWindowFunction | None,
+        schema: str | Schema | None,
+        side_outputs: Mapping[str, str | Schema] | None,
+    ) -> KeyedOperator:
+        """Check the arguments of `WindowedStream.reduce` and make its operator."""
+        call = getattr(function, "reduce", function)
+        if not callable(call):
+            raise GraphError(f"reduce takes a ReduceFunction or a callable of two rows; got {function!r}.")
+        rows = self.rows.schema
+        fold = ReduceFold(call, row_type(rows), rows)
+        if (window_function is None) != (schema is None):
+            raise GraphError(
+                "Give reduce both window_function and schema, or neither: without, rows keep their columns."
+            )
+        out = rows if schema is None else as_schema(schema)
+        return self._operator(fold, _emitter(window_function), window_function, out, side_outputs)
+
+    def aggregate_columns(
+        self, columns: Mapping[str, Aggregate], side_outputs: Mapping[str, str | Schema] | None
+    ) -> KeyedOperator:
+        """Make the operator of `WindowedStream.aggregate` with built-in aggregates."""
+        rows = self.rows.schema
+        made = ColumnAggregates(columns, rows)
+        fold = AggregateFold(made, made.accumulator_type, rows)
+        return self._operator(fold, emit_columns, None, self._result_schema(made), side_outputs, self._combine(made))
+
+    def aggregate(
+        self,
+        function: AggregateFunction,
+        window_function: ProcessWindowFunction | None,
+        accumulator: Any,
+        schema: str | Schema | None,
+        side_outputs: Mapping[str, str | Schema] | None,
+    ) -> KeyedOperator:
+        """Check the arguments of `WindowedStream.aggregate` with a function and make its operator."""
+        if accumulator is None or schema is None:
+            raise GraphError(
+                "aggregate needs the type of the accumulator and the schema of the result: "
+                "aggregate(uid, function, accumulator=tuple[float, int], schema='mean double')."
+            )
+        try:
+            schema_of(accumulator)
+        except UnsupportedType as error:
+            raise UnsupportedType(f"accumulator={accumulator!r} cannot be stored. {error}") from None
+        fold = AggregateFold(function, accumulator, self.rows.schema)
+        return self._operator(fold, _emitter(window_function), window_function, as_schema(schema), side_outputs)
+
+    def process(
+        self, function: ProcessWindowFunction, schema: str | Schema, side_outputs: Mapping[str, str | Schema] | None
+    ) -> KeyedOperator:
+        """Check the arguments of `WindowedStream.process` and make its operator."""
+        if not isinstance(function, ProcessWindowFunction):
+            raise GraphError(f"process of windows takes a ProcessWindowFunction; got {function!r}.")
+        return self._operator(None, function.process, function, as_schema(schema), side_outputs)
+
+    def _operator(
+        self, fold: Fold | None, emit: Emitter, function: ProcessWindowFunction | None, schema: Schema,
+        side_outputs: Mapping[str, str | Schema] | None, combine: Combine | None = None,
+    ) -> KeyedOperator:  # fmt: skip
+        rows = self.rows
+        self._check_event_time()
+        contents: WindowContents = (
+            FoldedContents(fold)
+            if fold is not None and self.evictor is None
+            else ListedContents(rows.schema, self.evictor, fold)
+        )
+        operator = WindowOperator(
+            assigner=self.assigner,
+            trigger=self.trigger,
+            contents=contents,
+            emit=emit,
+            function=function,
+            lateness_ms=self.lateness_ms,
+            late_tag=self.late_tag,
+        )
+        sides = dict(side_outputs or {})
+        if self.late_tag is not None:
+            sides[self.late_tag] = rows.schema
+        if self.assigner.is_merging and any(spec.windowed for spec in _states_of(function)):
+            raise GraphError(
+                f"{type(function).__name__} declares state per window, but {self.assigner!r} merge. Declare it per key."
+            )
+        return KeyedOperator(
+            function=operator,
+            states=operator.states(),
+            schema=schema,
+            side_outputs=sides,
+            combine=combine,
+            on_error=self.on_error,
+        )
+
+    def _combine(self, made: ColumnAggregates) -> Combine | None:
+        """How Spark SQL can combine rows for these windows before they are shuffled; None where it cannot.
+
+        Windows that merge depend on every row's time, triggers and evictors may on every row, and maps cannot be grouped by.
+        """
+        rows, panes = self.rows, self.assigner.panes() if type(self.assigner) in _PANED else None
+        if panes is None or type(self.trigger) is not EventTimeTrigger or self.evictor is not None:
+            return None
+        if self.on_error is not FAIL:
+            return None  # A row that fails must be one row.
+        time = rows.event_time
+        if time is None or rows.schema.fields[rows.schema.index(time)].type.kind != "timestamp":
+            return None
+        if in_the_way(rows.schema.names):
+            return None
+        late = rows.schema if self.late_tag is not None else None
+        if late is not None and any(_has_map(field.type) for field in late):
+            return None
+        size_ms, slide_ms, offset_ms = panes
+        return Combine(
+            key=rows.schema.select(rows.key).fields,
+            event_time=time,
+            size_ms=size_ms,
+            slide_ms=slide_ms,
+            offset_ms=offset_ms,
+            parts=made.parts,
+            rows=late,
+        )
+
+    def _check_event_time(self) -> None:
+        if self.assigner.is_event_time and not isinstance(self.assigner, GlobalWindows):
+            check_has_event_time(self.rows, repr(self.assigner))
+
+    def _result_schema(self, made: ColumnAggregates) -> Schema:
+        rows = self.rows
+        key = rows.schema.select(rows.key).fields
+        bounds = (Field("window_start", DataType("timestamp")), Field("window_end", DataType("timestamp")))
+        return Schema((*key, *bounds, *made.fields))
+
+
+def check_has_event_time(rows: Input, what: str) -> None:
+    if rows.event_time is None:
+        raise GraphError(
+            f"{what} needs rows with an event time. Name the column where the source is declared, "
+            "job.source(…, event_time='ts'), or here: stream.assign_timestamps('ts').key_by(…)."
+        )
+
+
+def _states_of(function: ProcessWindowFunction | None) -> tuple[StateSpec, ...]:
+    return () if function is None else declared_states(function)
+
+
+def _has_map(type: DataType) -> bool:
+    inside = (type.element, type.key, type.value, *(field.type for field in type.fields or ()))
+    return type.kind == "map" or any(_has_map(part) for part in inside if part is not None)
+
+
+def _emitter(function: ProcessWindowFunction | None) -> Emitter:
+    return emit_result if function is None else function.process
