@@ -1,0 +1,36 @@
+"""The contract of an exactly-once sink, as tests to inherit. They run under pytest and need no Spark.
+A sink that may repeat rows inherits `OrderContract` alone.
+
+    class TestMySink(SinkContract):
+        @pytest.fixture
+        def target(self, tmp_path):
+            return MyTarget(tmp_path)          # a SinkTarget: the sink, and how a reader looks at what it wrote
+
+The tests kill processes at the fault points of the sink (`tidegate.core.faults.reach`). A sink without fault points is killed
+between its calls, and wherever it stages or reads rows.
+"""
+
+from __future__ import annotations
+
+from tidegate.testing.sink_contract.cleanup import CleanupContract
+from tidegate.testing.sink_contract.crashes import CrashContract
+from tidegate.testing.sink_contract.order import OrderContract
+from tidegate.testing.sink_contract.outages import OutageContract
+from tidegate.testing.sink_contract.repeats import RepeatContract
+from tidegate.testing.sink_contract.restores import RestoreContract
+from tidegate.testing.sink_contract.target import CountsCommits, ShowsMarkers, SinkTarget, check, check_order
+from tidegate.testing.sink_contract.visibility import VisibilityContract
+
+__all__ = ["CountsCommits", "OrderContract", "ShowsMarkers", "SinkContract", "SinkTarget", "check", "check_order"]
+
+
+class SinkContract(
+    CleanupContract,
+    RestoreContract,
+    OutageContract,
+    CrashContract,
+    RepeatContract,
+    VisibilityContract,
+    OrderContract,
+):
+    """All that an exactly-once sink must keep. pytest runs the tests of the last base first."""

@@ -1,0 +1,59 @@
+"""Output waits while its target is unavailable or its checkpoint is late."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tidegate.connectors.outcome import CommitOutcome, outcome_of
+from tidegate.core.faults import reach
+from tidegate.testing.sink_contract.target import SinkTarget, check
+from tidegate.testing.sink_trial import SinkTrial
+
+
+class OutageContract:
+    def test_a_target_that_is_down_across_three_checkpoints_gets_everything_afterwards(
+        self, target: SinkTarget
+    ) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        with target.outage():
+            for _ in range(3):
+                trial.epoch(2, 2)
+                assert not trial.checkpoint()
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        check(target, trial)
+
+    def test_a_target_that_is_down_is_tried_again(self, target: SinkTarget) -> None:
+        """The outage is no reason to stop the job: no output is refused, and none is in doubt."""
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        trial.complete()
+        with target.outage():
+            for _ in range(2):
+                assert _attempted(trial) is CommitOutcome.RETRY_LATER
+        assert trial.release()
+        check(target, trial)
+
+    def test_output_of_a_checkpoint_that_timed_out_comes_with_the_next(self, target: SinkTarget) -> None:
+        trial = SinkTrial(target.sink())
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        settled, seen = trial.at, target.rows()
+        trial.epoch(3, 3)
+        # The checkpoint of this epoch times out. A sweep after the previous checkpoint neither publishes nor removes its rows.
+        trial.sweep(upto=settled)
+        assert Counter(target.rows()) == Counter(seen)
+        trial.epoch(2, 2)
+        assert trial.checkpoint()
+        check(target, trial)
+
+
+def _attempted(trial: SinkTrial) -> CommitOutcome:
+    try:
+        reach("trial.commit-begins")
+        trial.committer.commit(trial.requests())
+    except Exception as error:
+        return outcome_of(error)
+    return CommitOutcome.COMMITTED
