@@ -1,8 +1,9 @@
-"""Rules that change while the job runs: every task knows all of them, and checks its own customers' payments.
+"""Check payments against rules that change while the job runs.
 
     python examples/alerts.py
 
-Rules are broadcast, payments are keyed. A payment that cannot be read becomes a dead letter instead of ending the job.
+Rules are broadcast to every task, payments are keyed by customer. A payment that cannot be parsed becomes a dead letter
+instead of ending the job.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import tidegate as tg
 
-# One list is one file is one epoch. There is no order between the two streams within an epoch, so rules come one before.
+# Each inner list is one file and one epoch. Streams are not ordered within an epoch, so rules come one epoch earlier.
 RULES = [[("large", 100.0, 1), ("often", 10.0, 3)], [], [("large", 500.0, 1)], []]
 PAYMENTS = [
     [],
@@ -33,7 +34,7 @@ class Rule:
 
 
 class Alerts(tg.KeyedBroadcastProcessFunction):
-    """Says when a customer has paid more than a rule's limit as often as the rule allows, within a day."""
+    """Alert when a customer has exceeded the limit of a rule as often as the rule allows, within a day."""
 
     rules = tg.BroadcastState(str, Rule)
     broken = tg.MapState(str, int, ttl="1 d")
@@ -77,7 +78,7 @@ def write_input(folder: Path) -> None:
         for number, batch in enumerate(batches):
             path = folder / name / f"{number}.json"
             path.write_text("\n".join(json.dumps(dict(zip(columns, row))) for row in batch))
-            os.utime(path, (number + 1, number + 1))  # Spark takes files in the order of their times
+            os.utime(path, (number + 1, number + 1))  # Spark reads files in the order of their modification times
 
 
 def main() -> None:

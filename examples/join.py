@@ -1,9 +1,9 @@
-"""Joins two streams that come in any order: each side is kept in state, and every row that comes looks into the other side.
+"""Join two streams whose rows arrive in any order: each side is kept in state, and each row is matched with the other side.
 
     python examples/join.py
 
-Bids and offers meet by product. Both lists only grow, so a checkpoint of this job is a case for incremental ones: it stores what
-came since the last, not everything that ever came.
+Bids and offers are matched by product. Both lists only grow, so the job takes incremental checkpoints, which store only what
+was added since the previous one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import tidegate as tg
 
-# One list is one file is one epoch; the two streams are in the same epochs.
+# Each inner list is one file and one epoch; both streams share the epochs.
 BIDS = [[("tea", "ann", 4)], [("oil", "bob", 9)], [("tea", "eve", 5)]]
 OFFERS = [[], [("tea", "zoe", 3)], [("oil", "max", 8), ("tea", "kim", 6)]]
 
@@ -24,7 +24,7 @@ MATCH = "product string, bidder string, bid int, seller string, price int"
 
 
 class Join(tg.KeyedCoProcessFunction):
-    """Every bid with every offer of its product, whichever comes first."""
+    """Match every bid with every offer of its product, in whichever order they arrive."""
 
     bids = tg.ListState(tuple[str, int])
     offers = tg.ListState(tuple[str, int])
@@ -54,7 +54,7 @@ def write_input(folder: Path) -> None:
         for number, batch in enumerate(batches):
             path = folder / name / f"{number}.json"
             path.write_text("\n".join(json.dumps(dict(zip(("product", person, "amount"), row))) for row in batch))
-            os.utime(path, (number + 1, number + 1))  # Spark takes files in the order of their times
+            os.utime(path, (number + 1, number + 1))  # Spark reads files in the order of their modification times
 
 
 def main() -> None:

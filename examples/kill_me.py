@@ -1,10 +1,10 @@
-"""Kills a counting job with SIGKILL, again and again, and shows that its counts are exact.
+"""Repeatedly kill a counting job with SIGKILL, and show that its counts are exact.
 
     python examples/kill_me.py [--kills 2]
 
-A job reads numbered events from a folder, counts them per user, and writes each new count to files. This script feeds it,
-kills it in the middle of its work, starts it again, and at the end holds what the files say against what it sent. Then the
-same with plain Spark: a streaming query whose `foreachBatch` callback sends row by row, with Spark's own checkpoint.
+A job reads numbered events from a folder, counts them per user, and writes each new count to files. This script sends
+events, kills the job while it works, restarts it, and finally compares the files with the events. Then it does the same to
+plain Spark: a streaming query with Spark's own checkpoint, whose `foreachBatch` callback writes row by row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EVENTS = "id bigint, user int"
 
 
 def tidegate_job(folder: Path) -> None:
-    """The job under fire. Started anew after each kill; nothing but its name and its folder tells it what happened."""
+    """The job that is killed. Each start finds the latest checkpoint by the job's name and folder."""
     import tidegate as tg
 
     class Count(tg.KeyedProcessFunction):
@@ -50,7 +50,7 @@ def tidegate_job(folder: Path) -> None:
 
 
 def plain_job(folder: Path) -> None:
-    """What one writes without it: Spark's own checkpoint, and a callback that sends rows on, one by one."""
+    """The same without tidegate: Spark's own checkpoint, and a callback that writes row by row."""
     from pyspark.sql import SparkSession
 
     builder = (
@@ -62,7 +62,7 @@ def plain_job(folder: Path) -> None:
         with (folder / "out" / "rows.json").open("a", buffering=1) as file:
             for row in batch.collect():
                 file.write(json.dumps(row.asDict()) + "\n")
-                time.sleep(0.02)  # as long as a call of some service takes
+                time.sleep(0.02)  # as long as a call to some service takes
 
     query = events.writeStream.option("checkpointLocation", str(folder / "checkpoints")).foreachBatch(append).start()
     query.awaitTermination()
@@ -77,7 +77,7 @@ def rows_out(folder: Path) -> list[dict]:
 
 
 class Feeder:
-    """Writes a file of events whenever it is asked to, each whole at once."""
+    """Writes a file of events on each call to `feed`. Files appear atomically."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.events = folder, 0
@@ -91,24 +91,24 @@ class Feeder:
 
 
 def watch(job: subprocess.Popen[bytes], folder: Path, feeder: Feeder, before: int, last: bool) -> int:
-    """Until the job has shown something new; the last one until it has shown everything. How much there is then."""
+    """Wait for new rows, or in the last run for all rows. Return the number of visible rows."""
     latest = time.monotonic() + 300
     while True:
         shown = len(rows_out(folder))
         if not last and shown > before:
             return shown
         if last and shown >= feeder.events:
-            time.sleep(2)  # whatever comes too much, comes now
+            time.sleep(2)  # leave time for doubled rows to appear
             return shown
         if job.poll() is not None or time.monotonic() > latest:
-            raise TimeoutError("it ended" if job.poll() is not None else "nothing new for five minutes")
+            raise TimeoutError("it ended" if job.poll() is not None else "no new rows for five minutes")
         if not last and feeder.events - shown < 10 * ROWS_PER_FILE:
             feeder.feed()
         time.sleep(0.1)
 
 
 def torment(kind: str, folder: Path, kills: int) -> tuple[int, list[dict]]:
-    """Run one job, kill it so many times as soon as it has shown something new, then let it come to rest."""
+    """Run one job, kill it `kills` times, each time after it has shown new rows, then let it finish."""
     for name in ("in", "out"):
         (folder / name).mkdir(parents=True)
     feeder = Feeder(folder)
@@ -117,12 +117,12 @@ def torment(kind: str, folder: Path, kills: int) -> tuple[int, list[dict]]:
         command = [sys.executable, __file__, "--job", kind, str(folder)]
         log = folder / f"run-{kill}.log"
         with log.open("wb") as said:
-            # A group of its own: Spark's JVM dies with it.
+            # In a new process group, so that Spark's JVM dies with the job.
             job = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
         try:
             shown = watch(job, folder, feeder, before, last=kill == kills)
         except TimeoutError as problem:
-            raise SystemExit(f"The {kind} job did not get on: {problem}\n{log.read_text()[-2000:]}") from None
+            raise SystemExit(f"The {kind} job made no progress: {problem}\n{log.read_text()[-2000:]}") from None
         finally:
             os.killpg(job.pid, signal.SIGKILL)
             job.wait()

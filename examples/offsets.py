@@ -1,9 +1,9 @@
-"""Local variables that survive: each task remembers the last offset it saw of every partition.
+"""Keep local variables in operator state: each task remembers the last offset of every partition it has seen.
 
     python examples/offsets.py
 
-Twice the same: once with `CheckpointedFunction`, once with the shorter `ListCheckpointed`. The second run of the job has
-another parallelism, and goes on with the offsets of the first, dealt out to its tasks.
+The example does this once with `CheckpointedFunction` and once with the shorter `ListCheckpointed`. The second run of the job
+has another parallelism and continues with the offsets of the first, redistributed among its tasks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COLUMNS = "partition int, offset bigint"
 
 
 class Offsets(tg.MapFunction, tg.CheckpointedFunction):
-    """Keeps pairs (partition, offset) in operator state, and says how many partitions it knows."""
+    """Keep pairs (partition, offset) in operator state, and emit the number of known partitions."""
 
     kept = tg.ListState(tuple[int, int], operator=True)
 
@@ -35,7 +35,7 @@ class Offsets(tg.MapFunction, tg.CheckpointedFunction):
 
 
 class ShortOffsets(tg.MapFunction, tg.ListCheckpointed, element=tuple[int, int]):
-    """The same in less."""
+    """The same with less code."""
 
     def open(self, ctx) -> None:
         self.last = getattr(self, "last", {})

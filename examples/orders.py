@@ -1,9 +1,9 @@
-"""Two sources, two levels, a side output: which customers spend, and which regions they make rich.
+"""Sum orders by region, with two sources, two levels and a side output.
 
     python examples/orders.py
 
-Level 1 joins customers (who may move) with their orders, per customer; orders of unknown customers go to a side output.
-Level 2 sums by region. Every operator with state has a uid of its own.
+Level 1 joins customers (who may move) with their orders; orders of unknown customers go to a side output. Level 2 sums by
+region. Every operator with state has a uid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import tidegate as tg
 
-# One list is one file is one epoch. Between two sources there is no order within an epoch, so customers come one before.
+# Each inner list is one file and one epoch. Sources are not ordered within an epoch, so customers come one epoch earlier.
 CUSTOMERS = [[("ann", "north"), ("bob", "south")], [], [("eve", "north")], []]
 ORDERS = [[("zoe", 3.0)], [("ann", 10.0), ("eve", 1.0)], [("bob", 5.0), ("ann", 2.5)], [("eve", 7.0)]]
 
@@ -24,7 +24,7 @@ EVENT = "customer string, region string, amount double"
 
 
 class Enrich(tg.KeyedProcessFunction):
-    """Remembers each customer's region and adds it to their orders."""
+    """Remember each customer's region and add it to their orders."""
 
     region = tg.ValueState(str)
     spent = tg.ValueState(float, default=0.0)
@@ -82,7 +82,7 @@ def write_input(folder: Path) -> None:
             lines = [json.dumps(dict(zip(columns, row))) for row in batch]
             path = folder / name / f"{number}.json"
             path.write_text("\n".join(lines))
-            os.utime(path, (number + 1, number + 1))  # Spark takes files in the order of their times
+            os.utime(path, (number + 1, number + 1))  # Spark reads files in the order of their modification times
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Counts words in windows of 30 seconds of event time.
+"""Count words in event-time windows of 30 seconds.
 
     python examples/windowed_word_count.py
 
-Each line of a JSON file has a word and when it was said. Words come a little out of order, up to five seconds; one comes far too
-late for its window and is printed apart.
+Each line of a JSON file has a word and the time at which it was said. Words arrive up to five seconds out of order. One word is
+too late for its window and goes to a side output.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCHES = [
     [("question", 90)],
     [("to", 3), ("question", 91)],
 ]
-"""Words and the second of the minute in which they were said. The last "to" belongs to a window that has long been counted."""
+"""Words and the second at which they were said. The last "to" belongs to a window that has already fired."""
 
 
 def build(spark, folder, out=None, late=None) -> tg.Job:
@@ -53,7 +53,7 @@ def main() -> None:
             lines = [json.dumps({"word": word, "at": at}) for word, at in batch]
             path = Path(folder) / f"{number}.json"
             path.write_text("\n".join(lines))
-            os.utime(path, (number, number))  # Spark takes files in the order of their times.
+            os.utime(path, (number, number))  # Spark reads files in the order of their modification times
         job = build(spark, folder)
         print(job.explain())
         job.run(trigger="available-now")

@@ -1,9 +1,9 @@
-"""Counts words with state that belongs to an operator named "counter".
+"""Count words, with state that belongs to the operator "counter".
 
     python examples/word_count.py
 
-Lines come from a folder of text files, three files one after the other; each file is an epoch. The running count of every
-word is kept in the Python workers and printed as it grows.
+The job reads three text files, one per epoch. It keeps the count of every word in the Python workers and prints each new
+count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINES = ["to be or not to be", "that is the question", "to sleep to dream"]
 
 
 class WordCounter(tg.KeyedProcessFunction):
-    """Emits each word with how often it has been seen so far."""
+    """Emit each word with its count so far."""
 
     counter = tg.ValueState(int, default=0)
 
