@@ -89,7 +89,7 @@ def _run_as_process(root: Path, rounds: int, writer: int) -> None:
 def enter(storage: Storage, number: int, writer: int) -> Entry:
     nonce = new_nonce()
     mine = f"writer {writer} {nonce}".encode()
-    return Entry(slot=number, kind=mine, term=storage.create(f"log/{number:08d}", mine, nonce))
+    return Entry(number, mine, storage.create(f"log/{number:08d}", mine, nonce))
 
 
 def assert_one_winner_each(storage: Storage, entries: list[Entry], rounds: int) -> None:
