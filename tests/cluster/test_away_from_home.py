@@ -71,5 +71,5 @@ def test_a_home_that_is_never_free_ends_the_job_with_what_to_do(trial, cluster, 
 
 def versions(cluster, job, level):
     """Directories of the state versions that attempts of one level made in the last epoch."""
-    pattern = f"trial/{job.run._runner.lineage}/L{level}-S*/*/v{job.epochs[-1].epoch.number}-*"
+    pattern = f"trial/{job.run._job.runner.lineage}/L{level}-S*/*/v{job.epochs[-1].epoch.number}-*"
     return [path for worker in cluster.workers for path in worker.local_root.glob(pattern)]

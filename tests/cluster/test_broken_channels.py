@@ -25,15 +25,15 @@ def test_a_missing_barrier_or_a_wrong_count_of_rows(trial, orders, caplog, fault
 @pytest.mark.timeout(600)
 def test_a_batch_delivered_twice_is_run_once(trial, monkeypatch):
     """Spark delivers a batch again when it does not know that it was done."""
-    from tidegate.runtime.driver.job_run import JobRun
+    from tidegate.runtime.driver.attempt import Attempt
 
-    once = JobRun._on_batch
+    once = Attempt._on_batch
 
-    def twice(run, attempt, batch, batch_id):
-        once(run, attempt, batch, batch_id)
-        once(run, attempt, batch, batch_id)
+    def twice(attempt, batch, batch_id):
+        once(attempt, batch, batch_id)
+        once(attempt, batch, batch_id)
 
-    monkeypatch.setattr(JobRun, "_on_batch", twice)
+    monkeypatch.setattr(Attempt, "_on_batch", twice)
     job = trial().feed(epochs=3).settle()
     job.verify()
     assert job.run.skipped_batches >= 3

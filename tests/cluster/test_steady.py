@@ -24,10 +24,10 @@ def test_over_thirty_epochs_every_slot_stays_with_its_state(trial):
 def test_empty_epochs_acknowledge_the_same_versions_again(trial, cluster, backend):
     """Between two batches, and as often as one likes: no version changes, and no directory is made."""
     job = trial(backend=backend).feed(epochs=2).settle()
-    versions, found = dict(job.run._runner.versions), directories(cluster)
+    versions, found = dict(job.run._job.runner.versions), directories(cluster)
     for _ in range(2):
         assert job.run.run_empty_epoch().rows_in == 0
-    assert job.run._runner.versions == versions
+    assert job.run._job.runner.versions == versions
     assert directories(cluster) <= found
     job.feed().settle()
     job.verify()

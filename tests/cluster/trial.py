@@ -139,7 +139,7 @@ class Trial:
 
     def hurry(self, **timeouts: int) -> Trial:
         """From now on these timeouts hold. Before, while Python workers start up, they would be too short."""
-        driver = self.run._runner
+        driver = self.run._job.runner
         driver.settings = replace(driver.settings, **timeouts)
         return self
 

@@ -22,6 +22,7 @@ from tidegate.checkpoint.start import StartRefused
 from tidegate.config import OptionError
 from tidegate.core import faults
 from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
+from tidegate.runtime.driver.attempt import Attempt
 from tidegate.runtime.driver.epoch_runner import EpochRunner
 from tidegate.runtime.driver.job_run import JobRun
 from tidegate.runtime.driver.ownership import UnclaimedOutput
@@ -168,17 +169,17 @@ def test_output_is_seen_when_its_checkpoint_is_complete_and_not_before(shop):
 def test_a_batch_that_waits_for_the_state_is_refused_when_the_state_does_not_come(shop, monkeypatch):
     """Spark plans the first batch while state is brought back. Without the state no epoch may run."""
     shop.run().feed(1)
-    arrived, epochs, on_batch = [], [], JobRun._on_batch
+    arrived, epochs, on_batch = [], [], Attempt._on_batch
 
-    def note(run, attempt, batch, batch_id):
+    def note(attempt, batch, batch_id):
         arrived.append(batch_id)
-        on_batch(run, attempt, batch, batch_id)
+        on_batch(attempt, batch, batch_id)
 
     def fail(driver, orders):
         until(lambda: arrived)
         raise RestoreFailed("not today")
 
-    monkeypatch.setattr(JobRun, "_on_batch", note)
+    monkeypatch.setattr(Attempt, "_on_batch", note)
     monkeypatch.setattr(EpochRunner, "restore", fail)
     monkeypatch.setattr(EpochRunner, "run_epoch", lambda *given, **more: epochs.append(given))
     with pytest.raises(RestoreFailed, match="not today"):

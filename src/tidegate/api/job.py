@@ -166,7 +166,7 @@ class Job(GraphBuilder):
         history and begins anew; `force` takes the job over from a driver that seems to live and hangs.
         A job on batch DataFrames runs once, to the end.
         """
-        from tidegate.runtime.driver.job_run import run_job
+        from tidegate.runtime.driver.launch import run_job
 
         choices = self._choices(spark, checkpoint, trigger, state_backend, options) | {"fresh": fresh, "force": force}
         return run_job(check_runnable(self.graph()), **choices)
@@ -183,7 +183,7 @@ class Job(GraphBuilder):
         force: bool = False,
     ) -> JobRun:
         """Start the job and return at once, with a handle to watch, stop and await it. For streaming DataFrames."""
-        from tidegate.runtime.driver.job_run import start_job
+        from tidegate.runtime.driver.launch import start_job
 
         choices = self._choices(spark, checkpoint, trigger, state_backend, options) | {"fresh": fresh, "force": force}
         return start_job(check_runnable(self.graph()), **choices)

@@ -136,7 +136,7 @@ def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> 
         def run_job(graph: Any, **options: Any) -> Any:
             return graph, options
 
-    monkeypatch.setitem(sys.modules, "tidegate.runtime.driver.job_run", Runtime)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "tidegate.runtime.driver.launch", Runtime)  # type: ignore[arg-type]
     job = shop()
     graph, options = job.run("a session", trigger="1 s", options={"a": 1})
     assert graph == job.graph()

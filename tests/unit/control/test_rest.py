@@ -25,7 +25,7 @@ from tidegate.control.request_checks import AllowedHosts
 from tidegate.control.rest import application
 from tidegate.control.service import JobService
 from tidegate.core.ids import EpochId, Lineage, Term
-from tidegate.runtime.driver.job_run import Failure
+from tidegate.runtime.driver.supervisor import Failure
 from tidegate.testing.clock import at
 
 TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.0}})

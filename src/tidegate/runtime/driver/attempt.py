@@ -1,0 +1,250 @@
+"""One attempt of a run: a streaming query with a directory of its own, from a checkpoint to a failure or to the end."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.core.errors import EpochFailed
+from tidegate.core.ids import TaskId
+from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
+from tidegate.runtime.driver.empty_epochs import empty_epoch
+from tidegate.runtime.driver.epoch_frame import combine
+from tidegate.runtime.driver.epoch_lock import EpochLock
+from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.running_job import Epochs, RunningJob
+from tidegate.runtime.sources.file_log import COMPACT_INTERVAL
+from tidegate.runtime.sources.kept_files import check_declared, check_kept
+from tidegate.runtime.sources.query_directory import (
+    Positions,
+    SkipBatch,
+    SourceNotes,
+    decide_batch,
+    read_positions,
+    rebuild,
+)
+from tidegate.runtime.sources.source_checks import begins_anew
+
+log = logging.getLogger("tidegate")
+
+_IDLE_S = 0.5
+"""How long no batch must have arrived before uploads get an epoch of their own."""
+_PACE_S = 0.05
+_LOOK_S = 2.0
+"""How often a job that waits for a sink looks whether its Spark session is still there."""
+_LOOK_BACK = 2
+"""Spark tells a source that a batch is done when it plans the next one; so two batches later the source has acted on it."""
+
+
+class Stopping(Exception):
+    """The job is stopping, has failed, or continues in another attempt: no further epoch is run."""
+
+
+class Attempt:
+    """Begins at the newest checkpoint, or at the very beginning. The epoch lock is held while it is constructed.
+
+    The query is started first, so that Spark plans its first batch while `bring_back` restores the state. The batch waits for
+    the epoch lock, and is refused if the state cannot be restored.
+    """
+
+    def __init__(self, job: RunningJob, lock: EpochLock) -> None:
+        self._job, self._lock = job, lock
+        self.error: BaseException | None = None
+        """What ended the attempt. No epoch is run after it."""
+        self._retired = False
+        self._ends: deque[Positions] = deque(maxlen=_LOOK_BACK)
+        """Where the last batches of this attempt ended."""
+        directory = Path(tempfile.mkdtemp(prefix=f"tidegate-{job.name}-")) / "query"
+        try:
+            self._orders, done, self._pinned = _go_to_checkpoint(job, directory)
+            self.epochs = Epochs(job, directory, done)
+            writer = combine(job.graph.sources).writeStream.queryName(job.name)
+            writer = writer.option("checkpointLocation", directory.as_uri()).foreachBatch(self._on_batch)
+            self.query: StreamingQuery = job.trigger.start(job.spark, writer)
+        except BaseException:
+            shutil.rmtree(directory.parent, ignore_errors=True)
+            raise
+
+    def bring_back(self) -> None:
+        """Restore the state in the tasks, and begin to follow the attempt. The epoch lock must be held."""
+        job, loop = self._job, self._job.loop
+        about = {"job": job.name}
+        if loop is None or not self._orders:
+            tasks = len(job.description.tasks)
+            log.info("job %s starts the Python workers of its %d tasks", job.name, tasks, extra=about)
+            job.runner.forget_versions()
+            job.runner.place()
+        else:
+            found, started = loop.ownership.restore_point().checkpoint_id, time.monotonic()
+            log.info(
+                "job %s brings back the state of checkpoint %d in %d tasks", job.name, found, len(self._orders),
+                extra=about,
+            )  # fmt: skip
+            report = job.runner.restore(self._orders)
+            log.info(
+                "state of checkpoint %d is back after %.1f s", found, time.monotonic() - started,
+                extra=about | {"epoch": str(report.epoch)},
+            )  # fmt: skip
+        if loop is not None:
+            loop.begin_at(self.epochs.snapshot())
+        if loop is not None or job.runner.has_timers:
+            threading.Thread(target=self._pace, name="tidegate-pace", daemon=True).start()
+
+    def retire(self) -> None:
+        """Refuse all further batches. The epoch lock must be held."""
+        self._retired = True
+
+    def discard_directory(self) -> None:
+        shutil.rmtree(self.epochs.directory.parent, ignore_errors=True)
+
+    # -- epochs ------------------------------------------------------------------------------------------------------
+
+    def run_empty_epoch(self, *, time_stands: bool = False) -> EpochReport:
+        """An epoch without a batch, between two batches; without timers, too, if `time_stands`."""
+        with self._epoch():
+            return self.epochs.run_empty(time_stands=time_stands)
+
+    def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        latest = time.monotonic() + self._job.trigger.interval_s
+        self._run_batch(batch, batch_id)
+        # Empty epochs for uploads and timers may run meanwhile.
+        while self._is_running() and (left_s := latest - time.monotonic()) > 0:
+            self._job.stop.asked.wait(min(left_s, _PACE_S))
+
+    def _is_running(self) -> bool:
+        return not self._retired and not self._job.stop.is_asked() and self.error is None
+
+    def _run_batch(self, batch: DataFrame, batch_id: int) -> None:
+        job, epochs = self._job, self.epochs
+        with self._epoch():
+            end = read_positions(epochs.directory, batch_id)
+            start = read_positions(epochs.directory, batch_id - 1)
+            if isinstance(decide_batch(epochs.done, start, end), SkipBatch):
+                log.warning("batch %d was delivered again and is skipped", batch_id)
+                job.skipped_batches += 1
+                return
+            if job.loop is not None:
+                self._check_sources(job.loop, end)
+                self._hold_for_output(job.loop)
+            epochs.run(batch, end)
+            if end is not None:
+                self._ends.append(end)
+
+    def _check_sources(self, loop: CheckpointLoop, end: Positions | None) -> None:
+        if not self._pinned:
+            # Checkpoint 0: the sources have fixed where they begin and no row was read. "Latest" means the same ever after.
+            self.epochs.run_until(loop, loop.request(published=False))
+            self._pinned = True
+        if end is not None and not self._ends:
+            check_declared(self.epochs.directory, end, self._job.graph.sources)
+        if len(self._ends) == _LOOK_BACK:
+            check_kept(self.epochs.directory, self._ends[0], self._job.graph.sources)
+
+    @contextmanager
+    def _epoch(self) -> Iterator[None]:
+        """One epoch at a time, and none after one that failed: what it left uncommitted must not be overtaken."""
+        with self._lock:
+            if not self._is_running():
+                raise Stopping
+            try:
+                if self._job.loop is not None:
+                    self._job.loop.check()
+                yield
+            except BaseException as error:
+                self.error = error
+                raise
+
+    def _hold_for_output(self, loop: CheckpointLoop) -> None:
+        """Wait as long as too much output waits for a sink. Checkpoints and recovery continue; the epoch lock must be held.
+
+        Raises `Stopping` when the job is to stop: the next start reads the batch again.
+        """
+        job, holding = self._job, loop.held_by()
+        if holding is None:
+            return
+        log.warning("no batch is read while too much output waits: %s", holding, extra={"job": job.name})
+        started = looked = time.monotonic()
+        while (now_holding := loop.held_by()) is not None:
+            job.held_by = now_holding
+            if job.stop.is_asked():
+                job.held_by = None
+                raise Stopping
+            loop.check()
+            if time.monotonic() - looked > _LOOK_S:
+                looked = time.monotonic()
+                if job.is_session_dead():
+                    raise EpochFailed("The Spark session has ended while the job waited for a sink.")
+            found = empty_epoch(loop.uploads.has_work(), job.runner.timers_due(), held=True)
+            if found is not None:
+                self.epochs.run_empty(time_stands=found.time_stands)
+            else:
+                time.sleep(_PACE_S)
+        job.held_by = None
+        log.info("batches are read again after %.1f s", time.monotonic() - started, extra={"job": job.name})
+
+    def _pace(self) -> None:
+        """Run an empty epoch for pending uploads and due timers when no batch arrives; end the attempt when no further
+        checkpoint can be written."""
+        job, loop = self._job, self._job.loop
+        failed = job.stop.asked if loop is None else loop.failed
+        while self._is_running():
+            if failed.wait(_PACE_S):
+                if loop is not None:
+                    self._break_off()
+                return
+            if time.monotonic() - job.last_epoch_s <= _IDLE_S or self._lock.is_held():
+                continue
+            held = loop is not None and loop.held_by() is not None
+            waiting = loop is not None and loop.uploads.has_work()
+            found = empty_epoch(waiting, job.runner.timers_due(), held)
+            if found is not None:
+                try:
+                    self.run_empty_epoch(time_stands=found.time_stands)
+                except Stopping:
+                    return
+                except Exception:
+                    self._break_off()
+                    return
+
+    def _break_off(self) -> None:
+        """End the query at a boundary, because of an error that did not come from one of its batches."""
+        with self._lock:
+            if self._retired:
+                return
+            if self.error is None and self._job.loop is not None:
+                try:
+                    self._job.loop.check()
+                except BaseException as error:
+                    self.error = error
+        self.query.stop()
+
+
+def _go_to_checkpoint(job: RunningJob, directory: Path) -> tuple[Mapping[TaskId, RestoreOrder], Positions | None, bool]:
+    """Set clocks and positions to where the newest checkpoint has them, or to the beginning. Returns which state the tasks
+    have to restore, where the checkpoint ends, and whether all sources have fixed where they begin."""
+    if job.loop is None:
+        return {}, None, True
+    found, allow = job.loop.ownership.restore_point(), job.allow_non_restored_state
+    job.runner.reset_clocks(found.clocks())
+    orders = found.orders(job.description, allow, job.renamed_fields)
+    stored, batch = found.sources(job.description, allow)
+    sources = tuple(
+        SourceNotes(None, {}) if begins_anew(source) else notes for source, notes in zip(job.graph.sources, stored)
+    )
+    # A source that is new to the job begins now, and must begin there again after a failure.
+    pinned = all(source.line is not None or source.notes for source in sources)
+    if all(source.line is None and not source.notes for source in sources):
+        return orders, None, pinned
+    compact_every = int(job.spark.conf.get(COMPACT_INTERVAL) or 10)
+    return orders, rebuild(directory, sources, batch, compact_every), pinned

@@ -1,0 +1,31 @@
+"""The lock of a job's epochs: one epoch at a time, and none while the job goes back to a checkpoint."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+
+class EpochLock:
+    """Batches arrive on a thread of Spark's, empty epochs run on one of ours, and a third one supervises both."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder: int | None = None
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._holder = threading.get_ident()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._holder = None
+        self._lock.release()
+
+    def is_held(self) -> bool:
+        return self._lock.locked()
+
+    def is_held_here(self) -> bool:
+        """Whether the caller runs within an epoch: in a callback of the user's, say."""
+        return self._holder == threading.get_ident()

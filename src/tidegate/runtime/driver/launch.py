@@ -1,0 +1,247 @@
+"""Starts jobs: claims the job, checks that its newest checkpoint is compatible, and begins the first attempt."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.metadata import CheckpointMetadata
+from tidegate.checkpoint.operators import declared, describe
+from tidegate.checkpoint.retained import resolve
+from tidegate.checkpoint.start import Start
+from tidegate.config.choices import ClaimMode
+from tidegate.core.durations import duration_ms
+from tidegate.core.errors import PreconditionFailed
+from tidegate.core.log_setup import speak
+from tidegate.core.times import MAX_WATERMARK
+from tidegate.graph import state_ids
+from tidegate.graph.levels import plan as plan_levels
+from tidegate.graph.model import Graph
+from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
+from tidegate.runtime.driver.committers import Committers
+from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
+from tidegate.runtime.driver.epoch_frame import combine
+from tidegate.runtime.driver.epoch_reports import EpochReports
+from tidegate.runtime.driver.epoch_runner import EpochReport, EpochRunner, Identity
+from tidegate.runtime.driver.epoch_trigger import EpochTrigger
+from tidegate.runtime.driver.job_description import JobDescription, task_sinks
+from tidegate.runtime.driver.job_history import JobHistory, Origin
+from tidegate.runtime.driver.job_run import JobRun
+from tidegate.runtime.driver.ownership import Ownership
+from tidegate.runtime.driver.progress import Progress
+from tidegate.runtime.driver.restore_point import plan_return
+from tidegate.runtime.driver.running_job import RunningJob
+from tidegate.runtime.driver.session import check_session
+from tidegate.runtime.driver.settings import Durability, Settings, read_settings
+from tidegate.runtime.driver.sink_threads import SinkThreads
+from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.sources.source_checks import check_sources
+from tidegate.runtime.sources.source_notes import check_claimed
+from tidegate.savepoint.compatibility import JobNow, VerdictKind
+from tidegate.savepoint.restore_compatibility import shown
+from tidegate.storage import RoutedStorage, Storage, open_storage, probe
+
+log = logging.getLogger("tidegate")
+
+
+def run_job(
+    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any
+) -> EpochReport | None:
+    """Run a job to its end: streaming until it is stopped or fails, bounded until its sources are read."""
+    speak()
+    if all(source.bounded for source in graph.sources):
+        session = spark or _session_of(graph)
+        settings, durability = read_settings(_cores(session), **choices)
+        if durability is not None:
+            raise PreconditionFailed(
+                "A job on batch DataFrames runs once, to the end, and takes no checkpoints: what fails is run again by Spark. "
+                "Run it without checkpoint=, or read its sources as streams (spark.readStream) with trigger='available-now'."
+            )
+        return run_bounded(graph, session, settings)
+    run = start_job(graph, spark=spark, trigger=trigger, **choices)
+    with Ending(run, duration_ms(STOP_WITHIN) / 1000, second_sigint=signal.default_int_handler).listening():
+        run.await_termination()
+    log.info("job %s is %s", graph.job, run.status, extra={"job": graph.job})
+    return None
+
+
+def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochReport:
+    """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark repeats what fails."""
+    check_session(spark.conf.get, spark.version)
+    # Made before the rows: a committer checks its target, and may have to make it.
+    committers = Committers(graph, None)
+    runner = EpochRunner(spark, graph, settings, Identity.ephemeral())
+    try:
+        report = runner.run_epoch(combine(graph.sources), only=True, final=True)
+        committers.commit(report.committables, for_good=True)
+        return report
+    finally:
+        runner.close()
+        runner.release()
+
+
+def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any) -> JobRun:
+    """Start a job on streaming DataFrames and return at once.
+
+    Claims the job, checks that its newest checkpoint is compatible, and starts the query. Raises before any epoch runs if one
+    of these fails.
+    """
+    speak()
+    session = spark or _session_of(graph)
+    check_session(session.conf.get, session.version)
+    settings, durability = read_settings(_cores(session), **choices)
+    check_sources(graph.sources, durable=durability is not None)
+    launch = _Launch(session, graph, settings, EpochTrigger.parse(trigger))
+    return launch.ephemeral() if durability is None else launch.durable(durability)
+
+
+class _Launch:
+    """The start of one run."""
+
+    def __init__(self, spark: SparkSession, graph: Graph, settings: Settings, trigger: EpochTrigger) -> None:
+        self._spark, self._graph, self._settings, self._trigger = spark, graph, settings, trigger
+        self._progress = Progress(graph.job)
+
+    def ephemeral(self) -> JobRun:
+        """Without checkpoints."""
+        self._progress.begin()
+        committers = Committers(self._graph, None)
+        runner = EpochRunner(self._spark, self._graph, self._settings, Identity.ephemeral())
+        return self._follow(self._job(None, committers, runner, self._described(runner), None))
+
+    def durable(self, chosen: Durability) -> JobRun:
+        archive = chosen.archive
+        storage = RoutedStorage(open_storage(archive.url, **archive.options), archive.options)
+        committers = Committers(self._graph, storage)
+        self._progress.begin()
+        owned = self._claim(chosen, storage, committers)
+        loop: CheckpointLoop | None = None
+        try:
+            runner = EpochRunner(self._spark, self._graph, self._settings, _identity(owned, chosen))
+            described = self._described(runner, chosen.checkpoints.publishes_in_tasks)
+            loop = CheckpointLoop(owned, described, SinkThreads(committers.committers, storage))
+            return self._follow(self._job(chosen, committers, runner, described, loop))
+        except BaseException:
+            if loop is None:
+                owned.stop()
+            else:
+                loop.leave()
+            raise
+
+    def _job(
+        self, chosen: Durability | None, committers: Committers, runner: EpochRunner, described: JobDescription,
+        loop: CheckpointLoop | None,
+    ) -> RunningJob:  # fmt: skip
+        return RunningJob(
+            spark=self._spark,
+            graph=self._graph,
+            settings=self._settings,
+            durability=chosen,
+            trigger=self._trigger,
+            committers=committers,
+            runner=runner,
+            description=described,
+            loop=loop,
+            reports=EpochReports(JobRun.HISTORY),
+            progress=self._progress,
+            stop=StopRequest(),
+        )
+
+    def _follow(self, job: RunningJob) -> JobRun:
+        run = JobRun(job)
+        log.info(
+            "job %s started: parallelism %d, %s, %s", job.name, run.parallelism, run.state_backend, _origin(job.loop),
+            extra={"job": job.name},
+        )  # fmt: skip
+        run.follow()
+        return run
+
+    def _claim(self, chosen: Durability, storage: Storage, committers: Committers) -> Ownership:
+        layout = JobLayout(self._graph.job)
+        probe(storage, f"{layout.root}/probe")
+        path, allow = chosen.recovery.path, chosen.recovery.allow_non_restored_state
+        source, given = (None, None) if path is None else resolve(storage, layout, path)
+        history = JobHistory(storage, layout, chosen.checkpoints, chosen.recovery.uids)
+        if not (chosen.fresh and source is None):
+            self._check_compatible(history.peek(source), chosen)
+        origin: Origin | None = None
+        if source is not None and given is not None:
+            claim = chosen.recovery.claim_mode is ClaimMode.CLAIM
+            history.check_origin(source, given, chosen.fresh, claim)
+            origin = history.take(source, given, claim)
+        start = Start(None if origin is None else origin.ref, chosen.fresh)
+        owned = Ownership.claim(history, start, chosen.force, None if origin is None else origin.pin)
+        try:
+            owned.check_output(committers.committers, allow)
+        except BaseException:
+            owned.stop()
+            raise
+        return owned
+
+    def _check_compatible(self, snapshot: CheckpointMetadata | None, chosen: Durability) -> None:
+        """Before anything is written: a start that cannot succeed is refused, and leaves the job as it was."""
+        if snapshot is None:
+            return
+        graph, recovery = self._graph, chosen.recovery
+        numbers = {(n.uid, n.name): n.id for n in snapshot.state_numbers}
+        numbered = state_ids.assign(numbers, declared(graph))
+        p, backend = self._settings.parallelism, self._settings.state_backend
+        operators = describe(graph, plan_levels(graph), p, backend, numbered)
+        sources = tuple(source.uid for source in graph.sources)
+        now = JobNow(operators, sources, renames=recovery.renamed_fields)
+        allow = recovery.allow_non_restored_state
+        _, fitted = plan_return(snapshot, now, p, self._settings.max_parallelism, allow)
+        check_claimed(snapshot, sources, allow)
+        if snapshot.watermark_ms == MAX_WATERMARK:
+            log.warning("the snapshot was taken after a drain: all event time has passed, and every row comes late")
+        for verdict in fitted.compatibility.verdicts:
+            level = logging.WARNING if verdict.outcome is VerdictKind.DROPPED else logging.INFO
+            log.log(level, "state of the snapshot, %s", shown(verdict), extra={"job": graph.job})
+
+    def _described(self, runner: EpochRunner, by_tasks: bool = False) -> JobDescription:
+        """`by_tasks`: tasks publish output of sinks that allow it."""
+        settings, graph = runner.settings, runner.graph
+        p, backend = settings.parallelism, settings.state_backend
+        return JobDescription(
+            job=graph.job,
+            parallelism=p,
+            max_parallelism=settings.max_parallelism,
+            backend=backend,
+            levels=runner.levels,
+            sources=tuple(source.uid for source in graph.sources),
+            operators=describe(graph, runner.plan, p, backend, runner.state_ids),
+            state_ids=runner.state_ids,
+            spark_version=self._spark.version,
+            task_sinks=task_sinks(graph, runner.plan) if by_tasks else {},
+        )
+
+
+def _identity(owned: Ownership, chosen: Durability) -> Identity:
+    found = owned.restore_point()
+    numbers = {} if found.snapshot is None else {(n.uid, n.name): n.id for n in found.snapshot.state_numbers}
+    return Identity(found.lineage, found.term, chosen.archive, numbers)
+
+
+def _origin(loop: CheckpointLoop | None) -> str:
+    """Where the run begins, in words."""
+    if loop is None:
+        return "without checkpoints"
+    found = loop.ownership.restore_point().checkpoint_id
+    return f"goes on from checkpoint {found}" if found else "begins with no checkpoint"
+
+
+def _session_of(graph: Graph) -> SparkSession:
+    session: SparkSession = graph.sources[0].frame.sparkSession
+    return session
+
+
+def _cores(spark: SparkSession) -> int:
+    master = spark.conf.get("spark.master", "") or ""
+    if master.startswith("local[") and master[6:-1].split(",")[0].isdigit():
+        return int(master[6:-1].split(",")[0])
+    return os.cpu_count() or 2

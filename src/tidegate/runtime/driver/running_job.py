@@ -1,0 +1,187 @@
+"""What all attempts of a run share: the session, the graph, the object that runs epochs, and the checkpoint loop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tidegate.checkpoint.release_plan import WaitingOutput
+from tidegate.config.choices import CheckpointingMode
+from tidegate.core.errors import EpochFailed
+from tidegate.graph.model import Graph
+from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
+from tidegate.runtime.driver.committers import Committers
+from tidegate.runtime.driver.epoch_reports import EpochReports
+from tidegate.runtime.driver.epoch_runner import EpochReport, EpochRunner
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.driver.epoch_trigger import EpochTrigger
+from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.runtime.driver.output_release import OutputNotPublished
+from tidegate.runtime.driver.progress import Progress
+from tidegate.runtime.driver.settings import Durability, Settings
+from tidegate.runtime.driver.sink_threads import OutputStopped
+from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.sources.query_directory import Positions
+
+log = logging.getLogger("tidegate")
+
+_PACE_S = 0.05
+
+
+@dataclass(kw_only=True)
+class RunningJob:
+    """A job with everything it needs to run epochs. `loop` is replaced when the job is claimed again."""
+
+    spark: SparkSession
+    graph: Graph
+    settings: Settings
+    durability: Durability | None
+    """None: without checkpoints. Then `loop` is None, too."""
+    trigger: EpochTrigger
+    committers: Committers
+    runner: EpochRunner
+    description: JobDescription
+    loop: CheckpointLoop | None
+    reports: EpochReports
+    progress: Progress
+    stop: StopRequest
+    skipped_batches: int = 0
+    held_by: WaitingOutput | None = None
+    """The sink for which so much output waits that no batch is read until it has caught up."""
+    last_epoch_s: float = field(default_factory=time.monotonic)
+    """When the last epoch ended, in monotonic time."""
+
+    @property
+    def name(self) -> str:
+        return self.graph.job
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a checkpoint may take."""
+        return 600.0 if self.durability is None else self.durability.checkpoints.timeout_ms / 1000
+
+    @property
+    def at_least_once(self) -> bool:
+        chosen = self.durability
+        return chosen is not None and chosen.checkpoints.mode is CheckpointingMode.AT_LEAST_ONCE
+
+    @property
+    def allow_non_restored_state(self) -> bool:
+        return self.durability is not None and self.durability.recovery.allow_non_restored_state
+
+    @property
+    def renamed_fields(self) -> Mapping[tuple[str, str], Mapping[str, str]]:
+        return {} if self.durability is None else self.durability.recovery.renamed_fields
+
+    def is_session_dead(self) -> bool:
+        """Whether the Spark session was stopped: then no restart helps."""
+        try:
+            self.spark.conf.get("spark.app.name")
+            self.spark.range(0)
+        except Exception:
+            return True
+        return False
+
+
+class Epochs:
+    """Runs the epochs of one attempt and reports them. The caller holds the epoch lock."""
+
+    def __init__(self, job: RunningJob, directory: Path, done: Positions | None) -> None:
+        """`directory` is that of the streaming query, `done` where the checkpoint ends that the attempt began from."""
+        self._job, self.directory, self.done = job, directory, done
+        self.loop = job.loop
+
+    def run(
+        self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False
+    ) -> EpochReport:
+        """Run one epoch on a batch (None: an empty epoch) that ends at `end`."""
+        job, loop = self._job, self.loop
+        before = dict(job.runner.versions)
+        work = loop.uploads.work(batch is None) if loop is not None else None
+        report = job.runner.run_epoch(batch, work=work, final=final, time_stands=time_stands)
+        self.done = end
+        if loop is None or job.at_least_once:
+            if loop is not None and loop.waiting_output and report.committables:
+                self._await_restored_output(loop)
+            job.committers.commit(report.committables, for_good=loop is None)
+        if loop is not None:
+            moved = batch is not None or bool(report.committables) or before != job.runner.versions
+            loop.epoch_finished(report, self.snapshot(), moved, output=not job.at_least_once)
+        job.last_epoch_s = time.monotonic()
+        job.reports.append(report)
+        job.progress.epoch(report, None if loop is None else loop.statistics)
+        rate = report.rows_in * 1000 // max(1, report.duration_ms)
+        log.info(
+            "epoch %s: %d rows in %d ms (%d rows/s)", report.epoch, report.rows_in, report.duration_ms, rate,
+            extra={"job": job.name, "epoch": str(report.epoch)},
+        )  # fmt: skip
+        return report
+
+    def run_empty(self, *, final: bool = False, time_stands: bool = False) -> EpochReport:
+        """Run an epoch without rows; without timers, too, if `time_stands`."""
+        return self.run(None, self.done, final=final, time_stands=time_stands)
+
+    def snapshot(self) -> EpochSnapshot:
+        runner = self._job.runner
+        return EpochSnapshot(
+            epoch=runner.epoch,
+            versions={task: ref.version for task, ref in runner.versions.items()},
+            positions=self.done,
+            directory=self.directory,
+            clocks=runner.clocks,
+        )
+
+    def run_until(self, loop: CheckpointLoop, answer: Future[Any]) -> Any:
+        """Run empty epochs, as long as uploads ask for them, until an answer is there."""
+        if not self._run_for(loop, answer, self._job.timeout_s):
+            raise EpochFailed(
+                "A checkpoint that the job waits for did not complete within "
+                f"{self._job.timeout_s:g} s (execution.checkpointing.timeout)."
+            )
+        return answer.result()
+
+    def _run_for(self, loop: CheckpointLoop, answer: Future[Any], timeout_s: float, time_stands: bool = False) -> bool:
+        """The same, for a limited time, in which no timer fires if `time_stands`. Returns whether the answer is there."""
+        latest = time.monotonic() + timeout_s
+        while not answer.done():
+            if time.monotonic() > latest:
+                return False
+            loop.check()
+            if loop.uploads.has_work():
+                self.run_empty(time_stands=time_stands)
+            else:
+                time.sleep(0.01)
+        return True
+
+    def await_output(self, loop: CheckpointLoop, place: str) -> None:
+        """Return when all output is published. `place` names the snapshot that the job ends with."""
+        config, stop = loop.ownership.history.config, self._job.stop
+        timeout_s = stop.output_timeout_s(config.stop_timeout_ms / 1000)
+        answer = loop.published()
+        try:
+            # A timer that fired now would emit rows after the end.
+            if self._run_for(loop, answer, timeout_s, time_stands=True):
+                answer.result()
+                return
+        except OutputStopped as stopped:
+            raise OutputNotPublished(place, loop.waiting_output, str(stopped), stop.is_asked()) from stopped
+        raise OutputNotPublished.in_time(place, loop.waiting_output, timeout_s, stop.is_asked())
+
+    def _await_restored_output(self, loop: CheckpointLoop) -> None:
+        """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints is published before that of this one."""
+        answer, latest = loop.published(), time.monotonic() + self._job.timeout_s
+        while not answer.done() and time.monotonic() < latest:
+            loop.check()
+            wait([answer], timeout=_PACE_S)
+        if answer.done():
+            answer.result()
+        else:
+            waiting = "; ".join(str(each) for each in loop.waiting_output)
+            raise EpochFailed(f"Output of the checkpoint that the job started from is not published: {waiting}.")

@@ -1,0 +1,302 @@
+"""Keeps a job running: one attempt after the other until the job ends, each from the newest checkpoint.
+
+With checkpoints, a run survives its failures: it goes back to the newest checkpoint and continues from there, in the same
+process as long as that lives.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from tidegate.checkpoint.assignment import RestoreError
+from tidegate.checkpoint.completed_store import CheckpointUnreadable
+from tidegate.checkpoint.entry import LogCorrupt
+from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.start import StartRefused
+from tidegate.config import restart_strategy
+from tidegate.config.choices import JobEnd
+from tidegate.config.restart_strategy import FailureHistory, GiveUp
+from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.errors import (
+    EpochFailed,
+    GraphError,
+    PreconditionFailed,
+    RestoreFailed,
+    StateLost,
+    TidegateError,
+    UserCodeError,
+)
+from tidegate.runtime.driver.attempt import Attempt, Stopping
+from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
+from tidegate.runtime.driver.epoch_lock import EpochLock
+from tidegate.runtime.driver.running_job import RunningJob
+from tidegate.runtime.driver.sink_threads import OutputStopped
+from tidegate.runtime.sources.kafka_source import recognise
+
+log = logging.getLogger("tidegate")
+
+_HOPELESS = (
+    RestoreError, RestoreFailed, PreconditionFailed, GraphError,
+    ClaimLost, StartRefused, LogCorrupt, CheckpointUnreadable, OutputStopped,
+)  # fmt: skip
+"""What would fail in the same way again, or what a restart must not undo: another driver has the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that ended an attempt of a run."""
+
+    at_ms: int
+    kind: str
+    """`user-code`, `state-lost`, `engine`, or the code of the error in lower case."""
+    message: str
+    restarted: bool
+
+
+class Supervisor:
+    """Begins the first attempt when constructed, and raises if it cannot. `start` follows it in a thread."""
+
+    def __init__(self, job: RunningJob, most_failures: int) -> None:
+        self._job = job
+        self.lock = EpochLock()
+        self.failures: deque[Failure] = deque(maxlen=most_failures)
+        self.restarts = 0
+        self.outcome: BaseException | None = None
+        """What ended the run, if it failed."""
+        self.last_savepoint: str | None = None
+        """The savepoint that the job ended with."""
+        self.ended = threading.Event()
+        self._memory = FailureHistory()
+        self.attempt = self._begin(lambda: None)
+
+    def start(self) -> None:
+        threading.Thread(target=self._supervise, name="tidegate-run", daemon=True).start()
+
+    @property
+    def is_restarting(self) -> bool:
+        return self.attempt.error is not None
+
+    # -- attempts ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, prepare: Callable[[], None]) -> Attempt:
+        """Begin an attempt while the epoch lock is held. If it cannot begin, its batches are refused, and its query is stopped
+        without the lock: one of its batches may be waiting for it, and Spark waits for its batches."""
+        abandoned: Attempt | None = None
+        try:
+            with self.lock:
+                prepare()
+                attempt = Attempt(self._job, self.lock)
+                try:
+                    attempt.bring_back()
+                except BaseException:
+                    attempt.retire()
+                    abandoned = attempt
+                    raise
+                self.attempt = attempt
+                return attempt
+        except BaseException:
+            if abandoned is not None:
+                abandoned.query.stop()
+                abandoned.discard_directory()
+            raise
+
+    def _supervise(self) -> None:
+        try:
+            while True:
+                try:
+                    self._wait_for_query()
+                    self._conclude()
+                    return
+                except Exception as error:
+                    if self._job.stop.is_asked() and isinstance(error, Stopping):
+                        self._conclude()
+                        return
+                    self._go_back(error)
+        except BaseException as error:
+            self.outcome = error
+        finally:
+            with self.lock:
+                self.attempt.retire()
+            try:
+                self._close()
+                self._job.progress.end()
+            finally:
+                self.ended.set()
+
+    def _wait_for_query(self) -> None:
+        attempt = self.attempt
+        try:
+            attempt.query.awaitTermination()
+        except Exception as error:
+            if self._job.stop.is_asked() and (attempt.error is None or isinstance(attempt.error, Stopping)):
+                return
+            raise (attempt.error or recognise(error)) from None
+        if attempt.error is not None:
+            raise attempt.error
+
+    def _go_back(self, error: Exception) -> None:
+        """After a failure: wait as the restart strategy says, restore everything, begin a new attempt. Or raise.
+
+        From the failure on no epoch runs, and none runs during the return to the checkpoint, which holds the epoch lock.
+        """
+        job = self._job
+        with self.lock:
+            self.attempt.error = self.attempt.error or error
+        while True:
+            loop, kind = job.loop, _kind(error)
+            if loop is None or job.durability is None or job.stop.is_asked():
+                self._give_up(error, kind)
+            if _is_hopeless(error) or job.is_session_dead():
+                self._give_up(error, kind)
+            if isinstance(loop.broken, _HOPELESS):
+                self._give_up(loop.broken, kind)
+            now_ms = SYSTEM_CLOCK.now().monotonic_ms
+            strategy = job.durability.restart
+            self._memory, decision = restart_strategy.on_failure(strategy, self._memory, now_ms, random.uniform)
+            if isinstance(decision, GiveUp):
+                log.error("the job fails for good: %s", decision.reason)
+                self._give_up(error, kind)
+            self._note(error, kind, restarted=True)
+            last = loop.ownership.restore_point().checkpoint_id
+            log.warning(
+                "the job goes back to checkpoint %s in %d ms: %s", last or "(none)", decision.delay_ms, error,
+                extra={"job": job.name},
+            )  # fmt: skip
+            if job.stop.asked.wait(decision.delay_ms / 1000):
+                raise error
+            try:
+                self._begin_again(loop)
+                return
+            except Exception as again:
+                error = again
+
+    def _begin_again(self, loop: CheckpointLoop) -> None:
+        def prepare() -> None:
+            self.attempt.retire()
+            if loop.broken is None:
+                loop.rewind()
+            else:
+                self._job.loop = self._claim_again(loop)
+            self.attempt.discard_directory()
+
+        self._begin(prepare)
+        self.restarts += 1
+
+    def _claim_again(self, broken: CheckpointLoop) -> CheckpointLoop:
+        """The thread that wrote checkpoints is gone, perhaps in the middle of a write whose outcome nobody knows. Claiming the
+        job under a new term settles it: the log has the entry, or never will."""
+        job = self._job
+        log.warning("the job is claimed again: %s", broken.broken, extra={"job": job.name})
+        owned = broken.claim_again()
+        try:
+            owned.check_output(job.committers.committers, job.allow_non_restored_state)
+            job.runner.continue_under(owned.restore_point().term)
+            return CheckpointLoop(owned, job.description, broken.sinks, broken.statistics)
+        except BaseException:
+            owned.stop()
+            raise
+
+    def _give_up(self, error: BaseException, kind: str) -> NoReturn:
+        self._note(error, kind, restarted=False)
+        raise error
+
+    def _note(self, error: BaseException, kind: str, restarted: bool) -> None:
+        self.failures.append(Failure(SYSTEM_CLOCK.now().wall_ms, kind, str(error), restarted))
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _conclude(self) -> None:
+        """The sources are exhausted, or the job was asked to stop: a last checkpoint makes its output visible."""
+        job, epochs, stop = self._job, self.attempt.epochs, self._job.stop
+        if not stop.is_asked():
+            self._run_out()
+        loop = job.loop
+        if loop is None or stop.cancelled:
+            return
+        if stop.drain:
+            self._drain()
+        with self.lock:
+            if stop.savepoint is None:
+                ref = epochs.run_until(loop, loop.request(published=False))
+                epochs.await_output(loop, f"checkpoint {ref.id}")
+            else:
+                target, format = stop.savepoint
+                answer = loop.savepoint(target, terminal=True, format=format)
+                # From here on the log says that the job has ended with it.
+                self.last_savepoint = epochs.run_until(loop, answer)
+                epochs.await_output(loop, f"the savepoint {self.last_savepoint}")
+
+    def _run_out(self) -> None:
+        """The sources are exhausted. Fire what is due by what they brought; if no later run can continue from here, that is the
+        end of event time, too."""
+        job, epochs = self._job, self.attempt.epochs
+        latest = time.monotonic() + job.timeout_s
+        with self.lock:
+            while job.runner.timers_due() and time.monotonic() < latest:
+                epochs.run_empty()
+            if job.loop is None and job.runner.timers_pending():
+                epochs.run_empty(final=True)
+
+    def _drain(self) -> None:
+        """Let all event time pass: event-time timers fire, windows close, and what they emit belongs to the savepoint."""
+        job, epochs = self._job, self.attempt.epochs
+        latest = time.monotonic() + job.timeout_s
+        with self.lock:
+            while True:
+                epochs.run_empty(final=True)
+                if not job.runner.timers_pending():
+                    return
+                if time.monotonic() > latest:
+                    raise EpochFailed(
+                        f"The job still has event-time timers {job.timeout_s:g} s after the end of event time: a function "
+                        "sets a new one whenever one fires. Stop the job without drain."
+                    )
+
+    def _close(self) -> None:
+        job, error = self._job, self.outcome
+        try:
+            if job.loop is None or (not isinstance(error, ClaimLost) and job.loop.is_owner()):
+                # Local versions of the lineage are this driver's to remove only while it owns the job.
+                job.runner.close()
+            if job.loop is not None:
+                self._end(job.loop, error)
+        finally:
+            job.committers.close()
+            job.runner.release()
+            self.attempt.discard_directory()
+
+    def _end(self, loop: CheckpointLoop, error: BaseException | None) -> None:
+        stopped = self._job.stop.is_asked()
+        end = JobEnd.FAILED if error is not None else JobEnd.CANCELED if stopped else JobEnd.SUSPENDED
+        try:
+            if isinstance(error, ClaimLost) or self.last_savepoint is not None:
+                loop.leave()  # The savepoint in the log has said it already.
+            else:
+                loop.finish(end)
+        except Exception as problem:
+            log.warning("the end of the run could not be written into its log: %s", problem)
+            loop.leave()
+            if self.outcome is None:
+                self.outcome = problem
+
+
+def _is_hopeless(error: BaseException) -> bool:
+    return isinstance(error, _HOPELESS) or (isinstance(error, UserCodeError) and error.fatal)
+
+
+def _kind(error: BaseException) -> str:
+    match error:
+        case UserCodeError():
+            return "user-code"
+        case StateLost():
+            return "state-lost"
+        case TidegateError():
+            return error.code.lower()
+    return "engine"
