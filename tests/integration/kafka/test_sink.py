@@ -18,7 +18,7 @@ from tidegate.connectors.kafka import KafkaSink
 from tidegate.connectors.kafka.committer import TransactionalCommitter
 from tidegate.connectors.kafka.errors import KafkaRefused, KafkaUnavailable, MarkerExpired, MarkerUnsettled
 from tidegate.connectors.kafka.marker import Expired
-from tidegate.connectors.kafka.sink import KafkaCommittable
+from tidegate.connectors.kafka.payload import KafkaCommittable
 from tidegate.core import faults
 from tidegate.graph.schema import Schema
 from tidegate.testing.faults import FaultOrders

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidegate.connectors.files.names import HIDDEN, OutputId
-from tidegate.connectors.files.place import StagedFile
+from tidegate.connectors.files.payload import StagedFile
 from tidegate.connectors.sink import Settled
 from tidegate.core.faults import reach
 

@@ -6,25 +6,12 @@ makes a file again that a reader has already taken away, whatever moment the fir
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
+from tidegate.connectors.files.payload import StagedFile
 from tidegate.connectors.sink import Settled
-from tidegate.core.errors import GraphError
-
-
-class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that waits."""
-
-    final: str
-    """Its path below the sink's, once it is seen."""
-    hidden: str
-    """What it is found by until then: a name, or the id of an upload."""
-    parts: tuple[str, ...] = ()
-    """Tags of what was uploaded, where the storage asks for them."""
 
 
 class FilePlace(Protocol):
@@ -72,20 +59,3 @@ class FilePlace(Protocol):
     def sweep(self, settled: Settled, keep: Collection[str]) -> None:
         """Remove hidden files and notes of settled outputs, but for these: names of notes, `hidden` of files."""
         ...
-
-
-def open_place(path: str, options: Mapping[str, str]) -> FilePlace:
-    """The place that a path names: a directory, or `s3://bucket/prefix`. Connects when first used."""
-    scheme, found, rest = path.partition("://")
-    if not found or scheme == "file":
-        from tidegate.connectors.files.directory import Directory
-
-        return Directory(Path(rest if found else path))
-    if scheme in ("s3", "s3a"):
-        from tidegate.connectors.files.s3 import S3Prefix
-
-        return S3Prefix(rest, options)
-    raise GraphError(
-        f"A file sink writes to a directory or to s3://bucket/prefix, not to {scheme}://. Mount it as a directory, or "
-        "use a WriteAheadSink with a function that writes there."
-    )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.connectors.files.names import HIDDEN, OutputId
-from tidegate.connectors.files.place import StagedFile
+from tidegate.connectors.files.payload import StagedFile
 from tidegate.connectors.sink import Settled
 from tidegate.core.errors import GraphError, PreconditionFailed
 from tidegate.core.faults import reach

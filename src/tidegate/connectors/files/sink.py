@@ -17,12 +17,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-import msgspec
-
 from tidegate.connectors.files.formats import ENCODERS, Encoder, check_columns, check_format
 from tidegate.connectors.files.names import OutputId, settled_name
+from tidegate.connectors.files.open import open_place
 from tidegate.connectors.files.partitions import check_partitions, split
-from tidegate.connectors.files.place import FilePlace, StagedFile, open_place
+from tidegate.connectors.files.payload import StagedFile, decode, encode
+from tidegate.connectors.files.place import FilePlace
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, outcomes
 from tidegate.connectors.sink import (
     CommitRequest,
@@ -48,9 +48,6 @@ R = TypeVar("R")
 
 _OPEN_FILES = 64
 """How many folders a task writes to at once. More than that begin further files."""
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(tuple[StagedFile, ...]).decode
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ class FileWriter:
     def prepare_commit(self) -> bytes | None:
         for folder in list(self._open):
             self._finish(folder)
-        return _encode(tuple(self._staged)) if self._staged else None
+        return encode(tuple(self._staged)) if self._staged else None
 
     def abort(self) -> None:
         for file in self._open.values():
@@ -193,7 +190,7 @@ class FileCommitter:
         published: list[CommitRequest] = []
         ordered = sorted(requests, key=lambda request: (request.epoch, request.slot))
         for _, found in groupby(ordered, lambda request: request.epoch):
-            published += self._publish([_Waiting(each, OutputId.of(each), _decode(each.payload)) for each in found])
+            published += self._publish([_Waiting(each, OutputId.of(each), decode(each.payload)) for each in found])
         return outcomes(requests, published)
 
     def _publish(self, epoch: Sequence[_Waiting]) -> list[CommitRequest]:
@@ -242,6 +239,6 @@ class FileCommitter:
         2. Remove the leavings.
         """
         self._place.note(settled_name(settled.lineage, settled.sink), str(settled.epoch))
-        keep = {file.hidden for request in settled.waiting for file in _decode(request.payload)}
+        keep = {file.hidden for request in settled.waiting for file in decode(request.payload)}
         keep |= {OutputId.of(request).marker for request in settled.waiting}
         self._place.sweep(settled, keep)

@@ -16,13 +16,12 @@ from functools import cached_property, partial
 from threading import Lock, Thread
 from typing import Any
 
-import msgspec
-
+from tidegate.connectors.kafka import payload
 from tidegate.connectors.kafka.client import connection, library, reader_settings, translate, translated
 from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, MarkerExpired, MarkerUnsettled
 from tidegate.connectors.kafka.marker import Expired, Found, SinkSlot, decide, encode
+from tidegate.connectors.kafka.payload import StagedPart
 from tidegate.connectors.kafka.plain_committer import send, sending_settings, settle
-from tidegate.connectors.kafka.sink import KafkaCommittable, StagedPart
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import CommitRequest
@@ -408,7 +407,7 @@ def _sink_prefix(stream: SinkSlot) -> str:
 
 
 def _owed(request: CommitRequest) -> Iterator[Owed]:
-    staged = msgspec.json.decode(request.payload, type=KafkaCommittable)
+    staged = payload.decode(request.payload)
     for index, part in enumerate(staged.parts):
         marker = encode(request.epoch, index)
         yield Owed(

@@ -6,12 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from tidegate.connectors.kafka import records
+from tidegate.connectors.kafka import payload, records
 from tidegate.connectors.kafka.client import connection, library, translate, translated
 from tidegate.connectors.kafka.errors import KafkaUnavailable
-from tidegate.connectors.kafka.sink import KafkaCommittable
 from tidegate.connectors.read_ahead import read_ahead
 from tidegate.connectors.sink import CommitRequest
 
@@ -96,7 +93,7 @@ class PlainCommitter:
                     {**self._settings, "delivery.report.only.error": True, "on_delivery": self._on_delivery}
                 )
             ordered = sorted(requests, key=lambda r: (r.epoch, r.slot))
-            staged = [msgspec.json.decode(request.payload, type=KafkaCommittable) for request in ordered]
+            staged = [payload.decode(request.payload) for request in ordered]
             parts = [(each.topic, part.token) for each in staged for part in each.parts]
             for (topic, _), packed in zip(parts, read_ahead(self._read, [token for _, token in parts])):
                 send(self._producer, topic, packed, _SILENCE_S)

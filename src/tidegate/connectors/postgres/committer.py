@@ -22,8 +22,6 @@ from tidegate.core.faults import reach
 if TYPE_CHECKING:
     import psycopg
 
-    from tidegate.connectors.postgres.sink import PostgresSink
-
 log = logging.getLogger("tidegate")
 T = TypeVar("T")
 _Waiting: TypeAlias = tuple[CommitRequest, Payload]
@@ -35,8 +33,19 @@ MOST_BYTES = 256 << 20
 class PostgresCommitter:
     """One connection, opened when first needed and again after it broke. Threads take turns."""
 
-    def __init__(self, sink: PostgresSink, context: CommitterContext) -> None:
-        self._sink, self._context = sink, context
+    def __init__(
+        self,
+        conninfo: str,
+        table: str,
+        context: CommitterContext,
+        *,
+        key: Sequence[str],
+        two_phase: bool,
+        description: str,
+    ) -> None:
+        """`description` names the sink in messages: a conninfo may hold a password."""
+        self._conninfo, self._table, self._context = conninfo, table, context
+        self._key, self._two_phase, self._description = key, two_phase, description
         self._connection: psycopg.Connection[Any] | None = None
         self._lock = threading.Lock()
 
@@ -46,7 +55,7 @@ class PostgresCommitter:
         try:
             self._connect()
         except driver().OperationalError as error:
-            log.warning("%s does not answer yet; output will wait for it: %s", self._sink.describe(), error)
+            log.warning("%s does not answer yet; output will wait for it: %s", self._description, error)
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """Publish in the order of epochs: rows that wait in the job's storage many requests at a time, transactions that are
@@ -87,7 +96,7 @@ class PostgresCommitter:
             self._markers.advance(connection, new[0][0].sink, last)
             reach("postgres.1-marked", epoch=new[-1][0].epoch)
             for columns, tokens in _same_columns(new):
-                if self._sink.key:
+                if self._key:
                     self._upsert(connection, columns, tokens)
                 else:
                     self._copy_into(connection, self._target, columns, tokens)
@@ -108,14 +117,14 @@ class PostgresCommitter:
     def _upsert(self, connection: psycopg.Connection[Any], names: Sequence[str], tokens: Sequence[str]) -> None:
         from psycopg import sql
 
-        staged, columns, key = sql.Identifier("tidegate_staged"), _names(names), _names(self._sink.key)
+        staged, columns, key = sql.Identifier("tidegate_staged"), _names(names), _names(self._key)
         connection.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
                 staged, columns, self._target
             )
         )
         self._copy_into(connection, staged, names, tokens)
-        others = [sql.Identifier(name) for name in names if name not in self._sink.key]
+        others = [sql.Identifier(name) for name in names if name not in self._key]
         changes = [sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others]
         action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(changes)) if changes else sql.SQL("NOTHING")
         # Rows of a new table lie in the order in which they came: the place of a row tells which is the last.
@@ -160,7 +169,7 @@ class PostgresCommitter:
         1. Note up to where all is settled. A crash leaves that, and everything else for the next sweep.
         2. Roll back what discarded attempts prepared. 3. Forget the notes of committed ones.
         """
-        if self._sink.two_phase:
+        if self._two_phase:
             self._on_server(lambda connection: self._sweep(connection, settled))
 
     def _sweep(self, connection: psycopg.Connection[Any], settled: Settled) -> None:
@@ -192,7 +201,7 @@ class PostgresCommitter:
         except (library.DataError, library.IntegrityError, library.ProgrammingError) as error:
             # The transaction is rolled back with its marker, and the same rows would fail in the same way.
             raise CommitRefused(
-                f"{self._sink.describe()}: the database does not take the rows: {str(error).strip()}. Change the table so "
+                f"{self._description}: the database does not take the rows: {str(error).strip()}. Change the table so "
                 "that it does, and start the job again: the rows are kept."
             ) from error
 
@@ -215,10 +224,10 @@ class PostgresCommitter:
         from psycopg import sql
 
         if self._connection is None:
-            connection = connect(self._sink.conninfo)
+            connection = connect(self._conninfo)
             try:
-                table = read_table(connection, self._sink.table)
-                check_table(table, self._context.schema, self._sink.key, self._sink.two_phase)
+                table = read_table(connection, self._table)
+                check_table(table, self._context.schema, self._key, self._two_phase)
                 self._check_server(connection, table)
                 self._markers = Markers(table.schema)
                 self._markers.create(connection)
@@ -230,13 +239,13 @@ class PostgresCommitter:
         return self._connection
 
     def _check_server(self, connection: psycopg.Connection[Any], table: TargetTable) -> None:
-        if self._sink.two_phase and connection.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
+        if self._two_phase and connection.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
             raise TableRefused(
                 f"two_phase into {table} needs prepared transactions, and the server allows none. Set "
                 "max_prepared_transactions (at least parallelism × epochs of two checkpoint intervals) and restart it, or "
                 "leave out two_phase: the default is as exact."
             )
-        rights = "INSERT, SELECT, UPDATE" if self._sink.key else "INSERT"
+        rights = "INSERT, SELECT, UPDATE" if self._key else "INSERT"
         for right in rights.split(", "):
             if connection.execute(
                 "SELECT has_table_privilege(to_regclass(%s), %s)",

@@ -53,7 +53,7 @@ class PostgresSink:
             )
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        from tidegate.connectors.postgres.writer import CopyWriter, PreparingWriter
+        from tidegate.connectors.postgres.writer import CopyWriter, PreparingWriter  # Late, for a quick start.
 
         if self.two_phase:
             return PreparingWriter(self.conninfo, self.table, context)
@@ -61,11 +61,18 @@ class PostgresSink:
 
     def create_committer(self, context: CommitterContext) -> Committer:
         """Raises TableRefused when the table cannot take the rows of the stream."""
-        from tidegate.connectors.postgres.committer import PostgresCommitter
+        from tidegate.connectors.postgres.committer import PostgresCommitter  # Late, for a quick start.
 
         for name in self.key:
             context.schema.index(name)
-        committer = PostgresCommitter(self, context)
+        committer = PostgresCommitter(
+            self.conninfo,
+            self.table,
+            context,
+            key=self.key,
+            two_phase=self.two_phase,
+            description=self.describe(),
+        )
         committer.check()
         return committer
 

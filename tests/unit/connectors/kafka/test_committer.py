@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.connectors.kafka.committer import Owed, _first_markers, _last_markers, _Transactions, _transactions_of
 from tidegate.connectors.kafka.marker import SinkSlot, encode
-from tidegate.connectors.kafka.sink import StagedPart
+from tidegate.connectors.kafka.payload import StagedPart
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.connectors.kafka import KafkaSink, records
-from tidegate.connectors.kafka.sink import KafkaCommittable
+from tidegate.connectors.kafka.payload import KafkaCommittable
 from tidegate.connectors.sink import CommitterContext, WriterContext
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
