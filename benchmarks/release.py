@@ -20,11 +20,10 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -34,17 +33,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks import harness
 from benchmarks.harness import Figure
+from benchmarks.release_setup import FULL, QUICK, Servers, Size, ask, count_messages
 from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Sink, WriterContext
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from tests.servers.kafka import KafkaBroker
-    from tests.servers.postgres import Postgres
-    from tests.servers.seaweedfs import S3Address
-    from tests.servers.wire import Wire
 
 UID = Uid("out")
 OLD, ONE, TWO = "call per slot and epoch", "one call", "two workers"
@@ -53,27 +48,6 @@ PER_EPOCH = "call per epoch"
 WANTED = 4.0
 """Of Kafka and PostgreSQL with 8 slots."""
 CHECKPOINTS_WANTED = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How much is measured. `slots`: with how many repetitions each is."""
-
-    slots: Mapping[int, int]
-    epochs: int = 60
-    rows_per_epoch: int = 1_600
-    job_slots: int = 8
-    normal_s: float = 60.0
-    """How long checkpoints are counted before the target goes away."""
-    interval: str = "1 s"
-
-    @property
-    def rows(self) -> int:
-        return self.epochs * self.rows_per_epoch
-
-
-FULL = Size({8: 3, 64: 1})
-QUICK = Size({8: 1}, epochs=3, rows_per_epoch=160, job_slots=2, normal_s=5.0)
 
 
 def run(
@@ -292,63 +266,6 @@ def _close_in_worker() -> None:
 # -- targets ------------------------------------------------------------------------------------------------------------
 
 
-class Servers:
-    """Started when they are first asked for, and stopped at the end."""
-
-    def __init__(self, scratch: Path, open: ExitStack) -> None:
-        self._scratch, self._open_servers = scratch, open
-        self._broker: KafkaBroker | None = None
-        self._database: Postgres | None = None
-        self._address: S3Address | None = None
-        self._wire: Wire | None = None
-
-    @property
-    def target_wire(self) -> Wire:
-        """Over which jobs reach their target, whichever it is."""
-        from tests.servers.wire import Wire
-
-        if self._wire is None:
-            self._wire = Wire()
-            self._open_servers.callback(self._wire.stop)
-        return self._wire
-
-    @property
-    def broker(self) -> KafkaBroker:
-        from tests.servers.kafka import KafkaBroker
-
-        if self._broker is None:
-            harness.say("starting a broker")
-            (self._scratch / "kafka").mkdir()
-            self._broker = KafkaBroker(self._scratch / "kafka", second=self.target_wire)
-            self._open_servers.callback(self._broker.stop)
-        return self._broker
-
-    @property
-    def database(self) -> Postgres:
-        from tests.servers.postgres import Postgres
-
-        if self._database is None:
-            harness.say("starting a database")
-            # Not below the scratch folder: the database runs as somebody else, who may have no way in.
-            folder = Path(tempfile.mkdtemp(prefix="postgres-"))
-            self._open_servers.callback(shutil.rmtree, folder, ignore_errors=True)
-            self._database = Postgres(folder)
-            self._open_servers.callback(self._database.stop)
-        return self._database
-
-    @property
-    def s3(self) -> S3Address:
-        from tests.servers.seaweedfs import SeaweedFS
-
-        if self._address is None:
-            harness.say("starting an S3 server")
-            (self._scratch / "s3").mkdir()
-            server = SeaweedFS(self._scratch / "s3")
-            self._open_servers.callback(server.stop)
-            self._address = server.address
-        return self._address
-
-
 class _KafkaTarget:
     name, schema, in_tasks = "kafka", Schema.parse("key string, value string"), True
 
@@ -441,49 +358,12 @@ _TARGETS: dict[str, Callable[[Servers], Target]] = {
 _JOB_TARGETS = {"job-kafka": "kafka", "job-postgres": "postgres"}
 
 
-def ask(conninfo: str, question: str) -> list[Any]:
-    import psycopg
-
-    with psycopg.connect(conninfo, autocommit=True) as connection:
-        cursor = connection.execute(question.encode())
-        return [] if cursor.description is None else cursor.fetchall()
-
-
-class MessageCounter:
-    """How many committed messages a topic has. One reader goes on from where it was."""
-
-    def __init__(self, servers: str, topic: str) -> None:
-        import confluent_kafka as ck
-
-        settings = {"bootstrap.servers": servers, "group.id": uuid.uuid4().hex, "log_level": 0}
-        self._reader = ck.Consumer(settings | {"isolation.level": "read_committed", "enable.auto.commit": False})
-        partitions = self._reader.list_topics(topic, 30).topics[topic].partitions
-        self._reader.assign([ck.TopicPartition(topic, each, 0) for each in partitions])
-        self.seen = 0
-
-    def count(self, patience_s: float) -> int:
-        """Reads until nothing comes for so long."""
-        while messages := self._reader.consume(10_000, patience_s):
-            self.seen += sum(message.error() is None for message in messages)
-        return self.seen
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-def count_messages(servers: str, topic: str) -> int:
-    counter = MessageCounter(servers, topic)
-    try:
-        return counter.count(2.0)
-    finally:
-        counter.close()
-
-
 # -- a job ----------------------------------------------------------------------------------------------------------------
 
 
 def _measure_job(part: str, servers: Servers, size: Size, figures: dict[str, Figure], ratios: dict[str, Any]) -> None:
     """One run of a job whose target goes away and comes back. Only what users have is used."""
+    # Late, for a quick start: only a job needs a cluster.
     from benchmarks.release_job import Away, released
 
     found: Away = released(_JOB_TARGETS[part], servers, size)

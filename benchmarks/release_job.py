@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import tidegate as tg
 from benchmarks import harness
+from benchmarks.release_setup import MessageCounter, Servers, Size, ask
 from benchmarks.streams import ROOT
 from chaos.counted import SPARK
 
 if TYPE_CHECKING:
-    from benchmarks.release import Servers, Size
     from tidegate.runtime.driver.job_run import JobRun
 
 KEYS = 1_000
@@ -111,8 +111,6 @@ def released(target: str, servers: Servers, size: Size) -> Away:
 @contextmanager
 def _sink(target: str, servers: Servers, values: Any) -> Iterator[Callable[[], int]]:
     """The sink is added to the stream. Gives how many rows readers see, by a way that is never cut."""
-    from benchmarks.release import MessageCounter, ask
-
     if target == "postgres":
         table = f"t{uuid.uuid4().hex[:12]}"
         database = servers.database

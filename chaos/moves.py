@@ -25,7 +25,7 @@ import tidegate as tg
 from chaos import moved
 from chaos.counted import DELAYS
 from chaos.matrix import Victim
-from chaos.run import ARRIVAL_S, RECOVERY_S, ROOT, Hang, Torment, say
+from chaos.torment import ARRIVAL_S, RECOVERY_S, ROOT, Hang, Torment, say
 from tests.servers.process import free_ports
 from tidegate.control.client import Client, OperationFailed, Refused, Unreachable
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.ends import ENDS, SOURCE_PARTITIONS, Ends, Row
-from chaos.run import RECOVERY_S, Hang, Torment, fault_environment, say, summary
+from chaos.torment import RECOVERY_S, Hang, Torment, fault_environment, say, summary
 from tidegate.storage import open_storage
 from tidegate.storage.errors import StorageError
 from tidegate.testing.cluster import StandaloneCluster
@@ -300,10 +300,6 @@ def count_rows(fed: list[tuple[int, int]], found: list[Row], ordered: bool) -> C
 
 
 def run_pipeline(options: argparse.Namespace) -> int:
-    if options.upserts or options.rescales:
-        from chaos.rescales import run_rescales
-
-        return run_rescales(options)
     if options.plain_spark and options.pipeline not in ("kafka-kafka", "kafka-postgres"):
         say("Spark alone is tried into Kafka and PostgreSQL.")
         return 2

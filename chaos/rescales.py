@@ -30,7 +30,7 @@ from typing import Any
 from chaos.ends import ENDS, Ends, Row, UpsertEnds
 from chaos.piped import STOP, STOPPED
 from chaos.pipeline import STEPS_OF_SINKS, Kind, PipelineTorment, TopicFeed
-from chaos.run import ARRIVAL_S, RECOVERY_S, Hang, fault_environment, say, summary
+from chaos.torment import ARRIVAL_S, RECOVERY_S, Hang, fault_environment, say, summary
 from chaos.wall_clock import WallClock
 from tidegate.testing.cluster import StandaloneCluster
 from tidegate.testing.faults import FaultOrders
