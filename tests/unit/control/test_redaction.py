@@ -22,8 +22,8 @@ from tidegate.control.client import Client
 from tidegate.control.rest import RestServer, application
 from tidegate.control.service import JobService
 from tidegate.core.redaction import redacted
-from tidegate.runtime.driver.supervisor import Failure
 from tidegate.runtime.driver.settings import read_settings
+from tidegate.runtime.driver.supervisor import Failure
 from tidegate.runtime.exchange.assignment import Archive
 from tidegate.storage import open_storage
 
