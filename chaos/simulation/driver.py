@@ -12,6 +12,7 @@ from chaos.simulation.faults import CALM
 from chaos.simulation.model import Epoch, Snapshot, StateFile, key_groups, verify
 from chaos.simulation.world import Process, World
 from tidegate.checkpoint.claim import claim, claim_again, show_life
+from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.committables import channel, commit
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft, NotPublished
 from tidegate.checkpoint.coordinator import (
@@ -170,7 +171,7 @@ class SimDriver:
         world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
         store = CompletedCheckpointStore(plan.layout, entry, world.read, self.sign, plan.num_retained)
         data = yield from store.recover()
-        self.store = store
+        self.store, self.cleaner = store, Cleaner(store)
         self._restore(data)
         tasks = [TaskId(1, Slot(n)) for n in range(self.parallelism)]
         coordinator = self.coordinator = Coordinator(plan.cadence, tasks, entry.last_id, entry.base)
@@ -613,11 +614,11 @@ class SimDriver:
         while True:
             try:
                 in_flight = self.coordinator.in_flight()
-                yield from self.store.clean(in_flight)
+                yield from self.cleaner.clean(in_flight)
                 if sweep:
-                    yield from self.store.sweep(self.coordinator.in_flight())
+                    yield from self.cleaner.sweep(self.coordinator.in_flight())
                     world.tally.events["sweeps"] += 1
-                if (yield from self.store.dispose()):
+                if (yield from self.cleaner.dispose()):
                     world.tally.events["disposals"] += 1
             except StorageError:
                 yield Sleep(300)
@@ -658,8 +659,8 @@ class SimDriver:
         elif self._quiet_since is None:
             self._quiet_since = self.now
         elif self.now.since(self._quiet_since) > 1_200:  # uploads for subsumed checkpoints have landed
-            yield from store.clean(self.coordinator.in_flight())
-            yield from store.sweep(self.coordinator.in_flight())
-            yield from store.dispose()
+            yield from self.cleaner.clean(self.coordinator.in_flight())
+            yield from self.cleaner.sweep(self.coordinator.in_flight())
+            yield from self.cleaner.dispose()
             self.settled = True
             self.world.note(self.process.name, "settled")

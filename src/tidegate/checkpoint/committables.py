@@ -13,6 +13,8 @@ from typing import TypeAlias
 import msgspec
 
 from tidegate.checkpoint.effects import Commit, Steps
+from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.metadata import Committable, CommittedMark
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.core.faults import reach
@@ -110,6 +112,14 @@ def commit(publication: Publication) -> Steps[None]:
     """
     yield Commit(publication.committables)
     reach("release.1-commit", sink=publication.sink)
+
+
+def record_path(layout: JobLayout, ref: CheckpointRef) -> str:
+    """Where the job records that all output of a checkpoint or savepoint is published.
+
+    Never in the folder of a savepoint: that belongs to the user, and a copy of it must be the same savepoint.
+    """
+    return committed_record(ref.metadata) if ref.owned else layout.committed(ref.lineage, ref.term, ref.id)
 
 
 def record(committables: Iterable[Committable]) -> bytes:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from posixpath import dirname
 from typing import TypeAlias
 
+from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.metadata import CheckpointMetadata, Committable, SnapshotKind, decode
+from tidegate.checkpoint.metadata.errors import MetadataError, MetadataTooNew
 from tidegate.storage.routed import name_below
 
 
@@ -32,6 +34,21 @@ def reader(staged_by: Callable[[Committable], Iterable[str]]) -> Reader:
         return contents_of(path, decode(data), staged_by)
 
     return read
+
+
+def verified(read: Reader, ref: CheckpointRef, body: bytes | None) -> CheckpointContents | None:
+    """The contents of the checkpoint that `ref` names, or None if `body` is absent, damaged or of another checkpoint.
+
+    Raises `MetadataTooNew` if a newer version of tidegate wrote it.
+    """
+    if body is None or ref.checksum.encode() not in body:
+        return None
+    try:
+        return read(ref.metadata, body)
+    except MetadataTooNew:
+        raise
+    except MetadataError:
+        return None
 
 
 def contents_of(

@@ -4,11 +4,12 @@ A sweep deletes by names alone, with no look at a clock and no check of ownershi
 such check could help a driver that is paused between check and delete. It is safe for another reason:
 
 - What it deletes is unreferenced by everything retained in its owner's last entry, and of a term not above its own.
-- Whoever claims after that entry starts from something retained in it (or from outside), and everything published later
-  consists of files of that base and of files with newer terms. Neither is on the list, however late the delete arrives.
-- A file that nobody references can never be referenced again: handles are taken only from completed checkpoints.
-- Staged rows are let go by an entry that was won after the COMMITTED record: whoever starts later reads the record and
-  does not carry them on.
+- A driver that claims after that entry starts from something retained in it (or from outside), and everything published
+  later consists of files of that base and of files with newer terms. Neither is on the list, however late the delete
+  arrives.
+- A file that nothing references can never be referenced again: handles are taken only from completed checkpoints.
+- Staged rows are dropped by an entry that was won after the COMMITTED record: a driver that starts later reads the record
+  and does not carry them.
 """
 
 from __future__ import annotations
@@ -22,23 +23,40 @@ from tidegate.core.ids import EpochId, Term
 
 
 class SharedRegistry:
-    """References from completed checkpoints to files: counted when one completes, released when one is dropped."""
+    """References from completed checkpoints to files, and the files that dropped checkpoints leave for the cleaner.
+
+    The store registers and drops checkpoints. The cleaner deletes what is `unreferenced` and then forgets it.
+    """
 
     def __init__(self) -> None:
         self._files: dict[str, frozenset[str]] = {}
         self._counts: Counter[str] = Counter()
+        self._dropped: set[str] = set()
 
     def register(self, checkpoint: str, files: Iterable[str]) -> None:
-        """`checkpoint` is any name of its own. Registering again replaces what it referenced."""
+        """`checkpoint` is any unique name. Registering it again replaces the files that it references."""
         held = frozenset(files)
         before = self._files.get(checkpoint, frozenset())
         self._files[checkpoint] = held
         self._counts.update(held - before)
-        self._release(before - held)
+        self._dropped |= self._release(before - held)
 
-    def drop(self, checkpoint: str) -> frozenset[str]:
-        """Forget a checkpoint. Answer: the files that nothing references any more."""
-        return self._release(self._files.pop(checkpoint, frozenset()))
+    def drop(self, checkpoint: str, exclusive: Iterable[str] = ()) -> frozenset[str]:
+        """Forget a checkpoint. Return the files that nothing references any more.
+
+        `exclusive` are files of this checkpoint that are not counted, such as its metadata.
+        """
+        unreferenced = self._release(self._files.pop(checkpoint, frozenset())).union(exclusive)
+        self._dropped |= unreferenced
+        return unreferenced
+
+    def unreferenced(self) -> frozenset[str]:
+        """Files of dropped checkpoints that no other checkpoint references, until they are forgotten."""
+        return frozenset(path for path in tuple(self._dropped) if path not in self)
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """These files of dropped checkpoints are deleted, or are not the job's to delete."""
+        self._dropped.difference_update(paths)
 
     def count(self, path: str) -> int:
         return self._counts.get(path, 0)

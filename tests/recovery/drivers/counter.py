@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.unit.checkpoint.history_kit import release
 from tidegate.checkpoint.claim import claim, show_life
+from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
 from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.effects import Steps, perform
@@ -87,6 +88,7 @@ class Counter:
         mint = lambda: Lineage(unique_name())  # noqa: E731
         entry = perform(claim(LAYOUT, Start(), self.sign, mint, self.patience_ms, force), self.storage)
         store = CompletedCheckpointStore(LAYOUT, entry, read, self.sign, num_retained=2)
+        cleaner = Cleaner(store)
         if self.beats:
             threading.Thread(target=self.beat, args=[store], daemon=True).start()
         data = self.do(store.recover())
@@ -114,11 +116,11 @@ class Counter:
             reach("driver.checked", id=id)
             perform(store.publish(self.draft(store, id, epoch, at, file)), self.storage, self.commit)
             self.do(release(store))
-            self.do(store.clean(InFlight(id + 1)))
-            self.do(store.sweep(InFlight(id + 1)))
-        self.do(store.sweep(InFlight(id + 1)))
+            self.do(cleaner.clean(InFlight(id + 1)))
+            self.do(cleaner.sweep(InFlight(id + 1)))
+        self.do(cleaner.sweep(InFlight(id + 1)))
         self.do(store.finish(RunOutcome.SUSPENDED, keep=True))
-        self.do(store.clean(InFlight(id + 1)))
+        self.do(cleaner.clean(InFlight(id + 1)))
 
     def beat(self, store: CompletedCheckpointStore) -> None:
         with contextlib.suppress(ClaimLost):

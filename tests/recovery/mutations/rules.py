@@ -186,6 +186,7 @@ MUTATIONS = (
         """        before = self.entry
         gone = (*before.retained, ref)[: -self._num_retained]
         if gone:
+            from tidegate.checkpoint.effects import Delete
             yield Delete((gone[0].metadata,))
         yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
 """,
@@ -202,7 +203,8 @@ MUTATIONS = (
         "Who loses a slot deletes nothing",
         f"{CHECKPOINT}/completed_store.py",
         "            raise ClaimLost(self.term, result)\n",
-        """            yield Delete(tuple({file for c in self._contents.values() for file in c.files}) or ("x",))
+        """            from tidegate.checkpoint.effects import Delete
+            yield Delete(tuple({file for c in self.contents.values() for file in c.files}) or ("x",))
             raise ClaimLost(self.term, result)
 """,
     ),
@@ -239,24 +241,24 @@ MUTATIONS = (
     Mutation(
         "sweep-order",
         "A sweep notes what is referenced before it lists and reads pins",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/cleaner.py",
         "        needed |= yield from self._held(in_flight)\n",
-        "        needed = yield from self._held(in_flight)\n        needed |= set(self.shared.counts())\n"
-        "        for ref in self.entry.retained:\n            needed |= {ref.metadata, committed_record(ref.metadata)}\n",
+        "        needed = yield from self._held(in_flight)\n        needed |= set(self._shared.counts())\n"
+        "        for ref in store.entry.retained:\n            needed |= {ref.metadata, committed_record(ref.metadata)}\n",
         rare=True,
     ),
     Mutation(
         "pending-base",
         "Files that a pending checkpoint may reuse are held",
-        f"{CHECKPOINT}/completed_store.py",
-        "            held |= self._contents[base].files\n",
+        f"{CHECKPOINT}/cleaner.py",
+        "            held |= self._store.contents[base].files\n",
         "            pass\n",
     ),
     Mutation(
         "pins",
         "Clean-up reads pins",
-        f"{CHECKPOINT}/completed_store.py",
-        "        for pin in (yield from read_pins(self.layout)):\n",
+        f"{CHECKPOINT}/cleaner.py",
+        "        for pin in (yield from read_pins(self._layout)):\n",
         "        for pin in ():\n",
     ),
     Mutation(
@@ -269,8 +271,9 @@ MUTATIONS = (
     Mutation(
         "no-sweep",
         "Orphans are swept",
-        f"{CHECKPOINT}/completed_store.py",
-        "        if lost:\n            yield Delete(tuple(lost))\n",
+        f"{CHECKPOINT}/cleaner.py",
+        "        if orphaned:\n"
+        '            yield Delete(tuple(sorted(orphaned, key=lambda path: not path.endswith("/_metadata"))))\n',
         "",
     ),
     Mutation(
@@ -340,7 +343,7 @@ MUTATIONS = (
         "due",
         "Only output of completed checkpoints is published",
         f"{CHECKPOINT}/completed_store.py",
-        "if c.epoch.term < self.term or (reached is not None and c.epoch <= reached)",
+        "if c.epoch.term < self.term or (last is not None and c.epoch <= last)",
         "if c.epoch.term <= self.term",
     ),
     Mutation(
@@ -386,15 +389,15 @@ MUTATIONS = (
         "rows-next-entry",
         "Staged rows go only with an entry won after their COMMITTED record",
         f"{CHECKPOINT}/completed_store.py",
-        "                    self._released.add(ref.metadata)\n",
-        "                    self._released.add(ref.metadata)\n                    self._drop(self.entry.retained)\n",
+        "                    self._recorded.add(ref.metadata)\n",
+        "                    self._recorded.add(ref.metadata)\n                    self._drop(self.entry.retained)\n",
         rare=True,
     ),
     Mutation(
         "recommit",
         "Recovery commits what the base carries",
         f"{CHECKPOINT}/completed_store.py",
-        "            self.ledger.accept(c for c in contents.committables if not left_behind(c))\n",
+        "            self.ledger.accept(c for c in contents.committables if not is_published(c))\n",
         "",
     ),
     Mutation(
@@ -409,15 +412,15 @@ MUTATIONS = (
         "fork-output",
         "A fork does not take its origin's output with it",
         f"{CHECKPOINT}/completed_store.py",
-        "        if base is not None and base.lineage == self.entry.lineage:\n            mine",
-        "        if base is not None:\n            mine",
+        "        if base is not None and base.lineage == self.entry.lineage:\n            taken_over",
+        "        if base is not None:\n            taken_over",
     ),
     Mutation(
         "owed",
         "Output of what once completed becomes visible, even if a rollback turns away from it",
         f"{CHECKPOINT}/completed_store.py",
-        "mine = [ref for ref in self.entry.owed if ref not in self.unreadable]",
-        "mine: list[CheckpointRef] = []",
+        "taken_over = [ref for ref in self.entry.owed if ref not in self.unreadable]",
+        "taken_over: list[CheckpointRef] = []",
     ),
     Mutation(
         "held-savepoint",
@@ -502,14 +505,14 @@ MUTATIONS = (
     Mutation(
         "claimed-kept",
         "A claimed savepoint goes only when an entry has dropped it",
-        f"{CHECKPOINT}/completed_store.py",
-        "listed = [ref for ref in self.entry.disposing if",
-        "listed = [ref for ref in (*self.entry.disposing, *self.entry.retained) if not ref.owned and",
+        f"{CHECKPOINT}/cleaner.py",
+        "listed = [ref for ref in store.entry.disposing if",
+        "listed = [ref for ref in (*store.entry.disposing, *store.entry.retained) if not ref.owned and",
     ),
     Mutation(
         "claimed-pins",
         "A pin holds a claimed savepoint",
-        f"{CHECKPOINT}/completed_store.py",
+        f"{CHECKPOINT}/cleaner.py",
         """            if ref.metadata in pinned:
                 continue
 """,

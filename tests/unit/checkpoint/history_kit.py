@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from tidegate.checkpoint import entry as entries
+from tidegate.checkpoint.claim import claim
 from tidegate.checkpoint.committables import commit
-from tidegate.checkpoint.completed_store import CompletedCheckpointStore
+from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
+from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.effects import (
     Commit,
     CommitFailed,
@@ -25,11 +28,15 @@ from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import publications
-from tidegate.core.ids import EpochId, Lineage, Term, Uid
+from tidegate.checkpoint.shared import InFlight
+from tidegate.checkpoint.start import Start
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.storage.port import Lost, Nonce, Won
 
 LAYOUT = JobLayout("job")
 LINE = Lineage("line-1")
+BODIES: dict[bytes, CheckpointContents] = {}
+"""What the metadata that `draft` makes contains."""
 
 
 def signatures(owner: str = "driver") -> Iterator[Signature]:
@@ -127,3 +134,44 @@ def release(store: CompletedCheckpointStore) -> Steps[bool]:
         store.published(publication)
     yield from store.record()
     return not store.due()
+
+
+def owner(storage: PlainStorage, name: str, retained: int = 1, layout: JobLayout = LAYOUT) -> CompletedCheckpointStore:
+    sign = signatures(name)
+    entry = storage.run(claim(layout, Start(), lambda: next(sign), lambda: LINE, 1, force=True))
+    assert isinstance(entry, Entry)
+    store = CompletedCheckpointStore(layout, entry, lambda path, body: BODIES[body], lambda: next(sign), retained)
+    storage.run(store.recover())
+    storage.run(release(store))
+    return store
+
+
+def upload(storage: PlainStorage, store: CompletedCheckpointStore, id: int, name: str) -> str:
+    path = LAYOUT.shared(store.term, TaskId(1, Slot(0)), AttemptId(1), id, name)
+    storage.objects[path] = b"state"
+    return path
+
+
+def draft(
+    store: CompletedCheckpointStore, id: int, files: Iterable[str] = (), output: Iterable[Committable] = ()
+) -> Draft:
+    store.ledger.accept(output)
+    epoch = EpochId(store.term, id * 10)
+    carried = store.ledger.carried_by(epoch)
+    checksum = f"sha256:{store.entry.owner}-{store.term}-{id}".ljust(40, "0")
+    body = json.dumps({"checksum": checksum}).encode()
+    staged = frozenset(c.payload.decode() for c in carried)
+    BODIES[body] = CheckpointContents(frozenset(files), staged, carried)
+    return Draft(id, epoch, body, checksum, BODIES[body])
+
+
+def publish(
+    storage: PlainStorage, store: CompletedCheckpointStore, id: int, files: Iterable[str] = ()
+) -> CheckpointRef:
+    ref = storage.run(store.publish(draft(store, id, files)))
+    assert isinstance(ref, CheckpointRef)
+    return ref
+
+
+def idle(id: int) -> InFlight:
+    return InFlight(id)

@@ -42,6 +42,20 @@ def test_a_file_that_two_tasks_of_one_checkpoint_link_counts_once() -> None:
     assert shared.drop("chk-1") == {"a"}
 
 
+def test_files_of_dropped_checkpoints_are_unreferenced_until_they_are_forgotten() -> None:
+    shared = SharedRegistry()
+    shared.register("chk-1", ["a", "b", "rows"])
+    shared.register("chk-1", ["a", "b"])
+    assert shared.unreferenced() == {"rows"}
+    shared.drop("chk-1", exclusive=["chk-1/_metadata"])
+    shared.register("chk-2", ["b"])
+    assert shared.unreferenced() == {"a", "rows", "chk-1/_metadata"}
+    shared.forget(["a", "rows"])
+    assert shared.unreferenced() == {"chk-1/_metadata"}
+    shared.drop("chk-2")
+    assert shared.unreferenced() == {"b", "chk-1/_metadata"}
+
+
 @given(st.lists(st.tuples(st.integers(0, 4), st.frozensets(st.sampled_from("abcdefg")) | st.none())))
 def test_counts_are_what_the_checkpoints_say(moves: list[tuple[int, frozenset[str] | None]]) -> None:
     shared, held = SharedRegistry(), dict[str, frozenset[str]]()

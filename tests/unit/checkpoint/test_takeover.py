@@ -11,6 +11,7 @@ import pytest
 from tests.unit.checkpoint.history_kit import LINE, PlainStorage, signatures
 from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.claim import claim
+from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore, Draft
 from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.entry import CheckpointRef, RunOutcome
@@ -110,8 +111,9 @@ class Job:
         self.storage.run(store.publish(Draft(id, epoch, body, checksum, BODIES[body])))
 
     def tidy(self, store: CompletedCheckpointStore) -> None:
-        self.storage.run(store.clean(InFlight(store.entry.last_id + 1)))
-        self.storage.run(store.dispose())
+        cleaner = Cleaner(store)
+        self.storage.run(cleaner.clean(InFlight(store.entry.last_id + 1)))
+        self.storage.run(cleaner.dispose())
 
 
 def left(storage: PlainStorage) -> set[str]:

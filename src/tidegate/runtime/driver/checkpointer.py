@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from tidegate.checkpoint import operators
+from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.completed_store import Draft, NotPublished
 from tidegate.checkpoint.contents import contents_of
 from tidegate.checkpoint.coordinator import (
@@ -64,6 +65,7 @@ class Checkpointer:
         self._ownership, self._job, self._uploads, self._output = ownership, job, uploads, output
         self._answers, self._loop = answers, loop
         self._history, self._store = ownership.history, ownership.store
+        self._cleaner = Cleaner(ownership.store)
         self._has_leftovers = True
         """Whether failed checkpoints or former owners may have left files."""
         config, entry = self._history.config, self._store.entry
@@ -339,11 +341,11 @@ class Checkpointer:
 
     def clean(self) -> None:
         try:
-            self._history.perform(self._store.clean(self._coordinator.in_flight()))
+            self._history.perform(self._cleaner.clean(self._coordinator.in_flight()))
             if self._has_leftovers:
-                self._history.perform(self._store.sweep(self._coordinator.in_flight()))
+                self._history.perform(self._cleaner.sweep(self._coordinator.in_flight()))
                 self._has_leftovers = False
-            if self._history.perform(self._store.dispose()):
+            if self._history.perform(self._cleaner.dispose()):
                 log.info("a savepoint that the job had claimed is deleted: newer checkpoints replace it")
         except Exception as error:
             # Whatever it is: the job is right without cleaning, and would fail here again after every restart.

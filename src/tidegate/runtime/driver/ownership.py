@@ -77,7 +77,11 @@ class Ownership:
         self.failure = FailureLatch()
         self._watchers: list[Callable[[BaseException], None]] = []
         self.store = CompletedCheckpointStore(
-            history.layout, entry, reader(staged_by), signer.sign, history.config.num_retained
+            layout=history.layout,
+            claimed=entry,
+            read=reader(staged_by),
+            sign=signer.sign,
+            num_retained=history.config.num_retained,
         )
         self._heartbeat = Heartbeat(self._show_life, self.fail)
         try:
