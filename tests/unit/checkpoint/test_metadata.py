@@ -105,28 +105,28 @@ state_files = st.builds(
 file_lists = st.lists(state_files, max_size=6, unique_by=lambda f: f.name).map(FileList)
 states = st.builds(
     StateInfo,
-    names,
-    ids,
-    names,
-    schemas,
-    st.none() | schemas,
-    st.none() | schemas,
-    st.sampled_from(Distribution),
-    st.none() | counts,
+    name=names,
+    id=ids,
+    kind=names,
+    value=schemas,
+    map_key=st.none() | schemas,
+    namespace=st.none() | schemas,
+    distribution=st.sampled_from(Distribution),
+    ttl_ms=st.none() | counts,
 )
 tasks = st.builds(
     TaskState,
-    st.builds(TaskId, st.integers(0, 3), st.integers(0, 9).map(Slot)),
-    st.lists(st.integers(0, 999), min_size=2, max_size=2).map(sorted).map(tuple),
-    backends,
-    versions,
-    file_lists,
-    st.lists(
+    task=st.builds(TaskId, st.integers(0, 3), st.integers(0, 9).map(Slot)),
+    key_groups=st.lists(st.integers(0, 999), min_size=2, max_size=2).map(sorted).map(tuple),
+    backend=backends,
+    version=versions,
+    files=file_lists,
+    inline=st.lists(
         st.builds(InlineFile, plain_names.map("inline-{}".format), versions, st.binary(max_size=20)),
         max_size=2,
         unique_by=lambda f: f.name,
     ).map(tuple),
-    st.lists(st.builds(ElementCount, ids, counts), max_size=2).map(tuple),
+    elements=st.lists(st.builds(ElementCount, ids, counts), max_size=2).map(tuple),
 )
 
 
@@ -173,7 +173,15 @@ models = st.builds(
     ),
     splits=some(st.builds(SplitTime, uids, texts, counts), lambda s: (s.source, s.split)),
     committables=st.lists(
-        st.builds(Committable, names.map(Lineage), uids, counts, epochs, st.binary(max_size=20)), max_size=4
+        st.builds(
+            Committable,
+            lineage=names.map(Lineage),
+            sink=uids,
+            partition=counts,
+            epoch=epochs,
+            payload=st.binary(max_size=20),
+        ),
+        max_size=4,
     ).map(tuple),
     committed=some(
         st.builds(CommittedMark, names.map(Lineage), uids, counts, epochs), lambda m: (m.lineage, m.sink, m.partition)
@@ -324,7 +332,9 @@ from tests.unit.checkpoint import test_metadata as t
 names = [f"{i:06d}.sst" for i in range(100)]
 one = t.FileList([t.file(n, 1 << 22, path=f"shared/3/L1-S1234/90210/chk-41-{i:032x}") for i, n in enumerate(names)])
 own = lambda: t.FileList.of_packed(one.packed[:-1] + b"}")
-made = lambda i: t.TaskState(t.TaskId(1, t.Slot(i)), (i, i), "rocksdb", t.version(), own())
+made = lambda i: t.TaskState(
+    task=t.TaskId(1, t.Slot(i)), key_groups=(i, i), backend="rocksdb", version=t.version(), files=own()
+)
 model = t.metadata(max_parallelism=10_000, tasks=tuple(made(i) for i in range(10_000)))
 begin = time.process_time()
 data = t.encode(model)
