@@ -1,0 +1,141 @@
+"""The state of one task attempt: the version it starts from, the store it writes to, the version it seals. Knows no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.checkpoint.version_restore import restore
+from tidegate.checkpoint.version_upload import forget_uploads
+from tidegate.core.errors import CorruptState, WrongValue
+from tidegate.core.ids import AttemptId, Slot, TaskId
+from tidegate.graph.model import Process, Transform
+from tidegate.runtime.exchange.assignment import TaskAssignment
+from tidegate.runtime.exchange.messages import Fault, FaultKind
+from tidegate.runtime.exchange.program import LevelProgram
+from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.runtime.task.background_upload import storage_of
+from tidegate.savepoint.canonical_read import CanonicalTask
+from tidegate.savepoint.evolution import MigrationFailed
+from tidegate.savepoint.restore_compatibility import converter
+from tidegate.state.backends import backend_named
+from tidegate.state.key_groups import range_of_slot
+from tidegate.state.keyed_states import KeyedStates
+from tidegate.state.local_root import LocalRoot
+from tidegate.state.operator_states import OperatorStates
+from tidegate.state.port import StateStore, VersionMissing
+from tidegate.state.version import Manifest, VersionId
+from tidegate.state.version_directory import terms_of
+from tidegate.storage import CorruptFile, ObjectMissing
+
+
+class AttemptState:
+    """The attempt opens the store at the first row, and never for a task without rows. The source stage has no state."""
+
+    def __init__(
+        self, *, assignment: TaskAssignment, program: LevelProgram, slot: Slot, attempt: AttemptId, root: LocalRoot
+    ) -> None:
+        level = program.level
+        self._assignment = assignment
+        self._stateful = level > 0 and any(
+            isinstance(node, Process | Transform) and node.states for node in program.nodes
+        )
+        self._target = VersionId(assignment.epoch, attempt)
+        self._store: StateStore | None = None
+        self._keyed: list[tuple[str, KeyedStates]] = []
+        self._lists: list[tuple[str, OperatorStates]] = []
+        self.base = assignment.versions[slot] if level > 0 else None
+        """The version to start from; of a state that is restored, the version that `restore` made."""
+        self.uploads, self._keep, self._restore_order = assignment.work.of(slot) if level > 0 else ((), (), None)
+        self.directory = root.task_directory(assignment.job, assignment.lineage, TaskId(level, slot))
+        self.backend = backend_named(assignment.backend, assignment.backend_options)
+        self.groups = range_of_slot(slot, assignment.parallelism, assignment.max_parallelism) if level > 0 else (0, 0)
+
+    def restore(self) -> Fault | None:
+        """Restore the state that the epoch starts from, if the assignment asks for it. Raises errors that a repeat may cure."""
+        if self._restore_order is None:
+            return None
+        assignment = self._assignment
+        assert assignment.archive is not None
+        try:
+            self.base = restore(
+                storage_of(assignment.archive), self.directory, self._restore_order, self.backend,
+                assignment.backend_options, self._target, CanonicalTask, converter,
+            )  # fmt: skip
+        except (CorruptFile, ObjectMissing, CorruptState, MigrationFailed) as error:
+            return Fault(FaultKind.RESTORE, str(error))
+        return None
+
+    def missing(self) -> Fault | None:
+        """Return a fault unless the version to start from is on this host. An acknowledgement vouches for the version, so the
+        attempt looks it up even if the task has no rows."""
+        if self.base is None:
+            return None
+        try:
+            self.backend.manifest(self.directory, self.base)
+        except VersionMissing as error:
+            return Fault(FaultKind.MISS, str(error))
+        except CorruptState as error:
+            return Fault(FaultKind.CORRUPT, str(error))
+        return None
+
+    def begin(self) -> StateStore:
+        """Open the store, unless it is open."""
+        if self._store is None:
+            self._store = self.backend.begin(self.directory, self.base, self._target, self.groups)
+        return self._store
+
+    def add_keyed(self, operator: str, states: KeyedStates) -> None:
+        """Flush these states before the version is sealed, and remove expired entries."""
+        self._keyed.append((operator, states))
+
+    def add_lists(self, operator: str, states: OperatorStates) -> None:
+        """Flush these states before the version is sealed."""
+        self._lists.append((operator, states))
+
+    def seal(self) -> Manifest | None:
+        """Make the next version. None if the store was not opened."""
+        if self._store is None:
+            return None
+        every: tuple[tuple[str, KeyedStates | OperatorStates], ...] = (*self._keyed, *self._lists)
+        for operator, states in every:
+            try:
+                states.flush()
+            except WrongValue as error:
+                raise FunctionFailed(operator, error) from error
+        for _, keyed in self._keyed:
+            keyed.clean_up()
+        held: dict[int, int] = {}
+        for _, lists in self._lists:
+            held |= lists.held()
+        return self._store.seal(held)
+
+    def tidy(self) -> None:
+        """Drop superseded versions, and the records of uploads that no checkpoint needs any more."""
+        if not self._stateful:
+            return
+        self._tidy_versions(self._keep)
+        if self._assignment.archive is not None:
+            self.forget_uploads()
+
+    def _tidy_versions(self, keep: Iterable[VersionId]) -> None:
+        """Versions newer than the base stay: the driver may accept another attempt than this one.
+
+        Earlier terms have ended; only the named versions of theirs stay. Later terms belong to another driver.
+        """
+        own = self._target.epoch.term
+        named = (*keep, *(() if self.base is None else (self.base,)))
+        for term in terms_of(self.directory):
+            kept = tuple(version for version in named if version.epoch.term == term)
+            if term < own:
+                self.backend.tidy(self.directory, term, kept, ended=True)
+            elif term == own and self.base is not None and self.base.epoch.term == own:
+                self.backend.tidy(self.directory, term, kept)
+
+    def forget_uploads(self) -> None:
+        """Drop the records of uploads for checkpoints that the assignment does not list."""
+        forget_uploads(self.directory, self._assignment.epoch.term, self._assignment.work.records)
+
+    def abandon(self) -> None:
+        """Drop what the attempt wrote."""
+        if self._store is not None:
+            self._store.abandon()

@@ -1,0 +1,63 @@
+"""What a task does for checkpoints in the background: uploads of state, publications of output. Knows no Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.core.ids import AttemptId, Slot, TaskId
+from tidegate.graph.model import SinkNode
+from tidegate.runtime.exchange.assignment import TaskAssignment
+from tidegate.runtime.exchange.messages import TaskPublished, Uploaded
+from tidegate.runtime.exchange.program import LevelProgram
+from tidegate.runtime.task.attempt_state import AttemptState
+from tidegate.runtime.task.background_publish import Publishing
+from tidegate.runtime.task.background_publish import begin as publish
+from tidegate.runtime.task.background_upload import UploadHandle, start_uploads
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundWork:
+    """Uploads and publications that run while the task processes rows, and continue after it if they take longer."""
+
+    uploads: Sequence[UploadHandle] = ()
+    publications: Sequence[Publishing] = ()
+    wait_ms: int = 0
+    """How long `results` waits for all of them together."""
+
+    @classmethod
+    def start(
+        cls, assignment: TaskAssignment, program: LevelProgram, slot: Slot, attempt: AttemptId, state: AttemptState
+    ) -> BackgroundWork:
+        """Start or continue what the assignment asks of this slot."""
+        archive, work, term = assignment.archive, assignment.work, assignment.epoch.term
+        if archive is None:
+            return cls()
+        uploads: list[UploadHandle] = []
+        if state.uploads or work.records:
+            # Before the uploads: the old records may fill the disk.
+            state.forget_uploads()
+            task = TaskId(program.level, slot)
+            uploads = start_uploads(
+                archive, assignment.job, state.directory, task, term, attempt, state.backend, state.uploads
+            )
+        publications: list[Publishing] = []
+        if work.publishes:
+            sinks = {node.uid: node for node in program.nodes if isinstance(node, SinkNode)}
+            publications = [
+                publish(archive, assignment.job, assignment.lineage, term, sinks[order.sink], order)
+                for order in work.publishes[slot]
+            ]
+        return cls(uploads, publications, work.wait_ms)
+
+    def results(self) -> tuple[tuple[Uploaded, ...], tuple[TaskPublished, ...]]:
+        """Return what has finished or failed. Wait up to `wait_ms` for the rest."""
+        latest = time.monotonic() + self.wait_ms / 1000
+        uploads = []
+        for handle in self.uploads:
+            part, error = handle.answer(max(0.0, latest - time.monotonic()))
+            if part is not None or error is not None:
+                uploads.append(Uploaded(handle.order.checkpoint_id, part, error))
+        answers = [each.answer(max(0.0, latest - time.monotonic())) for each in self.publications]
+        return tuple(uploads), tuple(answer for answer in answers if answer is not None)

@@ -1,0 +1,183 @@
+"""The operators of one task attempt, connected to each other and to the next level. Knows no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.staging import JobStaging
+from tidegate.connectors.sink import WriterContext
+from tidegate.core.errors import SchemaError
+from tidegate.core.ids import AttemptId, Slot
+from tidegate.graph.levels import Edge
+from tidegate.graph.model import Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
+from tidegate.graph.on_error import ErrorAction
+from tidegate.runtime.exchange.assignment import TaskAssignment
+from tidegate.runtime.exchange.channel import ChannelWriter
+from tidegate.runtime.exchange.messages import TaskCommittable
+from tidegate.runtime.exchange.program import LevelProgram
+from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.runtime.task.attempt_state import AttemptState
+from tidegate.runtime.task.background_upload import storage_of
+from tidegate.runtime.task.operators import (
+    Emit,
+    FunctionContext,
+    Operator,
+    ProcessOperator,
+    SinkOperator,
+    TransformOperator,
+    emit_to,
+    key_codec,
+)
+from tidegate.state.keyed_states import KeyedStates
+from tidegate.state.operator_states import OperatorStates
+from tidegate.state.ttl import StateClock
+
+
+class OperatorChain:
+    """Empty until `open`: a task without rows makes no operators. If `open` raises, it keeps those it has made, so that the
+    attempt can abort their sinks."""
+
+    def __init__(
+        self,
+        *,
+        assignment: TaskAssignment,
+        program: LevelProgram,
+        slot: Slot,
+        attempt: AttemptId,
+        state: AttemptState,
+        writer: ChannelWriter | None,
+    ) -> None:
+        self._assignment, self._program, self._slot, self._attempt = assignment, program, slot, attempt
+        self._state, self._writer = state, writer
+        self.operators: dict[NodeId, Operator] = {}
+        self._sinks: list[SinkOperator] = []
+
+    def open(self) -> None:
+        """Make the operators, consumers before producers, and open their functions."""
+        for node in reversed(self._program.nodes):
+            operator = self._operator(node)
+            if operator is not None:
+                self.operators[node.id] = operator
+        for operator in self.operators.values():
+            operator.open()
+
+    def snapshot(self) -> None:
+        """Ask every function to put what it holds into state."""
+        for operator in self.operators.values():
+            operator.snapshot()
+
+    def close(self) -> None:
+        """Close the functions."""
+        for operator in self.operators.values():
+            operator.close()
+
+    def prepare_commit(self) -> tuple[TaskCommittable, ...]:
+        """Let the sink writers finish staging. Return what there is to commit."""
+        prepared = [sink.prepare_commit() for sink in self._sinks]
+        return tuple(item for item in prepared if item is not None)
+
+    def abort(self) -> None:
+        """Abort the sink writers."""
+        for sink in self._sinks:
+            sink.abort()
+
+    def _operator(self, node: Node) -> Operator | None:
+        match node:
+            case Transform():
+                return TransformOperator(
+                    node=node,
+                    operator_states=self._operator_states(node),
+                    context=self._function_context(node),
+                    emit=self._emit(node),
+                    time=self._assignment.time,
+                )
+            case Process():
+                return ProcessOperator(
+                    node=node,
+                    states=self._keyed_states(node),
+                    side_emits={tag: self._emit(node, tag) for tag, _ in node.side_outputs},
+                    emit=self._emit(node),
+                    operator_states=self._operator_states(node),
+                    context=self._function_context(node),
+                    time=self._assignment.time,
+                )
+            case SinkNode():
+                staging = self._staging(node)
+                sink = SinkOperator(node, self._writer_context(node, staging), staging)
+                self._sinks.append(sink)
+                return sink
+            case Source():
+                return None
+
+    def _function_context(self, node: Transform | Process) -> FunctionContext:
+        return FunctionContext(node.name, self._slot, self._assignment.parallelism, self._assignment.epoch)
+
+    def _keyed_states(self, node: Process) -> KeyedStates:
+        time = self._assignment.time
+        states = KeyedStates(
+            store=self._state.begin() if node.states else None,
+            specs=node.states,
+            ids=lambda name: self._program.state_ids[node.uid, name],
+            keys=key_codec(node.input.schema, node.input.key),
+            epoch=self._assignment.epoch,
+            groups=self._state.groups,
+            clock=StateClock(time.clock_ms, time.applied_ms),
+            guarded=node.on_error.action is not ErrorAction.FAIL,
+        )
+        self._state.add_keyed(node.name, states)
+        return states
+
+    def _operator_states(self, node: Process | Transform) -> OperatorStates | None:
+        if all(spec.keyed for spec in node.states):
+            return None
+        uid = node.uid
+        assert uid is not None
+        states = OperatorStates(self._state.begin(), node.states, lambda name: self._program.state_ids[uid, name])
+        self._state.add_lists(str(uid), states)
+        return states
+
+    def _staging(self, node: SinkNode) -> JobStaging:
+        assignment = self._assignment
+        return JobStaging(
+            storage=None if assignment.archive is None else storage_of(assignment.archive),
+            layout=JobLayout(assignment.job),
+            epoch=assignment.epoch,
+            sink=node.uid,
+            attempt=self._attempt,
+        )
+
+    def _writer_context(self, node: SinkNode, staging: JobStaging) -> WriterContext:
+        return WriterContext(
+            lineage=self._assignment.lineage,
+            sink=node.uid,
+            epoch=self._assignment.epoch,
+            slot=self._slot,
+            attempt=self._attempt,
+            schema=node.input.schema,
+            staging=staging,
+        )
+
+    def _emit(self, node: Transform | Process, tag: str | None = None) -> Emit:
+        """The call that brings the rows of an output of a node to all its consumers."""
+        stream = StreamRef(node.id, tag)
+        consumers: list[Emit] = [self.operators[id].accept for id in self._program.consumers.get(stream, ())]
+        for edge in self._program.outgoing:
+            if edge.source == stream and edge.from_level == self._program.level:
+                consumers.append(self._send(edge))
+        emit, maker = emit_to(consumers), node.name
+
+        def checked(rows: Sequence[Any]) -> None:
+            try:
+                emit(rows)
+            except SchemaError as error:
+                # The operator that made the rows made them wrong, however far down that shows.
+                raise FunctionFailed(maker, error) from error
+
+        return checked
+
+    def _send(self, edge: Edge) -> Emit:
+        writer, slot = self._writer, self._slot
+        assert writer is not None, "a level with outgoing edges has a next level"
+        return lambda rows: writer.send_rows(edge, rows, slot)
