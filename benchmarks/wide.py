@@ -16,7 +16,7 @@ from benchmarks import harness, streams
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.runtime.driver.epoch_runner import EpochReport
+    from tidegate.runtime.driver.epoch_reports import EpochReport
 
 
 class Count(tg.KeyedProcessFunction):

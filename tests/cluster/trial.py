@@ -21,7 +21,7 @@ from tidegate.core.errors import TidegateError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.runtime.driver.epoch_runner import EpochReport
+    from tidegate.runtime.driver.epoch_reports import EpochReport
     from tidegate.runtime.driver.job_run import JobRun
 
 SCHEMA = "k int, i bigint, v bigint"

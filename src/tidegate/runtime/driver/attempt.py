@@ -22,7 +22,7 @@ from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.empty_epochs import empty_epoch
 from tidegate.runtime.driver.epoch_frame import combine
 from tidegate.runtime.driver.epoch_lock import EpochLock
-from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.running_job import Epochs, RunningJob
 from tidegate.runtime.sources.file_log import COMPACT_INTERVAL
 from tidegate.runtime.sources.kept_files import check_declared, check_kept

@@ -25,7 +25,7 @@ from tidegate.config.errors import OptionError
 from tidegate.core.errors import EpochFailed
 from tidegate.runtime.driver.answers import Answers
 from tidegate.runtime.driver.checkpointer import Checkpointer
-from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.failure_latch import CheckpointsFailed
 from tidegate.runtime.driver.job_description import JobDescription

@@ -37,7 +37,7 @@ from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, TaskId
 from tidegate.runtime.driver.answers import Answers
-from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.failure_latch import CheckpointsFailed
 from tidegate.runtime.driver.job_description import JobDescription

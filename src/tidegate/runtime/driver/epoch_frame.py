@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any
 
@@ -20,6 +21,7 @@ from tidegate.runtime.placement.anchor import Anchor
 from tidegate.state.key_groups import key_group_sql, slot_sql
 
 LAST = "ctl binary"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def source_column(place: int) -> str:
@@ -174,6 +176,24 @@ def level(rows: DataFrame, anchor: Anchor, assignment: TaskAssignment, edges: Se
     return anchor.join(rows).mapInArrow(
         _runner("run_level", assignment), spark_schema(edges) if assignment.salts else LAST
     )
+
+
+@contextmanager
+def combine_shuffle(batch: DataFrame | None, edges: Sequence[Edge], partitions: int) -> Iterator[None]:
+    """If rows are combined before their shuffle, give Spark's own shuffle for that as many partitions as the job, instead of
+    the 200 of a session that nobody has tuned. The session is the query's; in a bounded run it is the user's, and gets its
+    setting back."""
+    if batch is None or all(edge.combine is None for edge in edges):
+        yield
+        return
+    conf = batch.sparkSession.conf
+    before = conf.get(_SHUFFLE_PARTITIONS)
+    conf.set(_SHUFFLE_PARTITIONS, str(partitions))
+    try:
+        yield
+    finally:
+        if before is not None:
+            conf.set(_SHUFFLE_PARTITIONS, before)
 
 
 def spark_schema(edges: Sequence[Edge]) -> str:

@@ -1,16 +1,74 @@
-"""The reports of the last epochs of a run, for people."""
+"""The report of an epoch, and the reports of the last epochs of a run."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
-from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.connectors.sink import CommitRequest
+from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Uid
+from tidegate.core.times import MIN_WATERMARK
+from tidegate.runtime.exchange.messages import TaskAck, TaskPublished, Uploaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochReport:
+    """What one accepted epoch did."""
+
+    epoch: EpochId
+    rows_in: int
+    """Rows of the sources, however many operators read them."""
+    tries: int
+    duration_ms: int
+    plan_ms: int
+    job_ms: int
+    operators: dict[str, tuple[int, int]]
+    """Rows in and out by operator."""
+    hosts: dict[TaskId, HostId] = field(repr=False)
+    control_bytes: int = 0
+    committables: tuple[CommitRequest, ...] = field(default=(), repr=False)
+    """What the sinks prepared. The caller decides when to commit it."""
+    uploads: tuple[tuple[TaskId, Uploaded], ...] = field(default=(), repr=False)
+    """What tasks reported about uploads for checkpoints."""
+    watermark_ms: int = MIN_WATERMARK
+    """Applied at the end of the epoch."""
+    late_rows_dropped: int = 0
+    """Rows that were too late for all their windows, and had no side output to go to."""
+    published: tuple[TaskPublished, ...] = field(default=(), repr=False)
+    """What tasks reported about output that they publish."""
+
+
+def operator_rows(acks: Iterable[TaskAck]) -> dict[str, tuple[int, int]]:
+    """Rows in and out by operator, over all tasks."""
+    total: dict[str, tuple[int, int]] = {}
+    for ack in acks:
+        for name, (rows_in, rows_out) in ack.operators.items():
+            before = total.get(name, (0, 0))
+            total[name] = (before[0] + rows_in, before[1] + rows_out)
+    return total
+
+
+def commit_requests(acks: Iterable[TaskAck], lineage: Lineage, epoch: EpochId) -> tuple[CommitRequest, ...]:
+    """What the sinks prepared in all tasks."""
+    return tuple(
+        CommitRequest(
+            lineage=lineage,
+            sink=Uid(item.sink),
+            epoch=epoch,
+            slot=Slot(ack.sender),
+            payload=item.payload,
+            staged=item.staged,
+            size_bytes=item.size_bytes,
+        )
+        for ack in acks
+        for item in ack.committables
+    )
 
 
 class EpochReports(deque[EpochReport]):
-    """Keeps figures only: not the rows that sinks prepared, nor files of state, and one table of hosts for as long as
-    it does not change."""
+    """Keeps figures only: neither the rows that sinks prepared nor the files of state, and one table of hosts for as long
+    as it does not change."""
 
     def __init__(self, most: int) -> None:
         super().__init__(maxlen=most)

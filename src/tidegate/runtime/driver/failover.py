@@ -106,6 +106,15 @@ def count(counters: Counters, action: Repeat | Rewind | Fail) -> Counters:
             return counters
 
 
+def first_line(error: BaseException) -> str:
+    """What happened, in one line. An error of the JVM starts with the failed call and wraps its cause."""
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    if causes and lines[0].startswith("An error occurred while calling"):
+        return causes[-1][:500]
+    return lines[0][:500]
+
+
 def _task(ack: TaskAck) -> TaskId:
     return TaskId(ack.level, Slot(ack.sender))
 

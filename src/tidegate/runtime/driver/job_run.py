@@ -16,8 +16,7 @@ from tidegate.config.errors import OptionError
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import Lineage, TaskId
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.epoch_reports import EpochReports
-from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.failover import Counters
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.supervisor import Failure, Supervisor

@@ -26,8 +26,8 @@ from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
 from tidegate.runtime.driver.epoch_frame import combine
-from tidegate.runtime.driver.epoch_reports import EpochReports
-from tidegate.runtime.driver.epoch_runner import EpochReport, EpochRunner, Identity
+from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
+from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.job_description import JobDescription, task_sinks
 from tidegate.runtime.driver.job_history import JobHistory, Origin

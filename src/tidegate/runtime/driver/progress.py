@@ -9,7 +9,7 @@ from typing import TextIO
 from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats
 from tidegate.core.clock import SYSTEM_CLOCK, WallMs
 from tidegate.core.durations import show_ms
-from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_reports import EpochReport
 
 _EVERY_S = 0.5
 

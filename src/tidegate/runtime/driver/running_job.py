@@ -18,8 +18,8 @@ from tidegate.core.errors import EpochFailed
 from tidegate.graph.model import Graph
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.committers import Committers
-from tidegate.runtime.driver.epoch_reports import EpochReports
-from tidegate.runtime.driver.epoch_runner import EpochReport, EpochRunner
+from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
+from tidegate.runtime.driver.epoch_runner import EpochRunner
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.job_description import JobDescription

@@ -31,7 +31,7 @@ from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.job_history import JobHistory

@@ -7,8 +7,7 @@ from dataclasses import replace
 from tests.unit.runtime.driver.test_progress import REPORT, TASK
 from tidegate.connectors.sink import CommitRequest
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, Term, Uid
-from tidegate.runtime.driver.epoch_reports import EpochReports
-from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.exchange.messages import Uploaded
 
 

@@ -11,7 +11,7 @@ from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.pending import UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term
-from tidegate.runtime.driver.epoch_runner import EpochReport
+from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.progress import Progress, line
 from tidegate.testing.clock import at
 

@@ -1,0 +1,180 @@
+"""The placement of slots on executors: each slot on the host that has its state, for as long as the anchor holds."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from tidegate.core.errors import EpochFailed
+from tidegate.core.ids import HostId, Lineage, Slot, TaskId
+from tidegate.runtime.driver.deadline import deadline
+from tidegate.runtime.driver.failover import Rewind, first_line
+from tidegate.runtime.driver.settings import Settings
+from tidegate.runtime.placement import executor_quota, permutation
+from tidegate.runtime.placement.anchor import Anchor, drop_anchor
+from tidegate.runtime.placement.permutation import Placed, Unplaceable
+
+log = logging.getLogger("tidegate")
+
+_TIDY_MS = 10_000
+"""How long the end of a job may take to remove its local versions."""
+_COLD_START_MS = 15_000
+"""How long new executors and Python workers may take before they run the first task."""
+_START_MS = 120_000
+"""How long a new job waits for executors."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSlots:
+    """An anchor, and for each level the partition that serves each slot."""
+
+    anchor: Anchor
+    levels: tuple[Placed, ...]
+
+    def slots(self, level: int) -> tuple[Slot, ...]:
+        """The slot of each partition of a level."""
+        return self.levels[level - 1].slots()
+
+    def salts(self, level: int) -> tuple[int, ...]:
+        """For each slot of a level the salt of the partition that serves it."""
+        return tuple(self.anchor.salts[partition] for partition in self.levels[level - 1].partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHomes:
+    """The hosts where slots belong."""
+
+    levels: tuple[tuple[HostId | None, ...], ...]
+    """For each level the host of each slot. None: any host."""
+    required: bool
+    """Whether a slot must be on its host. If not, a task on another host fetches its files from the checkpoint."""
+
+    def place(self, layout: Sequence[HostId]) -> tuple[Placed, ...] | Unplaceable:
+        """`layout` is the host of each partition."""
+        levels: list[Placed] = []
+        for homes in self.levels:
+            placed = permutation.place(layout, homes)
+            if isinstance(placed, Unplaceable) and not self.required:
+                anywhere = placed.slots
+                placed = permutation.place(layout, [None if i in anywhere else home for i, home in enumerate(homes)])
+            if isinstance(placed, Unplaceable):
+                return placed
+            levels.append(placed)
+        return tuple(levels)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoPlace:
+    """Why an anchor did not hold, and the hosts it reached."""
+
+    reason: Unplaceable | str
+    seen: frozenset[HostId] = frozenset()
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether all hosts are there, but not with as many partitions as they have state."""
+        return isinstance(self.reason, Unplaceable) and self.seen.issuperset(self.reason.hosts)
+
+
+class SlotPlacement:
+    """Anchors the partitions of a job and assigns its slots to them. Owned by one thread at a time."""
+
+    def __init__(self, session: SparkSession, levels: int) -> None:
+        self._session = session
+        self._levels = levels
+        self._preferred: Mapping[TaskId, HostId] = {}
+        """Where tasks without a version may still find files of earlier ones."""
+        self._placed: PlacedSlots | None = None
+
+    def place(self, hosts: Mapping[TaskId, HostId], settings: Settings) -> PlacedSlots | Rewind:
+        """Anchor until every slot is on the host of its version, unless the anchor holds. `hosts` are the hosts of the
+        versions. If one of them stays away longer than `host_timeout_ms`, its versions are lost: return a rewind."""
+        if self._placed is not None:
+            return self._placed
+        homes = self._homes(hosts, settings.parallelism)
+        # A job without versions can lose none: it waits for executors that are still starting up.
+        timeout_ms = settings.host_timeout_ms if homes.required else max(settings.host_timeout_ms, _START_MS)
+        latest = time.monotonic() + timeout_ms / 1000
+        # A host that neither answers nor is given up by Spark must not use up all the time. Nor may the other hosts, whose
+        # Python workers end with an interrupted job and start cold again, be interrupted too soon.
+        attempt_ms = max(timeout_ms // 3, _COLD_START_MS)
+        spread_ms = settings.spread_ms
+        quotas: executor_quota.Quotas | None = None
+        while True:
+            found = self._anchor_once(homes, settings, spread_ms, attempt_ms, quotas)
+            if isinstance(found, PlacedSlots):
+                self._placed = found
+                return found
+            log.info("tasks have no place yet: %s", found.reason)
+            spread_ms = min(spread_ms * 2, 2_000)
+            # Where Spark spreads partitions unlike the state, quotas steer it.
+            wanted = permutation.quotas(homes.levels) if found.is_uneven else None
+            quotas = None if wanted is None else executor_quota.quotas(wanted, max(spread_ms, 500))
+            time.sleep(0.2)
+            if round((latest - time.monotonic()) * 1000) <= 0:
+                return _given_up(found.reason, timeout_ms)
+
+    def prefer(self, hosts: Mapping[TaskId, HostId]) -> None:
+        """Release the anchor. As long as tasks have no versions, place them on these hosts if possible."""
+        self.release()
+        self._preferred = hosts
+
+    def release(self) -> None:
+        """Release the anchor: the next epoch places its slots again."""
+        if self._placed is not None:
+            self._placed.anchor.release()
+            self._placed = None
+
+    def remove_versions(self, job: str, lineage: Lineage, local_dir: str | None) -> None:
+        """Remove the versions of a lineage from the hosts of the anchor. A failure is logged: the versions stay there."""
+        if self._placed is None:
+            return
+        try:
+            with deadline(self._session, "tidying up", _TIDY_MS):
+                self._placed.anchor.forget(job, lineage, local_dir)
+        except Exception as error:
+            log.warning("local state of this run was left behind: %s", first_line(error))
+
+    def _anchor_once(
+        self,
+        homes: SlotHomes,
+        settings: Settings,
+        spread_ms: int,
+        timeout_ms: int,
+        quotas: executor_quota.Quotas | None,
+    ) -> PlacedSlots | _NoPlace:
+        try:
+            with deadline(self._session, "placing the tasks", timeout_ms):
+                anchor = drop_anchor(self._session, settings.parallelism, settings.local_dir, spread_ms, quotas)
+        except Exception as error:
+            return _NoPlace(first_line(error))
+        levels = homes.place(anchor.layout)
+        if isinstance(levels, Unplaceable):
+            anchor.release()
+            return _NoPlace(levels, frozenset(anchor.layout))
+        return PlacedSlots(anchor, levels)
+
+    def _homes(self, hosts: Mapping[TaskId, HostId], parallelism: int) -> SlotHomes:
+        wanted = hosts or self._preferred
+        return SlotHomes(
+            tuple(
+                tuple(wanted.get(TaskId(level, Slot(slot))) for slot in range(parallelism))
+                for level in range(1, self._levels + 1)
+            ),
+            required=bool(hosts),
+        )
+
+
+def _given_up(reason: Unplaceable | str, timeout_ms: int) -> Rewind:
+    match reason:
+        case Unplaceable(slots, hosts):
+            return Rewind(
+                f"The state of slots {list(slots)} lies on the hosts {', '.join(hosts)}, which did not come back "
+                f"or had no free core for {timeout_ms} ms (host_timeout_ms)"
+            )
+        case _:
+            raise EpochFailed(f"No place could be found for the tasks within {timeout_ms} ms: {reason}")
