@@ -16,6 +16,14 @@ from tests.sparks import ROOT
 SOURCE = ROOT / "src"
 MOST_POSITIONAL = 4
 MANY_FIELDS = 7
+MOST_LINES = 300
+MOST_METHODS = 25
+TOO_LARGE = {
+    "CompletedCheckpointStore": "tidegate/checkpoint/completed_store.py",
+    "History": "tidegate/runtime/driver/history.py",
+    "JobRun": "tidegate/runtime/driver/job_run.py",
+}
+"""Classes that still exceed a limit. Split them and remove them here; add none."""
 LEADING = {"DataType": 1, "Ending": 2, "KafkaSink": 2, "Option": 4}
 """Dataclasses with many fields of which the first ones read well without a name: `KafkaSink("host:9092", "orders")`."""
 
@@ -50,3 +58,24 @@ def test_dataclasses_with_many_fields_are_keyword_only() -> None:
                 wide[f"{module.name}.{name}"] = positional
 
     assert wide == {}
+
+
+def test_no_class_exceeds_300_lines_or_25_methods() -> None:
+    found = {
+        node.name: str(path)
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        if lines_of(node) > MOST_LINES or methods_of(node) > MOST_METHODS
+    }
+
+    assert found == TOO_LARGE
+
+
+def lines_of(node: ast.ClassDef) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+def methods_of(node: ast.ClassDef) -> int:
+    return sum(isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) for member in node.body)
