@@ -31,36 +31,23 @@ class JobRun:
 
     def __init__(self, job: RunningJob) -> None:
         """Begin the first attempt. Raises before any epoch runs if it cannot begin."""
-        self._job = job
+        self._job, settings = job, job.settings
         self._supervisor = Supervisor(job, self.HISTORY)
+        self.name: str = job.name
+        self.lineage: Lineage = job.runner.lineage
+        self.parallelism: int = settings.parallelism
+        self.max_parallelism: int = settings.max_parallelism
+        self.state_backend: str = settings.state_backend
+        self.tasks: list[TaskId] = job.description.tasks
+        self.checkpoint_config: CheckpointConfig | None = None if job.durability is None else job.durability.checkpoints
+        self.reports: EpochReports = job.reports
+        """What the last epochs did."""
+        self.failures: deque[Failure] = self._supervisor.failures
+        """What ended attempts of this run."""
 
     def follow(self) -> None:
         """Keep the job running, in a thread, until it ends."""
         self._supervisor.start()
-
-    @property
-    def name(self) -> str:
-        return self._job.name
-
-    @property
-    def lineage(self) -> Lineage:
-        return self._job.runner.lineage
-
-    @property
-    def parallelism(self) -> int:
-        return self._job.settings.parallelism
-
-    @property
-    def max_parallelism(self) -> int:
-        return self._job.settings.max_parallelism
-
-    @property
-    def state_backend(self) -> str:
-        return self._job.settings.state_backend
-
-    @property
-    def tasks(self) -> list[TaskId]:
-        return self._job.description.tasks
 
     @property
     def query(self) -> StreamingQuery:
@@ -71,16 +58,6 @@ class JobRun:
     def counters(self) -> Counters:
         """How often epochs had to be run again, and why."""
         return self._job.runner.counters
-
-    @property
-    def reports(self) -> EpochReports:
-        """What the last epochs did."""
-        return self._job.reports
-
-    @property
-    def failures(self) -> deque[Failure]:
-        """What ended attempts of this run."""
-        return self._supervisor.failures
 
     @property
     def restarts(self) -> int:
@@ -95,10 +72,6 @@ class JobRun:
     def held_by(self) -> WaitingOutput | None:
         """The sink for which so much output waits that no batch is read until it has caught up."""
         return self._job.held_by
-
-    @property
-    def checkpoint_config(self) -> CheckpointConfig | None:
-        return None if self._job.durability is None else self._job.durability.checkpoints
 
     @property
     def checkpoints(self) -> CheckpointStatistics | None:

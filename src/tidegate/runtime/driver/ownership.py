@@ -39,7 +39,7 @@ class UnclaimedOutput(RestoreError):
         )
 
 
-class Heartbeat:
+class HeartbeatThread:
     """A thread that shows, every two seconds, that the owner of the job is alive, and that finds out when it is not."""
 
     def __init__(self, beat: Callable[[int], None], on_failure: Callable[[BaseException], None]) -> None:
@@ -83,7 +83,7 @@ class Ownership:
             sign=signer.sign,
             num_retained=history.config.num_retained,
         )
-        self._heartbeat = Heartbeat(self._show_life, self.fail)
+        self._heartbeat = HeartbeatThread(self._show_life, self.fail)
         try:
             data = history.perform(self.store.recover())
         except BaseException:
