@@ -1,4 +1,4 @@
-"""`make nightly`: what takes hours. Interrupt it at any time; the next call goes on with the parts that are left.
+"""`make nightly`: what takes hours. Interrupt it at any time; the next call continues with the parts that are left.
 
 Every part is an ordinary command that can also be run by hand (`make nightly PARTS="simulation slow"` runs some of them).
 Results are kept in `artifacts/nightly/`, one folder for each commit.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.tiers.budgets import VARIABLE
+from tests.tiers.profiles import SIZE
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINES = ("kafka-kafka", "kafka-postgres", "kafka-files-s3", "kafka-delta")
@@ -142,7 +143,7 @@ def main(words: Sequence[str]) -> int:
 
 def _run(part: NightlyPart, size: float, results: Results) -> None:
     log = results.folder / f"{part.name}.log"
-    environment = {**os.environ, VARIABLE: "nightly"}
+    environment = {**os.environ, VARIABLE: "nightly", SIZE: str(size)}
     begun = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
