@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from benchmarks import harness
 from benchmarks.harness import Figure
 from benchmarks.release_setup import FULL, QUICK, Servers, Size, ask, count_messages
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Sink, WriterContext
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, Sink, WriterContext
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.schema import Schema
 
@@ -203,7 +203,7 @@ class _Committing:
         return max(1, self._size.rows_per_epoch // self._slots)
 
     @contextmanager
-    def _staged(self) -> Iterator[tuple[Sink, Shelf, list[CommitRequest]]]:
+    def _staged(self) -> Iterator[tuple[Sink, Shelf, list[Committable]]]:
         """Output of every slot and epoch, in the order in which it may be published."""
         sink, lineage = self._target.sink(), Lineage(uuid.uuid4().hex)
         with tempfile.TemporaryDirectory(dir=self._scratch) as folder:
@@ -225,7 +225,7 @@ class _Committing:
                     payload = writer.prepare_commit()
                     assert payload is not None
                     requests.append(
-                        CommitRequest(lineage=lineage, sink=UID, epoch=epoch, slot=Slot(slot), payload=payload)
+                        Committable(lineage=lineage, sink=UID, epoch=epoch, slot=Slot(slot), payload=payload)
                     )
             yield sink, shelf, requests
 
@@ -254,7 +254,7 @@ def _open_in_worker(sink: Sink, schema: Schema, shelf: Shelf) -> None:
     _open.append(_committer(sink, schema, shelf))
 
 
-def _commit_in_worker(requests: Sequence[CommitRequest]) -> None:
+def _commit_in_worker(requests: Sequence[Committable]) -> None:
     _open[-1].commit(requests)
 
 

@@ -30,12 +30,12 @@ from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signatur
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.pending import PendingCheckpoint, Stage, UploadAck
 from tidegate.checkpoint.pins import remove
 from tidegate.checkpoint.release_plan import Backoff, Publication, ReleaseSchedule
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
+from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 from tidegate.storage.errors import StorageError
@@ -296,14 +296,14 @@ class SimDriver:
                     world.storage.apply_put(path, b"rows")
                     paths.append(path)
                 made = Committable(
-                    lineage=store.entry.lineage, sink=sink, partition=partition, epoch=epoch, payload=paths[-1].encode()
+                    lineage=store.entry.lineage, sink=sink, slot=partition, epoch=epoch, payload=paths[-1].encode()
                 )
                 world.keys[channel(made), epoch] = frozenset(rng.choices(groups, k=2))
                 committables.append(made)
         if world.chance(world.odds.rewind):
             world.tally.events["epochs thrown away"] += 1
             return  # the attempt is discarded; its files are orphans
-        output = tuple((c.lineage, c.sink, c.partition) for c in committables)
+        output = tuple((c.lineage, c.sink, c.slot) for c in committables)
         self._head = Epoch(
             epoch, self._head, store.entry.lineage, start, start + 1 + rng.randrange(9), frozenset(touched), output
         )
@@ -516,7 +516,7 @@ class SimDriver:
             path = f"{target}/{world.serial('rows')}"
             world.storage.apply_put(path, b"rows")
             copies.append(
-                Committable(lineage=c.lineage, sink=c.sink, partition=c.partition, epoch=c.epoch, payload=path.encode())
+                Committable(lineage=c.lineage, sink=c.sink, slot=c.slot, epoch=c.epoch, payload=path.encode())
             )
         _, body, checksum = self._snapshot(pending, tuple(copies))
         path = f"{target}/_metadata"
@@ -556,7 +556,7 @@ class SimDriver:
 
     def _publish_in_task(self, publication: Publication) -> None:
         """A task does it in a process of its own, sooner or later, whether its driver still lives or not."""
-        order = publication.sink, publication.committables[0].partition, publication.last
+        order = publication.sink, publication.committables[0].slot, publication.last
         if order in self._in_tasks:
             return
         self._in_tasks.add(order)

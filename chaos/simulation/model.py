@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from chaos.simulation.faults import Violation
 from tidegate.checkpoint.committables import Channel
-from tidegate.checkpoint.metadata import Committable
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage
 
 

@@ -11,7 +11,7 @@ from chaos.simulation.faults import CALM, Violation
 from chaos.simulation.storage import SimStorage
 from tidegate.checkpoint.committables import Channel, channel
 from tidegate.checkpoint.effects import CommitFailed
-from tidegate.checkpoint.metadata import Committable
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Uid
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from tidegate.checkpoint.metadata import (
     NEWEST_FORMAT,
     CheckpointMetadata,
-    Committable,
     CommittedMark,
     Distribution,
     ElementCount,
@@ -25,6 +24,7 @@ from tidegate.checkpoint.metadata import (
     decode,
     encode,
 )
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.state.version import VersionId
 
@@ -124,9 +124,9 @@ def expected() -> CheckpointMetadata:
         splits=(SplitTime(Uid("clicks"), "0", 1_767_225_595_000), SplitTime(Uid("clicks"), "1", 1_767_225_592_000)),
         committables=(
             Committable(
-                lineage=Lineage("f3b1"), sink=Uid("out"), partition=0, epoch=EpochId(Term(2), 9), payload=b"part-0"
+                lineage=Lineage("f3b1"), sink=Uid("out"), slot=0, epoch=EpochId(Term(2), 9), payload=b"part-0"
             ),
-            Committable(lineage=Lineage("f3b1"), sink=Uid("out"), partition=0, epoch=epoch, payload=b"\x00\x01"),
+            Committable(lineage=Lineage("f3b1"), sink=Uid("out"), slot=0, epoch=epoch, payload=b"\x00\x01"),
         ),
         committed=(CommittedMark(Lineage("f3b1"), Uid("out"), 1, EpochId(Term(3), 43)),),
     )

@@ -15,8 +15,9 @@ import msgspec
 from tidegate.checkpoint.effects import Commit, Steps
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout, committed_record
-from tidegate.checkpoint.metadata import Committable, CommittedMark
+from tidegate.checkpoint.metadata import CommittedMark
 from tidegate.checkpoint.release_plan import Publication
+from tidegate.connectors.sink import Committable
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 
@@ -28,7 +29,7 @@ _decode = msgspec.json.Decoder(tuple[CommittedMark, ...]).decode
 
 
 def channel(committable: Committable) -> Channel:
-    return committable.lineage, committable.sink, committable.partition
+    return committable.lineage, committable.sink, committable.slot
 
 
 def in_order(committables: Iterable[Committable]) -> dict[Channel, list[Committable]]:

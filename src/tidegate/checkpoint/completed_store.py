@@ -18,9 +18,10 @@ from tidegate.checkpoint.effects import Create, Get, Put, Steps
 from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signature
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.log import ClaimLost, append
-from tidegate.checkpoint.metadata import Committable, CommittedMark
+from tidegate.checkpoint.metadata import CommittedMark
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.checkpoint.shared import SharedRegistry
+from tidegate.connectors.sink import Committable
 from tidegate.core.errors import TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, Lineage, Term

@@ -8,8 +8,9 @@ from posixpath import dirname
 from typing import TypeAlias
 
 from tidegate.checkpoint.entry import CheckpointRef
-from tidegate.checkpoint.metadata import CheckpointMetadata, Committable, SnapshotKind, decode
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, decode
 from tidegate.checkpoint.metadata.errors import MetadataError, MetadataTooNew
+from tidegate.connectors.sink import Committable
 from tidegate.storage.routed import name_below
 
 

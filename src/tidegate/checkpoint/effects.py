@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from tidegate.checkpoint.metadata import Committable
+from tidegate.connectors.sink import Committable
 from tidegate.core.errors import TidegateError
 from tidegate.storage.errors import ObjectMissing, StorageError
 from tidegate.storage.port import Nonce, Storage

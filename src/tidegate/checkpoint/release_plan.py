@@ -18,7 +18,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 
-from tidegate.checkpoint.metadata import Committable
+from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, Uid
 
@@ -41,7 +41,7 @@ class Publication:
 def publications(committables: Iterable[Committable]) -> list[Publication]:
     """All output of each sink, by (epoch, slot)."""
     by_sink: dict[Uid, list[Committable]] = {}
-    for committable in sorted(committables, key=lambda c: (c.epoch, c.partition)):
+    for committable in sorted(committables, key=lambda c: (c.epoch, c.slot)):
         by_sink.setdefault(committable.sink, []).append(committable)
     return [Publication(sink, tuple(waiting)) for sink, waiting in sorted(by_sink.items())]
 
@@ -52,7 +52,7 @@ def stages(committables: Sequence[Committable]) -> list[tuple[Committable, ...]]
     A new stage begins with every term: a new claim may have brought another parallelism, and with it other slots for the same
     keys. Within a term a key stays in its slot. That holds for slots that are chosen by key, and only for those.
     """
-    ordered = sorted(committables, key=lambda c: (c.epoch, c.partition))
+    ordered = sorted(committables, key=lambda c: (c.epoch, c.slot))
     return [tuple(group) for _, group in groupby(ordered, key=lambda c: c.epoch.term)]
 
 
@@ -117,7 +117,7 @@ class ReleaseSchedule:
             if stable[sink]:
                 slots: dict[int, list[Committable]] = {}
                 for committable in stages(publication.committables)[0]:
-                    slots.setdefault(committable.partition, []).append(committable)
+                    slots.setdefault(committable.slot, []).append(committable)
                 ready += [Publication(sink, _some(waiting)) for waiting in slots.values()]
             else:
                 ready.append(Publication(sink, _some(publication.committables)))

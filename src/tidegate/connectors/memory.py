@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, SinkWriter, WriterContext
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, SinkWriter, WriterContext
 from tidegate.core.guarantee import Guarantee
 from tidegate.core.ids import EpochId, Lineage, Slot
 from tidegate.graph.schema import Schema
@@ -47,13 +47,13 @@ class _RowCommitter:
         self._deliver = deliver
         self._seen: dict[tuple[Lineage, Slot], EpochId] = {}
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[Committable]) -> None:
         import pyarrow as pa
 
         from tidegate.graph.columns import rows_of, struct_class
 
         row = struct_class(self._schema.fields)
-        by_epoch: dict[EpochId, list[CommitRequest]] = {}
+        by_epoch: dict[EpochId, list[Committable]] = {}
         for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
             seen = self._seen.get((request.lineage, request.slot))
             if seen is None or request.epoch > seen:

@@ -34,6 +34,7 @@ __all__ = [
     "CommitOutcome",
     "CommitRefused",
     "CommitRequest",
+    "Committable",
     "Committer",
     "CommitterContext",
     "Guarantee",
@@ -84,7 +85,7 @@ class CommitterContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRequest:
+class Committable:
     """One committable with all it needs to be published by anyone, at any time."""
 
     lineage: Lineage
@@ -96,6 +97,10 @@ class CommitRequest:
     """Names in the job's storage of the rows that wait for it. Only clean-up looks at them."""
     size_bytes: int = 0
     """About how large its rows are."""
+
+
+CommitRequest = Committable
+"""Flink's name for what a committer is given."""
 
 
 class SinkWriter(Protocol):
@@ -118,7 +123,7 @@ class Committer(Protocol):
     has the attribute `keeps_markers = False`: it is called for one epoch after the other, and what it has taken is not sent
     again after a failure."""
 
-    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome] | None:
+    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome] | None:
         """Publish requests of any number of slots and epochs, each with its marker, in as few transactions as the target
         allows. They are sorted by (epoch, slot), and none may become visible after one of a later epoch. What a marker
         already covers is skipped.
@@ -143,7 +148,7 @@ class Settled:
     sink: Uid
     epoch: EpochId
     """Nothing of this lineage up to this epoch will be asked for again, except what waits."""
-    waiting: tuple[CommitRequest, ...] = ()
+    waiting: tuple[Committable, ...] = ()
     """What some checkpoint still carries: it may be committed once more, whether or not it already was."""
 
 

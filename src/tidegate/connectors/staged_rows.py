@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.connectors.sink import CommitRequest, CommitterContext, WriterContext
+from tidegate.connectors.sink import Committable, CommitterContext, WriterContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ class RowStager:
         self._batches, self._size_bytes = [], 0
 
 
-def read_batches(request: CommitRequest, context: CommitterContext) -> Iterator[pa.RecordBatch]:
+def read_batches(request: Committable, context: CommitterContext) -> Iterator[pa.RecordBatch]:
     """The rows of a committable, chunk by chunk, in the order in which they were written."""
     import pyarrow as pa
 

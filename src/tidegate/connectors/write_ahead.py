@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.connectors.sink import (
-    CommitRequest,
+    Committable,
     Committer,
     CommitterContext,
     PublishesIn,
@@ -90,7 +90,7 @@ class WriteAheadCommitter:
         self._sink, self._context = sink, context
         self.keeps_markers = sink.idempotent
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[Committable]) -> None:
         for request in sorted(requests, key=lambda r: (r.epoch, r.slot)):
             token = CommitToken(request.lineage, request.sink, request.slot, request.epoch)
             rows = self._rows(request)
@@ -98,7 +98,7 @@ class WriteAheadCommitter:
             self._sink.function(rows, token)
             reach("write-ahead.2-taken", token=token)
 
-    def _rows(self, request: CommitRequest) -> Any:
+    def _rows(self, request: Committable) -> Any:
         import pyarrow as pa
 
         from tidegate.graph.columns import rows_of, struct_class

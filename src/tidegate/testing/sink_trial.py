@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.committables import Ledger, marks
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.staging import JobStaging, read_staged
 from tidegate.connectors.outcome import outcome_of
 from tidegate.connectors.sink import (
-    CommitRequest,
+    Committable,
     Committer,
     CommitterContext,
     Settled,
@@ -215,7 +214,7 @@ class SinkTrial:
         return Committable(
             lineage=self.lineage,
             sink=self.uid,
-            partition=slot,
+            slot=Slot(slot),
             epoch=self.at,
             payload=payload,
             staged=tuple(staging.paths),
@@ -241,8 +240,8 @@ class SinkTrial:
         """A checkpoint is complete; nothing is committed yet."""
         self.expected += [row for _, rows in self._open for row in rows]
         self._open = []
-        known = {(c.partition, c.epoch) for c in self.completed}
-        self.completed += [c for c in self.ledger.carried_by(self.at) if (c.partition, c.epoch) not in known]
+        known = {(c.slot, c.epoch) for c in self.completed}
+        self.completed += [c for c in self.ledger.carried_by(self.at) if (c.slot, c.epoch) not in known]
 
     def checkpoint(self) -> bool:
         """Complete a checkpoint and release what it carries. Answer: whether the target took all of it."""
@@ -256,7 +255,7 @@ class SinkTrial:
             return True
         try:
             reach("trial.commit-begins")
-            self.committer.commit(requests_of(carried))
+            self.committer.commit(in_order(carried))
             reach("trial.commit-ends")
         except Exception as error:
             if outcome_of(error).stops_the_job:
@@ -265,11 +264,11 @@ class SinkTrial:
         self.ledger.confirm(marks(carried))
         return True
 
-    def requests(self) -> list[CommitRequest]:
+    def requests(self) -> list[Committable]:
         """Everything that was ever complete, as one long list that a forgetful driver would commit again."""
-        return requests_of(self.completed)
+        return in_order(self.completed)
 
-    def small_calls(self) -> list[list[CommitRequest]]:
+    def small_calls(self) -> list[list[Committable]]:
         """The same in as many calls as a runtime may make: each request by itself if tasks publish, else each epoch."""
         if publishes_in(self.sink) == "task":
             return [[request] for request in self.requests()]
@@ -309,7 +308,7 @@ class SinkTrial:
         """A job of the same name begins from nothing, under a lineage of its own."""
         self._begin()
 
-    def sweep(self, waiting: Sequence[CommitRequest] = (), upto: EpochId | None = None) -> bool:
+    def sweep(self, waiting: Sequence[Committable] = (), upto: EpochId | None = None) -> bool:
         """What the runtime does after clean-up, where the committer offers it, up to an epoch (None: the present one).
         Answer: whether the committer offers it."""
         if not isinstance(self.committer, Sweeping):
@@ -329,20 +328,9 @@ def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
     return batch_from_rows(rows, SCHEMA)
 
 
-def requests_of(committables: Iterable[Committable]) -> list[CommitRequest]:
+def in_order(committables: Iterable[Committable]) -> list[Committable]:
     """In the order in which a committer is given them."""
-    return [request_of(c) for c in sorted(committables, key=lambda c: (c.epoch, c.partition))]
-
-
-def request_of(committable: Committable) -> CommitRequest:
-    return CommitRequest(
-        lineage=committable.lineage,
-        sink=committable.sink,
-        epoch=committable.epoch,
-        slot=Slot(committable.partition),
-        payload=committable.payload,
-        staged=committable.staged,
-    )
+    return sorted(committables, key=lambda c: (c.epoch, c.slot))
 
 
 SinkFactory = Callable[[], Sink]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.connectors.outcome import CommitOutcome, RetryLater, outcomes
 from tidegate.connectors.sink import (
-    CommitRequest,
+    Committable,
     Committer,
     CommitterContext,
     SinkWriter,
@@ -78,7 +78,7 @@ class TableCommitter:
     def __init__(self, table: MemoryTable, context: CommitterContext) -> None:
         self._table, self._context = table, context
 
-    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         found = [(request, self._rows(request)) for request in sorted(requests, key=lambda r: (r.epoch, r.slot))]
         reach("table.1-read")
         with self._table.lock:
@@ -87,10 +87,10 @@ class TableCommitter:
         reach("table.2-committed")
         return outcomes(requests, published)
 
-    def _rows(self, request: CommitRequest) -> list[tuple[Any, ...]]:
+    def _rows(self, request: Committable) -> list[tuple[Any, ...]]:
         return [tuple(row.values()) for batch in read_batches(request, self._context) for row in batch.to_pylist()]
 
-    def _publish(self, request: CommitRequest, rows: list[tuple[Any, ...]]) -> bool:
+    def _publish(self, request: Committable, rows: list[tuple[Any, ...]]) -> bool:
         if self._table.down:
             raise RetryLater("the table is down")
         if self._table.refusal is not None:

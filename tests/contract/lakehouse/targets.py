@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import Catalog, load_catalog
 
 from tidegate.connectors.lakehouse import DeltaSink, IcebergSink
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Sink, WriterContext
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, Sink, WriterContext
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.schema import Schema
 
@@ -100,7 +100,7 @@ def stage(
     lineage: Lineage = LINEAGE,
     schema: Schema = SCHEMA,
     finish: bool = True,
-) -> CommitRequest:
+) -> Committable:
     """One attempt of one task, from its first row to what it would acknowledge. Without `finish` it fails at the end."""
     context = WriterContext(
         lineage=lineage, sink=SINK, epoch=at, slot=Slot(slot), attempt=AttemptId(attempt), schema=schema, staging=None
@@ -110,10 +110,10 @@ def stage(
         writer.write(batch)
     if not finish:
         writer.abort()
-        return CommitRequest(lineage=lineage, sink=SINK, epoch=at, slot=Slot(slot), payload=b"")
+        return Committable(lineage=lineage, sink=SINK, epoch=at, slot=Slot(slot), payload=b"")
     payload = writer.prepare_commit()
     assert payload is not None
-    return CommitRequest(lineage=lineage, sink=SINK, epoch=at, slot=Slot(slot), payload=payload)
+    return Committable(lineage=lineage, sink=SINK, epoch=at, slot=Slot(slot), payload=payload)
 
 
 def batches(rows: Iterable[tuple[Any, ...]], schema: Schema, size: int = 2) -> list[pa.RecordBatch]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tests.servers.kafka import KafkaBroker
 from tests.sparks import ROOT
 from tidegate.connectors.kafka import KafkaSink
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, WriterContext
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, WriterContext
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.schema import Schema
 from tidegate.testing import faults
@@ -90,7 +90,7 @@ class Output:
         self.shelf = Shelf(folder)
         self.lineage = Lineage(uuid.uuid4().hex)
 
-    def stage(self, rows: Sequence[Sequence[Any]], number: int, slot: int = 0, term: int = 1) -> CommitRequest:
+    def stage(self, rows: Sequence[Sequence[Any]], number: int, slot: int = 0, term: int = 1) -> Committable:
         epoch = EpochId(Term(term), number)
         writer = self.sink.create_writer(
             WriterContext(
@@ -108,19 +108,19 @@ class Output:
         writer.write(pa.RecordBatch.from_arrays(columns, schema=arrow))
         payload = writer.prepare_commit()
         assert payload is not None
-        return CommitRequest(lineage=self.lineage, sink=UID, epoch=epoch, slot=Slot(slot), payload=payload)
+        return Committable(lineage=self.lineage, sink=UID, epoch=epoch, slot=Slot(slot), payload=payload)
 
-    def numbers(self, numbers: Iterable[int], number: int, slot: int = 0) -> CommitRequest:
+    def numbers(self, numbers: Iterable[int], number: int, slot: int = 0) -> Committable:
         """An epoch of rows whose values are these numbers, all with one key."""
         return self.stage([("k", str(n)) for n in numbers], number, slot)
 
     def committer(self) -> Committer:
         return self.sink.create_committer(CommitterContext(self.schema, self.shelf.read))
 
-    def commit(self, *requests: CommitRequest) -> None:
+    def commit(self, *requests: Committable) -> None:
         self.committer().commit(requests)
 
-    def commit_in_process(self, orders: faults.FaultOrders, *requests: CommitRequest) -> subprocess.Popen[bytes]:
+    def commit_in_process(self, orders: faults.FaultOrders, *requests: Committable) -> subprocess.Popen[bytes]:
         """Start a driver of its own that commits. It does at fault points what `orders` say."""
         task = self.folder / "task.pickle"
         task.write_bytes(pickle.dumps((self.sink, self.schema, self.shelf, list(requests))))

@@ -27,9 +27,9 @@ from tidegate.checkpoint.effects import Steps, perform
 from tidegate.checkpoint.entry import RunOutcome, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start, StartRefused
+from tidegate.connectors.sink import Committable
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
 from tidegate.storage import LocalStorage, new_nonce, unique_name
@@ -44,7 +44,7 @@ def read(path: str, data: bytes) -> CheckpointContents:
         Committable(
             lineage=Lineage(c["lineage"]),
             sink=Uid("table"),
-            partition=0,
+            slot=0,
             epoch=EpochId(*c["epoch"]),
             payload=c["rows"].encode(),
         )
@@ -109,7 +109,7 @@ class Counter:
             rows = LAYOUT.staged(epoch, Uid("table"), AttemptId(id), unique_name())
             self.storage.put(rows, json.dumps([first, at]).encode())
             store.ledger.accept(
-                [Committable(lineage=entry.lineage, sink=Uid("table"), partition=0, epoch=epoch, payload=rows.encode())]
+                [Committable(lineage=entry.lineage, sink=Uid("table"), slot=0, epoch=epoch, payload=rows.encode())]
             )
             file = LAYOUT.shared(store.term, TaskId(1, Slot(0)), AttemptId(id), id, unique_name())
             self.storage.put(file, json.dumps({"sum": total}).encode())

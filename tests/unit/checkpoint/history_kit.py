@@ -26,10 +26,10 @@ from tidegate.checkpoint.effects import (
 )  # fmt: skip
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import publications
 from tidegate.checkpoint.shared import InFlight
 from tidegate.checkpoint.start import Start
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.storage.port import Lost, Nonce, Won
 
@@ -65,7 +65,7 @@ def committable(number: int, partition: int = 0, term: int = 1, sink: str = "out
     return Committable(
         lineage=LINE,
         sink=Uid(sink),
-        partition=partition,
+        slot=partition,
         epoch=EpochId(Term(term), number),
         payload=f"rows-{term}-{number}".encode(),
     )

@@ -20,9 +20,9 @@ from tests.unit.checkpoint.history_kit import (
 )
 from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.entry import CheckpointRef
-from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.pins import PinTooLate, place, remove
 from tidegate.checkpoint.shared import InFlight
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import AttemptId, EpochId, Term, Uid
 
 
@@ -118,7 +118,7 @@ def test_an_ex_owner_does_not_take_rows_away_that_its_successor_carries_on() -> 
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)
     rows = LAYOUT.staged(EpochId(Term(1), 5), Uid("out"), AttemptId(1), "r")
-    waits = Committable(lineage=LINE, sink=Uid("out"), partition=0, epoch=EpochId(Term(1), 5), payload=rows.encode())
+    waits = Committable(lineage=LINE, sink=Uid("out"), slot=0, epoch=EpochId(Term(1), 5), payload=rows.encode())
     storage.objects[rows] = b"rows"
     ref = storage.run(one.publish(draft(one, 1, output=[waits])))
     assert isinstance(ref, CheckpointRef)

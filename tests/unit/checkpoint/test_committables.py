@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.unit.checkpoint.history_kit import PlainStorage, committable
 from tidegate.checkpoint.committables import Ledger, commit, in_order, marks, read_record, record
 from tidegate.checkpoint.effects import CommitFailed
-from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import publications
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Term
 
 
@@ -57,7 +57,7 @@ def test_after_a_rescale_old_output_goes_first_under_its_old_partition() -> None
     waiting = [committable(1, 7, term=2), committable(90, 7, term=1), committable(1, 0, term=2)]
     assert [[c.epoch for c in lane] for lane in in_order(waiting).values()] == [[at(90), at(1, 2)], [at(1, 2)]]
     (all_of_it,) = publications(waiting)
-    assert [(c.epoch, c.partition) for c in all_of_it.committables] == [(at(90), 7), (at(1, 2), 0), (at(1, 2), 7)]
+    assert [(c.epoch, c.slot) for c in all_of_it.committables] == [(at(90), 7), (at(1, 2), 0), (at(1, 2), 7)]
 
 
 @given(st.lists(st.builds(committable, st.integers(1, 6), st.integers(0, 2), st.integers(1, 2))))

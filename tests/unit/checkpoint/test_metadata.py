@@ -18,7 +18,6 @@ from tests.tiers.profiles import examples
 from tidegate.checkpoint.metadata import (
     MAX_INLINE_BYTES,
     CheckpointMetadata,
-    Committable,
     CommittedMark,
     Distribution,
     ElementCount,
@@ -40,6 +39,7 @@ from tidegate.checkpoint.metadata import (
     decode,
     encode,
 )
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.state.version import VersionId
 
@@ -177,7 +177,7 @@ models = st.builds(
             Committable,
             lineage=names.map(Lineage),
             sink=uids,
-            partition=counts,
+            slot=counts,
             epoch=epochs,
             payload=st.binary(max_size=20),
         ),
@@ -218,7 +218,7 @@ def test_order_of_arrival_does_not_show_in_the_bytes() -> None:
 def test_committables_are_kept_in_the_order_of_their_commit() -> None:
     def waiting(sink: str, partition: int, term: int, number: int) -> Committable:
         return Committable(
-            lineage=Lineage("a"), sink=Uid(sink), partition=partition, epoch=EpochId(Term(term), number), payload=b""
+            lineage=Lineage("a"), sink=Uid(sink), slot=partition, epoch=EpochId(Term(term), number), payload=b""
         )
 
     late, early = waiting("out", 0, 2, 1), waiting("out", 0, 1, 9)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.unit.checkpoint.history_kit import LINE, committable
 from tidegate.checkpoint.committables import Ledger, commit, marks
 from tidegate.checkpoint.effects import Commit, CommitFailed
-from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import (
     Backoff,
     Bounds,
@@ -22,6 +21,7 @@ from tidegate.checkpoint.release_plan import (
     stages,
     summary,
 )
+from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Term, Uid
 
@@ -40,7 +40,7 @@ class Waiting:
 
     def add(self, epoch: EpochId, slots: dict[int, list[int]]) -> None:
         for slot, keys in slots.items():
-            self.keys[Committable(lineage=LINE, sink=Uid("out"), partition=slot, epoch=epoch, payload=b"")] = keys
+            self.keys[Committable(lineage=LINE, sink=Uid("out"), slot=slot, epoch=epoch, payload=b"")] = keys
 
 
 @st.composite
@@ -182,9 +182,7 @@ def test_the_wait_after_a_failure_has_a_random_part() -> None:
 @pytest.mark.parametrize(("epochs", "size_bytes", "exceeded"), [(3, 99, False), (2, 99, True), (9, 20, True)])
 def test_the_bound_counts_epochs_and_bytes_of_one_sink(epochs: int, size_bytes: int, exceeded: bool) -> None:
     due = [
-        Committable(
-            lineage=LINE, sink=Uid("out"), partition=slot, epoch=EpochId(Term(1), number), payload=b"", size_bytes=5
-        )
+        Committable(lineage=LINE, sink=Uid("out"), slot=slot, epoch=EpochId(Term(1), number), payload=b"", size_bytes=5)
         for slot in (0, 1)
         for number in (1, 2, 3)
     ]

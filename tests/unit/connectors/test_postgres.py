@@ -15,7 +15,7 @@ from tidegate.connectors.postgres.copy_text import copy_text
 from tidegate.connectors.postgres.payload import Copy, Prepared, decode, epoch_in, gid_of, gid_prefix
 from tidegate.connectors.postgres.table import Column, TableRefused, TargetTable, UniqueIndex, check_table
 from tidegate.connectors.postgres.writer import CHUNK_BYTES
-from tidegate.connectors.sink import CommitRequest, WriterContext
+from tidegate.connectors.sink import Committable, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.columns import batch_from_rows
@@ -165,8 +165,8 @@ def test_ids_of_transactions_are_short_and_tell_their_epoch(lineage, sink, numbe
     assert epoch_in("somebody-elses") is None
 
 
-def waiting(number: int, slot: int, payload: Copy | Prepared) -> tuple[CommitRequest, Copy | Prepared]:
-    return CommitRequest(
+def waiting(number: int, slot: int, payload: Copy | Prepared) -> tuple[Committable, Copy | Prepared]:
+    return Committable(
         lineage=Lineage("line"), sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(slot), payload=b""
     ), payload
 

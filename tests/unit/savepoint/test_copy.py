@@ -12,8 +12,9 @@ import pytest
 
 from tests.unit.savepoint.checkpoint_kit import Held, History, Operator, listing, mapping, value
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
-from tidegate.checkpoint.metadata import Committable, SnapshotKind
+from tidegate.checkpoint.metadata import SnapshotKind
 from tidegate.checkpoint.retained import SnapshotNotFound
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.graph.ttl import StateTtlConfig, TtlTimeCharacteristic
@@ -248,7 +249,7 @@ def test_a_checkpoint_that_its_job_gave_up_is_not_copied(tmp_path: Path) -> None
 
 def test_waiting_output_is_left_to_its_job(tmp_path: Path) -> None:
     waiting = Committable(
-        lineage=Lineage("line-1"), sink=Uid("out"), partition=0, epoch=EpochId(Term(1), 9), payload=b"rows"
+        lineage=Lineage("line-1"), sink=Uid("out"), slot=0, epoch=EpochId(Term(1), 9), payload=b"rows"
     )
     snapshot = StoredSnapshot.open(History(tmp_path).checkpoint(1, TOTALS, committables=(waiting,)))
     copied = copy_snapshot(snapshot, open_storage(tmp_path / "sp"))

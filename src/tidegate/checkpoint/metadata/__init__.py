@@ -12,7 +12,6 @@ from tidegate.checkpoint.metadata.files import FileList, StateFile
 from tidegate.checkpoint.metadata.model import (
     MAX_INLINE_BYTES,
     CheckpointMetadata,
-    Committable,
     CommittedMark,
     Distribution,
     ElementCount,
@@ -31,7 +30,6 @@ __all__ = [
     "MAX_INLINE_BYTES",
     "NEWEST_FORMAT",
     "CheckpointMetadata",
-    "Committable",
     "CommittedMark",
     "Distribution",
     "ElementCount",

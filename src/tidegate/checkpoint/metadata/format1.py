@@ -12,7 +12,6 @@ import msgspec
 
 from tidegate.checkpoint.metadata.model import (
     CheckpointMetadata,
-    Committable,
     CommittedMark,
     Distribution,
     ElementCount,
@@ -27,6 +26,7 @@ from tidegate.checkpoint.metadata.model import (
     TaskState,
 )
 from tidegate.checkpoint.metadata.validation import FileChecks
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.state.version import VersionId
 
@@ -184,7 +184,7 @@ def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
                 _Committable(
                     lineage=c.lineage,
                     sink=c.sink,
-                    partition=c.partition,
+                    partition=c.slot,
                     epoch=str(c.epoch),
                     payload=c.payload,
                     staged=list(c.staged),
@@ -235,7 +235,7 @@ def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
             Committable(
                 lineage=Lineage(c.lineage),
                 sink=Uid(c.sink),
-                partition=c.partition,
+                slot=Slot(c.partition),
                 epoch=_epoch(c.epoch),
                 payload=c.payload,
                 staged=tuple(c.staged),

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from tidegate.checkpoint.metadata.files import FileList
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, TaskId, Term, Uid
 from tidegate.graph.states import Distribution as Distribution
 from tidegate.state.version import VersionId
@@ -131,28 +132,17 @@ class SplitTime:
     event_time_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committable:
-    """Output that waits for this checkpoint, or for an earlier one whose commit is not yet recorded."""
-
-    lineage: Lineage
-    sink: Uid
-    partition: int
-    epoch: EpochId
-    payload: bytes
-    staged: tuple[str, ...] = ()
-    """Names in the job's storage of the rows that wait for it; none where they wait in the target."""
-    size_bytes: int = 0
-    """About how large its rows are; 0 when nobody has measured it."""
-
-
 @dataclass(frozen=True, slots=True)
 class CommittedMark:
-    """Everything of (lineage, sink, partition) up to and with `epoch` is known to be committed."""
+    """Everything of (lineage, sink, slot) up to and with `epoch` is known to be committed.
+
+    COMMITTED records hold these fields as JSON, so their names never change.
+    """
 
     lineage: Lineage
     sink: Uid
     partition: int
+    """The slot."""
     epoch: EpochId
 
 
@@ -183,13 +173,13 @@ class CheckpointMetadata:
     query: tuple[QueryFile, ...] = ()
     splits: tuple[SplitTime, ...] = ()
     committables: tuple[Committable, ...] = ()
-    """In the order of commit within each (lineage, sink, partition)."""
+    """In the order of commit within each (lineage, sink, slot)."""
     committed: tuple[CommittedMark, ...] = ()
 
     def __post_init__(self) -> None:
         for name, key in _ORDER.items():
             object.__setattr__(self, name, _sorted(name, getattr(self, name), key))
-        ordered = sorted(self.committables, key=lambda c: (c.lineage, c.sink, c.partition, c.epoch))
+        ordered = sorted(self.committables, key=lambda c: (c.lineage, c.sink, c.slot, c.epoch))
         object.__setattr__(self, "committables", tuple(ordered))
         for task in self.tasks:
             for file in task.inline:

@@ -18,12 +18,12 @@ from tidegate.checkpoint.metadata.errors import UntrustedSnapshot
 from tidegate.checkpoint.metadata.files import FileList, Packed, unpack
 from tidegate.checkpoint.metadata.model import (
     CheckpointMetadata,
-    Committable,
     CommittedMark,
     OperatorInfo,
     StateInfo,
     TaskState,
 )
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId
 from tidegate.state.backends import BUILT_IN, is_known
 from tidegate.state.key_groups import MAX_PARALLELISM_LIMIT
@@ -159,7 +159,8 @@ def _check_task(task: TaskState, max_parallelism: int) -> None:
 def _check_output(output: Committable | CommittedMark) -> None:
     _check_name("a lineage", output.lineage)
     _check_name("a sink", output.sink)
-    _check_number("a partition", output.partition, _MAX_NUMBER)
+    slot = output.slot if isinstance(output, Committable) else output.partition
+    _check_number("a partition", slot, _MAX_NUMBER)
     _check_epoch(output.epoch)
 
 

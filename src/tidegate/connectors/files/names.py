@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from tidegate.connectors.sink import CommitRequest, Settled, WriterContext
+from tidegate.connectors.sink import Committable, Settled, WriterContext
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 
 HIDDEN = ".tidegate-staged"
@@ -31,7 +31,7 @@ class OutputId:
     slot: Slot
 
     @staticmethod
-    def of(source: WriterContext | CommitRequest) -> OutputId:
+    def of(source: WriterContext | Committable) -> OutputId:
         return OutputId(source.lineage, source.sink, source.epoch, source.slot)
 
     @staticmethod

@@ -25,7 +25,7 @@ from tidegate.connectors.files.payload import StagedFile, decode, encode
 from tidegate.connectors.files.place import FilePlace
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, outcomes
 from tidegate.connectors.sink import (
-    CommitRequest,
+    Committable,
     Committer,
     CommitterContext,
     PublishesIn,
@@ -168,7 +168,7 @@ class _OutputState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    request: CommitRequest
+    request: Committable
     output: OutputId
     files: tuple[StagedFile, ...]
 
@@ -186,14 +186,14 @@ class FileCommitter:
     def __init__(self, path: str, place: FilePlace) -> None:
         self._path, self._place = path, place
 
-    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        published: list[CommitRequest] = []
+    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
+        published: list[Committable] = []
         ordered = sorted(requests, key=lambda request: (request.epoch, request.slot))
         for _, found in groupby(ordered, lambda request: request.epoch):
             published += self._publish([_Waiting(each, OutputId.of(each), decode(each.payload)) for each in found])
         return outcomes(requests, published)
 
-    def _publish(self, epoch: Sequence[_Waiting]) -> list[CommitRequest]:
+    def _publish(self, epoch: Sequence[_Waiting]) -> list[Committable]:
         states = list(zip(epoch, self._each(self._look, epoch)))
         if new := [each for each, state in states if state is _OutputState.NEW]:
             self._each(lambda each: self._place.mark(each.output.marker), new)

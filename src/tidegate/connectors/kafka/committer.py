@@ -24,7 +24,7 @@ from tidegate.connectors.kafka.payload import StagedPart
 from tidegate.connectors.kafka.plain_committer import send, sending_settings, settle
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.read_ahead import read_ahead
-from tidegate.connectors.sink import CommitRequest
+from tidegate.connectors.sink import Committable
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId
 
@@ -72,7 +72,7 @@ class TransactionalCommitter:
         self._retention_ms: int | None = None
         self._lock = Lock()
 
-    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Publish what is not in the topic yet, an epoch of all slots before the next one."""
         published: set[tuple[SinkSlot, EpochId]] = set()
         owed = [each for request in sorted(requests, key=lambda r: (r.epoch, r.slot)) for each in _owed(request)]
@@ -392,7 +392,7 @@ def _bounded(call: Callable[[], None], limit_s: float) -> None:
         ) from None
 
 
-def _stream(request: CommitRequest) -> SinkSlot:
+def _stream(request: Committable) -> SinkSlot:
     return SinkSlot(request.lineage, request.sink, request.slot)
 
 
@@ -406,7 +406,7 @@ def _sink_prefix(stream: SinkSlot) -> str:
     return f"tidegate-{stream.lineage}-{stream.sink}-"
 
 
-def _owed(request: CommitRequest) -> Iterator[Owed]:
+def _owed(request: Committable) -> Iterator[Owed]:
     staged = payload.decode(request.payload)
     for index, part in enumerate(staged.parts):
         marker = encode(request.epoch, index)

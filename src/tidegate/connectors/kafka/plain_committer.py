@@ -10,7 +10,7 @@ from tidegate.connectors.kafka import payload, records
 from tidegate.connectors.kafka.client import connection, library, translate, translated
 from tidegate.connectors.kafka.errors import KafkaUnavailable
 from tidegate.connectors.read_ahead import read_ahead
-from tidegate.connectors.sink import CommitRequest
+from tidegate.connectors.sink import Committable
 
 _SILENCE_S = 30.0
 
@@ -84,7 +84,7 @@ class PlainCommitter:
         self._producer: Any = None
         self._failed: list[Any] = []
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[Committable]) -> None:
         """Send all rows and wait until the brokers have them. A crash in between leaves some of them sent."""
         self._failed.clear()
         with translated("take rows"):

@@ -27,7 +27,7 @@ from tidegate.connectors.lakehouse.names import segment as safe
 from tidegate.connectors.lakehouse.partitions import Coded, part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
 from tidegate.connectors.outcome import CommitOutcome, outcomes
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
 from tidegate.core.guarantee import Guarantee
@@ -216,7 +216,7 @@ class DeltaCommitter:
     def _filesystem(self) -> FileSystem:
         return self._sink.files()
 
-    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Add what is not yet added.
 
         1. Read the table as it is now; leave out requests that its markers cover. Their files may be long gone.
@@ -271,7 +271,7 @@ class DeltaCommitter:
                 self._sink.table_uri, gone, "A full vacuum with a short retention does this: keep it at a day or more."
             )
 
-    def _add(self, table: DeltaTable, files: Sequence[DeltaFile], requests: Sequence[CommitRequest]) -> None:
+    def _add(self, table: DeltaTable, files: Sequence[DeltaFile], requests: Sequence[Committable]) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction
 

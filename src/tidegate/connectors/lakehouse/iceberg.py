@@ -27,7 +27,7 @@ from tidegate.connectors.lakehouse.names import file_stem, local_path, require, 
 from tidegate.connectors.lakehouse.partitions import part
 from tidegate.connectors.lakehouse.rolling import Key, RollingFiles
 from tidegate.connectors.outcome import CommitOutcome, outcomes
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.faults import reach
 from tidegate.core.guarantee import Guarantee
@@ -195,7 +195,7 @@ class IcebergCommitter:
             self._catalog.create_table_if_not_exists(name, self._schema.to_arrow())
         check_table(self._catalog.load_table(name), name, self._schema)
 
-    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Add what is not yet added.
 
         1. Read the table as it is now; leave out requests that its markers cover. Their files may be long gone.
@@ -247,7 +247,7 @@ class IcebergCommitter:
         if gone:
             raise StagedFilesGone(name, gone, "Removal of orphan files with a short age does this: keep it at days.")
 
-    def _add(self, table: Table, files: Sequence[IcebergFile], requests: Sequence[CommitRequest]) -> None:
+    def _add(self, table: Table, files: Sequence[IcebergFile], requests: Sequence[Committable]) -> None:
         markers = markers_of(requests)
         # All properties are written again with every commit.
         useless = outdated(table.metadata.properties, requests)

@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.connectors.lakehouse.names import marker_name, marker_number, slot_marker_name
 from tidegate.connectors.outcome import CommitRefused
-from tidegate.connectors.sink import CommitRequest
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Slot
 
 
-def is_covered(request: CommitRequest, marker: Callable[[str], int | None]) -> bool:
+def is_covered(request: Committable, marker: Callable[[str], int | None]) -> bool:
     """Whether a request is in the table. `marker` tells the number under a name."""
     found = (marker(name) for name in (marker_name(request), slot_marker_name(request)))
     return any(number is not None and number >= marker_number(request.epoch) for number in found)
 
 
-def markers_of(requests: Sequence[CommitRequest]) -> dict[str, int]:
+def markers_of(requests: Sequence[Committable]) -> dict[str, int]:
     """What the table must say once these are committed."""
     markers: dict[str, int] = {}
     for request in requests:
@@ -29,7 +29,7 @@ def markers_of(requests: Sequence[CommitRequest]) -> dict[str, int]:
     return markers
 
 
-def outdated(names: Mapping[str, str], requests: Sequence[CommitRequest]) -> list[str]:
+def outdated(names: Mapping[str, str], requests: Sequence[Committable]) -> list[str]:
     """Markers of single slots, by earlier versions, that say nothing more than those of `requests` will."""
     new = {name.rpartition("/")[0]: number for name, number in markers_of(requests).items()}
     found = []
@@ -46,7 +46,7 @@ class WholeEpochs:
     def __init__(self) -> None:
         self._last: dict[Lineage, tuple[EpochId, set[Slot]]] = {}
 
-    def check(self, requests: Sequence[CommitRequest]) -> None:
+    def check(self, requests: Sequence[Committable]) -> None:
         for request in requests:
             epoch, slots = self._last.get(request.lineage, (None, set()))
             if request.epoch == epoch and request.slot not in slots:
@@ -55,7 +55,7 @@ class WholeEpochs:
                     "it. A table is given whole epochs. The output is kept; this is a mistake of the runtime, please report it."
                 )
 
-    def committed(self, requests: Sequence[CommitRequest]) -> None:
+    def committed(self, requests: Sequence[Committable]) -> None:
         for request in requests:
             epoch, slots = self._last.get(request.lineage, (request.epoch, set()))
             if request.epoch > epoch:

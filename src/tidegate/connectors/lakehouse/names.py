@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from tidegate.connectors.sink import CommitRequest, WriterContext
+from tidegate.connectors.sink import Committable, WriterContext
 from tidegate.core.errors import PreconditionFailed, TidegateError
 from tidegate.core.ids import EpochId
 
@@ -32,12 +32,12 @@ def segment(text: str) -> str:
     return kept if kept == text else f"{kept}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def marker_name(request: CommitRequest) -> str:
+def marker_name(request: Committable) -> str:
     """Names in the table up to which epoch all slots of this (lineage, sink) are committed."""
     return f"tidegate/{request.lineage}/{request.sink}/all"
 
 
-def slot_marker_name(request: CommitRequest) -> str:
+def slot_marker_name(request: Committable) -> str:
     """Names what earlier versions marked for each slot. Read, never written: no slot is called `all`."""
     return f"tidegate/{request.lineage}/{request.sink}/{request.slot}"
 

@@ -16,7 +16,7 @@ from tidegate.connectors.postgres.payload import Copy, Payload, Prepared, decode
 from tidegate.connectors.postgres.table import TableRefused, TargetTable, check_table, read_table
 from tidegate.connectors.postgres.writer import CHUNK_BYTES
 from tidegate.connectors.read_ahead import read_ahead
-from tidegate.connectors.sink import CommitRequest, CommitterContext, Settled
+from tidegate.connectors.sink import Committable, CommitterContext, Settled
 from tidegate.core.faults import reach
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate")
 T = TypeVar("T")
-_Waiting: TypeAlias = tuple[CommitRequest, Payload]
+_Waiting: TypeAlias = tuple[Committable, Payload]
 
 MOST_BYTES = 256 << 20
 """Rows that one transaction brings, unless a single epoch has more: all of it is done again when the connection breaks."""
@@ -57,11 +57,11 @@ class PostgresCommitter:
         except driver().OperationalError as error:
             log.warning("%s does not answer yet; output will wait for it: %s", self._description, error)
 
-    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Publish in the order of epochs: rows that wait in the job's storage many requests at a time, transactions that are
         prepared one after the other."""
         ordered = [(request, decode(request.payload)) for request in sorted(requests, key=lambda r: (r.epoch, r.slot))]
-        published: list[CommitRequest] = []
+        published: list[Committable] = []
         for together in _transactions(ordered):
             match together[0]:
                 case request, Prepared() as payload:
@@ -76,7 +76,7 @@ class PostgresCommitter:
         with self._lock:
             self._forget()
 
-    def _copy(self, together: Sequence[_Waiting], connection: psycopg.Connection[Any]) -> list[CommitRequest]:
+    def _copy(self, together: Sequence[_Waiting], connection: psycopg.Connection[Any]) -> list[Committable]:
         """In one transaction:
 
         1. Hold the markers of all (lineage, sink, slot), and move them forward. What they cover is left out. Whoever else
@@ -137,7 +137,7 @@ class PostgresCommitter:
         connection.execute(sql.SQL("DROP TABLE {}").format(staged))
 
     def _commit_prepared(
-        self, request: CommitRequest, payload: Prepared, connection: psycopg.Connection[Any]
+        self, request: Committable, payload: Prepared, connection: psycopg.Connection[Any]
     ) -> CommitOutcome:
         """The second phase.
 

@@ -11,7 +11,6 @@ from tidegate.checkpoint.version_upload import Stored, UploadOrder
 from tidegate.core.ids import Slot, TaskId, Term
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.job_description import JobDescription
-from tidegate.runtime.driver.sink_threads import request_of
 from tidegate.runtime.exchange.assignment import ALL_SLOTS, CheckpointWork, PublishOrder
 from tidegate.state.version import VersionId
 
@@ -76,9 +75,9 @@ def _publishes(
     for each in publications:
         sink = job.task_sinks.get(each.sink)
         if sink is not None and sink.level == level:
-            lane = each.committables[0].partition if sink.stable else ALL_SLOTS
+            lane = each.committables[0].slot if sink.stable else ALL_SLOTS
             place = lane if sink.stable else crc32(each.sink.encode())
-            order = PublishOrder(each.sink, lane, tuple(map(request_of, each.committables)))
+            order = PublishOrder(each.sink, lane, each.committables)
             orders[place % job.parallelism].append(order)
     return tuple(map(tuple, orders)) if any(orders) else ()
 

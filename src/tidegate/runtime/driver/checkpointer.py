@@ -27,12 +27,11 @@ from tidegate.checkpoint.coordinator import (
 )
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.metadata import CheckpointMetadata, Committable, FileList, TaskState, checksum_in, encode
+from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, TaskState, checksum_in, encode
 from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
 from tidegate.checkpoint.task_part import decode_part
-from tidegate.connectors.sink import CommitRequest
 from tidegate.core.clock import Instant
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.faults import reach
@@ -110,7 +109,7 @@ class Checkpointer:
             # Committed with its epoch and carried by no checkpoint: nobody needs the rows any more.
             self._discard([path for request in report.committables for path in request.staged])
         else:
-            self._store.ledger.accept(map(_committable, report.committables))
+            self._store.ledger.accept(report.committables)
         self._output.on_published_by_tasks(report.published)
         self._act(self._coordinator.epoch_finished(snapshot.epoch, moved, now))
         for task, item in report.uploads:
@@ -349,15 +348,3 @@ class Checkpointer:
         except StorageError as error:
             log.warning("%d files that nobody needs are left for the next sweep: %s", len(paths), error)
             self._has_leftovers = True
-
-
-def _committable(request: CommitRequest) -> Committable:
-    return Committable(
-        lineage=request.lineage,
-        sink=request.sink,
-        partition=request.slot,
-        epoch=request.epoch,
-        payload=request.payload,
-        staged=request.staged,
-        size_bytes=request.size_bytes,
-    )

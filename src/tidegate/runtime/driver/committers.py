@@ -6,7 +6,7 @@ import logging
 from functools import partial
 
 from tidegate.checkpoint.staging import read_staged
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, Settled, Sweeping
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, Settled, Sweeping
 from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph
 from tidegate.storage import Storage
@@ -23,7 +23,7 @@ class Committers:
             for sink in graph.sinks
         }
 
-    def commit(self, requests: tuple[CommitRequest, ...], for_good: bool) -> None:
+    def commit(self, requests: tuple[Committable, ...], for_good: bool) -> None:
         """`for_good`: no checkpoint carries any output of the job, so nothing will ever be committed again."""
         for uid, committer in self.committers.items():
             if found := [request for request in requests if request.sink == uid]:

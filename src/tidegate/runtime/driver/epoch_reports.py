@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tidegate.connectors.sink import CommitRequest
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Uid
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.runtime.exchange.messages import TaskAck, TaskPublished, Uploaded
@@ -27,7 +27,7 @@ class EpochReport:
     """Rows in and out by operator."""
     hosts: dict[TaskId, HostId] = field(repr=False)
     control_bytes: int = 0
-    committables: tuple[CommitRequest, ...] = field(default=(), repr=False)
+    committables: tuple[Committable, ...] = field(default=(), repr=False)
     """What the sinks prepared. The caller decides when to commit it."""
     uploads: tuple[tuple[TaskId, Uploaded], ...] = field(default=(), repr=False)
     """What tasks reported about uploads for checkpoints."""
@@ -49,10 +49,10 @@ def operator_rows(acks: Iterable[TaskAck]) -> dict[str, tuple[int, int]]:
     return total
 
 
-def commit_requests(acks: Iterable[TaskAck], lineage: Lineage, epoch: EpochId) -> tuple[CommitRequest, ...]:
+def commit_requests(acks: Iterable[TaskAck], lineage: Lineage, epoch: EpochId) -> tuple[Committable, ...]:
     """What the sinks prepared in all tasks."""
     return tuple(
-        CommitRequest(
+        Committable(
             lineage=lineage,
             sink=Uid(item.sink),
             epoch=epoch,

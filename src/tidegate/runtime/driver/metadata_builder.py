@@ -7,8 +7,9 @@ from importlib.metadata import version
 
 from tidegate.checkpoint import operators
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import CheckpointMetadata, Committable, SnapshotKind, SplitTime, StateNumber
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, SplitTime, StateNumber
 from tidegate.checkpoint.pending import PendingCheckpoint
+from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant
 from tidegate.core.ids import Lineage, Term, Uid
 from tidegate.core.times import MIN_WATERMARK

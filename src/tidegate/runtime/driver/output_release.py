@@ -29,7 +29,7 @@ from tidegate.runtime.driver.failure_latch import CheckpointsFailed
 from tidegate.runtime.driver.job_description import TaskSink
 from tidegate.runtime.driver.loop_thread import LoopThread
 from tidegate.runtime.driver.ownership import Ownership
-from tidegate.runtime.driver.sink_threads import OutputStopped, PublishResult, SinkThreads, request_of
+from tidegate.runtime.driver.sink_threads import OutputStopped, PublishResult, SinkThreads
 from tidegate.runtime.exchange.messages import TaskPublished
 from tidegate.storage import StorageError
 
@@ -220,7 +220,7 @@ class OutputRelease:
     def sweep_targets(self, settled: Mapping[Uid, EpochId]) -> None:
         """Let sinks remove what discarded attempts left in their targets. `settled` was known before the newest entry was
         won: a start from that entry, or from a later one, publishes it again only if a checkpoint carries it."""
-        waiting = [request_of(committable) for committable in self._store.unsettled()] if settled else []
+        waiting = self._store.unsettled() if settled else ()
         lineage = self._store.entry.lineage
         for uid, epoch in settled.items():
             mine = tuple(r for r in waiting if r.sink == uid and r.lineage == lineage and r.epoch <= epoch)

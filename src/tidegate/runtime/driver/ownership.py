@@ -11,8 +11,9 @@ from tidegate.checkpoint.claim import claim_again, show_life
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore
 from tidegate.checkpoint.contents import reader
 from tidegate.checkpoint.entry import Entry
-from tidegate.checkpoint.metadata import CheckpointMetadata, Committable
+from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.start import Start
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import Uid
 from tidegate.core.processes import this_process
 from tidegate.runtime.driver.failure_latch import FailureLatch

@@ -21,12 +21,11 @@ from dataclasses import dataclass
 
 from tidegate.checkpoint.committables import commit
 from tidegate.checkpoint.effects import CommitFailed, perform
-from tidegate.checkpoint.metadata import Committable
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import CommitRequest, Committer, Settled, Sweeping, calls_of
+from tidegate.connectors.sink import Committable, Committer, Settled, Sweeping, calls_of
 from tidegate.core.errors import TidegateError
-from tidegate.core.ids import EpochId, Slot, Uid
+from tidegate.core.ids import EpochId, Uid
 from tidegate.storage import Storage
 
 log = logging.getLogger("tidegate")
@@ -152,7 +151,7 @@ class _SinkThread:
 
         def call_once(committables: Sequence[Committable]) -> None:
             try:
-                told = self._committer.commit([request_of(committable) for committable in committables])
+                told = self._committer.commit(list(committables))
             except Exception as error:
                 outcome = outcome_of(error)
                 outcomes.append(outcome)
@@ -179,18 +178,6 @@ class _SinkThread:
             self._committer.sweep(settled)
         except Exception as error:
             log.warning("what discarded attempts left at sink %s stays for the next sweep: %s", self._uid, error)
-
-
-def request_of(committable: Committable) -> CommitRequest:
-    return CommitRequest(
-        lineage=committable.lineage,
-        sink=committable.sink,
-        epoch=committable.epoch,
-        slot=Slot(committable.partition),
-        payload=committable.payload,
-        staged=committable.staged,
-        size_bytes=committable.size_bytes,
-    )
 
 
 def _span(publication: Publication) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.checkpoint.version_upload import UploadOrder
-from tidegate.connectors.sink import CommitRequest
+from tidegate.connectors.sink import Committable
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.core.times import NO_TIME, EpochTime
@@ -34,7 +34,7 @@ class PublishOrder:
     sink: Uid
     lane: int
     """The slot whose output it is, perhaps one of an older parallelism; `ALL_SLOTS` for a sink whose slots are not stable."""
-    requests: tuple[CommitRequest, ...] = field(repr=False)
+    requests: tuple[Committable, ...] = field(repr=False)
 
     @property
     def end(self) -> tuple[EpochId, Slot]:

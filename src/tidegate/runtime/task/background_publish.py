@@ -27,7 +27,7 @@ from functools import partial
 
 from tidegate.checkpoint.staging import read_staged
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
-from tidegate.connectors.sink import CommitRequest, Committer, CommitterContext, calls_of
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, calls_of
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Term, Uid
 from tidegate.graph.model import SinkNode
@@ -56,7 +56,7 @@ class Publishing:
     outcomes: Counter[str] = field(default_factory=Counter)
     outcome: CommitOutcome = CommitOutcome.COMMITTED
     error: str | None = None
-    taken: list[CommitRequest] = field(default_factory=list)
+    taken: list[Committable] = field(default_factory=list)
     told: bool = False
     """Whether some task has acknowledged the result. Its epoch may have been thrown away."""
 
@@ -137,6 +137,6 @@ def _forget_older(run: str, term: Term) -> None:
                 log.warning("connections of sink %s could not be closed: %s", key[2], error)
 
 
-def _marks(requests: Sequence[CommitRequest]) -> tuple[PublishedMark, ...]:
+def _marks(requests: Sequence[Committable]) -> tuple[PublishedMark, ...]:
     last = {(request.lineage, request.slot): request.epoch for request in requests}
     return tuple(PublishedMark(lineage, slot, epoch.term, epoch.number) for (lineage, slot), epoch in last.items())

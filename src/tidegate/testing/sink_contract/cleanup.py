@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.testing.sink_contract.target import ShowsMarkers, SinkTarget, check
-from tidegate.testing.sink_trial import SinkTrial, dies_at, new_rows, request_of
+from tidegate.testing.sink_trial import SinkTrial, dies_at, new_rows
 
 
 class CleanupContract:
@@ -18,7 +18,7 @@ class CleanupContract:
         with target.outage():
             trial.epoch(2, 2)
             assert not trial.checkpoint()
-        if not trial.sweep(waiting=[request_of(c) for c in trial.completed]):
+        if not trial.sweep(waiting=trial.completed):
             assert target.leavings() == []
             return
         trial.committer.commit(done)

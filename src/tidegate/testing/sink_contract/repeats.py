@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tidegate.connectors.outcome import CommitOutcome
-from tidegate.connectors.sink import CommitRequest, publishes_in
+from tidegate.connectors.sink import Committable, publishes_in
 from tidegate.testing.sink_contract.target import SinkTarget, check
 from tidegate.testing.sink_trial import SinkTrial
 
@@ -88,7 +88,7 @@ class RepeatContract:
 
         def publish(slots: set[int]) -> None:
             committer = trial.new_committer()
-            mine: list[CommitRequest] = [request for request in trial.requests() if request.slot in slots]
+            mine: list[Committable] = [request for request in trial.requests() if request.slot in slots]
             for _ in range(10):
                 try:
                     committer.commit(mine)

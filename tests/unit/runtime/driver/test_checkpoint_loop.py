@@ -24,7 +24,7 @@ from tidegate.checkpoint.takeover import CannotClaim
 from tidegate.config import Checkpointing, read_options
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import JobEnd
-from tidegate.connectors.sink import CommitRequest
+from tidegate.connectors.sink import Committable
 from tidegate.core import faults
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
@@ -105,7 +105,7 @@ class Place:
         """An epoch was run, and its output committed with it."""
         epoch = EpochId(Term(1), number)
         requests = tuple(
-            CommitRequest(
+            Committable(
                 lineage=Lineage("line"), sink=Uid("out"), epoch=epoch, slot=Slot(0), payload=b"", staged=(path,)
             )
             for path in staged

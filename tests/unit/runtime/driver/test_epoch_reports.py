@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.unit.runtime.driver.test_progress import REPORT, TASK
-from tidegate.connectors.sink import CommitRequest
+from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, Term, Uid
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.exchange.messages import Uploaded
@@ -13,7 +13,7 @@ from tidegate.runtime.exchange.messages import Uploaded
 
 def report(number: int, host: str = "a") -> EpochReport:
     epoch = EpochId(Term(1), number)
-    rows = CommitRequest(
+    rows = Committable(
         lineage=Lineage("line"), sink=Uid("out"), epoch=epoch, slot=Slot(0), payload=bytes(1_000_000), staged=()
     )
     return replace(

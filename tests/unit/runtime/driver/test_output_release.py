@@ -20,7 +20,7 @@ from tidegate.config import Checkpointing, read_options
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import JobEnd
 from tidegate.connectors.outcome import CommitRefused
-from tidegate.connectors.sink import CommitRequest, Settled
+from tidegate.connectors.sink import Committable, Settled
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
@@ -52,7 +52,7 @@ class Target:
         self.open.set()
         self.swept: list[Settled] = []
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[Committable]) -> None:
         self.calls.append(len(requests))
         assert self.open.wait(WAIT_S)
         if self.error is not None:
@@ -77,7 +77,7 @@ class Job:
     ) -> EpochId:  # fmt: skip
         epoch = self._at = self._at.next()
         made = tuple(
-            CommitRequest(
+            Committable(
                 lineage=self._lineage,
                 sink=Uid(sink),
                 epoch=epoch,
@@ -548,7 +548,7 @@ class Plain(Target):
         super().__init__()
         self.seen: list[int] = []
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[Committable]) -> None:
         self.calls.append(len(requests))
         for request in requests:
             if self.error is not None and len(self.seen) == 4:

@@ -13,7 +13,7 @@ import pytest
 import tidegate as tg
 from tests.unit.runtime.task.test_task import Frame, Level, barrier
 from tidegate.connectors.outcome import CommitOutcome, CommitRefused
-from tidegate.connectors.sink import CommitRequest, CommitterContext
+from tidegate.connectors.sink import Committable, CommitterContext
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.levels import plan
 from tidegate.graph.schema import Schema
@@ -37,7 +37,7 @@ class Rows(Level):
         """An epoch that prepares output of slot 0, and the order to publish it."""
         ack = self.run(list(rows), [barrier(0, len(rows), number=number), barrier(1, 0, number=number)], number)
         (made,) = ack.committables
-        request = CommitRequest(
+        request = Committable(
             lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=made.payload
         )
         return PublishOrder(Uid("out"), 0, (request,))
@@ -93,7 +93,7 @@ class Held:
         self.calls: list[tuple[EpochId, ...]] = []
         self.go = threading.Event()
 
-    def commit(self, requests: Sequence[CommitRequest]) -> None:
+    def commit(self, requests: Sequence[Committable]) -> None:
         self.calls.append(tuple(request.epoch for request in requests))
         assert self.go.wait(30)
         if self.answer is not None:
@@ -119,7 +119,7 @@ class Node:
 
 
 def begin(number: int, term: int = 1, place: str = "memory://", lineage: Lineage = LINE) -> Publishing:
-    request = CommitRequest(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=b"")
+    request = Committable(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=b"")
     order = PublishOrder(Uid("out"), 0, (request,))
     sink: Any = Node(HeldSink())
     return task_publish.begin(Archive(place, {}), "job", lineage, Term(term), sink, order)
@@ -201,12 +201,12 @@ def test_a_committer_without_markers_is_called_for_each_epoch_and_what_it_took_i
     class Plain:
         keeps_markers = False
 
-        def commit(self, requests: Sequence[CommitRequest]) -> None:
+        def commit(self, requests: Sequence[Committable]) -> None:
             if requests[0].epoch.number == 3:
                 raise OSError("reset")
 
     requests = [
-        CommitRequest(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=b"")
+        Committable(lineage=LINE, sink=Uid("out"), epoch=EpochId(Term(1), number), slot=Slot(0), payload=b"")
         for number in (1, 2, 3, 4)
     ]
     at_work = Publishing(order=PublishOrder(Uid("out"), 0, tuple(requests)))
