@@ -166,7 +166,7 @@ class SimDriver:
         store: CompletedCheckpointStore | None = getattr(self, "store", None)
         return self._entry if store is None or store.term < self._entry.term else store.entry
 
-    def _own(self) -> Steps[str]:
+    def _own(self) -> Steps[str]:  # noqa: C901 a driver's whole life, read from top to bottom
         world, plan, entry = self.world, self.plan, self._entry
         world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
         store = CompletedCheckpointStore(plan.layout, entry, world.read, self.sign, plan.num_retained)

@@ -276,7 +276,7 @@ class Run:
         for job in self.jobs:
             self._judge_job(job)
 
-    def _judge_job(self, job: SimJob) -> None:
+    def _judge_job(self, job: SimJob) -> None:  # noqa: C901 a list of what must hold
         world, watch = self.world, self.world.watch(job.plan.layout)
         newest = watch.newest
         assert newest is not None

@@ -123,9 +123,7 @@ def expected() -> CheckpointMetadata:
         query=(QueryFile("metadata", '{"id":"0d5e"}'), QueryFile("offsets/17", 'v1\n{"batchWatermarkMs":0}\n{}')),
         splits=(SplitTime(Uid("clicks"), "0", 1_767_225_595_000), SplitTime(Uid("clicks"), "1", 1_767_225_592_000)),
         committables=(
-            Committable(
-                lineage=Lineage("f3b1"), sink=Uid("out"), slot=0, epoch=EpochId(Term(2), 9), payload=b"part-0"
-            ),
+            Committable(lineage=Lineage("f3b1"), sink=Uid("out"), slot=0, epoch=EpochId(Term(2), 9), payload=b"part-0"),
             Committable(lineage=Lineage("f3b1"), sink=Uid("out"), slot=0, epoch=epoch, payload=b"\x00\x01"),
         ),
         committed=(CommittedMark(Lineage("f3b1"), Uid("out"), 1, EpochId(Term(3), 43)),),

@@ -40,7 +40,7 @@ class Job(GraphBuilder):
         self.max_parallelism = max_parallelism
 
     @called_like("source('orders', spark.readStream.…load())")
-    def source(
+    def source(  # noqa: PLR0913 what a user may choose
         self, uid: str, df: Any, *, event_time: str | None = None, out_of_orderness: Duration | None = None,
         idleness: Duration | None = None, at_most_once: bool = False, split: str | None = None,
         watermark: str | Callable[[int, int], int] | None = None, files_kept: bool = False,

@@ -166,7 +166,7 @@ class SavepointWriter:
         copy_snapshot(base, target, changes=changes, additions=self._additions)
         return Savepoint.open(path, **storage_options)
 
-    def _with(
+    def _with(  # noqa: PLR0913 one parameter for each kind of state
         self, uid: str, state: str, contents: Callable[[Any], Any], key: str | None, value: Any, map_key: Any,
         kind: str | None, spread: Distribution | None = None, windowed: bool = False,
     ) -> SavepointWriter:  # fmt: skip

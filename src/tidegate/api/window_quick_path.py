@@ -20,7 +20,7 @@ Process = Callable[[Any, Any], Iterable[Any] | None]
 EVENT = TimeDomain.EVENT_TIME
 
 
-def quick_path(
+def quick_path(  # noqa: PLR0913 per batch: locals instead of attributes
     own_way: Process, assign: Callable[[Any, int], Any], add: Callable[[Any, int, int], None], scope: Any,
     window_scope: Any, register: Callable[..., None], armed: set[Any], side: int, lateness_ms: int,
 ) -> Process:  # fmt: skip

@@ -248,7 +248,7 @@ def check(before: Entry | None, entry: Entry, path: str) -> None:
         raise LogCorrupt(path, why)
 
 
-def _objection(before: Entry | None, entry: Entry) -> str | None:
+def _objection(before: Entry | None, entry: Entry) -> str | None:  # noqa: C901 a list of rules, a line each
     if entry.slot != (1 if before is None else before.slot + 1):
         return "is not the slot after the one before it"
     kept = () if before is None else before.retained

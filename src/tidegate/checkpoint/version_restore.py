@@ -180,7 +180,7 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
         building.discard()
 
 
-def _put_together(
+def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
     storage: Storage, directory: Path, order: RestoreOrder, old: Mapping[TaskId, TaskState], backend: StateBackend,
     options: Mapping[str, Any], target: VersionId, open_tables: OpenTables | None, converts: Mapping[int, Convert],
 ) -> VersionId:  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like this one; None if none is."""
-    from difflib import get_close_matches  # Slow to import, and only needed to refuse.
+    from difflib import get_close_matches  # noqa: PLC0415 start-up time
 
     return next(iter(get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
 

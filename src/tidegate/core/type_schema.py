@@ -59,7 +59,7 @@ def schema_of(tp: Any) -> TypeSchema:
 
 
 def _inspect(tp: Any) -> Any:
-    from msgspec import inspect
+    from msgspec import inspect  # noqa: PLC0415 start-up time
 
     if isinstance(tp, str):
         raise _refusal(tp, "", f"is a text. Write the type itself, not its name. {ADVICE}")
@@ -73,9 +73,9 @@ def _inspect(tp: Any) -> Any:
         raise UnsupportedType(f"{show_type(tp)} cannot be a type of state: {error}. {ADVICE}") from error
 
 
-def _describe(info: Any, path: str, inside: tuple[type, ...]) -> TypeSchema:
+def _describe(info: Any, path: str, inside: tuple[type, ...]) -> TypeSchema:  # noqa: C901 one case for each kind of type
     """`path` is the way from the declared type to this part, for messages; `inside` the structs around it."""
-    from msgspec import inspect as i
+    from msgspec import inspect as i  # noqa: PLC0415 start-up time
 
     if type(info).__name__ in _SCALAR_INFO:
         return {"type": _SCALAR_INFO[type(info).__name__]}
@@ -128,7 +128,7 @@ def _describe(info: Any, path: str, inside: tuple[type, ...]) -> TypeSchema:
 
 
 def _describe_union(types: tuple[Any, ...], path: str, inside: tuple[type, ...]) -> TypeSchema:
-    from msgspec import inspect as i
+    from msgspec import inspect as i  # noqa: PLC0415 start-up time
 
     others = [t for t in types if not isinstance(t, i.NoneType)]
     if len(others) == 1 and len(types) == 2:
@@ -145,7 +145,7 @@ def _describe_struct(cls: type, fields: Any, layout: str, path: str, inside: tup
         raise _refusal(
             path, cls.__name__, "contains itself. Keep the parts in a list or a dict, and refer to them by number."
         )
-    import msgspec
+    import msgspec  # noqa: PLC0415 start-up time
 
     described: list[dict[str, Any]] = []
     for field in fields:

@@ -36,7 +36,7 @@ class Codec:
 @cache
 def codec_of(tp: Any) -> Codec:
     """The codec of a type; one per type and process. Raises UnsupportedType as `schema_of` does."""
-    import msgspec  # here and not above, to keep `import tidegate` quick
+    import msgspec  # noqa: PLC0415 start-up time
 
     schema = schema_of(tp)
     raw_encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode

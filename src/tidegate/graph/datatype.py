@@ -95,7 +95,7 @@ class DataType:
 
     def to_arrow(self) -> Any:
         """The `pyarrow.DataType` in which Spark exchanges this type with Python."""
-        import pyarrow as pa
+        import pyarrow as pa  # noqa: PLC0415 start-up time
 
         match self.kind:
             case "decimal":
@@ -156,7 +156,7 @@ class Field:
         return f"{name}{separator}{self.type.ddl()}{'' if self.nullable else ' NOT NULL'}"
 
     def to_arrow(self) -> Any:
-        import pyarrow as pa
+        import pyarrow as pa  # noqa: PLC0415 start-up time
 
         return pa.field(self.name, self.type.to_arrow(), self.nullable)
 

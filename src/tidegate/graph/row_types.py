@@ -31,7 +31,7 @@ def python_type(type: DataType) -> Any:
 
 def restorer(schema: Schema) -> Callable[[Any], Any]:
     """Makes a row, with its names, out of a stored tuple. Structs inside it get theirs too."""
-    from tidegate.graph.columns import struct_class
+    from tidegate.graph.columns import struct_class  # noqa: PLC0415 start-up time
 
     make = partial(tuple.__new__, struct_class(schema.fields))
     parts = [_restorer(field.type) for field in schema]

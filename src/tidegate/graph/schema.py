@@ -62,7 +62,7 @@ class Schema:
 
     def to_arrow(self) -> Any:
         """The `pyarrow.Schema` in which Spark exchanges such rows with Python."""
-        import pyarrow as pa
+        import pyarrow as pa  # noqa: PLC0415 start-up time
 
         return pa.schema([column.to_arrow() for column in self.fields])
 

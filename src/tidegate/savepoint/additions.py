@@ -91,7 +91,7 @@ def write_additions(
     `metadata` is what `declared_with` gave. Raises InvalidKey or WrongValue for what does not fit the types, and
     ChangeRefused for an entry that comes twice.
     """
-    from tidegate.savepoint.canonical_write import CanonicalWriter
+    from tidegate.savepoint.canonical_write import CanonicalWriter  # noqa: PLC0415 start-up time
 
     merged = {task.task: task for task in tasks}
     operators = {operator.uid: operator for operator in metadata.operators}

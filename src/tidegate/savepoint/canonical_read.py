@@ -73,10 +73,10 @@ class CanonicalTask:
 
     def _files(self, state: int, called: StateLayout | None) -> Iterator[tuple[Any, StateTable]]:
         """Every file of a state, opened, and the table that its footer describes."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        import pyarrow as pa  # noqa: PLC0415 start-up time
+        import pyarrow.parquet as pq  # noqa: PLC0415 start-up time
 
-        from tidegate.savepoint.canonical_table import table_of
+        from tidegate.savepoint.canonical_table import table_of  # noqa: PLC0415 start-up time
 
         for file in self._task.files:
             if not file.name.startswith(f"{state:05d}-"):
@@ -106,7 +106,7 @@ def _rows(parquet: Any, table: StateTable, key_groups: tuple[int, int]) -> Itera
 
 def _row_groups(parquet: Any, table: StateTable, key_groups: tuple[int, int]) -> Iterator[Any]:
     """The rows of a file that belong to some key groups. Operator state belongs to none, and comes whole."""
-    import pyarrow.compute as pc
+    import pyarrow.compute as pc  # noqa: PLC0415 start-up time
 
     first, last = key_groups
     column = parquet.schema_arrow.names.index("key_group") if table.layout.keyed else None

@@ -134,7 +134,7 @@ def _native(snapshot: StoredSnapshot, target: Storage, progress: Progress) -> It
 def _canonical(
     snapshot: StoredSnapshot, metadata: CheckpointMetadata, changes: Changes, target: Storage, progress: Progress
 ) -> tuple[tuple[TaskState, ...], int]:
-    from tidegate.savepoint.canonical_write import CanonicalWriter
+    from tidegate.savepoint.canonical_write import CanonicalWriter  # noqa: PLC0415 start-up time
 
     writers = {
         task: CanonicalWriter(

@@ -129,8 +129,8 @@ class StateLayout:
 
     def key_group(self, key: Any, max_parallelism: int) -> KeyGroup:
         """The key group of a key. Raises InvalidKey for a key of another type."""
-        from tidegate.state.key_groups import key_group
-        from tidegate.state.murmur3 import hash_key
+        from tidegate.state.key_groups import key_group  # noqa: PLC0415 start-up time
+        from tidegate.state.murmur3 import hash_key  # noqa: PLC0415 start-up time
 
         return key_group(hash_key(self.keys.normalized(key), self.key_types), max_parallelism)
 

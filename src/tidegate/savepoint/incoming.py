@@ -80,7 +80,7 @@ class IncomingTable:
     given: Any
 
     def __call__(self, layout: StateLayout) -> Iterator[StateEntry]:
-        from tidegate.savepoint.canonical_table import StateTable
+        from tidegate.savepoint.canonical_table import StateTable  # noqa: PLC0415 start-up time
 
         given = self.given.toArrow() if hasattr(self.given, "toArrow") else self.given
         if not hasattr(given, "schema"):
@@ -142,7 +142,7 @@ def _batches(given: Any) -> Iterator[Any]:
 
 def _columns(batch: Any, wanted: Any, layout: StateLayout) -> Any:
     """The batch with just the columns of a state's table, in its types. Those that may be left out are made up."""
-    import pyarrow as pa
+    import pyarrow as pa  # noqa: PLC0415 start-up time
 
     found = set(batch.schema.names)
     if missing := sorted((_WANTED & set(wanted.names)) - found):

@@ -152,7 +152,7 @@ def show_schema(schema: Schema | None) -> str:
         raise UntrustedSnapshot("The description of a type is none") from None
 
 
-def _show(schema: Schema | None) -> str:
+def _show(schema: Schema | None) -> str:  # noqa: C901 one case for each kind of type
     match schema:
         case None:
             return "-"

@@ -52,11 +52,11 @@ def backend_named(name: str, configuration: Mapping[str, Any] | None = None) -> 
     options = configuration or {}
     match name.strip():
         case "hashmap" | "jobmanager":
-            from tidegate.state.heap import HashMapBackend
+            from tidegate.state.heap import HashMapBackend  # noqa: PLC0415 start-up time
 
             return HashMapBackend.from_configuration(options)
         case "rocksdb":
-            from tidegate.state.rocksdb import RocksDBBackend, RocksDBOptions
+            from tidegate.state.rocksdb import RocksDBBackend, RocksDBOptions  # noqa: PLC0415 start-up time
 
             return RocksDBBackend(RocksDBOptions.from_configuration(options))
         case other:

@@ -77,9 +77,9 @@ def salts(partitions: int) -> tuple[int, ...]:
 
     The column must be a Spark int: a bigint of the same value hashes elsewhere. 1,000 partitions take 2 ms.
     """
-    import numpy as np
+    import numpy as np  # noqa: PLC0415 start-up time
 
-    from tidegate.state.murmur3 import hash_ints
+    from tidegate.state.murmur3 import hash_ints  # noqa: PLC0415 start-up time
 
     if partitions < 1:
         raise ValueError(f"{partitions} partitions cannot be; use at least 1.")

@@ -47,7 +47,7 @@ def open_storage(
         return LocalStorage(_directory(text) if scheme else _path(text), patience, confined)
     if scheme in _OBJECT_STORES:
         # Not at the top: a cold import of tidegate must not load the client.
-        from tidegate.storage.object_store import ObjectStorage
+        from tidegate.storage.object_store import ObjectStorage  # noqa: PLC0415 start-up time
 
         return ObjectStorage(text, options, patience)
     advice = _OTHERS.get(scheme, "Use a path, file://, s3://, gs:// or az://.")

@@ -395,7 +395,7 @@ def frame(schema: str | Schema) -> DeclaredFrame:
     return DeclaredFrame(schema)
 
 
-def harness(
+def harness(  # noqa: PLR0913 what a user may choose
     function: Any, *, key: str | Sequence[str] | None = None, schema: str | Schema | None = None, parallelism: int = 1,
     max_parallelism: int = 128, restore: Snapshot | None = None, state_backend: str = "hashmap",
     side_outputs: Sequence[str] | Mapping[str, str | Schema] = (), event_time: str | None = None,

@@ -94,7 +94,7 @@ class PlainStorage:
             except CommitFailed as trouble:
                 error = trouble
 
-    def do(self, effect: Effect) -> object:
+    def do(self, effect: Effect) -> object:  # noqa: C901 one case for each effect
         self.asked.append(effect)
         match effect:
             case Get(path):

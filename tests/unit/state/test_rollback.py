@@ -54,7 +54,7 @@ def empty() -> dict:
     return {"value": 0, "changing": [], "items": [], "map": {}, "timers": set()}
 
 
-def on_state(states: KeyedStates, step: str, n: int) -> None:
+def on_state(states: KeyedStates, step: str, n: int) -> None:  # noqa: C901 one case for each operation
     value, changing, items, map_ = (states.accessors[name] for name in ("value", "changing", "items", "map"))
     scope = states.scope
     match step:

@@ -47,7 +47,7 @@ class BadOption(TidegateError):
 )
 @click.option("--savepoint-on-stop", is_flag=True, help="SIGTERM and SIGINT end the job with a savepoint.")
 @speaks
-def command(
+def command(  # noqa: C901, PLR0913 one parameter for each option
     out: Output, job_file: str, path: str | None, allow: bool, strict: bool, claim_mode: str | None, uids: tuple[str, ...],
     renamed: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None, fresh: bool, force: bool,
     stop_within: str, savepoint_on_stop: bool,

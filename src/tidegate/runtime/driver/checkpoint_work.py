@@ -21,7 +21,7 @@ _UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
 """How long tasks may wait for an upload at the end of an epoch, and of one that is run for nothing else."""
 
 
-def plan_checkpoint_work(
+def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
     job: JobDescription, term: Term, uploading: Sequence[PendingUpload], snapshots: Iterable[EpochSnapshot],
     kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
     empty: bool, publications: Sequence[Publication] = (),

@@ -65,7 +65,7 @@ class UserFailed:
 EpochCheck = Accepted | Missed | Broken | Damaged | Unrestorable | UserFailed
 
 
-def verify_epoch(expected: Expected, control_rows: Iterable[bytes]) -> EpochCheck:
+def verify_epoch(expected: Expected, control_rows: Iterable[bytes]) -> EpochCheck:  # noqa: C901 the rules of an epoch, one after the other
     """Accept an epoch only if every task of every level acknowledged once, and all tasks of a level consumed the same attempts.
 
     1. The last level's barriers: one from each slot, of this epoch.

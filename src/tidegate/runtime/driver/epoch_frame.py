@@ -207,9 +207,9 @@ def _struct_ddl(edge: Edge) -> str:
 
 def _runner(entry: str, assignment: TaskAssignment) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
+        from pyspark import TaskContext  # noqa: PLC0415 in the worker
 
-        from tidegate.runtime.task import run_level as task
+        from tidegate.runtime.task import run_level as task  # noqa: PLC0415 in the worker
 
         context = TaskContext.get()
         assert context is not None

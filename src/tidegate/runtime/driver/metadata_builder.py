@@ -21,7 +21,7 @@ from tidegate.savepoint.snapshot import CANONICAL_BACKEND
 from tidegate.storage import Storage
 
 
-def build_metadata(
+def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
     pending: PendingCheckpoint,
     upload: PendingUpload,
     *,

@@ -109,7 +109,7 @@ def check_session(get: Callable[[str, str | None], str | None], version: str) ->
             "This SparkSession is not set up for tidegate. Use tidegate.session(name), or build yours with:\n"
             + "\n".join(wrong)
         )
-    import pyspark
+    import pyspark  # noqa: PLC0415 start-up time
 
     _check_version("PySpark", pyspark.__version__)
     _check_version("Spark", version)

@@ -78,9 +78,9 @@ def drop_anchor(
 
 def _forget(job: str, lineage: Lineage, local_dir: str | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def forget(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import shutil
+        import shutil  # noqa: PLC0415 in the worker
 
-        from tidegate.state.local_root import LocalRoot
+        from tidegate.state.local_root import LocalRoot  # noqa: PLC0415 in the worker
 
         for _ in batches:
             pass
@@ -92,11 +92,11 @@ def _forget(job: str, lineage: Lineage, local_dir: str | None) -> Callable[[Iter
 
 def _probe(local_dir: str | None, spread_ms: int, quotas: Quotas | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import time
+        import time  # noqa: PLC0415 in the worker
 
-        from pyspark import TaskContext
+        from pyspark import TaskContext  # noqa: PLC0415 in the worker
 
-        from tidegate.state.local_root import LocalRoot
+        from tidegate.state.local_root import LocalRoot  # noqa: PLC0415 in the worker
 
         for _ in batches:
             pass

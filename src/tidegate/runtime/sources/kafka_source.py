@@ -37,7 +37,7 @@ _BELIEF_S = 5.0
 """How long a topic must be missing, or a position be gone, before that is believed."""
 
 
-def kafka_source(
+def kafka_source(  # noqa: PLR0913 what a user may choose
     spark: SparkSession,
     bootstrap_servers: str,
     topics: str | Sequence[str],

@@ -108,7 +108,7 @@ def _upload(
     if order.tables is None:
         return VersionUpload(storage=storage, layout=layout, directory=directory, task=task, term=term, order=order)
     # Late, for start-up time: it reads and writes Parquet, which is slow to import.
-    from tidegate.savepoint.canonical_upload import CanonicalUpload
+    from tidegate.savepoint.canonical_upload import CanonicalUpload  # noqa: PLC0415 start-up time
 
     return CanonicalUpload(
         storage=storage, layout=layout, directory=directory, task=task, term=term, order=order, backend=backend

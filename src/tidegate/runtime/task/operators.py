@@ -504,7 +504,7 @@ class SinkOperator:
         self._write(batch_from_rows(rows, self._context.schema))
 
     def accept_edge(self, rows: EdgeRows) -> None:
-        import pyarrow as pa
+        import pyarrow as pa  # noqa: PLC0415 start-up time
 
         self._write(pa.RecordBatch.from_arrays(rows.columns, schema=self._context.schema.to_arrow()))
 

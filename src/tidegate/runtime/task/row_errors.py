@@ -90,6 +90,6 @@ def _position(row: dict[str, Any] | None) -> str | None:
 
 
 def _json(value: Any) -> str:
-    import msgspec
+    import msgspec  # noqa: PLC0415 start-up time
 
     return msgspec.json.encode(value, enc_hook=str).decode()
