@@ -9,7 +9,7 @@ help:
 	@echo "setup      create .venv from the lock file"
 	@echo "format     let ruff rewrite what lint would complain about"
 	@echo "lint       ruff: rules and format"
-	@echo "types      mypy --strict on src"
+	@echo "types      mypy: strict on src, names and arguments in tests"
 	@echo "imports    import directions"
 	@echo "test       one pytest process over all tests but the slow ones; T=path or T='-k name' narrows them"
 	@echo "features   which lines of the specification are proven"

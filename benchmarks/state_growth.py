@@ -255,7 +255,7 @@ def run(json_path: str | None = None, quick: bool = False) -> dict[str, Any]:
         "ratios": _judge(results, sizes),
         "results": results,
     }
-    for name, ratio in report["ratios"].items():
+    for name, ratio in report["ratios"].items():  # type: ignore[attr-defined]
         print(f"{name:28} {ratio['value']:6.2f}  {ratio.get('wanted', '')}", file=sys.stderr)
     if json_path:
         Path(json_path).write_text(json.dumps(report, indent=1))

@@ -44,7 +44,7 @@ def count_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     gc.freeze()
     try:
         total = emitted = 0
-        row_type = namedtuple("Row", ["key", "value"])
+        row_type = namedtuple("Row", ["key", "value"])  # type: ignore[name-match]
         process = Counter().process_element
         for batch in batches:
             columns = [batch.column(name).to_pylist() for name in ("key", "value")]

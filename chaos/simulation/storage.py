@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from chaos.simulation.clock import Clock
 from chaos.simulation.faults import CALM, Violation
@@ -119,7 +119,7 @@ class SimStorage:
             raise self._trouble(prefix)
         return self.below(prefix)
 
-    def below(self, prefix: str) -> list[str]:
+    def below(self, prefix: str) -> Sequence[str]:
         low = bisect.bisect_left(self._names, prefix + "/")
         high = bisect.bisect_left(self._names, prefix + "0")  # "0" comes right after "/"
         return self._names[low:high]

@@ -624,7 +624,7 @@ def test_a_stop_that_succeeds_leaves_no_output_unpublished_and_one_that_fails_sa
     with pytest.raises(TidegateError, match=r"savepoint-.*sink 'out'.*the target is away") as failed:
         run.stop_with_savepoint()
     assert (run.status, target.rows) == ("FAILED", [])
-    assert Path(failed.value.path.split()[-1]).joinpath("_metadata").exists()
+    assert Path(failed.value.path.split()[-1]).joinpath("_metadata").exists()  # type: ignore[attr-defined]
     target.up.touch()
     again = job.start(shop.spark, **choices)
     again.stop_with_savepoint(drain=True)

@@ -91,8 +91,8 @@ def test_a_job_begins_with_state_from_dataframes_and_its_own_comes_out_as_datafr
     doubled = totals.selectExpr("key", "value * 2 as value")
     changed = tg.SavepointWriter.from_existing(left).with_entries("totals", "total", doubled)
     changed = changed.with_entries("seen", "kept", kept.where("value > 0")).write(tmp_path / "changed")
-    assert changed.state("totals", "total").get("ann") == 202
-    assert sorted(entry.value for entry in changed.state("seen", "kept").entries()) == [1, 1, 2, 2]
+    assert changed.state("totals", "total").get("ann") == 202  # type: ignore[attr-defined]
+    assert sorted(entry.value for entry in changed.state("seen", "kept").entries()) == [1, 1, 2, 2]  # type: ignore[attr-defined]
 
 
 def _moment(seconds: int):

@@ -260,7 +260,7 @@ def test_a_closed_committer_opens_its_connection_again(postgres_server):
     for _ in range(2):
         trial.epoch(1, 1)
         assert trial.checkpoint()
-        trial.committer.close()
+        trial.committer.close()  # type: ignore[attr-defined]
     latest = time.monotonic() + 10
     while target.do("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", target.schema):
         # The server needs a moment to notice.

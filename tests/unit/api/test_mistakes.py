@@ -160,7 +160,7 @@ MISTAKES = {
         lambda _: rows().sink("out", tg.PrintSink),
         r"takes an instance, not the class PrintSink. Write PrintSink\(…\)",
     ),
-    "source without a uid": (lambda _: tg.Job("j").source(DeclaredFrame(COLUMNS)), r"source\(\) needs a uid first"),
+    "source without a uid": (lambda _: tg.Job("j").source(DeclaredFrame(COLUMNS)), r"source\(\) needs a uid first"),  # type: ignore[call-arg]
     "source of a list": (
         lambda _: tg.Job("j").source("s", [1]),
         r"takes a Spark DataFrame.*got list.*spark\.createDataFrame",
@@ -234,7 +234,7 @@ MISTAKES = {
         r"interval='10 sek'.*not a duration such as '500 ms', '10 s'",
     ),
     "argument misspelt": (
-        lambda _: tg.Checkpointing(intervall="10 s"),
+        lambda _: tg.Checkpointing(intervall="10 s"),  # type: ignore[call-arg]
         r"no argument 'intervall'. Did you mean interval\?",
     ),
     "option misspelt": (

@@ -46,7 +46,7 @@ def test_an_owner_that_is_known_to_be_dead_is_not_watched(dead: str | None, slep
     steps = claim(
         LAYOUT, Start(), lambda: next(sign), lambda: Lineage("line"), 5_000, has_died=lambda process: process in known
     )
-    assert storage.run(steps).term == 2
+    assert storage.run(steps).term == 2  # type: ignore[attr-defined]
     assert storage.slept_ms == slept_ms
 
 
@@ -65,7 +65,7 @@ class Meanwhile(PlainStorage):
 
 
 def test_an_owner_whose_heartbeat_moves_is_left_alone() -> None:
-    storage = Meanwhile(Sleep, lambda s: s.run(show_life(LAYOUT, mine, 9)))
+    storage = Meanwhile(Sleep, lambda s: s.run(show_life(LAYOUT, mine, 9)))  # type: ignore[has-type]
     mine = taking(storage, "old")
     storage.armed = True
     with pytest.raises(StartRefused, match="--force"):

@@ -146,7 +146,7 @@ def test_every_kind_of_operator_state_is_spread_anew(tmp_path, backend, before, 
     job.restore(job.checkpoint(), after)
     found = [job.read(slot) for slot in range(after)]
     dealt = [each["dealt"] for each in found]
-    assert sorted(n for share in dealt for n in share) == sorted(n for slot in range(before) for n in elements(slot)[0])
+    assert sorted(n for share in dealt for n in share) == sorted(n for slot in range(before) for n in elements(slot)[0])  # type: ignore[attr-defined]
     if before == after:
         assert dealt == [elements(slot)[0] for slot in range(before)]
     else:
@@ -154,7 +154,7 @@ def test_every_kind_of_operator_state_is_spread_anew(tmp_path, backend, before, 
     everyone = [word for slot in range(before) for word in elements(slot)[1]]
     assert [each["shared"] for each in found] == [everyone] * after
     assert [each["rules"] for each in found] == [{"a": 1, "b": 2}] * after
-    assert [group for each in found for group in each["groups"]] == list(range(128))
+    assert [group for each in found for group in each["groups"]] == list(range(128))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
@@ -168,7 +168,7 @@ def test_nobody_writes_between_two_changes_of_parallelism(tmp_path, backend, wid
     for width in widths[1:]:
         job.restore(job.checkpoint(), width)
     found = [job.read(slot)["dealt"] for slot in range(widths[-1])]
-    assert sorted(n for share in found for n in share) == list(range(widths[0]))
+    assert sorted(n for share in found for n in share) == list(range(widths[0]))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("after", WIDTHS)

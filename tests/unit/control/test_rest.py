@@ -237,7 +237,7 @@ def test_with_a_token_nobody_else_gets_in(run: Pretended) -> None:
 
 def test_the_document_and_the_routes_are_the_same(run: Pretended) -> None:
     app = application(JobService(run))  # type: ignore[arg-type]
-    routes = {(r.path, m.lower()) for r in app.routes if hasattr(r, "methods") for m in r.methods if m != "HEAD"}
+    routes = {(r.path, m.lower()) for r in app.routes if hasattr(r, "methods") for m in r.methods if m != "HEAD"}  # type: ignore[attr-defined]
     described = {(path, verb) for path, verbs in document()["paths"].items() for verb in verbs}
     assert routes - {("/openapi.json", "get")} == described
 

@@ -104,7 +104,7 @@ def test_every_row_path_is_there_exactly_once(graph: Graph) -> None:
         for stream in input.streams
     )
     chains = [chain for level in planned.levels for chain in level.chains]
-    assert Counter((path.source, path.target, path.input) for path in (*planned.edges, *chains)) == meant
+    assert Counter((path.source, path.target, path.input) for path in (*planned.edges, *chains)) == meant  # type: ignore[attr-defined]
 
 
 @given(_graphs())

@@ -34,7 +34,7 @@ def two_levels() -> list[TaskAck]:
 def rows(acks: list[TaskAck], senders=(0, 1), epoch=(3, 7)) -> list[bytes]:
     """Control rows of the last level; the acknowledgements travel in the first."""
     return [
-        encode(Barrier(*epoch, 2, sender, 200 + sender, sender, 0, False, tuple(map(encode, acks)) if i == 0 else ()))
+        encode(Barrier(*epoch, 2, sender, 200 + sender, sender, 0, False, tuple(map(encode, acks)) if i == 0 else ()))  # type: ignore[call-arg]
         for i, sender in enumerate(senders)
     ]
 

@@ -55,7 +55,7 @@ def test_settings_of_the_client_arrive_and_headers_are_columns_where_wanted():
     assert "headers array" in source.schema()
     reader = source.streamReader(None)
     assert reader._cluster.config == {"sasl.username": "ann"}
-    assert reader.getDefaultReadLimit().max_rows == 5
+    assert reader.getDefaultReadLimit().max_rows == 5  # type: ignore[attr-defined]
 
 
 class Broker:
