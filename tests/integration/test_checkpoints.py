@@ -21,7 +21,7 @@ from tidegate.checkpoint.retained import SnapshotNotFound
 from tidegate.checkpoint.start import StartRefused
 from tidegate.config import OptionError
 from tidegate.core import faults
-from tidegate.core.errors import RestoreFailed, TidegateError, UserCodeError
+from tidegate.core.errors import RestoreError, TidegateError, UserCodeError
 from tidegate.runtime.driver.attempt import Attempt
 from tidegate.runtime.driver.epoch_runner import EpochRunner
 from tidegate.runtime.driver.job_run import JobRun
@@ -177,12 +177,12 @@ def test_a_batch_that_waits_for_the_state_is_refused_when_the_state_does_not_com
 
     def fail(driver, orders):
         until(lambda: arrived)
-        raise RestoreFailed("not today")
+        raise RestoreError("not today")
 
     monkeypatch.setattr(Attempt, "_on_batch", note)
     monkeypatch.setattr(EpochRunner, "restore", fail)
     monkeypatch.setattr(EpochRunner, "run_epoch", lambda *given, **more: epochs.append(given))
-    with pytest.raises(RestoreFailed, match="not today"):
+    with pytest.raises(RestoreError, match="not today"):
         shop.job().start(shop.spark, **shop.choices())
     assert epochs == []
     assert not shop.spark.streams.active
@@ -331,7 +331,7 @@ def test_a_damaged_file_is_an_error_that_names_it(shop, damage):
         content = victim.read_bytes()
         victim.unlink()
         victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(RestoreFailed, match=victim.name):
+    with pytest.raises(RestoreError, match=victim.name):
         shop.feed(1).run(backend="rocksdb", inline_threshold=0)
 
 

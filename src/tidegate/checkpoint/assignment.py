@@ -15,18 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.checkpoint.metadata.model import CheckpointMetadata, Distribution, StateInfo, TaskState
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import RestoreError
 from tidegate.core.ids import Slot, TaskId, Uid
 from tidegate.state.key_groups import check_parallelism, range_of_slot
 
 Range = tuple[int, int]
 """First and last key group, both included."""
-
-
-class RestoreError(TidegateError):
-    """A snapshot does not fit the job. Nothing was restored."""
-
-    code = "RESTORE"
 
 
 class MaxParallelismChanged(RestoreError):

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import msgspec
 
-from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.effects import Create, Get, Steps
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import claimed_record
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
+from tidegate.core.errors import RestoreError
 from tidegate.core.faults import reach
 from tidegate.storage.port import Lost, Nonce
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from tidegate.checkpoint.assignment import KeyedShare, RestoreError, TaskRestore
+from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
 from tidegate.checkpoint.metadata import StateInfo, TaskState
 from tidegate.checkpoint.metadata.validation import CANONICAL
 from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.version_upload import remember
-from tidegate.core.errors import CorruptState
+from tidegate.core.errors import CorruptState, RestoreError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, TaskId, Term
 from tidegate.state.backends import built_in_backend

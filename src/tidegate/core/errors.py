@@ -59,10 +59,10 @@ class StateLost(StateError):
     code = "STATE_LOST"
 
 
-class RestoreFailed(StateError):
-    """A file that a checkpoint consists of is missing or damaged in storage."""
+class RestoreError(TidegateError):
+    """A job cannot start from a checkpoint or savepoint: it does not fit the job, or its files are missing or damaged."""
 
-    code = "RESTORE_FAILED"
+    code = "RESTORE"
 
 
 class PreconditionFailed(TidegateError):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.version_restore import Migration
+from tidegate.core.errors import RestoreError
 from tidegate.core.ids import Uid
 from tidegate.savepoint.changes import Changes, applied
 from tidegate.savepoint.compatibility import Compatibility, JobNow, StateVerdict, VerdictKind, entry_conversion, judge

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tidegate.checkpoint.assignment import RestoreError, RestoreTarget, plan_restore
+from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
 from tidegate.checkpoint.metadata import StateFile
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import RestoreError, TidegateError
 from tidegate.savepoint.entries import StateLayout
 from tidegate.savepoint.file_copy import Progress, below, ignore_progress
 from tidegate.savepoint.snapshot import StoredSnapshot

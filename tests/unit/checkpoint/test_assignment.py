@@ -16,7 +16,6 @@ from tidegate.checkpoint.assignment import (
     KeyGroupsBroken,
     ListRun,
     MaxParallelismChanged,
-    RestoreError,
     RestoreTarget,
     TaskRestore,
     UnclaimedState,
@@ -33,6 +32,7 @@ from tidegate.checkpoint.metadata import (
     StateInfo,
     TaskState,
 )
+from tidegate.core.errors import RestoreError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.state.key_groups import range_of_slot, slot_of
 from tidegate.state.version import VersionId

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.checkpoint.operators import declared
 from tidegate.checkpoint.version_restore import RestoreOrder
-from tidegate.core.errors import EpochFailed, RestoreFailed, StateLost, UserCodeError
+from tidegate.core.errors import EpochFailed, RestoreError, StateLost, UserCodeError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.core.times import EpochTime
@@ -224,7 +224,7 @@ class EpochRunner:
                 self._rewind(reason)
             case Fail(reason):
                 if isinstance(cause, Unrestorable):
-                    raise RestoreFailed(reason)
+                    raise RestoreError(reason)
                 raise EpochFailed(f"Epoch {epoch} was {reason}")
 
     def _rewind(self, reason: str) -> NoReturn:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tidegate.checkpoint import pins
-from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.claim import claim
 from tidegate.checkpoint.effects import Steps, perform
 from tidegate.checkpoint.entry import CheckpointRef, Entry, Signature
@@ -23,6 +22,7 @@ from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.takeover import check_unclaimed, take_over
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.core.clock import SYSTEM_CLOCK, Clock
+from tidegate.core.errors import RestoreError
 from tidegate.core.ids import Lineage
 from tidegate.core.processes import has_died, this_process
 from tidegate.savepoint.restore_compatibility import translated

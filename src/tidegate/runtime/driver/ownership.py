@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Container, Sequence
 
-from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.claim import claim_again, show_life
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore
 from tidegate.checkpoint.contents import reader
@@ -14,6 +13,7 @@ from tidegate.checkpoint.entry import Entry
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.start import Start
 from tidegate.connectors.sink import Committable
+from tidegate.core.errors import RestoreError
 from tidegate.core.ids import Uid
 from tidegate.core.processes import this_process
 from tidegate.runtime.driver.failure_latch import FailureLatch

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.completed_store import CheckpointUnreadable
 from tidegate.checkpoint.entry import LogCorrupt
 from tidegate.checkpoint.log import ClaimLost
@@ -28,7 +27,7 @@ from tidegate.core.errors import (
     EpochFailed,
     GraphError,
     PreconditionFailed,
-    RestoreFailed,
+    RestoreError,
     StateLost,
     TidegateError,
     UserCodeError,
@@ -43,7 +42,7 @@ from tidegate.runtime.sources.kafka_source import recognise
 log = logging.getLogger("tidegate")
 
 _HOPELESS = (
-    RestoreError, RestoreFailed, PreconditionFailed, GraphError,
+    RestoreError, PreconditionFailed, GraphError,
     ClaimLost, StartRefused, LogCorrupt, CheckpointUnreadable, OutputStopped,
 )  # fmt: skip
 """What would fail in the same way again, or what a restart must not undo: another driver has the job."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidegate.checkpoint.assignment import RestoreError
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, QueryFile, SourcePosition, StateFile
+from tidegate.core.errors import RestoreError
 from tidegate.core.ids import AttemptId, EpochId, Uid
 from tidegate.runtime.sources.query_directory import SourceNotes
 from tidegate.state.version import VersionId
