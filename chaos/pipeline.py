@@ -26,8 +26,8 @@ from typing import Any
 
 from chaos.ends import ENDS, SOURCE_PARTITIONS, Ends, Row
 from chaos.torment import RECOVERY_S, Hang, Torment, fault_environment, say, summary
+from tidegate.core.errors import StorageError
 from tidegate.storage import open_storage
-from tidegate.storage.errors import StorageError
 from tidegate.testing.cluster import StandaloneCluster
 from tidegate.testing.faults import FaultOrders
 

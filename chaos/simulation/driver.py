@@ -37,8 +37,8 @@ from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
+from tidegate.core.errors import StorageError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
-from tidegate.storage.errors import StorageError
 from tidegate.storage.port import Nonce
 
 PATIENCE_MS = 1_500

@@ -33,9 +33,8 @@ from tidegate.checkpoint.entry import LogCorrupt
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.core import faults
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import StorageError, TidegateError
 from tidegate.core.ids import EpochId
-from tidegate.storage.errors import StorageError
 
 MAX_PAUSE_MS = 6_000
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tidegate.core.errors import StateLost
+from tidegate.runtime.driver.epoch_runner import StateLost
 
 
 @pytest.mark.timeout(600)

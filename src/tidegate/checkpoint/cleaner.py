@@ -14,11 +14,11 @@ from tidegate.checkpoint.layout import claimed_record, committed_record
 from tidegate.checkpoint.metadata.errors import MetadataError
 from tidegate.checkpoint.pins import read_pins
 from tidegate.checkpoint.shared import Boundary, InFlight, orphans
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.core.faults import reach
 
 
-class CleaningSkipped(TidegateError):
+class CleaningSkipped(CheckpointError):
     """A pinned snapshot cannot be read, so the files it needs are unknown. Nothing is deleted, and the job continues."""
 
     code = "CLEANING_SKIPPED"

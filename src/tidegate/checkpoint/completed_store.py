@@ -22,14 +22,13 @@ from tidegate.checkpoint.metadata import CommittedMark
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.checkpoint.shared import SharedRegistry
 from tidegate.connectors.sink import Committable
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError, RestoreError, StorageError, TidegateError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, Lineage, Term
-from tidegate.storage.errors import StorageError
 from tidegate.storage.port import Lost, Nonce, Won
 
 
-class CheckpointUnreadable(TidegateError):
+class CheckpointUnreadable(RestoreError):
     """A checkpoint that the log names cannot be read, or is not the one that was published."""
 
     code = "CHECKPOINT_UNREADABLE"
@@ -42,7 +41,7 @@ class CheckpointUnreadable(TidegateError):
         )
 
 
-class RunEnded(TidegateError):
+class RunEnded(CheckpointError):
     """The log says that this run has ended; only a new claim may follow."""
 
     code = "RUN_ENDED"

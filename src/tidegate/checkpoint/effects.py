@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from tidegate.connectors.sink import Committable
-from tidegate.core.errors import TidegateError
-from tidegate.storage.errors import ObjectMissing, StorageError
+from tidegate.core.errors import StorageError, TidegateError
+from tidegate.storage.errors import ObjectMissing
 from tidegate.storage.port import Nonce, Storage
 
 T = TypeVar("T")

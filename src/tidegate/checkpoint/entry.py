@@ -12,14 +12,14 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.core.ids import EpochId, Lineage, Term
 from tidegate.storage.port import Nonce
 
 FORMAT = 1
 
 
-class LogCorrupt(TidegateError):
+class LogCorrupt(CheckpointError):
     """An entry cannot follow the one before it. Somebody else than tidegate wrote, changed or removed entries."""
 
     code = "LOG_CORRUPT"

@@ -9,11 +9,11 @@ from tidegate.checkpoint import entry as entries
 from tidegate.checkpoint.effects import Create, Get, Steps
 from tidegate.checkpoint.entry import Entry
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.storage.port import Lost, Won
 
 
-class ClaimLost(TidegateError):
+class ClaimLost(CheckpointError):
     """Another driver has claimed the job. This one must stop; it deletes nothing and commits nothing more."""
 
     code = "CLAIM_LOST"

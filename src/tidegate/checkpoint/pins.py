@@ -11,11 +11,11 @@ from tidegate.checkpoint.effects import Delete, Get, ListNames, Put, Steps
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import newest
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.core.faults import reach
 
 
-class PinTooLate(TidegateError):
+class PinTooLate(CheckpointError):
     """The checkpoint was dropped before the pin held it."""
 
     code = "PIN_TOO_LATE"
@@ -26,7 +26,7 @@ class PinTooLate(TidegateError):
         super().__init__(f"Checkpoint {ref.id} is no longer retained. Choose a newer one; the newest is always there.")
 
 
-class PinUnreadable(TidegateError):
+class PinUnreadable(CheckpointError):
     """A pin whose body is not one, so what it holds is unknown."""
 
     code = "PIN_UNREADABLE"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, check_size, checksum_in, decode
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.storage import ObjectMissing, Storage
 
 
-class SnapshotNotFound(TidegateError):
+class SnapshotNotFound(CheckpointError):
     code = "SNAPSHOT_NOT_FOUND"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.storage import Storage, StorageError
 from tidegate.storage.errors import ObjectMissing
 from tidegate.storage.port import unique_name
 
 
-class BadSavepointTarget(TidegateError):
+class BadSavepointTarget(CheckpointError):
     """A savepoint cannot be written below the target."""
 
     code = "SAVEPOINT_TARGET"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import RestoreError
 from tidegate.core.ids import Lineage
 
 
@@ -69,7 +69,7 @@ class Refuse:
     what_to_do: str
 
 
-class StartRefused(TidegateError):
+class StartRefused(RestoreError):
     """The job cannot be started as asked. Nothing was changed."""
 
     code = "START_REFUSED"

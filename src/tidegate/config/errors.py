@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ConfigurationError
 
 
-class OptionError(TidegateError):
+class OptionError(ConfigurationError):
     """The configuration cannot be used. All that is wrong with it is said at once."""
 
     code = "OPTION"

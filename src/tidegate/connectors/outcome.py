@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from tidegate.core.errors import StateError, TidegateError
+from tidegate.core.errors import ConnectorError, TidegateError
 
 
 class CommitOutcome(enum.Enum):
@@ -36,20 +36,20 @@ class CommitOutcome(enum.Enum):
         return self in (CommitOutcome.FAILED_KNOWN, CommitOutcome.FAILED_UNKNOWN)
 
 
-class RetryLater(TidegateError):
+class RetryLater(ConnectorError):
     """The target does not take rows now. They are kept and come again."""
 
     code = "COMMIT_LATER"
     retryable = True
 
 
-class CommitRefused(TidegateError):
+class CommitRefused(ConnectorError):
     """The target does not take these rows, and will not until something is changed. None of them was published."""
 
     code = "COMMIT_REFUSED"
 
 
-class CommitInDoubt(StateError):
+class CommitInDoubt(ConnectorError):
     """Whether the rows were published cannot be known. Somebody has to look, and to say."""
 
     code = "COMMIT_IN_DOUBT"

@@ -11,23 +11,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tidegate.control.access_token import VARIABLE, find_token
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ControlError
 
 DEFAULT_ADDRESS = "127.0.0.1:8081"
 
 
-class Unreachable(TidegateError):
+class Unreachable(ControlError):
     code = "UNREACHABLE"
     retryable = True
 
 
-class Refused(TidegateError):
+class Refused(ControlError):
     """The job's server answered with an error."""
 
     code = "REFUSED"
 
 
-class OperationFailed(TidegateError):
+class OperationFailed(ControlError):
     """What was triggered did not come to a good end."""
 
     code = "OPERATION_FAILED"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.control.texts import jsonable
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ControlError
 from tidegate.savepoint.entries import StateEntry, StateLayout
 from tidegate.savepoint.file_copy import Progress, ignore_progress
 from tidegate.savepoint.reader import SnapshotReader
@@ -22,7 +22,7 @@ _BATCH = 16_384
 _FIELDS = ("operator", "state", "key_group", "key", "namespace", "map_key", "position", "value", "renewed")
 
 
-class UnknownFormat(TidegateError):
+class UnknownFormat(ControlError):
     code = "UNKNOWN_FORMAT"
 
     def __init__(self, path: str) -> None:

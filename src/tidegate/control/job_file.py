@@ -13,13 +13,13 @@ from typing import Any
 from tidegate.api.job import Job
 from tidegate.checkpoint import operators
 from tidegate.checkpoint.metadata import CheckpointMetadata
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ControlError, TidegateError
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
 from tidegate.savepoint.compatibility import JobNow
 
 
-class NoJob(TidegateError):
+class NoJob(ControlError):
     """A file that was expected to declare a job does not."""
 
     code = "NO_JOB"

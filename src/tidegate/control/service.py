@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats, CheckpointStatus, Spread
 from tidegate.core.clock import SYSTEM_CLOCK, Instant
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ControlError, TidegateError
 from tidegate.core.redaction import redacted
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ _REMEMBERED = 1000
 """Triggers whose outcome can still be asked for."""
 
 
-class NotFound(TidegateError):
+class NotFound(ControlError):
     """There is no such job, checkpoint or trigger."""
 
     code = "NOT_FOUND"
 
 
-class NotPossible(TidegateError):
+class NotPossible(ControlError):
     """The job cannot do that now."""
 
     code = "NOT_POSSIBLE"

@@ -10,14 +10,14 @@ from tidegate.checkpoint.effects import perform
 from tidegate.checkpoint.entry import CheckpointRef, Entry
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import newest
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ControlError
 from tidegate.savepoint.snapshot import StoredSnapshot, location, split_location
 from tidegate.storage import ObjectMissing, Storage, open_storage
 from tidegate.storage.port import decode_segment
 from tidegate.storage.routed import is_absolute
 
 
-class JobNotFound(TidegateError):
+class JobNotFound(ControlError):
     """A directory holds no job's log."""
 
     code = "JOB_NOT_FOUND"

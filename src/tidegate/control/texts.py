@@ -10,12 +10,12 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ControlError
 from tidegate.graph.datatype import DataType
 from tidegate.savepoint.schema_codec import Schema, show_schema
 
 
-class UnreadableText(TidegateError):
+class UnreadableText(ControlError):
     """What was typed is no value of the wanted type."""
 
     code = "UNREADABLE_TEXT"

@@ -1,4 +1,8 @@
-"""One tree of errors. Each has a stable code, says whether a retry may help, and tells the reader what to do."""
+"""The families of errors. Each error has a stable code, says whether a retry may help, and tells the reader what to do.
+
+Every public error belongs to exactly one family, a direct subclass of `TidegateError`. An error is defined next to the code
+that raises it; here are the families and the few errors that several layers raise. `tidegate.errors` exports all of them.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +13,45 @@ class TidegateError(Exception):
     """Root of all errors that tidegate raises on purpose."""
 
     code: ClassVar[str] = "TIDEGATE"
+    """Stable name of the error, shown in logs, over REST and by the command line."""
     retryable: ClassVar[bool] = False
+    """Whether the same call may succeed later, with nothing changed by hand."""
+
+
+# -- families ----------------------------------------------------------------------------------------------------------
+
+
+class ConfigurationError(TidegateError):
+    """An option, the Spark session, or a system the job depends on is not set up as the job needs it."""
+
+    code = "CONFIGURATION"
 
 
 class GraphError(TidegateError):
-    """The graph the user declared cannot be run."""
+    """The job as declared cannot run: its graph, types or schemas."""
 
     code = "GRAPH"
 
 
-class DuplicateUid(GraphError):
-    code = "DUPLICATE_UID"
+class UserCodeError(TidegateError):
+    """A user function raised. The message names the operator, the row and the line, and says what to do."""
 
-    def __init__(self, uid: str, first: str, second: str) -> None:
-        self.uid = uid
+    code = "USER_CODE"
+
+    def __init__(self, operator: str, message: str, details: str = "", *, fatal: bool = False) -> None:
+        self.operator = operator
+        self.fatal = fatal
+        """Whether the function would raise again after every restart."""
         super().__init__(
-            f"The uid {uid!r} is given twice: to {first} and to {second}. "
-            "A uid is the identity of state and positions, so each must be used once; rename one of them."
+            f"The function of operator {operator!r} raised {message}" + (f"\n{details}" if details else "")
         )
 
 
-class UnsupportedType(TidegateError):
-    """A Python type that cannot be stored as state, used as a key or sent as a row."""
+class EpochFailed(TidegateError):
+    """An epoch could not be completed. None of its output was published."""
 
-    code = "UNSUPPORTED_TYPE"
-
-
-class SchemaError(TidegateError):
-    """A declared schema cannot be read, or rows do not fit it."""
-
-    code = "SCHEMA"
+    code = "EPOCH_FAILED"
+    retryable = True
 
 
 class StateError(TidegateError):
@@ -47,16 +60,25 @@ class StateError(TidegateError):
     code = "STATE"
 
 
-class CorruptState(StateError):
-    """A file of a state version is missing, short, or has the wrong checksum."""
+class StorageError(TidegateError):
+    """A storage operation failed. `path` is the name of the object, relative to `store`."""
 
-    code = "CORRUPT_STATE"
+    code = "STORAGE"
+
+    def __init__(self, store: str, path: str, message: str) -> None:
+        self.store = store
+        self.path = path
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors travel from Spark tasks to the driver; the default would call __init__ with the message alone.
+        return type(self), (self.store, self.path, str(self))
 
 
-class StateLost(StateError):
-    """The newest version of some task's state is gone from its host: only a checkpoint brings it back."""
+class CheckpointError(TidegateError):
+    """A checkpoint, a savepoint or the job's log cannot be written, read, changed or deleted."""
 
-    code = "STATE_LOST"
+    code = "CHECKPOINT"
 
 
 class RestoreError(TidegateError):
@@ -65,21 +87,37 @@ class RestoreError(TidegateError):
     code = "RESTORE"
 
 
-class PreconditionFailed(TidegateError):
-    """The Spark session or the sources are not set up as tidegate needs."""
+class ConnectorError(TidegateError):
+    """A source or target did not do what was asked, or output could not be published."""
+
+    code = "CONNECTOR"
+
+
+class ControlError(TidegateError):
+    """A command or request cannot be carried out: by the command line, a running job's server or a test cluster."""
+
+    code = "CONTROL"
+
+
+# -- errors that several layers raise ----------------------------------------------------------------------------------
+
+
+class PreconditionFailed(ConfigurationError):
+    """The Spark session, a source or a target is not set up as tidegate needs it."""
 
     code = "PRECONDITION"
 
 
-class EpochFailed(TidegateError):
-    """An epoch could not be completed. Nothing of it was made visible."""
+class UnsupportedType(GraphError):
+    """A Python type that cannot be stored as state, used as a key or sent as a row."""
 
-    code = "EPOCH_FAILED"
-    retryable = True
+    code = "UNSUPPORTED_TYPE"
 
 
-class EpochTimeout(EpochFailed):
-    code = "EPOCH_TIMEOUT"
+class SchemaError(GraphError):
+    """A declared schema cannot be read, or rows do not fit it."""
+
+    code = "SCHEMA"
 
 
 class ProtocolViolation(EpochFailed):
@@ -88,18 +126,10 @@ class ProtocolViolation(EpochFailed):
     code = "PROTOCOL"
 
 
-class UserCodeError(TidegateError):
-    """A function of the user's raised. The text says at which row and line, and what to do."""
+class CorruptState(StateError):
+    """A file of a state version is missing, short, or has the wrong checksum."""
 
-    code = "USER_CODE"
-
-    def __init__(self, operator: str, message: str, details: str = "", *, fatal: bool = False) -> None:
-        self.operator = operator
-        self.fatal = fatal
-        """Whether it would come back however often the job is restarted."""
-        super().__init__(
-            f"The function of operator {operator!r} raised {message}" + (f"\n{details}" if details else "")
-        )
+    code = "CORRUPT_STATE"
 
 
 class WrongValue(StateError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from tidegate.core.errors import DuplicateUid, GraphError
+from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
 from tidegate.core.nearest import no_column
 from tidegate.core.types import schema_of
@@ -17,6 +17,19 @@ MAX_NAME_CHARS = 200
 EVENT_TIME_KINDS = ("timestamp", "timestamp_ntz")
 SPLIT_KINDS = ("string", "tinyint", "smallint", "int", "bigint")
 TRANSFORM_KINDS = ("map", "filter", "flat_map")
+
+
+class DuplicateUid(GraphError):
+    """Two nodes of a job have the same uid."""
+
+    code = "DUPLICATE_UID"
+
+    def __init__(self, uid: str, first: str, second: str) -> None:
+        self.uid = uid
+        super().__init__(
+            f"The uid {uid!r} is given twice: to {first} and to {second}. "
+            "A uid is the identity of state and positions, so each must be used once; rename one of them."
+        )
 
 
 def check_name(name: object, what: str) -> str:

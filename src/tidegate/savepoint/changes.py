@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorInfo, StateInfo
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.core.ids import Uid
 from tidegate.core.type_schema import TypeSchema
 from tidegate.savepoint.snapshot import StateNotFound
 from tidegate.state.key_groups import MAX_PARALLELISM_LIMIT
 
 
-class ChangeRefused(TidegateError):
+class ChangeRefused(CheckpointError):
     """A snapshot cannot be changed as asked. Nothing was written."""
 
     code = "CHANGE_REFUSED"

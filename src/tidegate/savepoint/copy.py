@@ -13,7 +13,7 @@ from typing import Any
 
 from tidegate.checkpoint.layout import committed_record
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, SnapshotKind, SourcePosition, TaskState, encode
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Slot, TaskId
 from tidegate.savepoint.additions import Addition, declared_with, write_additions
@@ -28,7 +28,7 @@ from tidegate.storage import ObjectMissing, Storage, open_storage, unique_name
 from tidegate.storage.port import encode_segment
 
 
-class TargetNotEmpty(TidegateError):
+class TargetNotEmpty(CheckpointError):
     """A savepoint needs a directory of its own."""
 
     code = "TARGET_NOT_EMPTY"

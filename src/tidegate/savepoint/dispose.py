@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tidegate.checkpoint.layout import claimed_record
 from tidegate.checkpoint.metadata import SnapshotKind
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.core.faults import reach
 from tidegate.savepoint.file_copy import below
 from tidegate.savepoint.snapshot import METADATA, StoredSnapshot
@@ -15,7 +15,7 @@ from tidegate.storage import ObjectMissing
 CLAIMED = claimed_record(METADATA)
 
 
-class NotASavepoint(TidegateError):
+class NotASavepoint(CheckpointError):
     code = "NOT_A_SAVEPOINT"
 
     def __init__(self, snapshot: StoredSnapshot) -> None:
@@ -25,7 +25,7 @@ class NotASavepoint(TidegateError):
         )
 
 
-class StillClaimed(TidegateError):
+class StillClaimed(CheckpointError):
     code = "STILL_CLAIMED"
 
     def __init__(self, snapshot: StoredSnapshot, owner: str) -> None:

@@ -10,12 +10,12 @@ from tidegate.checkpoint.effects import perform
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import newest
 from tidegate.checkpoint.metadata import SnapshotKind
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import CheckpointError
 from tidegate.savepoint.snapshot import StoredSnapshot, split_location
 from tidegate.storage import open_storage, unique_name
 
 
-class NotRetained(TidegateError):
+class NotRetained(CheckpointError):
     """The job's log does not list the checkpoint any more; its files may be deleted at any moment."""
 
     code = "NOT_RETAINED"

@@ -24,7 +24,7 @@ from tidegate.checkpoint.metadata import (
 from tidegate.checkpoint.metadata import UntrustedSnapshot as UntrustedSnapshot
 from tidegate.checkpoint.metadata.validation import CANONICAL as _TABLES
 from tidegate.checkpoint.retained import SnapshotNotFound
-from tidegate.core.errors import StateError, TidegateError
+from tidegate.core.errors import StateError
 from tidegate.core.ids import KeyGroup, Uid
 from tidegate.savepoint.entries import StateLayout
 from tidegate.storage import ObjectMissing, Storage, open_storage
@@ -37,7 +37,7 @@ CANONICAL_BACKEND = _TABLES
 """Stands as the backend of tasks whose files are tables."""
 
 
-class StateNotFound(TidegateError):
+class StateNotFound(StateError):
     """The snapshot has no such operator or state."""
 
     code = "STATE_NOT_FOUND"

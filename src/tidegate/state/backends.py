@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from tidegate.core.errors import StateError
+from tidegate.core.errors import ConfigurationError
 from tidegate.state.port import StateBackend
 
 TYPE_KEY = "state.backend.type"
@@ -25,7 +25,7 @@ class StateBackendFactory(Protocol):
         ...
 
 
-class UnknownBackend(StateError):
+class UnknownBackend(ConfigurationError):
     """The named backend does not exist, or is not one."""
 
     code = "UNKNOWN_BACKEND"

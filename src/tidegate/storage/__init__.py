@@ -1,5 +1,6 @@
 """Where checkpoints live: one port, and stores that keep its promises. An object store's client is loaded at need."""
 
+from tidegate.core.errors import StorageError
 from tidegate.storage.download import download, fetch
 from tidegate.storage.errors import (
     CorruptFile,
@@ -7,7 +8,6 @@ from tidegate.storage.errors import (
     ObjectMissing,
     OutcomeUnknown,
     StorageDenied,
-    StorageError,
     StorageMisconfigured,
     StorageRefused,
     StorageUnavailable,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tidegate.core.errors import StorageError
 from tidegate.core.faults import reach
-from tidegate.storage.errors import ObjectMissing, OutcomeUnknown, StorageError
+from tidegate.storage.errors import ObjectMissing, OutcomeUnknown
 from tidegate.storage.port import Lost, Won
 from tidegate.storage.retry import Patience
 

@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import TidegateError
-
-
-class StorageError(TidegateError):
-    """An operation of storage did not succeed. `path` is the name it was about, relative to `store`."""
-
-    code = "STORAGE"
-
-    def __init__(self, store: str, path: str, message: str) -> None:
-        self.store = store
-        self.path = path
-        super().__init__(message)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # Errors travel from Spark tasks to the driver; the default would call __init__ with the message alone.
-        return type(self), (self.store, self.path, str(self))
+from tidegate.core.errors import StorageError
 
 
 class ObjectMissing(StorageError):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidegate.core.errors import StorageError
 from tidegate.core.faults import reach
 from tidegate.storage.arbitration import arbitrate
 from tidegate.storage.errors import (
@@ -20,7 +21,6 @@ from tidegate.storage.errors import (
     ObjectMissing,
     OutcomeUnknown,
     StorageDenied,
-    StorageError,
     StorageMisconfigured,
     StorageUnavailable,
 )

@@ -15,13 +15,13 @@ import obstore
 from obstore import exceptions as client_errors
 from obstore.store import from_url
 
+from tidegate.core.errors import StorageError
 from tidegate.storage.arbitration import arbitrate
 from tidegate.storage.errors import (
     CorruptFile,
     InvalidPath,
     ObjectMissing,
     StorageDenied,
-    StorageError,
     StorageMisconfigured,
     StorageRefused,
     StorageUnavailable,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tidegate.storage.errors import StorageError
+from tidegate.core.errors import StorageError
 
 T = TypeVar("T")
 

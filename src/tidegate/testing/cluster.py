@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ControlError
 from tidegate.testing.processes import Leash, alive, children, command_line, descendants, kill_tree, send, wait_gone
 
 LOCAL_DIR = "TIDEGATE_LOCAL_DIR"
@@ -33,7 +33,7 @@ _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _WORKER_UP = "Successfully registered with master"
 
 
-class ClusterError(TidegateError):
+class ClusterError(ControlError):
     """The cluster for tests did not come up or did not obey."""
 
     code = "TEST_CLUSTER"

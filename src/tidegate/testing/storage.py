@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from tidegate.core.errors import StorageError
 from tidegate.storage.errors import (
     CorruptFile,
     InvalidPath,
     ObjectMissing,
     OutcomeUnknown,
-    StorageError,
     StorageUnavailable,
 )
 from tidegate.storage.port import (

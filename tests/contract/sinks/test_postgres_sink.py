@@ -13,9 +13,10 @@ import pytest
 
 from tests.servers.fixtures import postgres_server
 from tests.servers.postgres import Postgres
+from tidegate.connectors.outcome import CommitInDoubt
 from tidegate.connectors.postgres import PostgresSink
 from tidegate.connectors.postgres.table import TableRefused
-from tidegate.core.errors import PreconditionFailed, SchemaError, StateError
+from tidegate.core.errors import PreconditionFailed, SchemaError
 from tidegate.testing.sink_contract import SinkContract, check, check_order
 from tidegate.testing.sink_trial import SinkTrial, failing
 
@@ -119,7 +120,7 @@ def test_a_prepared_transaction_that_was_rolled_back_by_hand_is_an_error_not_a_g
     trial.complete()
     [gid] = target.leavings()
     target.do(f"ROLLBACK PREPARED '{gid}'")
-    with pytest.raises(StateError, match="is gone, and nothing tells that it was committed"):
+    with pytest.raises(CommitInDoubt, match="is gone, and nothing tells that it was committed"):
         trial.committer.commit(trial.requests())
 
 

@@ -10,8 +10,9 @@ import pytest
 
 import tidegate as tg
 from tests.unit.api.shop import Frame, NullSink, Totals, shop
-from tidegate.core.errors import DuplicateUid, GraphError, SchemaError
+from tidegate.core.errors import GraphError, SchemaError
 from tidegate.graph.model import StreamRef
+from tidegate.graph.validate import DuplicateUid
 
 COLUMNS = "user string,amount double,ts timestamp"
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tidegate.connectors.files import FileSink
 from tidegate.connectors.files.names import OutputId
 from tidegate.connectors.files.partitions import split, text_of
-from tidegate.connectors.sink import CommitterContext
-from tidegate.core.errors import GraphError, StateError
+from tidegate.connectors.sink import CommitInDoubt, CommitterContext
+from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.graph.schema import Schema
 from tidegate.testing.sink_trial import SinkTrial, dies_at
@@ -96,7 +96,7 @@ def test_a_staged_file_that_is_lost_is_an_error_not_a_gap(tmp_path):
     trial.complete()
     for hidden in (tmp_path / ".tidegate-staged").iterdir():
         hidden.unlink()
-    with pytest.raises(StateError, match="is gone, uncommitted"):
+    with pytest.raises(CommitInDoubt, match="is gone, uncommitted"):
         trial.committer.commit(trial.requests())
 
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.core.errors import StorageError
 from tidegate.storage.arbitration import arbitrate
 from tidegate.storage.errors import (
     ObjectMissing,
     OutcomeUnknown,
     StorageDenied,
-    StorageError,
     StorageUnavailable,
 )
 from tidegate.storage.port import Lost, Won

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tidegate.core.errors import StateError, TidegateError
+from tidegate.core.errors import CheckpointError
 
 
-class MetadataError(TidegateError):
+class MetadataError(CheckpointError):
     """A `_metadata` file cannot be used. Nothing was restored from it."""
 
     code = "METADATA"
@@ -54,7 +54,7 @@ class MetadataIncomplete(MetadataError):
         )
 
 
-class UntrustedSnapshot(MetadataError, StateError):
+class UntrustedSnapshot(MetadataError):
     """The checksum holds, but the metadata says what no tidegate writes, such as the name of a file outside the snapshot."""
 
     code = "UNTRUSTED_SNAPSHOT"

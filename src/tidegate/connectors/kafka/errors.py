@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.connectors.outcome import CommitInDoubt
-from tidegate.core.errors import PreconditionFailed, TidegateError
+from tidegate.core.errors import ConnectorError, PreconditionFailed
 from tidegate.core.ids import EpochId, Slot, Uid
 
 
-class KafkaError(TidegateError):
+class KafkaError(ConnectorError):
     """Kafka did not do what was asked. `name` is Kafka's own word for the reason."""
 
     code = "KAFKA"

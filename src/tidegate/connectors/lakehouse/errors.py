@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.core.errors import PreconditionFailed, StateError, TidegateError
+from tidegate.core.errors import ConnectorError, PreconditionFailed
 
 
 class TableUnsuitable(PreconditionFailed):
@@ -13,13 +13,13 @@ class TableUnsuitable(PreconditionFailed):
     code = "TABLE_UNSUITABLE"
 
 
-class TableChanged(TidegateError):
+class TableChanged(ConnectorError):
     """The table is no longer the one for which output was staged."""
 
     code = "TABLE_CHANGED"
 
 
-class CommitConflict(TidegateError):
+class CommitConflict(ConnectorError):
     """Other writers were faster every time. Nothing was added; the same requests may be given again."""
 
     code = "COMMIT_CONFLICT"
@@ -33,7 +33,7 @@ class CommitConflict(TidegateError):
         )
 
 
-class StagedFilesGone(StateError):
+class StagedFilesGone(ConnectorError):
     """Files that wait for their commit were removed. Nothing was added."""
 
     code = "STAGED_FILES_GONE"

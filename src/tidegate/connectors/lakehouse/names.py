@@ -8,8 +8,9 @@ import os
 import re
 from pathlib import Path
 
+from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.sink import Committable, WriterContext
-from tidegate.core.errors import PreconditionFailed, TidegateError
+from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import EpochId
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
@@ -45,7 +46,7 @@ def slot_marker_name(request: Committable) -> str:
 def marker_number(epoch: EpochId) -> int:
     """An epoch as one number of 63 bits that grows with (term, number)."""
     if epoch.number >= 1 << _NUMBER_BITS or epoch.term >= 1 << _TERM_BITS:
-        raise TidegateError(f"Epoch {epoch} is past what a table's marker can count. Fork the job to begin anew.")
+        raise CommitRefused(f"Epoch {epoch} is past what a table's marker can count. Fork the job to begin anew.")
     return epoch.term << _NUMBER_BITS | epoch.number
 
 

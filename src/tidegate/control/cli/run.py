@@ -10,7 +10,7 @@ import click
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
 from tidegate.core.durations import duration_ms
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ConfigurationError
 from tidegate.core.log_setup import speak
 from tidegate.core.redaction import redacted
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
@@ -22,7 +22,7 @@ _LINGER_S = 10.0
 """How long REST outlives the job for those who wait for an answer. They ask five times a second."""
 
 
-class BadOption(TidegateError):
+class BadOption(ConfigurationError):
     code = "BAD_OPTION"
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.checkpoint.operators import declared
 from tidegate.checkpoint.version_restore import RestoreOrder
-from tidegate.core.errors import EpochFailed, RestoreError, StateLost, UserCodeError
+from tidegate.core.errors import EpochFailed, RestoreError, StateError, UserCodeError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.core.times import EpochTime
@@ -51,6 +51,12 @@ from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.state.version import VersionId, VersionRef
 
 log = logging.getLogger("tidegate")
+
+
+class StateLost(StateError):
+    """The latest version of a task's state is gone from its host. Only a checkpoint can restore it."""
+
+    code = "STATE_LOST"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from tidegate.core.errors import EpochFailed
+from tidegate.core.errors import CheckpointError
 
 
-class CheckpointsFailed(EpochFailed):
+class CheckpointsFailed(CheckpointError):
     """More checkpoints failed than are tolerated."""
 
     code = "CHECKPOINTS_FAILED"
+    retryable = True
 
 
 class FailureLatch:

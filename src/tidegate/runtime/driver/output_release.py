@@ -23,7 +23,7 @@ from tidegate.checkpoint.release_plan import Backoff, Bounds, Publication, Relea
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import Settled
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ConnectorError
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.runtime.driver.failure_latch import CheckpointsFailed
 from tidegate.runtime.driver.job_description import TaskSink
@@ -39,7 +39,7 @@ _RECORD_AGAIN_MS = 1_000
 """When a COMMITTED record is tried again that storage did not take."""
 
 
-class OutputNotPublished(TidegateError):
+class OutputNotPublished(ConnectorError):
     """A job ended, and its targets did not take all its output in time. The rows are kept."""
 
     code = "OUTPUT_NOT_PUBLISHED"

@@ -24,14 +24,14 @@ from tidegate.checkpoint.effects import CommitFailed, perform
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import Committable, Committer, Settled, Sweeping, calls_of
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import ConnectorError
 from tidegate.core.ids import EpochId, Uid
 from tidegate.storage import Storage
 
 log = logging.getLogger("tidegate")
 
 
-class OutputStopped(TidegateError):
+class OutputStopped(ConnectorError):
     """A target does not take output and will not, or nobody can know whether it has. The job stops with its rows kept."""
 
     code = "OUTPUT_STOPPED"

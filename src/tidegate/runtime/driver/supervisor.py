@@ -15,10 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tidegate.checkpoint.completed_store import CheckpointUnreadable
 from tidegate.checkpoint.entry import LogCorrupt
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.start import StartRefused
 from tidegate.config import restart_strategy
 from tidegate.config.choices import JobEnd
 from tidegate.config.restart_strategy import FailureHistory, GiveUp
@@ -28,13 +26,13 @@ from tidegate.core.errors import (
     GraphError,
     PreconditionFailed,
     RestoreError,
-    StateLost,
     TidegateError,
     UserCodeError,
 )
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_lock import EpochLock
+from tidegate.runtime.driver.epoch_runner import StateLost
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.sink_threads import OutputStopped
 from tidegate.runtime.sources.kafka_source import recognise
@@ -42,8 +40,7 @@ from tidegate.runtime.sources.kafka_source import recognise
 log = logging.getLogger("tidegate")
 
 _HOPELESS = (
-    RestoreError, PreconditionFailed, GraphError,
-    ClaimLost, StartRefused, LogCorrupt, CheckpointUnreadable, OutputStopped,
+    RestoreError, PreconditionFailed, GraphError, ClaimLost, LogCorrupt, OutputStopped,
 )  # fmt: skip
 """What would fail in the same way again, or what a restart must not undo: another driver has the job."""
 

@@ -17,10 +17,8 @@ import msgspec
 
 from tidegate.core.errors import (
     GraphError,
-    SchemaError,
     StateUnbound,
     TidegateError,
-    UnsupportedType,
     UserCodeError,
     WrongValue,
 )
@@ -30,7 +28,7 @@ _OPEN, _CLOSE = "<<tidegate-user-error ", " tidegate-user-error>>"
 _MARK = re.compile(re.escape(_OPEN) + r"(.*?)" + re.escape(_CLOSE), re.DOTALL)
 _PROGRAMMING = (
     ImportError, AttributeError, NameError, TypeError, SyntaxError, NotImplementedError, pickle.PickleError,
-    GraphError, SchemaError, WrongValue, StateUnbound, UnsupportedType,
+    GraphError, WrongValue, StateUnbound,
 )  # fmt: skip
 """A mistake in the program: it would come back at every try."""
 _LONGEST = 500
