@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tidegate import errors
 from tidegate.api.functions import (
     CheckpointedFunction,
     FilterFunction,
@@ -29,7 +30,6 @@ from tidegate.api.states import (
     SortedMapState,
     ValueState,
 )
-from tidegate.core import errors
 from tidegate.core.errors import TidegateError
 from tidegate.graph.on_error import dead_letter
 from tidegate.graph.ttl import StateTtlConfig

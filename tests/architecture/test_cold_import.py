@@ -16,7 +16,8 @@ PROBE = """
 import sys, time
 start = time.process_time()
 import tidegate
-tidegate.Job, tidegate.ValueState
+import tidegate.errors
+tidegate.Job, tidegate.ValueState, tidegate.errors.StorageError
 taken = time.process_time() - start
 heavy = [m for m in sys.modules if m.partition(".")[0] in {heavy!r}]
 start = time.process_time()
