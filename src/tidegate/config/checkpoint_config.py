@@ -36,9 +36,7 @@ class CheckpointConfig:
     dir: str | None
     savepoint_dir: str | None
     incremental: bool
-    compression: bool
     inline_threshold_bytes: int
-    parallel_cleaner: bool
     unaligned: bool
     aligned_timeout_ms: int
     backend: BackendType
@@ -66,9 +64,7 @@ class CheckpointConfig:
             dir=_directory(options[c.DIR]),
             savepoint_dir=_directory(options[c.SAVEPOINT_DIR]),
             incremental=options[c.INCREMENTAL],
-            compression=options[c.COMPRESSION],
             inline_threshold_bytes=options[c.INLINE_THRESHOLD],
-            parallel_cleaner=options[c.PARALLEL_CLEANER],
             unaligned=options[unaligned.UNALIGNED],
             aligned_timeout_ms=options[unaligned.ALIGNED_TIMEOUT],
             backend=options[state.BACKEND],
@@ -92,8 +88,6 @@ class RecoveryConfig:
     path: str | None
     allow_non_restored_state: bool
     claim_mode: ClaimMode
-    from_local: bool
-    without_channel_state_of: int | None
     uids: Mapping[str, str] = field(default_factory=dict)
     """Old uid → new uid."""
     renamed_fields: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
@@ -101,14 +95,11 @@ class RecoveryConfig:
 
     @staticmethod
     def of(options: Options) -> RecoveryConfig:
-        dropped = options[recovery.WITHOUT_CHANNEL_STATE]
         uids, renamed = options[recovery.MAP_UIDS], options[recovery.RENAMED_FIELDS]
         return RecoveryConfig(
             path=_directory(options[recovery.PATH]),
             allow_non_restored_state=options[recovery.IGNORE_UNCLAIMED],
             claim_mode=options[recovery.CLAIM_MODE],
-            from_local=options[recovery.FROM_LOCAL],
-            without_channel_state_of=None if dropped < 0 else dropped,
             uids=uids or {},
             renamed_fields=dict(renamed or {}),
         )

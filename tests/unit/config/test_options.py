@@ -72,9 +72,7 @@ def test_defaults_are_flinks_except_retention() -> None:
         dir="s3://bucket/ckpt",
         savepoint_dir=None,
         incremental=False,
-        compression=False,
         inline_threshold_bytes=20 * 1024,
-        parallel_cleaner=True,
         unaligned=False,
         aligned_timeout_ms=0,
         backend=BackendType.HASHMAP,
@@ -89,8 +87,6 @@ def test_defaults_are_flinks_except_retention() -> None:
         path=None,
         allow_non_restored_state=False,
         claim_mode=ClaimMode.NO_CLAIM,
-        from_local=False,
-        without_channel_state_of=None,
     )
     assert [option.key for option in ALL if option.flink_default] == [checkpointing.RETENTION.key]
 
