@@ -59,11 +59,6 @@ class BackendType(StrEnum):
     ROCKSDB = "rocksdb"
 
 
-class ChangelogStorage(StrEnum):
-    MEMORY = "memory"
-    FILESYSTEM = "filesystem"
-
-
 class RestartType(StrEnum):
     NONE = "none"
     FIXED_DELAY = "fixed-delay"

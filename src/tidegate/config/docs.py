@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.config.declared import FOREIGN, HANDED_ON, SECTIONS
-from tidegate.config.option import Effect, Option
+from tidegate.config.declared import HANDED_ON, SECTIONS
+from tidegate.config.option import Option
+from tidegate.config.without_effect import FAMILIES, WITHOUT_EFFECT, WithoutEffect
 
 _HEAD = """\
 # Options
 
-Generated from the declarations in `tidegate.config.declared`; do not edit by hand.
+Generated from `tidegate.config.declared` and `tidegate.config.without_effect`; do not edit by hand.
 
 Keys, defaults and rules are Flink's. They are given to the job: in `tg.Checkpointing(…)`, in `run(options={…})`, or as
 `-Dkey=value`; no configuration file is read. Old names are still read, and the job's log says what they are called now. An
@@ -23,23 +24,35 @@ One default is not Flink's: `execution.checkpointing.externalized-checkpoint-ret
 name, so cancelling it must not destroy its only checkpoint. `execution.checkpointing.incremental` is off as in Flink; switch it
 on for large state.
 
-In the column "effect", **none** means that the key is accepted, so that a configuration can be shared with Flink, and changes
-nothing; the reason is given here and in the job's log. **later** means that it is checked and not acted on yet.
+Flink options that change nothing here are accepted, so that a configuration can be shared with Flink. They are in a table of
+their own [below](#flink-options-without-effect).
+"""
+
+_WITHOUT_EFFECT = """\
+## Flink options without effect
+
+If you set one of these to something other than Flink's default, the job's log states why it changes nothing. "Not yet" marks
+those that a later version may act on. Flink's rules about combinations still apply: a start that Flink refuses because of
+`state.changelog.enabled`, for example, is refused here too. Apart from those rules, the values are not checked.
 """
 
 
 def render() -> str:
     """The whole page."""
+    silent = {each.key for each in WITHOUT_EFFECT}
     parts = [_HEAD]
     for title, text, options in SECTIONS:
-        rows = [_row(option) for option in options]
-        table = ["| key | type | default | effect | meaning |", "|---|---|---|---|---|", *rows]
-        parts.append(f"## {title}\n\n{text}\n\n" + "\n".join(table) + "\n")
-    foreign = [f"| `{family}*` | {reason} |" for family, reason in FOREIGN.items()]
+        rows = [_row(option) for option in options if option.key not in silent]
+        if rows:
+            table = ["| key | type | default | meaning |", "|---|---|---|---|", *rows]
+            parts.append(f"## {title}\n\n{text}\n\n" + "\n".join(table) + "\n")
+    without = ["| key | default | in Flink | here |", "|---|---|---|---|", *map(_row_without_effect, WITHOUT_EFFECT)]
+    parts.append(_WITHOUT_EFFECT + "\n" + "\n".join(without) + "\n")
+    families = [f"| `{family}*` | {reason} |" for family, reason in FAMILIES.items()]
     own = ", ".join(f"`{family}*`" for family in HANDED_ON)
     parts.append(
-        "## Other keys of Flink's\n\nAccepted without effect, each with its reason:\n\n"
-        + "\n".join(["| keys | reason |", "|---|---|", *foreign])
+        "All other keys that begin with one of these prefixes:\n\n"
+        + "\n".join(["| keys | reason |", "|---|---|", *families])
         + f"\n\nHanded on to the state backend, which checks them: {own}.\n"
     )
     return "\n".join(parts)
@@ -47,10 +60,19 @@ def render() -> str:
 
 def _row(option: Option[Any]) -> str:
     default = option.shown_default() + (f" (Flink: {option.flink_default})" if option.flink_default else "")
-    old = f" Was {', '.join(f'`{key}`' for key in option.old_keys)}." if option.old_keys else ""
-    effect = "" if option.effect is Effect.ACTS else f"**{option.effect.value}**"
-    reason = f" *{option.reason}*" if option.reason else ""
-    cells = (f"`{option.key}`", option.kind.name, default, effect, option.text + reason + old)
+    return _cells(f"`{option.key}`", option.kind.name, default, option.text + _old(option.old_keys))
+
+
+def _row_without_effect(option: WithoutEffect) -> str:
+    here = ("**Not yet.** " if option.later else "") + option.reason
+    return _cells(f"`{option.key}`", option.default or "none", option.text + _old(option.old_keys), here)
+
+
+def _old(keys: tuple[str, ...]) -> str:
+    return f" Was {', '.join(f'`{key}`' for key in keys)}." if keys else ""
+
+
+def _cells(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -15,16 +15,6 @@ Check = Callable[[Any], str | None]
 """Says what is wrong with a value, as the end of the sentence "key must …"; None when nothing is."""
 
 
-class Effect(StrEnum):
-    """What setting an option does."""
-
-    ACTS = "acts"
-    LATER = "later"
-    """Accepted and checked, to be acted on by a part not written yet; `reason` says what happens until then."""
-    NONE = "none"
-    """Has no meaning on Spark; `reason` says why, and what gives the same benefit."""
-
-
 @dataclass(frozen=True, slots=True)
 class OptionType(Generic[T]):
     """A type of values: how it is called, read from text, and shown."""
@@ -49,10 +39,8 @@ class Option(Generic[T]):
     _: KW_ONLY
     old_keys: tuple[str, ...] = ()
     check: Check | None = None
-    effect: Effect = Effect.ACTS
-    reason: str = ""
     flink_default: str = ""
-    """Flink's default, where ours is another; `reason` or `text` says why."""
+    """Flink's default, where ours is another; `text` says why."""
 
     def parse(self, text: str) -> T:
         """Raises ValueError: what is wrong with the text, without the key."""

@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tidegate.config.choices import RestartType
-from tidegate.config.declared import ALL, FOREIGN, HANDED_ON, restart
+from tidegate.config.declared import ALL, HANDED_ON, restart
 from tidegate.config.errors import OptionError, OptionNote
-from tidegate.config.option import Effect, Option, as_text
+from tidegate.config.option import Option, as_text
 from tidegate.config.rules import conflicts, remarks
+from tidegate.config.without_effect import FAMILIES, WITHOUT_EFFECT, WithoutEffect
 from tidegate.core.nearest import nearest
 
 T = TypeVar("T")
-_BY_KEY: dict[str, Option[Any]] = {key: option for option in ALL for key in (option.key, *option.old_keys)}
+# Those that are declared come last: they are checked, whether or not they have an effect.
+_EVERY: tuple[Option[Any] | WithoutEffect, ...] = (*WITHOUT_EFFECT, *ALL)
+_BY_KEY = {key: option for option in _EVERY for key in (option.key, *option.old_keys)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Options:
     """A checked configuration. `options[INTERVAL]` is the value that was set, or the default."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """What was set, typed, under today's keys."""
+    """What was set, under today's keys: typed, or as text for options without effect."""
     notes: tuple[OptionNote, ...] = ()
     handed_on: Mapping[str, str] = field(default_factory=dict)
     """Keys of state backends, as they were given."""
@@ -65,7 +68,7 @@ def read_options(job: Mapping[str, object] | None = None, cluster: Mapping[str, 
         problems += conflicts(options.__getitem__)
     if problems:
         raise OptionError(tuple(problems))
-    notes += [note for option in ALL if option.key in values for note in _without_effect(option, values[option.key])]
+    notes += [OptionNote(each.key, each.note) for each in WITHOUT_EFFECT if _is_changed(each.key, values)]
     notes += remarks(options.__getitem__)
     return Options(values, tuple(notes), handed_on)
 
@@ -84,18 +87,16 @@ def _newest_first(key: str) -> tuple[str, int]:
     return (option.key, (option.key, *option.old_keys).index(key)) if option else (key, 0)
 
 
-def _without_effect(option: Option[Any], value: Any) -> Iterator[OptionNote]:
-    if option.effect is Effect.NONE and value != option.default:
-        yield OptionNote(option.key, f"This has no effect on Spark. {option.reason}")
-    elif option.effect is Effect.LATER and value != option.default:
-        yield OptionNote(option.key, f"This is accepted and not acted on yet. {option.reason}")
+def _is_changed(key: str, values: Mapping[str, Any]) -> bool:
+    """Whether it is set to something other than its default."""
+    return key in values and values[key] != _BY_KEY[key].default
 
 
 def _unknown(key: str, text: str, handed_on: dict[str, str], notes: list[OptionNote], problems: list[str]) -> None:
     if key.startswith(HANDED_ON):
         handed_on.setdefault(key, text)
         return
-    for family, reason in FOREIGN.items():
+    for family, reason in FAMILIES.items():
         if key.startswith(family):
             notes.append(OptionNote(key, f"This has no effect on Spark. {reason}"))
             return

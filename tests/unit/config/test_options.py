@@ -28,12 +28,14 @@ from tidegate.config import (
 from tidegate.config.choices import Publisher
 from tidegate.config.declared import ALL, checkpointing, pipeline, unaligned
 from tidegate.config.docs import render
-from tidegate.config.option import Effect, Option
+from tidegate.config.option import Option
 from tidegate.config.restart_strategy import FOREVER, ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from tidegate.config.user import FIELDS
+from tidegate.config.without_effect import WITHOUT_EFFECT, WithoutEffect
 
 C = "execution.checkpointing."
 ON = {C + "interval": "10 s", C + "dir": "s3://bucket/ckpt"}
+DECLARED = {option.key for option in ALL}
 
 
 def config(**given: object) -> CheckpointConfig:
@@ -227,13 +229,13 @@ def test_retention_keeps_what_flinks_table_says(retention: str, kept: set[str]) 
         ("state.checkpoints.num-retained", "3", C + "num-retained", 3),
         ("state.backend.incremental", "true", C + "incremental", True),
         ("state.storage.fs.memory-threshold", "30 kb", C + "data-inline-threshold", 30 * 1024),
-        ("state.checkpoint.cleaner.parallel-mode", "false", C + "cleaner.parallel-mode", False),
+        ("state.checkpoint.cleaner.parallel-mode", "false", C + "cleaner.parallel-mode", "false"),
         ("taskmanager.state.local.root-dirs", "/disk", C + "local-backup.dirs", "/disk"),
         ("execution.checkpointing.unaligned", "true", C + "unaligned.enabled", True),
         ("execution.savepoint.path", "s3://sp-1", "execution.state-recovery.path", "s3://sp-1"),
         ("execution.savepoint.ignore-unclaimed-state", "true", "execution.state-recovery.ignore-unclaimed-state", True),
         ("execution.savepoint-restore-mode", "claim", "execution.state-recovery.claim-mode", ClaimMode.CLAIM),
-        ("state.backend.local-recovery", "true", "execution.state-recovery.from-local", True),
+        ("state.backend.local-recovery", "true", "execution.state-recovery.from-local", "true"),
         ("state.backend", "rocksdb", "state.backend.type", BackendType.ROCKSDB),
         ("restart-strategy", "off", "restart-strategy.type", "none"),
     ],
@@ -394,17 +396,50 @@ def test_every_option_reads_its_own_default_and_says_something(option: Option[An
     if option.default is not None:
         assert option.parse(option.shown_default()) == option.default
     assert option.text.endswith(".")
-    assert bool(option.reason) == (option.effect is not Effect.ACTS)
 
 
-def test_no_key_is_declared_twice() -> None:
-    keys = [key for option in ALL for key in (option.key, *option.old_keys)]
+@pytest.mark.parametrize("option", WITHOUT_EFFECT, ids=lambda option: option.key)
+def test_every_option_without_effect_gives_its_reason_unless_it_has_flinks_default(option: WithoutEffect) -> None:
+    assert option.text.endswith(".")
+    assert option.reason.endswith(".")
+    if option.default is not None:
+        assert notes({option.key: option.default.upper()}) == {}
+
+
+@pytest.mark.parametrize("option", [each for each in WITHOUT_EFFECT if each.key not in DECLARED], ids=lambda o: o.key)
+def test_the_value_of_an_option_without_effect_is_not_checked(option: WithoutEffect) -> None:
+    for key in (option.key, *option.old_keys):
+        told = [note for note in read_options({key: "anything"}).notes if note.key == option.key]
+        assert [note.text for note in told] == [option.note]
+
+
+def test_options_without_effect_have_two_layers_too() -> None:
+    key = "web.checkpoints.history"
+    assert notes({key: 20}) == {key: "This is accepted and not acted on yet. Ten are kept."}
+    assert read_options(job={key: 10}, cluster={key: 20}).notes == ()
+
+
+@pytest.mark.parametrize("table", [ALL, WITHOUT_EFFECT], ids=["declared", "without effect"])
+def test_no_key_is_declared_twice(table: tuple[Option[Any] | WithoutEffect, ...]) -> None:
+    keys = [key for option in table for key in (option.key, *option.old_keys)]
     assert len(keys) == len(set(keys))
 
 
-def test_every_option_of_flinks_tables_is_declared() -> None:
+def test_only_options_whose_values_are_read_are_both_declared_and_without_effect() -> None:
+    assert {each.key for each in WITHOUT_EFFECT} & DECLARED == {
+        C + "interval-during-backlog",
+        C + "snapshot-compression",
+        C + "unaligned.enabled",
+        C + "aligned-checkpoint-timeout",
+        C + "unaligned.recover-output-on-downstream.enabled",
+        C + "during-recovery.enabled",
+        "state.changelog.enabled",
+    }
+
+
+def test_every_option_of_flinks_tables_is_answered() -> None:
     wanted = Path(__file__).with_name("flink_options.txt").read_text().split()
-    assert set(wanted) <= {option.key for option in ALL}
+    assert set(wanted) <= DECLARED | {each.key for each in WITHOUT_EFFECT}
 
 
 def test_an_unset_option_has_its_default() -> None:

@@ -1,4 +1,7 @@
-"""Every option there is, one module for each family of keys. `SECTIONS` is what parser and documents walk through."""
+"""Every option whose value is read, one module for each family of keys. `SECTIONS` is what parser and documents walk through.
+
+Flink's other options are in `tidegate.config.without_effect`.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,3 @@ ALL: tuple[Option[Any], ...] = tuple(option for _, _, options in SECTIONS for op
 
 HANDED_ON: tuple[str, ...] = ("state.backend.rocksdb.", "state.backend.hashmap.")
 """Keys under these belong to a state backend, which declares and checks them itself."""
-
-FOREIGN: dict[str, str] = {
-    "jobmanager.": "Flink's JobManager process is not there: the Spark driver coordinates the job.",
-    "taskmanager.": "Flink's TaskManager processes are not there: give memory, cores and disks to Spark's executors.",
-    "process.": "Flink's processes are not there: their working directories are Spark's.",
-    "parallelism.": "Parallelism is given to the job, as `-p` or `tg.Job(name, parallelism=…)`.",
-    "high-availability.": "The log in the checkpoint directory decides who owns a job; no other service is needed.",
-    "blob.": "Code is distributed by Spark.",
-    "kubernetes.": "Deployment is Spark's.",
-    "yarn.": "Deployment is Spark's.",
-    "env.": "The environment of processes is Spark's.",
-    "io.tmp.dirs": "Local directories are Spark's, and execution.checkpointing.local-backup.dirs for state.",
-    "state.backend.forst.": "The ForSt backend is not offered; `rocksdb` is the backend for state beyond memory.",
-}
-"""Families of Flink's keys that mean nothing here. They pass with the reason, so a configuration can be shared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.config.choices import ClaimMode
-from tidegate.config.option import BOOL, FIELDS, INT, PAIRS, TEXT, Effect, Option, enum
+from tidegate.config.option import BOOL, FIELDS, PAIRS, TEXT, Option, enum
 
 TITLE = "Recovery"
 _P = "execution.state-recovery."
@@ -48,23 +48,4 @@ RENAMED_FIELDS: Option[dict[tuple[str, str], dict[str, str]] | None] = Option(
     None,
     "Fields that got another name inside the type of a state: `uid/state:old=new, …`. Without it, a field that is gone and "
     "one that is new are one removed and one added. Not in Flink.",
-)
-FROM_LOCAL: Option[bool] = Option(
-    _P + "from-local",
-    BOOL,
-    False,
-    "Use versions that are still on local disk instead of a download. Keyed state only.",
-    old_keys=("state.backend.local-recovery",),
-    effect=Effect.NONE,
-    reason="A version that is on local disk is always used if it has the checksums of the checkpoint, and fetched if not: "
-    "there is nothing to keep in addition, and nothing to gain by fetching.",
-)
-WITHOUT_CHANNEL_STATE: Option[int] = Option(
-    _P + "without-channel-state.checkpoint-id",
-    INT,
-    -1,
-    "Drop the in-flight rows of this checkpoint at restore. Loses data; a last resort. -1: none.",
-    old_keys=("execution.state-recovery.without-channel-state.checkpointId",),
-    effect=Effect.LATER,
-    reason="Only unaligned checkpoints have in-flight rows, and none is taken yet.",
 )
