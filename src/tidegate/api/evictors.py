@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Self
 
+from tidegate.api.rows import Row
+from tidegate.api.window import Window
 from tidegate.core.durations import Duration, duration_ms
 
 
@@ -13,16 +15,16 @@ class TimestampedValue(NamedTuple):
     """A row of a window, and its time in milliseconds."""
 
     timestamp: int
-    value: Any
+    value: Row
 
 
 class Evictor(ABC):  # noqa: B024 (either method alone makes an evictor)
     """Takes elements out of a window, before its function sees them or after. Both answer what stays, in order."""
 
-    def evict_before(self, elements: Sequence[TimestampedValue], window: Any) -> Sequence[TimestampedValue]:
+    def evict_before(self, elements: Sequence[TimestampedValue], window: Window) -> Sequence[TimestampedValue]:
         return elements
 
-    def evict_after(self, elements: Sequence[TimestampedValue], window: Any) -> Sequence[TimestampedValue]:
+    def evict_after(self, elements: Sequence[TimestampedValue], window: Window) -> Sequence[TimestampedValue]:
         return elements
 
 
@@ -30,10 +32,10 @@ class _Once(Evictor):
     def __init__(self, do_evict_after: bool) -> None:
         self._after = do_evict_after
 
-    def evict_before(self, elements: Sequence[TimestampedValue], window: Any) -> Sequence[TimestampedValue]:
+    def evict_before(self, elements: Sequence[TimestampedValue], window: Window) -> Sequence[TimestampedValue]:
         return elements if self._after else self._kept(elements)
 
-    def evict_after(self, elements: Sequence[TimestampedValue], window: Any) -> Sequence[TimestampedValue]:
+    def evict_after(self, elements: Sequence[TimestampedValue], window: Window) -> Sequence[TimestampedValue]:
         return self._kept(elements) if self._after else elements
 
     def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
@@ -48,7 +50,7 @@ class CountEvictor(_Once):
         self._max = max_count
 
     @classmethod
-    def of(cls, max_count: int, do_evict_after: bool = False) -> CountEvictor:
+    def of(cls, max_count: int, do_evict_after: bool = False) -> Self:
         return cls(max_count, do_evict_after)
 
     def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
@@ -63,7 +65,7 @@ class TimeEvictor(_Once):
         self._size = window_size_ms
 
     @classmethod
-    def of(cls, window_size: Duration, do_evict_after: bool = False) -> TimeEvictor:
+    def of(cls, window_size: Duration, do_evict_after: bool = False) -> Self:
         return cls(duration_ms(window_size), do_evict_after)
 
     def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:

@@ -9,9 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol, Self
 
+from tidegate.api.rows import Row
+from tidegate.api.state_access import ValueAccess
 from tidegate.api.states import ValueState
+from tidegate.api.window import Window
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
 
@@ -48,7 +51,7 @@ class TriggerContext(Protocol):
     def delete_event_time_timer(self, time: int) -> None: ...
     def delete_processing_time_timer(self, time: int) -> None: ...
 
-    def in_window(self, window: Any) -> AbstractContextManager[None]:
+    def in_window(self, window: Window) -> AbstractContextManager[None]:
         """For `on_merge`: state and timers of another window of the same key."""
         ...
 
@@ -57,27 +60,27 @@ class Trigger(ABC):
     """Decides when the windows of an operator fire."""
 
     @abstractmethod
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         """A row was added to the window."""
 
     @abstractmethod
-    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         """A processing-time timer of the window has come."""
 
     @abstractmethod
-    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         """An event-time timer of the window has come."""
 
     def can_merge(self) -> bool:
         """Whether it can be used with windows that merge, such as sessions."""
         return False
 
-    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext) -> None:
         """The windows `merged` have become one; its timers, and what of their state it needs, are to be taken over."""
         raise NotImplementedError(f"{type(self).__name__} cannot merge windows.")
 
     @abstractmethod
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
         """The window is gone: clear state, delete timers."""
 
     def with_state(self) -> Trigger:
@@ -91,68 +94,68 @@ class Trigger(ABC):
 class EventTimeTrigger(Trigger):
     """Fires when the watermark passes the end of the window, and again for every row that comes later, if one may."""
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         end = window.max_timestamp()
         if end <= ctx.get_current_watermark():
             return FIRE
         ctx.register_event_time_timer(end)
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return FIRE if time == window.max_timestamp() else CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext) -> None:
         # Only if it has not fired yet: a late row in a merged window fires it by itself.
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
 
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
 class ProcessingTimeTrigger(Trigger):
     """Fires when the clock passes the end of the window."""
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         ctx.register_processing_time_timer(window.max_timestamp())
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return FIRE if time == window.max_timestamp() else CONTINUE
 
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext) -> None:
         if window.max_timestamp() > ctx.get_current_processing_time():
             ctx.register_processing_time_timer(window.max_timestamp())
 
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
 class NeverTrigger(Trigger):
     """Never fires: the default of `GlobalWindows`."""
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
-    def clear(self, window: Any, ctx: TriggerContext) -> None: ...
+    def clear(self, window: Window, ctx: TriggerContext) -> None: ...
 
 
 class CountTrigger(Trigger):
@@ -166,10 +169,10 @@ class CountTrigger(Trigger):
         self._max = max_count
 
     @classmethod
-    def of(cls, max_count: int) -> CountTrigger:
+    def of(cls, max_count: int) -> Self:
         return cls(max_count)
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         seen = self.count.value() + 1
         if seen >= self._max:
             self.count.clear()
@@ -177,21 +180,21 @@ class CountTrigger(Trigger):
         self.count.update(seen)
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext) -> None:
         total = _combined(ctx, merged, self.count, lambda counts: sum(counts))
         if total:
             self.count.update(total)
 
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
         self.count.clear()
 
 
@@ -202,25 +205,25 @@ class PurgingTrigger(Trigger):
         self._inner = inner
 
     @classmethod
-    def of(cls, inner: Trigger) -> PurgingTrigger:
+    def of(cls, inner: Trigger) -> Self:
         return cls(inner)
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return self._purged(self._inner.on_element(element, timestamp, window, ctx))
 
-    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return self._purged(self._inner.on_event_time(time, window, ctx))
 
-    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return self._purged(self._inner.on_processing_time(time, window, ctx))
 
     def can_merge(self) -> bool:
         return self._inner.can_merge()
 
-    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext) -> None:
         self._inner.on_merge(window, merged, ctx)
 
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
         self._inner.clear(window, ctx)
 
     def with_state(self) -> Trigger:
@@ -245,7 +248,7 @@ class _Continuous(Trigger):
         self._interval = interval_ms
 
     @classmethod
-    def of(cls, interval: Duration) -> Any:
+    def of(cls, interval: Duration) -> Self:
         return cls(duration_ms(interval))
 
     def can_merge(self) -> bool:
@@ -258,7 +261,7 @@ class _Continuous(Trigger):
 class ContinuousEventTimeTrigger(_Continuous):
     """Fires every interval of event time as long as the window lasts, and at its end."""
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return FIRE
         ctx.register_event_time_timer(window.max_timestamp())
@@ -266,7 +269,7 @@ class ContinuousEventTimeTrigger(_Continuous):
             self._arm(self._after(timestamp), window, ctx)
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         if time == window.max_timestamp():
             return FIRE
         if time == self.next_fire.value():
@@ -274,24 +277,24 @@ class ContinuousEventTimeTrigger(_Continuous):
             return FIRE
         return CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
-    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext) -> None:
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
         first = _combined(ctx, merged, self.next_fire, min)
         if first is not None:
             self._arm(first, window, ctx)
 
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
         ctx.delete_event_time_timer(window.max_timestamp())
         time = self.next_fire.value()
         if time is not None:
             ctx.delete_event_time_timer(time)
             self.next_fire.clear()
 
-    def _arm(self, time: int, window: Any, ctx: TriggerContext) -> None:
+    def _arm(self, time: int, window: Window, ctx: TriggerContext) -> None:
         time = min(time, window.max_timestamp())
         self.next_fire.update(time)
         ctx.register_event_time_timer(time)
@@ -300,26 +303,26 @@ class ContinuousEventTimeTrigger(_Continuous):
 class ContinuousProcessingTimeTrigger(_Continuous):
     """Fires every interval of processing time, from the first row on."""
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         if self.next_fire.value() is None:
             self._arm(self._after(ctx.get_current_processing_time()), ctx)
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         return CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: TriggerContext) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         if time != self.next_fire.value():
             return CONTINUE
         self._arm(self._after(ctx.get_current_processing_time()), ctx)
         return FIRE
 
-    def on_merge(self, window: Any, merged: Sequence[Any], ctx: TriggerContext) -> None:
+    def on_merge(self, window: Window, merged: Sequence[Window], ctx: TriggerContext) -> None:
         first = _combined(ctx, merged, self.next_fire, min)
         if first is not None:
             self._arm(first, ctx)
 
-    def clear(self, window: Any, ctx: TriggerContext) -> None:
+    def clear(self, window: Window, ctx: TriggerContext) -> None:
         time = self.next_fire.value()
         if time is not None:
             ctx.delete_processing_time_timer(time)
@@ -330,7 +333,10 @@ class ContinuousProcessingTimeTrigger(_Continuous):
         ctx.register_processing_time_timer(time)
 
 
-def _combined(ctx: TriggerContext, windows: Sequence[Any], state: Any, how: Callable[[list[int]], int]) -> int | None:
+def _combined(
+    ctx: TriggerContext, windows: Sequence[Window], state: ValueAccess[int] | ValueAccess[int | None],
+    how: Callable[[list[int]], int],
+) -> int | None:  # fmt: skip
     """One number out of those that the state holds for several windows. None where it holds none."""
     found: list[int] = []
     for window in windows:

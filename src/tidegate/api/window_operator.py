@@ -13,10 +13,11 @@ from typing import Any
 
 from tidegate.api.states import declared_states
 from tidegate.api.triggers import EventTimeTrigger, Trigger, TriggerResult
+from tidegate.api.window import GLOBAL, Window
 from tidegate.api.window_contents import FoldedContents, WindowContents
 from tidegate.api.window_function import Emitter, ProcessWindowFunction, emit_columns
 from tidegate.api.window_quick_path import fire_many, quick_path
-from tidegate.api.windows import GLOBAL, Window, WindowAssigner
+from tidegate.api.windows import WindowAssigner
 from tidegate.core.errors import WrongValue
 from tidegate.core.times import MAX_WATERMARK, TimeDomain
 from tidegate.graph.states import TIMERS, StateKind, StateSpec

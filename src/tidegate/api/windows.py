@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
+from tidegate.api.rows import Row
 from tidegate.api.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger, Trigger
+from tidegate.api.window import GLOBAL, GlobalWindow, TimeWindow, Window
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
-from tidegate.core.times import MAX_WATERMARK
-from tidegate.state.keys import TimeWindow
 
 __all__ = [
     "EventTimeSessionWindows",
@@ -28,18 +27,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalWindow:
-    """The one window of all rows of a key. It never ends by itself."""
-
-    def max_timestamp(self) -> int:
-        return MAX_WATERMARK
-
-
-Window = TimeWindow | GlobalWindow
-GLOBAL = GlobalWindow()
-
-
 class WindowAssigner(ABC):
     """Says which windows a row belongs to. Derive from it for windows of your own."""
 
@@ -51,7 +38,7 @@ class WindowAssigner(ABC):
     """Whether all windows are `TimeWindow`s that depend on the time of a row only."""
 
     @abstractmethod
-    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+    def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         """The windows of a row. `timestamp` is its event time or, for windows of processing time, the clock, in ms."""
 
     def panes(self) -> tuple[int, int, int] | None:
@@ -84,11 +71,11 @@ class _Tumbling(WindowAssigner):
         self._size, self._offset = size_ms, offset_ms
 
     @classmethod
-    def of(cls, size: Duration, offset: Duration = 0) -> Any:
+    def of(cls, size: Duration, offset: Duration = 0) -> Self:
         """Windows of one size, one after the other: `of("1 h", "15 min")` begin at a quarter past."""
         return cls(duration_ms(size), duration_ms(offset))
 
-    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+    def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         start = timestamp - (timestamp - self._offset) % self._size
         return (TimeWindow(start, start + self._size),)
 
@@ -118,11 +105,11 @@ class _Sliding(WindowAssigner):
         self._size, self._slide, self._offset = size_ms, slide_ms, offset_ms
 
     @classmethod
-    def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Any:
+    def of(cls, size: Duration, slide: Duration, offset: Duration = 0) -> Self:
         """Windows of one size that begin every `slide`; where that is shorter, a row belongs to several."""
         return cls(duration_ms(size), duration_ms(slide), duration_ms(offset))
 
-    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+    def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         last = timestamp - (timestamp - self._offset) % self._slide
         return [TimeWindow(start, start + self._size) for start in range(last, timestamp - self._size, -self._slide)]
 
@@ -150,11 +137,11 @@ class _Session(WindowAssigner):
         self._gap = gap_ms
 
     @classmethod
-    def with_gap(cls, gap: Duration) -> Any:
+    def with_gap(cls, gap: Duration) -> Self:
         """Rows of one key that follow one another within `gap` share a window."""
         return cls(duration_ms(gap))
 
-    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+    def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         return (TimeWindow(timestamp, timestamp + self._gap),)
 
     def __repr__(self) -> str:
@@ -173,10 +160,10 @@ class GlobalWindows(WindowAssigner):
     """All rows of a key in one window; a trigger says when it fires, or it never does."""
 
     @classmethod
-    def create(cls) -> GlobalWindows:
+    def create(cls) -> Self:
         return cls()
 
-    def assign_windows(self, row: Any, timestamp: int) -> Sequence[Window]:
+    def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         return (GLOBAL,)
 
     def get_default_trigger(self) -> Trigger:
