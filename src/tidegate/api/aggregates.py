@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from tidegate.api import distinct
+from tidegate.api.rows import Acc, In, Out, Row, Stored
 from tidegate.core.errors import GraphError
 from tidegate.core.nearest import no_column
 from tidegate.graph.combine import PartialAggregate, quoted
@@ -20,28 +21,42 @@ from tidegate.graph.row_types import python_type, restorer
 from tidegate.graph.schema import KEY_KINDS, DataType, Field, Schema
 
 
-class AggregateFunction(ABC):
+class AggregateFunction(ABC, Generic[In, Acc, Out]):
     """Combines rows into an accumulator, and that into a result. Its accumulators must be mergeable for session windows."""
 
     @abstractmethod
-    def create_accumulator(self) -> Any: ...
+    def create_accumulator(self) -> Acc: ...
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: In, accumulator: Acc) -> Acc:
         """The accumulator with one more row. It may be the same object, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any: ...
+    def get_result(self, accumulator: Acc) -> Out: ...
 
     @abstractmethod
-    def merge(self, a: Any, b: Any) -> Any: ...
+    def merge(self, a: Acc, b: Acc) -> Acc: ...
 
 
-class ReduceFunction(ABC):
+Value = TypeVar("Value", contravariant=True)
+Accumulator = TypeVar("Accumulator")
+Result = TypeVar("Result", covariant=True)
+
+
+class Accumulating(Protocol[Value, Accumulator, Result]):
+    """What an `AggregatingState` needs of its function. A protocol, because type checkers then take the types from the methods of
+    a class that does not name them itself: `class Mean(AggregateFunction)`."""
+
+    def create_accumulator(self) -> Accumulator: ...
+    def add(self, value: Value, accumulator: Accumulator, /) -> Accumulator: ...
+    def get_result(self, accumulator: Accumulator, /) -> Result: ...
+
+
+class ReduceFunction(ABC, Generic[In]):
     """Combines two rows into one of the same columns."""
 
     @abstractmethod
-    def reduce(self, a: Any, b: Any) -> Any: ...
+    def reduce(self, a: In, b: In) -> In: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +118,22 @@ class ColumnAggregates(AggregateFunction):
         """How Spark SQL makes a part of the accumulator of several rows."""
         self._as_they_are = all(aggregate.name != "approx_distinct" for aggregate in aggregates.values())
 
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> Stored:
         return tuple([part.start for _, part in self._steps])
 
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: Stored, accumulator: Stored) -> Stored:
         return tuple([part.add(old, value[at]) for old, (at, part) in zip(accumulator, self._steps)])
 
-    def of_parts(self, values: tuple[Any, ...]) -> Any:
+    def of_parts(self, values: tuple[Stored, ...]) -> Stored:
         """The accumulator of what Spark SQL made."""
         if self._as_they_are:
             return values
         return tuple([part.of_sql(value) for value, (_, part) in zip(values, self._steps)])
 
-    def get_result(self, accumulator: Any) -> Any:
+    def get_result(self, accumulator: Stored) -> Stored:
         return tuple([part.result(value) for value, (_, part) in zip(accumulator, self._steps)])
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: Stored, b: Stored) -> Stored:
         return tuple([part.merge(x, y) for x, y, (_, part) in zip(a, b, self._steps)])
 
 
@@ -253,30 +268,30 @@ def _mean(value: tuple[Any, int]) -> float | None:
 class Fold:
     """How rows become one value: the common form of reduce and aggregate, for the operator of windows."""
 
-    def __init__(self, value_type: Any, schema: Schema) -> None:
+    def __init__(self, value_type: object, schema: Schema) -> None:
         self.value_type = value_type
         self.schema = schema
 
-    def first(self, row: Any) -> Any:
+    def first(self, row: Row) -> Stored:
         raise NotImplementedError
 
-    def add(self, value: Any, row: Any) -> Any:
+    def add(self, value: Stored, row: Row) -> Stored:
         raise NotImplementedError
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: Stored, b: Stored) -> Stored:
         raise NotImplementedError
 
-    def result(self, value: Any) -> Any:
+    def result(self, value: Stored) -> Stored:
         raise NotImplementedError
 
-    def of_parts(self, values: Any) -> Any:
+    def of_parts(self, values: Stored) -> Stored:
         """The value of several rows out of what Spark SQL made of them, where it can."""
         raise NotImplementedError
 
     def open(self) -> None:
         """Called once in the task."""
 
-    def of(self, rows: Sequence[Any]) -> Any:
+    def of(self, rows: Sequence[Row]) -> Stored:
         """The result of rows that are all there."""
         value = self.first(rows[0])
         for row in rows[1:]:
@@ -285,44 +300,44 @@ class Fold:
 
 
 class AggregateFold(Fold):
-    def __init__(self, function: AggregateFunction, value_type: Any, schema: Schema) -> None:
+    def __init__(self, function: AggregateFunction, value_type: object, schema: Schema) -> None:
         super().__init__(value_type, schema)
         self._function = function
 
-    def first(self, row: Any) -> Any:
+    def first(self, row: Row) -> Stored:
         return self._function.add(row, self._function.create_accumulator())
 
-    def add(self, value: Any, row: Any) -> Any:
+    def add(self, value: Stored, row: Row) -> Stored:
         return self._function.add(row, value)
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: Stored, b: Stored) -> Stored:
         return self._function.merge(a, b)
 
-    def of_parts(self, values: Any) -> Any:
+    def of_parts(self, values: Stored) -> Stored:
         assert isinstance(self._function, ColumnAggregates)
         return self._function.of_parts(values)
 
-    def result(self, value: Any) -> Any:
+    def result(self, value: Stored) -> Stored:
         return self._function.get_result(value)
 
 
 class ReduceFold(Fold):
-    def __init__(self, call: Callable[[Any, Any], Any], value_type: Any, schema: Schema) -> None:
+    def __init__(self, call: Callable[[Row, Row], Row], value_type: object, schema: Schema) -> None:
         super().__init__(value_type, schema)
         self._call = call
 
     def open(self) -> None:
         self._named = restorer(self.schema)
 
-    def first(self, row: Any) -> Any:
+    def first(self, row: Row) -> Stored:
         return row
 
-    def add(self, value: Any, row: Any) -> Any:
+    def add(self, value: Stored, row: Row) -> Stored:
         # What was stored, and what the function made, are bare tuples; it reads both by the names of the columns.
         return self._call(self._named(value), row)
 
-    def merge(self, a: Any, b: Any) -> Any:
+    def merge(self, a: Stored, b: Stored) -> Stored:
         return self._call(self._named(a), self._named(b))
 
-    def result(self, value: Any) -> Any:
+    def result(self, value: Stored) -> Stored:
         return self._named(value)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
+from tidegate.api.rows import K_co, Key, Stored
 from tidegate.api.state_access import BroadcastAccess, ListAccess
+from tidegate.core.times import TimeDomain
 
 
 class RuntimeContext(Protocol):
@@ -31,10 +33,10 @@ class TimerService(Protocol):
     def delete_processing_time_timer(self, timestamp: int | datetime) -> None: ...
 
 
-class ProcessContext(Protocol):
+class ProcessContext(Protocol[K_co]):
     """Given to `process_element` with each row."""
 
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> K_co:
         """The key of the row: the value of the key column, or a tuple of them where there are several."""
         ...
 
@@ -44,15 +46,15 @@ class ProcessContext(Protocol):
 
     def timer_service(self) -> TimerService: ...
 
-    def output(self, tag: str, row: Any) -> None:
+    def output(self, tag: str, row: object) -> None:
         """Send a row to a side output that the operator declares."""
         ...
 
 
-class OnTimerContext(ProcessContext, Protocol):
+class OnTimerContext(ProcessContext[K_co], Protocol[K_co]):
     """Given to `on_timer`; the current key is the one that registered the timer."""
 
-    def time_domain(self) -> Any:
+    def time_domain(self) -> TimeDomain:
         """Whether event time or processing time reached the timer."""
         ...
 
@@ -60,9 +62,9 @@ class OnTimerContext(ProcessContext, Protocol):
 class OperatorStateStore(Protocol):
     """Operator state by name, as PyFlink's Java cousin asks for it. It is what the class declares."""
 
-    def get_list_state(self, name: str) -> ListAccess[Any]: ...
-    def get_union_list_state(self, name: str) -> ListAccess[Any]: ...
-    def get_broadcast_state(self, name: str) -> BroadcastAccess[Any, Any]: ...
+    def get_list_state(self, name: str) -> ListAccess[Stored]: ...
+    def get_union_list_state(self, name: str) -> ListAccess[Stored]: ...
+    def get_broadcast_state(self, name: str) -> BroadcastAccess[Stored, Stored]: ...
 
 
 class InitializationContext(Protocol):
@@ -90,7 +92,7 @@ class SnapshotContext(Protocol):
 class BroadcastContext(Protocol):
     """Given to `process_broadcast_element`. There is no current key."""
 
-    def apply_to_keyed_state(self, state: str, function: Callable[[Any, Any], None]) -> None:
+    def apply_to_keyed_state(self, state: str, function: Callable[[Key, Stored], None]) -> None:
         """Call `function(key, state)` for every key of this task that has something in the state of that name."""
         ...
 
@@ -98,6 +100,6 @@ class BroadcastContext(Protocol):
     def current_processing_time(self) -> int: ...
     def current_watermark(self) -> int: ...
 
-    def output(self, tag: str, row: Any) -> None:
+    def output(self, tag: str, row: object) -> None:
         """Send a row to a side output. Every task does: the row comes as often as there are tasks."""
         ...

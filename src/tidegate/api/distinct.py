@@ -15,7 +15,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from math import log
-from typing import Any
 
 from tidegate.graph.datatype import DataType
 
@@ -25,10 +24,10 @@ _STOP = 1 << 21
 """Behind the 21 bits that make the rank: it ends at 22."""
 
 
-def adding(type: DataType) -> Callable[[bytes, Any], bytes]:
+def adding(type: DataType) -> Callable[[bytes, object], bytes]:
     """Adds a value of a column of that type. Nulls are not counted."""
 
-    def add(held: bytes, value: Any) -> bytes:
+    def add(held: bytes, value: object) -> bytes:
         from tidegate.state.murmur3 import hash_values
 
         return held if value is None else _with(held, _code(hash_values((value,), (type,))))

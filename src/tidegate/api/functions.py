@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Generic
 
 from tidegate.api.context import (
     BroadcastContext,
@@ -19,6 +19,7 @@ from tidegate.api.context import (
     SnapshotContext,
 )
 from tidegate.api.mistakes import check_function
+from tidegate.api.rows import Element, In, In2, K
 from tidegate.api.states import ListState, declared_states
 from tidegate.core.errors import GraphError
 from tidegate.graph.states import TIMERS, StateSpec
@@ -50,13 +51,13 @@ class CheckpointedFunction(ABC):
         """What is not put into declared state here is lost."""
 
 
-class ListCheckpointed(ABC):
+class ListCheckpointed(ABC, Generic[Element]):
     """The shorter form of `CheckpointedFunction`, with one list: `class Offsets(MapFunction, ListCheckpointed, element=int)`.
 
     The list is dealt out evenly when the parallelism changes.
     """
 
-    def __init_subclass__(cls, element: Any = None, **others: Any) -> None:
+    def __init_subclass__(cls, element: object = None, **others: object) -> None:
         super().__init_subclass__(**others)
         if element is not None:
             cls._default_ = ListState(element, operator=True)  # type: ignore[attr-defined]
@@ -64,87 +65,87 @@ class ListCheckpointed(ABC):
         # Without it, nothing is refused yet: a class that travels to a task is made anew there without its keywords.
 
     @abstractmethod
-    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]:
+    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Element]:
         """The elements to keep. The id is that of the epoch, the time its processing time in milliseconds."""
 
     @abstractmethod
-    def restore_state(self, state: list[Any]) -> None:
+    def restore_state(self, state: list[Element]) -> None:
         """Elements that were kept; not called where there are none yet."""
 
 
-class MapFunction(Function):
+class MapFunction(Function, Generic[In]):
     """One row in, one row out."""
 
     @abstractmethod
-    def map(self, row: Any) -> Any:
+    def map(self, row: In) -> object:
         """The row to emit: a tuple in the order of the schema, a dict, or a row."""
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[In]):
     """Keeps rows or drops them."""
 
     @abstractmethod
-    def filter(self, row: Any) -> bool:
+    def filter(self, row: In) -> bool:
         """Whether to keep the row."""
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[In]):
     """One row in, any number of rows out."""
 
     @abstractmethod
-    def flat_map(self, row: Any) -> Iterable[Any] | None:
+    def flat_map(self, row: In) -> Iterable[object] | None:
         """The rows to emit, mostly by `yield`. None is no row."""
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[In, K]):
     """Sees the rows of a keyed stream one by one, with state and timers of their key.
 
     State is declared on the class: `total = ValueState(float, default=0.0)`.
     """
 
     @abstractmethod
-    def process_element(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+    def process_element(self, row: In, ctx: ProcessContext[K]) -> Iterable[object] | None:
         """Handle one row; yield or return the rows to emit. `ctx.output(tag, row)` emits to a side output."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[K]) -> Iterable[object] | None:
         """A timer of the current key has come; `timestamp` is the time it was registered for, in milliseconds."""
         return None
 
 
-class KeyedCoProcessFunction(Function):
+class KeyedCoProcessFunction(Function, Generic[In, In2, K]):
     """Sees the rows of two keyed streams one by one, with state and timers of their key that both sides share."""
 
     @abstractmethod
-    def process_element1(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+    def process_element1(self, row: In, ctx: ProcessContext[K]) -> Iterable[object] | None:
         """Handle a row of the first stream, as `KeyedProcessFunction.process_element` does."""
 
     @abstractmethod
-    def process_element2(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+    def process_element2(self, row: In2, ctx: ProcessContext[K]) -> Iterable[object] | None:
         """Handle a row of the second stream."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[K]) -> Iterable[object] | None:
         """A timer of the current key has come."""
         return None
 
 
-class KeyedBroadcastProcessFunction(Function):
+class KeyedBroadcastProcessFunction(Function, Generic[In, In2, K]):
     """Sees the rows of a keyed stream, and those of a broadcast stream, each of which reaches every task.
 
     What the broadcast side learns goes into a `BroadcastState`, which the keyed side may only read.
     """
 
     @abstractmethod
-    def process_element(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+    def process_element(self, row: In, ctx: ProcessContext[K]) -> Iterable[object] | None:
         """Handle a row of the keyed stream. Broadcast state is read-only here."""
 
     @abstractmethod
-    def process_broadcast_element(self, row: Any, ctx: BroadcastContext) -> Iterable[Any] | None:
+    def process_broadcast_element(self, row: In2, ctx: BroadcastContext) -> Iterable[object] | None:
         """Handle a row of the broadcast stream. There is no key: keyed state is reached by `ctx.apply_to_keyed_state`.
 
         Every task must come to the same broadcast state, in whatever order rows of several senders arrive.
         """
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[K]) -> Iterable[object] | None:
         """A timer of the current key has come."""
         return None
 
@@ -152,7 +153,7 @@ class KeyedBroadcastProcessFunction(Function):
 _SILENT = {KeyedProcessFunction.on_timer, KeyedCoProcessFunction.on_timer, KeyedBroadcastProcessFunction.on_timer}
 
 
-def operator_states_of(function: Any) -> tuple[StateSpec, ...]:
+def operator_states_of(function: object) -> tuple[StateSpec, ...]:
     """What a function declares, timers apart. Raises GraphError for a `ListCheckpointed` without a type."""
     if isinstance(function, ListCheckpointed) and not hasattr(type(function), "_default_"):
         name = type(function).__name__
@@ -168,7 +169,7 @@ def operator_states_of(function: Any) -> tuple[StateSpec, ...]:
     return states
 
 
-def states_of(function: Any) -> tuple[StateSpec, ...]:
+def states_of(function: object) -> tuple[StateSpec, ...]:
     """All state of a keyed function: what it declares, and its timers where it says what they do."""
     own = getattr(type(function), "on_timer", None)
     return (*operator_states_of(function), *((TIMERS,) if own is not None and own not in _SILENT else ()))

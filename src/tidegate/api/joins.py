@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeAlias
 
+from tidegate.api.context import ProcessContext
 from tidegate.api.functions import Function, KeyedProcessFunction
 from tidegate.api.keyed_operator import KeyedOperator
+from tidegate.api.rows import In, In2, K, Row
 from tidegate.api.states import ValueState
 from tidegate.api.window_contents import PairedContents
 from tidegate.api.window_function import EmitPairs
@@ -23,12 +25,15 @@ from tidegate.graph.schema import Schema
 from tidegate.graph.states import TIMERS, StateKind, StateSpec
 
 
-class ProcessJoinFunction(Function):
+class ProcessJoinFunction(Function, Generic[In, In2, K]):
     """Makes rows of pairs of rows."""
 
     @abstractmethod
-    def process_element(self, left: Any, right: Any, ctx: Any) -> Iterable[Any] | None:
-        """Two rows meet: yield or return rows to emit."""
+    def process_element(self, left: In, right: In2, ctx: ProcessContext[K] | None) -> Iterable[object] | None:
+        """Two rows meet: yield or return rows to emit. `ctx` is None in a window join."""
+
+
+JoinFunction: TypeAlias = ProcessJoinFunction | Callable[[Row, Row], object]
 
 
 class IntervalJoin:
@@ -38,7 +43,7 @@ class IntervalJoin:
     passed t + upper; a row of the right until t - lower.
     """
 
-    def __init__(self, lower_ms: int, upper_ms: int, function: Any, left: Schema, right: Schema) -> None:
+    def __init__(self, lower_ms: int, upper_ms: int, function: JoinFunction, left: Schema, right: Schema) -> None:
         """Rows of one key whose event times are near."""
         self._bounds = (lower_ms, upper_ms), (-upper_ms, -lower_ms)
         self._function = function
@@ -123,14 +128,14 @@ class Deduplicate(KeyedProcessFunction):
 class _Joined:
     """A join function as a callable of two rows, for windows."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: JoinFunction) -> None:
         self._function = function
 
     def __call__(self, left: Any, right: Any) -> Iterable[Any]:
         return joined(self._function, left, right, None)
 
 
-def joined(function: Any, left: Any, right: Any, ctx: Any) -> Iterable[Any]:
+def joined(function: JoinFunction, left: Any, right: Any, ctx: Any) -> Iterable[Any]:
     if isinstance(function, ProcessJoinFunction):
         return function.process_element(left, right, ctx) or ()
     row = function(left, right)
@@ -138,7 +143,7 @@ def joined(function: Any, left: Any, right: Any, ctx: Any) -> Iterable[Any]:
 
 
 def interval_join(
-    left: Input, right: Input, lower: Duration, upper: Duration, function: Any, schema: Schema
+    left: Input, right: Input, lower: Duration, upper: Duration, function: JoinFunction, schema: Schema
 ) -> KeyedOperator:
     """Check the arguments of `KeyedStream.interval_join` and make its operator."""
     _check(left, right, function, "interval_join")
@@ -151,7 +156,9 @@ def interval_join(
     return KeyedOperator(function=operator, states=operator.states(), schema=schema, second=right)
 
 
-def window_join(left: Input, right: Input, assigner: WindowAssigner, function: Any, schema: Schema) -> KeyedOperator:
+def window_join(
+    left: Input, right: Input, assigner: WindowAssigner, function: JoinFunction, schema: Schema
+) -> KeyedOperator:
     """Check the arguments of `KeyedStream.window_join` and make its operator."""
     _check(left, right, function, "window_join", event_time=assigner.is_event_time)
     contents = PairedContents(left.schema, right.schema)
@@ -159,7 +166,7 @@ def window_join(left: Input, right: Input, assigner: WindowAssigner, function: A
     return KeyedOperator(function=operator, states=operator.states(), schema=schema, second=right)
 
 
-def _check(left: Input, right: Input, function: Any, what: str, event_time: bool = True) -> None:
+def _check(left: Input, right: Input, function: JoinFunction, what: str, event_time: bool = True) -> None:
     if event_time:
         check_has_event_time(left, what)
         check_has_event_time(right, what)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.graph.combine import Combine
 from tidegate.graph.model import Input
@@ -17,7 +16,7 @@ from tidegate.graph.states import StateSpec
 class KeyedOperator:
     """A function with keyed state and what it emits, as yet without a uid and without a place in the graph."""
 
-    function: Any
+    function: object
     states: tuple[StateSpec, ...]
     schema: Schema
     """Of the rows that it emits."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from tidegate.api.states import Declaration
 from tidegate.core.errors import GraphError
@@ -67,13 +67,13 @@ def called_like(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return around
 
 
-def check_instance(what: str, given: Any) -> None:
+def check_instance(what: str, given: object) -> None:
     """Raise GraphError for a class where an object is wanted; `what` is who wants it: "process 'totals'"."""
     if isinstance(given, type):
         raise GraphError(f"{what} takes an instance, not the class {given.__name__}. Write {given.__name__}().")
 
 
-def check_function(function: Any, states: Iterable[str]) -> None:
+def check_function(function: object, states: Iterable[str]) -> None:
     """Raise GraphError for a function object whose state or methods cannot work."""
     kind = type(function)
     for name, value in vars(function).items() if hasattr(function, "__dict__") else ():
@@ -102,7 +102,7 @@ def check_function(function: Any, states: Iterable[str]) -> None:
         )
 
 
-def _takes(method: Callable[..., Any], count: int) -> bool:
+def _takes(method: Callable[..., object], count: int) -> bool:
     try:
         inspect.signature(method).bind(*[None] * count)
     except TypeError:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.api.aggregates import Aggregate, ColumnAggregates
 from tidegate.api.keyed_operator import KeyedOperator
+from tidegate.api.rows import Row, Stored
 from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.times import TimeDomain
 from tidegate.core.types import schema_of
@@ -58,7 +59,7 @@ class RunningAggregate:
 class MapWithState:
     """One row out for each row in, made of it and of what the key's last row left."""
 
-    def __init__(self, function: Callable[[Any, Any], tuple[Any, Any]], state: Any) -> None:
+    def __init__(self, function: Callable[[Row, Stored], tuple[object, object]], state: object) -> None:
         self._function, self._type = function, state
         self.__name__ = getattr(function, "__name__", "map_with_state")
 
@@ -92,7 +93,10 @@ def running_aggregate(rows: Input, columns: Mapping[str, Aggregate]) -> KeyedOpe
 
 
 def map_with_state(
-    function: Callable[[Any, Any], tuple[Any, Any]], state: Any, schema: str | Schema, on_error: OnError | str
+    function: Callable[[Row, Stored], tuple[object, object]],
+    state: object,
+    schema: str | Schema,
+    on_error: OnError | str,
 ) -> KeyedOperator:
     """Check the arguments of `KeyedStream.map_with_state` and make its operator."""
     if not callable(function):

@@ -26,6 +26,7 @@ from tidegate.api.functions import (
 from tidegate.api.graph_builder import GraphBuilder
 from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.mistakes import called_like, check_instance
+from tidegate.api.rows import Row, Stored
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
 from tidegate.graph.model import Input, Node, NodeId, Process, SinkNode, StreamRef, Transform
@@ -44,10 +45,12 @@ from tidegate.graph.validate import (
 if TYPE_CHECKING:
     from tidegate.api.aggregates import Aggregate, AggregateFunction, ReduceFunction
     from tidegate.api.evictors import Evictor
+    from tidegate.api.joins import ProcessJoinFunction
     from tidegate.api.triggers import Trigger
-    from tidegate.api.window_function import ProcessWindowFunction
+    from tidegate.api.window_function import WindowFunction
     from tidegate.api.windowing import Windowing
     from tidegate.api.windows import WindowAssigner
+    from tidegate.connectors.sink import Sink
 
 _BASES: dict[str, type[Function]] = {"map": MapFunction, "filter": FilterFunction, "flat_map": FlatMapFunction}
 
@@ -66,7 +69,7 @@ class Stream:
 
     def map(
         self,
-        fn: MapFunction | Callable[[Any], Any],
+        fn: MapFunction | Callable[[Row], object],
         *,
         schema: str | Schema | None = None,
         name: str | None = None,
@@ -77,14 +80,14 @@ class Stream:
         return self._transform("map", fn, schema, name, uid)
 
     def filter(
-        self, fn: FilterFunction | Callable[[Any], Any], *, name: str | None = None, uid: str | None = None
+        self, fn: FilterFunction | Callable[[Row], object], *, name: str | None = None, uid: str | None = None
     ) -> Stream:
         """The rows for which the function is true."""
         return self._transform("filter", fn, None, name, uid)
 
     def flat_map(
         self,
-        fn: FlatMapFunction | Callable[[Any], Iterable[Any] | None],
+        fn: FlatMapFunction | Callable[[Row], Iterable[object] | None],
         *,
         schema: str | Schema | None = None,
         name: str | None = None,
@@ -131,7 +134,7 @@ class Stream:
         return Stream(self._job, (stream,), schema, kept_event_time(self.event_time, schema))
 
     @called_like("sink('totals-out', PrintSink())")
-    def sink(self, uid: str, target: Any) -> None:
+    def sink(self, uid: str, target: Sink) -> None:
         """End the stream in a target, under a uid that names its output for ever."""
         nodes = self._job.draft().nodes
         checked = check_new_uid(uid, f"sink {uid!r}", nodes)
@@ -145,7 +148,9 @@ class Stream:
             )
         self._job.add(SinkNode(NodeId(len(nodes)), checked, target, Input(self._streams, self.schema)))
 
-    def _transform(self, kind: str, fn: Any, schema: str | Schema | None, name: str | None, uid: str | None) -> Stream:
+    def _transform(
+        self, kind: str, fn: object, schema: str | Schema | None, name: str | None, uid: str | None
+    ) -> Stream:
         base = _BASES[kind]
         if isinstance(fn, type) and issubclass(fn, Function):
             raise GraphError(f"{kind} takes a function object, not the class {fn.__name__}. Pass {fn.__name__}().")
@@ -293,7 +298,8 @@ class KeyedStream:
         return ConnectedStreams(self, other)
 
     def interval_join(
-        self, uid: str, other: KeyedStream, *, lower: Duration, upper: Duration, function: Any, schema: str | Schema
+        self, uid: str, other: KeyedStream, *, lower: Duration, upper: Duration,
+        function: ProcessJoinFunction | Callable[[Row, Row], object], schema: str | Schema,
     ) -> Stream:  # fmt: skip
         """Pairs of rows of one key whose event times are near: `lower` ≤ the other's less this one's ≤ `upper`.
 
@@ -307,8 +313,9 @@ class KeyedStream:
         return self.operate(uid, interval_join(self._input, other._input, lower, upper, function, rows))
 
     def window_join(
-        self, uid: str, other: KeyedStream, assigner: WindowAssigner, *, function: Any, schema: str | Schema
-    ) -> Stream:
+        self, uid: str, other: KeyedStream, assigner: WindowAssigner, *,
+        function: ProcessJoinFunction | Callable[[Row, Row], object], schema: str | Schema,
+    ) -> Stream:  # fmt: skip
         """Pairs of rows of one key that lie in the same window, when it ends. `function` as for `interval_join`."""
         from tidegate.api.joins import window_join  # Late, for a quick start.
 
@@ -335,7 +342,7 @@ class KeyedStream:
         return self.operate(uid, running_aggregate(self._input, columns))
 
     def map_with_state(
-        self, uid: str, function: Callable[[Any, Any], tuple[Any, Any]], *, state: Any, schema: str | Schema,
+        self, uid: str, function: Callable[[Row, Stored], tuple[object, object]], *, state: object, schema: str | Schema,
         on_error: OnError | str = "fail",
     ) -> Stream:  # fmt: skip
         """A row for each row, by a function that is given the row and what it answered the last time for the key, None at
@@ -462,16 +469,16 @@ class WindowedStream:
         return self._with(replace(self._windowing, late_tag=tag))
 
     def reduce(
-        self, uid: str, function: ReduceFunction | Callable[[Any, Any], Any],
-        window_function: ProcessWindowFunction | None = None, *, schema: str | Schema | None = None,
+        self, uid: str, function: ReduceFunction | Callable[[Row, Row], Row],
+        window_function: WindowFunction | None = None, *, schema: str | Schema | None = None,
         side_outputs: Mapping[str, str | Schema] | None = None,
     ) -> Stream:  # fmt: skip
         """Combine the rows of a window two by two into one of the same columns, as they come."""
         return self._keyed.operate(uid, self._windowing.reduce(function, window_function, schema, side_outputs))
 
     def aggregate(
-        self, uid: str, function: AggregateFunction | None = None, window_function: ProcessWindowFunction | None = None,
-        *, accumulator: Any = None, schema: str | Schema | None = None,
+        self, uid: str, function: AggregateFunction | None = None, window_function: WindowFunction | None = None,
+        *, accumulator: object = None, schema: str | Schema | None = None,
         side_outputs: Mapping[str, str | Schema] | None = None, **columns: Aggregate,
     ) -> Stream:  # fmt: skip
         """Combine the rows of a window into one value, as they come.
@@ -493,7 +500,7 @@ class WindowedStream:
         return self._keyed.operate(uid, made)
 
     def process(
-        self, uid: str, function: ProcessWindowFunction, *, schema: str | Schema,
+        self, uid: str, function: WindowFunction, *, schema: str | Schema,
         side_outputs: Mapping[str, str | Schema] | None = None,
     ) -> Stream:  # fmt: skip
         """Hand all rows of a window to a function when it fires. They are kept until then, one by one."""
@@ -520,6 +527,6 @@ def kept_event_time(column: str | None, schema: Schema) -> str | None:
     return column
 
 
-def _name_of(fn: Any, kind: str) -> str:
+def _name_of(fn: object, kind: str) -> str:
     name = getattr(fn, "__name__", None) or type(fn).__name__
     return kind if name == "<lambda>" else str(name)

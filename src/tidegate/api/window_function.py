@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeAlias
 
 from tidegate.api.functions import Function
+from tidegate.api.rows import In, K, Key, Row, W, W_co
+from tidegate.api.window import TimeWindow, Window
 from tidegate.core.times import moment
-from tidegate.state.keys import TimeWindow
 
 
-class WindowContext(Protocol):
+class WindowContext(Protocol[W_co]):
     """Given to `ProcessWindowFunction.process`."""
 
-    def window(self) -> Any:
-        """The window: `start` and `end` in milliseconds, `max_timestamp()`."""
+    def window(self) -> W_co:
+        """The window; a `TimeWindow` has `start` and `end` in milliseconds, `max_timestamp()`."""
         ...
 
     def current_processing_time(self) -> int: ...
     def current_watermark(self) -> int: ...
 
-    def output(self, tag: str, row: Any) -> None:
+    def output(self, tag: str, row: object) -> None:
         """Send a row to a side output that the operator declares."""
         ...
 
 
-class ProcessWindowFunction(Function):
+class ProcessWindowFunction(Function, Generic[In, K, W]):
     """Sees all rows of a window at once; behind `aggregate` and `reduce`, their one result.
 
     State that it declares belongs to the key and is shared by its windows; declared with `.per_window()`, each window has its
@@ -34,23 +35,25 @@ class ProcessWindowFunction(Function):
     """
 
     @abstractmethod
-    def process(self, key: Any, context: WindowContext, elements: Iterable[Any]) -> Iterable[Any] | None:
+    def process(self, key: K, context: WindowContext[W], elements: Iterable[In]) -> Iterable[object] | None:
         """The window fires: yield or return rows to emit."""
 
-    def clear(self, context: WindowContext) -> None:
+    def clear(self, context: WindowContext[W]) -> None:
         """The window is gone for good: clear what state was kept for it."""
 
 
-Emitter = Callable[[Any, Any, Sequence[Any]], Iterable[Any] | None]
+WindowFunction: TypeAlias = ProcessWindowFunction[Row, Key, Any]
+"""A function of windows of any kind."""
+Emitter = Callable[[Key, Any, Sequence[Row]], Iterable[object] | None]
 """Rows out of a firing window: (key, context, elements)."""
 
 
-def emit_result(key: Any, context: WindowContext, elements: Sequence[Any]) -> Iterable[Any]:
+def emit_result(key: Key, context: WindowContext[Window], elements: Sequence[Row]) -> Iterable[object]:
     """The result is the row."""
     return elements
 
 
-def emit_columns(key: Any, context: WindowContext, elements: Sequence[Any]) -> Iterable[Any]:
+def emit_columns(key: Key, context: WindowContext[Window], elements: Sequence[Row]) -> Iterable[object]:
     """Key, start and end of the window, and the values."""
     window = context.window()
     start, end = (moment(window.start_ms), moment(window.end_ms)) if isinstance(window, TimeWindow) else (None, None)
@@ -61,10 +64,10 @@ def emit_columns(key: Any, context: WindowContext, elements: Sequence[Any]) -> I
 class EmitPairs:
     """Of a window join: what the function makes of each pair of elements, one from either side."""
 
-    def __init__(self, join: Callable[[Any, Any], Iterable[Any]]) -> None:
+    def __init__(self, join: Callable[[Row, Row], Iterable[object]]) -> None:
         self._join = join
 
-    def __call__(self, key: Any, context: WindowContext, elements: Sequence[Any]) -> Iterable[Any]:
+    def __call__(self, key: Key, context: WindowContext[Window], elements: Sequence[Row]) -> Iterable[object]:
         left = [row for side, row in elements if side == 0]
         right = [row for side, row in elements if side == 1]
         return [out for one in left for other in right for out in self._join(one, other)]

@@ -15,7 +15,7 @@ from tidegate.api.states import declared_states
 from tidegate.api.triggers import EventTimeTrigger, Trigger, TriggerResult
 from tidegate.api.window import GLOBAL, Window
 from tidegate.api.window_contents import FoldedContents, WindowContents
-from tidegate.api.window_function import Emitter, ProcessWindowFunction, emit_columns
+from tidegate.api.window_function import Emitter, WindowFunction, emit_columns
 from tidegate.api.window_quick_path import fire_many, quick_path
 from tidegate.api.windows import WindowAssigner
 from tidegate.core.errors import WrongValue
@@ -34,7 +34,7 @@ class WindowOperator:
 
     def __init__(
         self, assigner: WindowAssigner, trigger: Trigger, contents: WindowContents, emit: Emitter,
-        function: ProcessWindowFunction | None = None, lateness_ms: int = 0, late_tag: str | None = None,
+        function: WindowFunction | None = None, lateness_ms: int = 0, late_tag: str | None = None,
     ) -> None:  # fmt: skip
         self._assigner, self._trigger, self._contents, self._emit = assigner, trigger, contents, emit
         self._function = function

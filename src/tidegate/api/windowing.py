@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tidegate.api.aggregates import (
     Aggregate,
@@ -17,10 +16,11 @@ from tidegate.api.aggregates import (
 )
 from tidegate.api.evictors import Evictor
 from tidegate.api.keyed_operator import KeyedOperator
+from tidegate.api.rows import Row
 from tidegate.api.states import declared_states
 from tidegate.api.triggers import EventTimeTrigger, Trigger
 from tidegate.api.window_contents import FoldedContents, ListedContents, WindowContents
-from tidegate.api.window_function import Emitter, ProcessWindowFunction, emit_columns, emit_result
+from tidegate.api.window_function import Emitter, ProcessWindowFunction, WindowFunction, emit_columns, emit_result
 from tidegate.api.window_operator import WindowOperator
 from tidegate.api.windows import GlobalWindows, SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
 from tidegate.core.durations import Duration, duration_ms
@@ -75,8 +75,8 @@ class Windowing:
 
     def reduce(
         self,
-        function: ReduceFunction | Callable[[Any, Any], Any],
-        window_function: ProcessWindowFunction | None,
+        function: ReduceFunction | Callable[[Row, Row], Row],
+        window_function: WindowFunction | None,
         schema: str | Schema | None,
         side_outputs: Mapping[str, str | Schema] | None,
     ) -> KeyedOperator:
@@ -105,8 +105,8 @@ class Windowing:
     def aggregate(
         self,
         function: AggregateFunction,
-        window_function: ProcessWindowFunction | None,
-        accumulator: Any,
+        window_function: WindowFunction | None,
+        accumulator: object,
         schema: str | Schema | None,
         side_outputs: Mapping[str, str | Schema] | None,
     ) -> KeyedOperator:
@@ -124,7 +124,7 @@ class Windowing:
         return self._operator(fold, _emitter(window_function), window_function, as_schema(schema), side_outputs)
 
     def process(
-        self, function: ProcessWindowFunction, schema: str | Schema, side_outputs: Mapping[str, str | Schema] | None
+        self, function: WindowFunction, schema: str | Schema, side_outputs: Mapping[str, str | Schema] | None
     ) -> KeyedOperator:
         """Check the arguments of `WindowedStream.process` and make its operator."""
         if not isinstance(function, ProcessWindowFunction):
@@ -132,7 +132,7 @@ class Windowing:
         return self._operator(None, function.process, function, as_schema(schema), side_outputs)
 
     def _operator(
-        self, fold: Fold | None, emit: Emitter, function: ProcessWindowFunction | None, schema: Schema,
+        self, fold: Fold | None, emit: Emitter, function: WindowFunction | None, schema: Schema,
         side_outputs: Mapping[str, str | Schema] | None, combine: Combine | None = None,
     ) -> KeyedOperator:  # fmt: skip
         rows = self.rows
@@ -215,7 +215,7 @@ def check_has_event_time(rows: Input, what: str) -> None:
         )
 
 
-def _states_of(function: ProcessWindowFunction | None) -> tuple[StateSpec, ...]:
+def _states_of(function: WindowFunction | None) -> tuple[StateSpec, ...]:
     return () if function is None else declared_states(function)
 
 
@@ -224,5 +224,5 @@ def _has_map(type: DataType) -> bool:
     return type.kind == "map" or any(_has_map(part) for part in inside if part is not None)
 
 
-def _emitter(function: ProcessWindowFunction | None) -> Emitter:
+def _emitter(function: WindowFunction | None) -> Emitter:
     return emit_result if function is None else function.process
