@@ -15,6 +15,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
+from tidegate.api.rows import Stored
 from tidegate.api.state_access import (
     AppendAccess,
     BroadcastAccess,
@@ -30,7 +31,7 @@ from tidegate.graph.states import Distribution, StateKind, StateSpec
 from tidegate.graph.ttl import StateTtlConfig
 
 if TYPE_CHECKING:
-    from tidegate.api.aggregates import AggregateFunction
+    from tidegate.api.aggregates import Accumulating, ReduceFunction
 
 Ttl = StateTtlConfig | Duration | None
 """How long entries live: a config, or just the time, such as `"1 h"`. None: for ever."""
@@ -51,7 +52,7 @@ class Declaration:
     _windowed = False
 
     def __init__(
-        self, value: Any, *, map_key: Any = None, default: Any = None, ttl: Ttl = None, function: Any = None,
+        self, value: object, *, map_key: object = None, default: object = None, ttl: Ttl = None, function: object = None,
         distribution: Distribution = Distribution.KEYED,
     ) -> None:  # fmt: skip
         shown = f"{type(self).__name__}({', '.join(show_type(t) for t in (map_key, value) if t is not None)})"
@@ -117,8 +118,8 @@ class ValueState(Declaration, Generic[T]):
     @overload
     def __init__(self: ValueState[U | None], type: type[U], default: None = None, *, ttl: Ttl = None) -> None: ...
     @overload
-    def __init__(self: ValueState[Any], type: Any, default: Any = None, *, ttl: Ttl = None) -> None: ...
-    def __init__(self, type: Any, default: Any = None, *, ttl: Ttl = None) -> None:
+    def __init__(self: ValueState[Stored], type: object, default: object = None, *, ttl: Ttl = None) -> None: ...
+    def __init__(self, type: object, default: object = None, *, ttl: Ttl = None) -> None:
         super().__init__(type, default=default, ttl=ttl)
 
     @overload
@@ -146,9 +147,9 @@ class ListState(Declaration, Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: ListState[Any], type: Any, *, ttl: Ttl = None, operator: bool = False, union: bool = False
+        self: ListState[Stored], type: object, *, ttl: Ttl = None, operator: bool = False, union: bool = False
     ) -> None: ...
-    def __init__(self, type: Any, *, ttl: Ttl = None, operator: bool = False, union: bool = False) -> None:
+    def __init__(self, type: object, *, ttl: Ttl = None, operator: bool = False, union: bool = False) -> None:
         if ttl is not None and (operator or union):
             raise GraphError("Operator state has no time to live, as in Flink. Leave out ttl, or operator=True.")
         keyed = not (operator or union)
@@ -173,8 +174,8 @@ class MapState(Declaration, Generic[K, V]):
     @overload
     def __init__(self: MapState[T, U], key: type[T], value: type[U], *, ttl: Ttl = None) -> None: ...
     @overload
-    def __init__(self: MapState[Any, Any], key: Any, value: Any, *, ttl: Ttl = None) -> None: ...
-    def __init__(self, key: Any, value: Any, *, ttl: Ttl = None) -> None:
+    def __init__(self: MapState[Stored, Stored], key: object, value: object, *, ttl: Ttl = None) -> None: ...
+    def __init__(self, key: object, value: object, *, ttl: Ttl = None) -> None:
         super().__init__(value, map_key=key, ttl=ttl)
 
     @overload
@@ -195,8 +196,8 @@ class SortedMapState(Declaration, Generic[K, V]):
     @overload
     def __init__(self: SortedMapState[T, U], key: type[T], value: type[U], *, ttl: Ttl = None) -> None: ...
     @overload
-    def __init__(self: SortedMapState[Any, Any], key: Any, value: Any, *, ttl: Ttl = None) -> None: ...
-    def __init__(self, key: Any, value: Any, *, ttl: Ttl = None) -> None:
+    def __init__(self: SortedMapState[Stored, Stored], key: object, value: object, *, ttl: Ttl = None) -> None: ...
+    def __init__(self, key: object, value: object, *, ttl: Ttl = None) -> None:
         super().__init__(value, map_key=key, ttl=ttl)
 
     @overload
@@ -215,12 +216,18 @@ class ReducingState(Declaration, Generic[T]):
     _kind = StateKind.REDUCING
 
     @overload
-    def __init__(self: ReducingState[U], type: type[U], reduce: Callable[[U, U], U], *, ttl: Ttl = None) -> None: ...
+    def __init__(
+        self: ReducingState[U], type: type[U], reduce: Callable[[U, U], U] | ReduceFunction[U], *, ttl: Ttl = None
+    ) -> None: ...
     @overload
     def __init__(
-        self: ReducingState[Any], type: Any, reduce: Callable[[Any, Any], Any], *, ttl: Ttl = None
+        self: ReducingState[Stored],
+        type: object,
+        reduce: Callable[[Stored, Stored], Stored] | ReduceFunction,
+        *,
+        ttl: Ttl = None,
     ) -> None: ...
-    def __init__(self, type: Any, reduce: Any, *, ttl: Ttl = None) -> None:
+    def __init__(self, type: object, reduce: object, *, ttl: Ttl = None) -> None:
         call = getattr(reduce, "reduce", reduce)
         if not callable(call):
             raise GraphError(f"ReducingState takes a function of two values; got {reduce!r}. For example: max.")
@@ -245,7 +252,15 @@ class AggregatingState(Declaration, Generic[In, Out]):
 
     _kind = StateKind.AGGREGATING
 
-    def __init__(self, accumulator: Any, function: AggregateFunction, *, ttl: Ttl = None) -> None:
+    @overload
+    def __init__(
+        self: AggregatingState[T, U], accumulator: type[V], function: Accumulating[T, V, U], *, ttl: Ttl = None
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AggregatingState[T, U], accumulator: object, function: Accumulating[T, Stored, U], *, ttl: Ttl = None
+    ) -> None: ...
+    def __init__(self, accumulator: object, function: object, *, ttl: Ttl = None) -> None:
         missing = [
             name
             for name in ("create_accumulator", "add", "get_result")
@@ -276,8 +291,8 @@ class BroadcastState(Declaration, Generic[K, V]):
     @overload
     def __init__(self: BroadcastState[T, U], key: type[T], value: type[U]) -> None: ...
     @overload
-    def __init__(self: BroadcastState[Any, Any], key: Any, value: Any) -> None: ...
-    def __init__(self, key: Any, value: Any) -> None:
+    def __init__(self: BroadcastState[Stored, Stored], key: object, value: object) -> None: ...
+    def __init__(self, key: object, value: object) -> None:
         super().__init__(value, map_key=key, distribution=Distribution.BROADCAST)
 
     @overload
@@ -290,7 +305,7 @@ class BroadcastState(Declaration, Generic[K, V]):
         raise self._unbound(owner)
 
 
-def declared_states(function: Any) -> tuple[StateSpec, ...]:
+def declared_states(function: object) -> tuple[StateSpec, ...]:
     """The states of a function object, those of its base classes first. An attribute that hides a state removes it."""
     found: dict[str, StateSpec] = {}
     for cls in reversed(type(function).__mro__):
