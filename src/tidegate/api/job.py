@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.api.graph_builder import GraphBuilder
 from tidegate.api.mistakes import called_like
+from tidegate.api.spark_types import SparkFrame, SparkSessionLike
 from tidegate.api.streams import Stream
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
@@ -20,6 +21,8 @@ from tidegate.graph.schema import Schema
 from tidegate.graph.validate import check, check_event_time, check_name, check_new_uid, check_runnable, check_split
 
 if TYPE_CHECKING:
+    from tidegate.config import Checkpointing
+    from tidegate.runtime.driver.epoch_reports import EpochReport
     from tidegate.runtime.driver.job_run import JobRun
 
 
@@ -41,7 +44,7 @@ class Job(GraphBuilder):
 
     @called_like("source('orders', spark.readStream.…load())")
     def source(  # noqa: PLR0913 what a user may choose
-        self, uid: str, df: Any, *, event_time: str | None = None, out_of_orderness: Duration | None = None,
+        self, uid: str, df: SparkFrame, *, event_time: str | None = None, out_of_orderness: Duration | None = None,
         idleness: Duration | None = None, at_most_once: bool = False, split: str | None = None,
         watermark: str | Callable[[int, int], int] | None = None, files_kept: bool = False,
     ) -> Stream:  # fmt: skip
@@ -149,46 +152,49 @@ class Job(GraphBuilder):
 
     def run(
         self,
-        spark: Any = None,
+        spark: SparkSessionLike | None = None,
         *,
-        checkpoint: Any = None,
+        checkpoint: Checkpointing | str | None = None,
         trigger: str | None = None,
         state_backend: str | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         fresh: bool = False,
         force: bool = False,
-    ) -> Any:
+    ) -> EpochReport | None:
         """Run the job with Spark until it ends or fails. Without `spark`, the session of its sources is used.
 
         `trigger` is how often an epoch begins: `"5 s"`, None for as often as possible, `"available-now"` to take what is
         there and end. `state_backend` is `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
         With `checkpoint`, a `Checkpointing`, the job goes on under its name from where it stood. `fresh` gives up its
         history and begins anew; `force` takes the job over from a driver that seems to live and hangs.
-        A job on batch DataFrames runs once, to the end.
+        A job on batch DataFrames runs once, to the end, and returns the report of that one epoch; a streaming job returns None.
         """
         from tidegate.runtime.driver.launch import run_job
 
-        choices = self._choices(spark, checkpoint, trigger, state_backend, options) | {"fresh": fresh, "force": force}
-        return run_job(check_runnable(self.graph()), **choices)
+        graph = check_runnable(self.graph())
+        return run_job(graph, **self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force))
 
     def start(
         self,
-        spark: Any = None,
+        spark: SparkSessionLike | None = None,
         *,
-        checkpoint: Any = None,
+        checkpoint: Checkpointing | str | None = None,
         trigger: str | None = None,
         state_backend: str | None = None,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         fresh: bool = False,
         force: bool = False,
     ) -> JobRun:
         """Start the job and return at once, with a handle to watch, stop and await it. For streaming DataFrames."""
         from tidegate.runtime.driver.launch import start_job
 
-        choices = self._choices(spark, checkpoint, trigger, state_backend, options) | {"fresh": fresh, "force": force}
-        return start_job(check_runnable(self.graph()), **choices)
+        graph = check_runnable(self.graph())
+        return start_job(graph, **self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force))
 
-    def _choices(self, spark: Any, checkpoint: Any, trigger: Any, state_backend: Any, options: Any) -> dict[str, Any]:
+    def _choices(
+        self, spark: SparkSessionLike | None, checkpoint: Checkpointing | str | None, trigger: str | None,
+        state_backend: str | None, options: Mapping[str, object] | None, fresh: bool, force: bool,
+    ) -> dict[str, Any]:  # fmt: skip
         return {
             "parallelism": self.parallelism,
             "max_parallelism": self.max_parallelism,
@@ -197,6 +203,8 @@ class Job(GraphBuilder):
             "trigger": trigger,
             "state_backend": state_backend,
             "options": options,
+            "fresh": fresh,
+            "force": force,
         }
 
     def __repr__(self) -> str:

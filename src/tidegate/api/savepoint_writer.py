@@ -8,18 +8,28 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.api.savepoints import Savepoint
 from tidegate.core.errors import GraphError
 from tidegate.core.times import TimeDomain
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidegate.api.rows import Key
+    from tidegate.api.spark_types import SparkFrame
     from tidegate.checkpoint.metadata import CheckpointMetadata, Distribution
     from tidegate.savepoint.additions import Addition
     from tidegate.savepoint.entries import StateEntry, StateLayout
     from tidegate.savepoint.snapshot import StoredSnapshot
 
+Table: TypeAlias = "pa.Table | SparkFrame"
+"""Rows as columns: an Arrow table, or a Spark DataFrame, which comes through this process."""
+Contents: TypeAlias = "Mapping[Key, object] | Iterable[tuple[Key, object]] | Table"
+"""Keys and what is stored for them."""
+Elements: TypeAlias = "Iterable[object] | Mapping[Key, object] | Table"
+"""Elements of a list, or the entries of a BroadcastState."""
 _MAPS = ("map", "sorted_map")
 
 
@@ -71,8 +81,8 @@ class SavepointWriter:
         return SavepointWriter(savepoint._snapshot)
 
     def with_state(
-        self, uid: str, state: str, contents: Mapping[Any, Any] | Iterable[tuple[Any, Any]] | Any, *,
-        key: str | None = None, value: Any = None, map_key: Any = None, kind: str | None = None,
+        self, uid: str, state: str, contents: Contents, *,
+        key: str | None = None, value: object = None, map_key: object = None, kind: str | None = None,
     ) -> SavepointWriter:  # fmt: skip
         """Add a keyed state, or put other contents into one that is there.
 
@@ -87,8 +97,8 @@ class SavepointWriter:
         return self._with(uid, state, lambda plain: Pairs(contents, plain), key, value, map_key, kind)
 
     def with_entries(
-        self, uid: str, state: str, entries: Iterable[StateEntry] | Any, *,
-        key: str | None = None, value: Any = None, map_key: Any = None, kind: str | None = None, windowed: bool = False,
+        self, uid: str, state: str, entries: Iterable[StateEntry] | Table, *,
+        key: str | None = None, value: object = None, map_key: object = None, kind: str | None = None, windowed: bool = False,
     ) -> SavepointWriter:  # fmt: skip
         """Like `with_state` and `with_operator_state`, with everything that an entry may have: window, position, stamp.
 
@@ -101,7 +111,7 @@ class SavepointWriter:
         return self._with(uid, state, lambda _: IncomingTable(entries), key, value, map_key, kind, windowed=windowed)
 
     def with_timers(
-        self, uid: str, *, event_time: Any = (), processing_time: Any = (), key: str | None = None
+        self, uid: str, *, event_time: Contents = (), processing_time: Contents = (), key: str | None = None
     ) -> SavepointWriter:  # fmt: skip
         """Give the keyed operator `uid` these timers, in the place of those it has. They fire once the job runs.
 
@@ -115,8 +125,8 @@ class SavepointWriter:
         return self._with(uid, TIMERS.name, lambda _: IncomingTimers(given), key, int, None, str(TIMERS.kind))
 
     def with_operator_state(
-        self, uid: str, state: str, contents: Any, *,
-        value: Any = None, map_key: Any = None, union: bool = False, key: str | None = None,
+        self, uid: str, state: str, contents: Elements, *,
+        value: object = None, map_key: object = None, union: bool = False, key: str | None = None,
     ) -> SavepointWriter:  # fmt: skip
         """Add state of an operator's tasks, or put other contents into one that is there.
 
@@ -151,14 +161,15 @@ class SavepointWriter:
         made._max_parallelism = max_parallelism
         return made
 
-    def write(self, path: str | Path, **storage_options: Any) -> Savepoint:
+    def write(self, path: str | Path, **storage_options: object) -> Savepoint:
         """Write everything into the empty directory `path`. It is a savepoint once this returns, and none before."""
         from tidegate.savepoint.changes import Changes
         from tidegate.savepoint.copy import copy_snapshot
         from tidegate.savepoint.snapshot import StoredSnapshot
         from tidegate.storage import open_storage
 
-        target = open_storage(path, **storage_options)
+        options: dict[str, Any] = storage_options
+        target = open_storage(path, **options)
         base = (
             self._base if isinstance(self._base, StoredSnapshot) else StoredSnapshot(target, "", self._base, target.url)
         )

@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
+
+from tidegate.api.rows import Stored
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidegate.api.spark_types import FrameMaker, Unitable
     from tidegate.checkpoint.metadata import CheckpointMetadata
     from tidegate.savepoint.entries import StateEntry
     from tidegate.savepoint.snapshot import StoredSnapshot
 
+Frame = TypeVar("Frame", bound="Unitable")
 _BATCH = 16_384
 _FRAME = 250_000
 """Rows handed to Spark at once."""
@@ -49,7 +55,7 @@ class Savepoint:
         self._snapshot = snapshot
 
     @staticmethod
-    def open(path: str | Path, **storage_options: Any) -> Savepoint:
+    def open(path: str | Path, **storage_options: object) -> Savepoint:
         """`path` is the directory, or the `_metadata` in it: local, `s3://…`, `gs://…` or `az://…`."""
         from tidegate.savepoint.snapshot import StoredSnapshot
 
@@ -104,7 +110,7 @@ class SavedState:
     def __init__(self, snapshot: StoredSnapshot, uid: str, name: str) -> None:
         self._snapshot, self.uid, self.name = snapshot, uid, name
 
-    def get(self, key: Any, map_key: Any = None, *, window: tuple[int, int] | None = None) -> Any:
+    def get(self, key: object, map_key: object = None, *, window: tuple[int, int] | None = None) -> Stored:
         """What is stored for a key: a value or None, a list, a dict; with `map_key` one value of a map.
 
         A key of several columns is a tuple. `window` is start and end in ms, of a state that has one for each. Fetches the
@@ -124,7 +130,7 @@ class SavedState:
         with SnapshotReader(self._snapshot) as reader:
             yield from reader.entries(self.uid, self.name)
 
-    def to_batches(self) -> Iterator[Any]:
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
         """All of it as `pyarrow.RecordBatch`es, one after the other, with the columns of a canonical savepoint."""
         from tidegate.savepoint.canonical_table import StateTable
 
@@ -132,7 +138,7 @@ class SavedState:
         while chunk := list(islice(entries, _BATCH)):
             yield table.batch(chunk)
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """All of it as a `pyarrow.Table`."""
         import pyarrow as pa
 
@@ -142,7 +148,7 @@ class SavedState:
         # An empty table has a batch, too: Spark takes none without.
         return pa.Table.from_batches(list(self.to_batches()) or [table.batch([])], table.schema)
 
-    def to_df(self, spark: Any) -> Any:
+    def to_df(self, spark: FrameMaker[Frame]) -> Frame:
         """All of it as a Spark DataFrame, through the driver. For more than fits there, read the tables of a canonical
         savepoint: `spark.read.parquet(f"{path}/{uid}/{state}")`.
 
