@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from tidegate.connectors.sink import Committable, Committer, CommitterContext, SinkWriter, WriterContext
 from tidegate.core.guarantee import Guarantee
@@ -80,7 +80,7 @@ class _DiscardingWriter:
 class DiscardSink:
     """Drops every row unseen, as Flink's DiscardingSink: to measure a job, or to run one for its state alone."""
 
-    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    guarantee = Guarantee.EXACTLY_ONCE
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return _DiscardingWriter()
@@ -96,7 +96,7 @@ class DiscardSink:
 class CollectSink:
     """Keeps every row in `rows`, a list in the driver's memory."""
 
-    guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
+    guarantee = Guarantee.AT_LEAST_ONCE
 
     rows: list[Any] = field(default_factory=list, compare=False)
 
@@ -119,7 +119,7 @@ class CallbackSink:
     """Calls `function(rows, epoch)` in the driver with the rows of one epoch, of all slots; with checkpoints when one is
     complete. A restart may call it again with the same rows: it has nowhere to leave a marker."""
 
-    guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
+    guarantee = Guarantee.AT_LEAST_ONCE
 
     function: Callable[[list[Any], EpochId], None]
 
@@ -141,7 +141,7 @@ class CallbackSink:
 class PrintSink:
     """Prints each row in the driver, with the names of its columns, up to `limit` rows an epoch."""
 
-    guarantee: ClassVar[Guarantee] = Guarantee.AT_LEAST_ONCE
+    guarantee = Guarantee.AT_LEAST_ONCE
 
     limit: int = 20
     prefix: str = ""

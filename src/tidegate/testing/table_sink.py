@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from tidegate.connectors.outcome import CommitOutcome, RetryLater, outcomes
 from tidegate.connectors.sink import (
@@ -56,7 +56,7 @@ _tables: dict[str, MemoryTable] = {}
 class TableSink:
     """Appends to `table_named(name)` of the process that commits."""
 
-    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    guarantee = Guarantee.EXACTLY_ONCE
 
     name: str
 

@@ -59,7 +59,7 @@ class FileSink:
     `access_key_id`, `secret_access_key`, `session_token`; without them, boto3 looks where it always does.
     """
 
-    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    guarantee = Guarantee.EXACTLY_ONCE
     publishes_in: ClassVar[PublishesIn] = "task"
 
     path: str

@@ -65,7 +65,7 @@ class DeltaSink:
     A file is closed at about `target_file_bytes` of rows, as they are in memory.
     """
 
-    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    guarantee = Guarantee.EXACTLY_ONCE
     publishes_in: ClassVar[PublishesIn] = "driver"
     table_uri: str
     partition_by: Sequence[str] = ()

@@ -75,7 +75,7 @@ class IcebergSink:
     are in memory.
     """
 
-    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    guarantee = Guarantee.EXACTLY_ONCE
     publishes_in: ClassVar[PublishesIn] = "driver"
     catalog: str
     table: str

@@ -25,7 +25,7 @@ class PostgresSink:
     appended to, on a server that allows prepared transactions.
     """
 
-    guarantee: ClassVar[Guarantee] = Guarantee.EXACTLY_ONCE
+    guarantee = Guarantee.EXACTLY_ONCE
     publishes_in: ClassVar[PublishesIn] = "task"
 
     conninfo: str = field(repr=False)
