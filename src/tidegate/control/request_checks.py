@@ -11,12 +11,15 @@ import hmac
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tidegate.control.messages.operation import ErrorResponseBody
 
 MAX_BODY_BYTES = 1 << 20
 
@@ -24,6 +27,10 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
 _OWN_SITE = ("same-origin", "none")
 """What browsers put into Sec-Fetch-Site for a page of this server, and for an address that a person typed."""
+
+
+def json_response(message: object, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(message), status, headers, media_type="application/json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,8 @@ class RequestChecks:
         if refusal is not None:
             more = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
             # What is left of the request is not read.
-            answer = JSONResponse({"errors": [refusal.message]}, refusal.status, {"Connection": "close", **more})
+            body_of_error = ErrorResponseBody([refusal.message])
+            answer = json_response(body_of_error, refusal.status, {"Connection": "close", **more})
             await answer(scope, receive, send)
             return
         await self._app(scope, _replayed(body, receive), send)

@@ -13,17 +13,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from tidegate.control.access_token import TokenFile, given_token, new_token
-from tidegate.control.openapi import MAX_TRIGGER_ID, document
-from tidegate.control.request_checks import MAX_BODY_BYTES, AllowedHosts, RequestChecks
+from tidegate.control.messages import requests
+from tidegate.control.messages.job import JobIdsWithStatusOverview, JobIdWithStatus, MultipleJobsDetails
+from tidegate.control.messages.operation import EmptyResponseBody, ErrorResponseBody, TriggerResponse
+from tidegate.control.openapi import document
+from tidegate.control.request_checks import MAX_BODY_BYTES, AllowedHosts, RequestChecks, json_response
 from tidegate.control.service import JobService, NotFound, NotPossible
 from tidegate.core.errors import PreconditionFailed, TidegateError
 from tidegate.core.redaction import redacted
@@ -36,7 +40,9 @@ log = logging.getLogger("tidegate")
 LOOPBACK = "127.0.0.1"
 
 
-Act = Callable[[Request, dict[str, Any]], Any]
+Body = dict[str, Any]
+Act = Callable[[Request, Body], object]
+B = TypeVar("B", bound=msgspec.Struct)
 
 
 class BadRequest(TidegateError):
@@ -67,33 +73,40 @@ def application(
                 return _errors({NotFound: 404, BadRequest: 400, NotPossible: 409}[type(error)], str(error))
             except TidegateError as error:
                 return _errors(400, str(error))
-            return JSONResponse(result, status)
+            return json_response(result, status)
 
         return Route(path, endpoint, methods=list(by_method))
 
     def job(request: Request) -> JobService:
         return service.check(request.path_params["jobid"])
 
-    def trigger(body: dict[str, Any]) -> str | None:
-        name = _text(body, "triggerId")
-        if name is not None and len(name) > MAX_TRIGGER_ID:
-            raise BadRequest(f"triggerId has at most {MAX_TRIGGER_ID} characters.")
-        return name
+    def take_checkpoint(request: Request, body: Body) -> TriggerResponse:
+        found, asked = job(request), _decoded(body, requests.CheckpointTriggerRequest)
+        return TriggerResponse(found.trigger_checkpoint(asked.trigger_id or None, asked.full))
+
+    def take_savepoint(request: Request, body: Body) -> TriggerResponse:
+        found, asked = job(request), _decoded(body, requests.SavepointTriggerRequest)
+        target, cancel, trigger_id = asked.target_directory or None, bool(asked.cancel_job), asked.trigger_id or None
+        return TriggerResponse(found.trigger_savepoint(target, cancel, trigger_id, asked.format))
+
+    def stop(request: Request, body: Body) -> TriggerResponse:
+        found, asked = job(request), _decoded(body, requests.StopWithSavepointRequest)
+        target, drain, trigger_id = asked.target_directory or None, bool(asked.drain), asked.trigger_id or None
+        return TriggerResponse(found.trigger_stop(target, trigger_id, drain, asked.format))
+
+    def dispose(request: Request, body: Body) -> TriggerResponse:
+        asked = _decoded(body, requests.SavepointDisposalRequest)
+        return TriggerResponse(service.trigger_disposal(asked.savepoint_path, asked.trigger_id or None))
 
     answer("/openapi.json", "GET", lambda r, b: document())
-    answer("/jobs", "GET", lambda r, b: {"jobs": [{"id": service.id, **service.status()}]})
-    answer("/jobs/overview", "GET", lambda r, b: {"jobs": [service.overview()]})
+    answer("/jobs", "GET", lambda r, b: _jobs(service))
+    answer("/jobs/overview", "GET", lambda r, b: MultipleJobsDetails([service.overview()]))
     answer("/jobs/{jobid}", "GET", lambda r, b: job(r).details())
     answer("/jobs/{jobid}", "PATCH", lambda r, b: _cancel(job(r), r), 202)
     answer("/jobs/{jobid}/status", "GET", lambda r, b: job(r).status())
     answer("/jobs/{jobid}/exceptions", "GET", lambda r, b: job(r).exceptions(_most(r)))
     answer("/jobs/{jobid}/checkpoints", "GET", lambda r, b: job(r).checkpoints())
-    answer(
-        "/jobs/{jobid}/checkpoints",
-        "POST",
-        lambda r, b: {"request-id": job(r).trigger_checkpoint(trigger(b), _full(b))},
-        202,
-    )
+    answer("/jobs/{jobid}/checkpoints", "POST", take_checkpoint, 202)
     answer("/jobs/{jobid}/checkpoints/config", "GET", lambda r, b: job(r).config())
     answer("/jobs/{jobid}/checkpoints/details/{cid}", "GET", lambda r, b: job(r).checkpoint(_number(r, "cid")))
     answer(
@@ -106,35 +119,14 @@ def application(
         "GET",
         lambda r, b: job(r).checkpoint_status(r.path_params["triggerid"]),
     )
-    answer(
-        "/jobs/{jobid}/savepoints",
-        "POST",
-        lambda r, b: {
-            "request-id": job(r).trigger_savepoint(
-                _text(b, "target-directory"), _flag(b, "cancel-job"), trigger(b), _format(b)
-            )
-        },
-        202,
-    )
+    answer("/jobs/{jobid}/savepoints", "POST", take_savepoint, 202)
     answer(
         "/jobs/{jobid}/savepoints/{triggerid}",
         "GET",
         lambda r, b: job(r).savepoint_status(r.path_params["triggerid"]),
     )
-    answer(
-        "/jobs/{jobid}/stop",
-        "POST",
-        lambda r, b: {
-            "request-id": job(r).trigger_stop(_text(b, "targetDirectory"), trigger(b), _flag(b, "drain"), _format(b))
-        },
-        202,
-    )
-    answer(
-        "/savepoint-disposal",
-        "POST",
-        lambda r, b: {"request-id": service.trigger_disposal(_needed(b, "savepoint-path"), trigger(b))},
-        202,
-    )
+    answer("/jobs/{jobid}/stop", "POST", stop, 202)
+    answer("/savepoint-disposal", "POST", dispose, 202)
     answer("/savepoint-disposal/{triggerid}", "GET", lambda r, b: service.disposal_status(r.path_params["triggerid"]))
     routes: list[BaseRoute] = [route(path, by_method) for path, by_method in acts.items()]
     checks = Middleware(
@@ -228,11 +220,11 @@ def serve(
     return server
 
 
-def _errors(status: int, *messages: str) -> JSONResponse:
-    return JSONResponse({"errors": [redacted(message) for message in messages]}, status)
+def _errors(status: int, *messages: str) -> Response:
+    return json_response(ErrorResponseBody([redacted(message) for message in messages]), status)
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _body(request: Request) -> Body:
     raw = await request.body()
     if not raw.strip():
         return {}
@@ -245,43 +237,11 @@ async def _body(request: Request) -> dict[str, Any]:
     return found
 
 
-def _text(body: dict[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise BadRequest(f"{name} must be text.")
-    return value or None
-
-
-def _needed(body: dict[str, Any], name: str) -> str:
-    value = _text(body, name)
-    if value is None:
-        raise BadRequest(f"{name} is missing.")
-    return value
-
-
-def _flag(body: dict[str, Any], name: str) -> bool:
-    value = body.get(name, False)
-    if not isinstance(value, bool | None):
-        raise BadRequest(f"{name} must be true or false.")
-    return bool(value)
-
-
-_FULL = {None: None, "CONFIGURED": None, "FULL": True, "INCREMENTAL": False}
-
-
-def _full(body: dict[str, Any]) -> bool | None:
-    kind = _text(body, "checkpointType")
-    if kind not in _FULL:
-        raise BadRequest("checkpointType is CONFIGURED, FULL or INCREMENTAL.")
-    return _FULL[kind]
-
-
-def _format(body: dict[str, Any]) -> str:
-    """Flink's default is the canonical one."""
-    kind = _text(body, "formatType") or "CANONICAL"
-    if kind not in ("CANONICAL", "NATIVE"):
-        raise BadRequest("formatType is CANONICAL or NATIVE.")
-    return kind
+def _decoded(body: Body, kind: type[B]) -> B:
+    try:
+        return requests.decode(body, kind)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error
 
 
 def _number(request: Request, name: str) -> int:
@@ -298,9 +258,13 @@ def _most(request: Request) -> int:
     return int(text)
 
 
-def _cancel(service: JobService, request: Request) -> dict[str, Any]:
+def _jobs(service: JobService) -> JobIdsWithStatusOverview:
+    return JobIdsWithStatusOverview([JobIdWithStatus(service.id, service.status().status)])
+
+
+def _cancel(service: JobService, request: Request) -> EmptyResponseBody:
     mode = request.query_params.get("mode", "cancel")
     if mode != "cancel":
         raise BadRequest("mode is cancel. To end a job with a savepoint, POST to …/stop.")
     service.cancel()
-    return {}
+    return EmptyResponseBody()

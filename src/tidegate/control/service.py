@@ -1,6 +1,6 @@
 """What can be asked of a running job, whoever asks: the command line or REST.
 
-Answers are plain data under Flink's names (flink's REST `rest_v1_dispatcher`), spellings included.
+Answers are `messages` under Flink's names (flink's REST `rest_v1_dispatcher`), spellings included.
 """
 
 from __future__ import annotations
@@ -11,9 +11,42 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats, CheckpointStatus, Spread
+from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats
+from tidegate.control.checkpoint_report import (
+    checkpoint_statistics,
+    checkpointing_statistics,
+    statistics_by_level,
+    statistics_with_subtasks,
+)
+from tidegate.control.messages.checkpoints import (
+    AnyCheckpointStatistics,
+    CheckpointConfigInfo,
+    CheckpointingStatistics,
+    ExternalizedCheckpointInfo,
+    TaskCheckpointStatisticsWithSubtasks,
+)
+from tidegate.control.messages.job import (
+    IOMetricsInfo,
+    JobDetails,
+    JobDetailsInfo,
+    JobExceptionHistory,
+    JobExceptionsInfo,
+    JobPlan,
+    JobStatusInfo,
+    JobVertexDetailsInfo,
+    RootExceptionInfo,
+    TaskCounts,
+)
+from tidegate.control.messages.operation import (
+    AsynchronousOperationResult,
+    CheckpointInfo,
+    DisposalInfo,
+    FailureCause,
+    QueueStatus,
+    SavepointInfo,
+)
 from tidegate.core.clock import SYSTEM_CLOCK, Instant
 from tidegate.core.errors import ControlError, TidegateError
 from tidegate.core.redaction import redacted
@@ -21,8 +54,7 @@ from tidegate.core.redaction import redacted
 if TYPE_CHECKING:
     from tidegate.runtime.driver.job_run import JobRun
 
-_NO_ALIGNMENT = {"buffered": 0, "processed": 0, "persisted": 0, "duration": 0}
-"""Nothing waits in a buffer for a barrier here."""
+T = TypeVar("T")
 _REMEMBERED = 1000
 """Triggers whose outcome can still be asked for."""
 
@@ -62,17 +94,18 @@ class Triggers:
     def owing(self) -> bool:
         return bool(self._untold)
 
-    def status(self, trigger_id: str, describe: Callable[[Any], dict[str, Any]], failure: str) -> dict[str, Any]:
-        """Flink's form: `{"status": {"id": …}, "operation": {…}}`."""
+    def status(
+        self, trigger_id: str, describe: Callable[[Any], T], failed: Callable[[FailureCause], T]
+    ) -> AsynchronousOperationResult[T]:
         found = self._known.get(trigger_id)
         if found is None:
             raise NotFound(f"There is no operation {trigger_id!r}: it was never triggered, or long ago.")
         if not found.done():
-            return {"status": {"id": "IN_PROGRESS"}, "operation": None}
+            return AsynchronousOperationResult(QueueStatus("IN_PROGRESS"), None)
         self._untold.discard(trigger_id)
         error = found.exception()
-        operation = describe(found.result()) if error is None else {failure: _cause(error)}
-        return {"status": {"id": "COMPLETED"}, "operation": operation}
+        operation = describe(found.result()) if error is None else failed(_cause(error))
+        return AsynchronousOperationResult(QueueStatus("COMPLETED"), operation)
 
 
 class JobService:
@@ -96,165 +129,106 @@ class JobService:
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
-        return {"status": self._run.status}
+    def status(self) -> JobStatusInfo:
+        return JobStatusInfo(self._run.status)
 
-    def overview(self) -> dict[str, Any]:
+    def overview(self) -> JobDetails:
         now = SYSTEM_CLOCK.now()
         status = self._run.status
         if self._run.has_ended and self._ended is None:
             self._ended = now
         last = self._ended or now
-        return {
-            "jid": self.id,
-            "name": self._run.name,
-            "state": status,
-            "start-time": self._started.wall_ms,
-            "end-time": -1 if self._ended is None else self._ended.wall_ms,
-            "duration": last.since(self._started),
-            "last-modification": last.wall_ms,
-            "tasks": {"total": len(self._run.tasks), "running": 0 if self._run.has_ended else len(self._run.tasks)},
-            "pending-operators": 0,
-            "jobType": "STREAMING",
-            "schedulerType": None,
-        }
+        return JobDetails(
+            jid=self.id,
+            name=self._run.name,
+            state=status,
+            start_time=self._started.wall_ms,
+            end_time=-1 if self._ended is None else self._ended.wall_ms,
+            duration=last.since(self._started),
+            last_modification=last.wall_ms,
+            tasks=TaskCounts(len(self._run.tasks), 0 if self._run.has_ended else len(self._run.tasks)),
+        )
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> JobDetailsInfo:
         shown = self.overview()
-        reports = list(self._run.reports)
         rows: dict[str, tuple[int, int]] = {}
-        for report in reports:
+        for report in list(self._run.reports):
             for name, (rows_in, rows_out) in report.operators.items():
                 before = rows.get(name, (0, 0))
                 rows[name] = (before[0] + rows_in, before[1] + rows_out)
         vertices = [
-            {"id": name, "name": name, "parallelism": self._run.parallelism, "maxParallelism": self._run.max_parallelism,
-             "status": shown["state"], "metrics": {"read-records": rows_in, "write-records": rows_out}}
+            JobVertexDetailsInfo(
+                id=name,
+                name=name,
+                parallelism=self._run.parallelism,
+                max_parallelism=self._run.max_parallelism,
+                status=shown.state,
+                metrics=IOMetricsInfo(rows_in, rows_out),
+            )
             for name, (rows_in, rows_out) in sorted(rows.items())
-        ]  # fmt: skip
-        return {
-            "jid": self.id,
-            "name": self._run.name,
-            "isStoppable": True,
-            "state": shown["state"],
-            "start-time": shown["start-time"],
-            "end-time": shown["end-time"],
-            "duration": shown["duration"],
-            "maxParallelism": self._run.max_parallelism,
-            "now": SYSTEM_CLOCK.now().wall_ms,
-            "timestamps": {"RUNNING": self._started.wall_ms},
-            "vertices": vertices,
-            "status-counts": {shown["state"]: len(self._run.tasks)},
-            "plan": {"jid": self.id, "name": self._run.name, "type": "STREAMING", "nodes": []},
-            "job-type": "STREAMING",
-            "schedulerType": None,
-            "application-id": None,
-        }
+        ]
+        return JobDetailsInfo(
+            jid=self.id,
+            name=self._run.name,
+            state=shown.state,
+            start_time=shown.start_time,
+            end_time=shown.end_time,
+            duration=shown.duration,
+            max_parallelism=self._run.max_parallelism,
+            now=SYSTEM_CLOCK.now().wall_ms,
+            timestamps={"RUNNING": self._started.wall_ms},
+            vertices=vertices,
+            status_counts={shown.state: len(self._run.tasks)},
+            plan=JobPlan(jid=self.id, name=self._run.name),
+        )
 
-    def exceptions(self, most: int = 20) -> dict[str, Any]:
-        failures = list(self._run.failures)
-        entries: list[dict[str, Any]] = [
-            {"exceptionName": f.kind, "stacktrace": redacted(f.message), "timestamp": f.at_ms, "taskName": None, "endpoint": None,
-             "taskManagerId": None, "failureLabels": {"restarted": str(f.restarted).lower()}, "concurrentExceptions": []}
-            for f in reversed(failures)
-        ]  # fmt: skip
-        return {"exceptionHistory": {"entries": entries[:most], "truncated": len(entries) > most}}
+    def exceptions(self, most: int = 20) -> JobExceptionsInfo:
+        entries = [
+            RootExceptionInfo(
+                exception_name=failure.kind,
+                stacktrace=redacted(failure.message),
+                timestamp=failure.at_ms,
+                failure_labels={"restarted": str(failure.restarted).lower()},
+            )
+            for failure in reversed(list(self._run.failures))
+        ]
+        return JobExceptionsInfo(JobExceptionHistory(entries[:most], len(entries) > most))
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
-    def checkpoints(self) -> dict[str, Any]:
-        found = self._statistics()
-        counts = found.counts
-        restored = found.latest_restored
-        return {
-            "counts": {
-                "restored": counts.restored, "total": counts.total, "in_progress": counts.in_progress,
-                "completed": counts.completed, "failed": counts.failed,
-            },
-            "summary": {
-                **{name: _spread(spread) for name, spread in found.summary().items()},
-                **{name: _spread(None) for name in ("alignment_buffered", "processed_data", "persisted_data")},
-            },
-            "latest": {
-                "completed": _stats(found.latest_completed),
-                "savepoint": _stats(found.latest_savepoint),
-                "failed": _stats(found.latest_failed),
-                "restored": None if restored is None else {
-                    "id": restored.id, "restore_timestamp": restored.restore_timestamp,
-                    "is_savepoint": restored.is_savepoint, "external_path": _place(restored.external_path),
-                },
-            },
-            "history": [_stats(stats) for stats in (*found.under_way(SYSTEM_CLOCK.now()), *found.history())],
-        }  # fmt: skip
+    def checkpoints(self) -> CheckpointingStatistics:
+        return checkpointing_statistics(self._statistics(), SYSTEM_CLOCK.now())
 
-    def checkpoint(self, checkpoint_id: int) -> dict[str, Any]:
+    def checkpoint(self, checkpoint_id: int) -> AnyCheckpointStatistics:
         stats = self._find(checkpoint_id)
-        shown = _stats(stats)
-        assert shown is not None
-        shown["tasks"] = {
-            f"level-{level.level}": {
-                "id": stats.id, "status": str(stats.status), "latest_ack_timestamp": level.latest_ack_ms,
-                "checkpointed_size": level.checkpointed_size_bytes, "state_size": level.state_size_bytes,
-                "end_to_end_duration": level.end_to_end_ms, "num_subtasks": level.tasks,
-                "num_acknowledged_subtasks": level.acknowledged, "alignment_buffered": 0, "processed_data": 0,
-                "persisted_data": 0,
-            }
-            for level in stats.levels()
-        }  # fmt: skip
-        return shown
+        return checkpoint_statistics(stats, statistics_by_level(stats))
 
-    def subtasks(self, checkpoint_id: int, vertex: str) -> dict[str, Any]:
-        stats = self._find(checkpoint_id)
-        mine = [task for task in stats.tasks if f"level-{task.task.level}" == vertex]
-        waiting = [task for task in stats.waiting if f"level-{task.level}" == vertex]
-        if not mine and not waiting:
+    def subtasks(self, checkpoint_id: int, vertex: str) -> TaskCheckpointStatisticsWithSubtasks:
+        found = statistics_with_subtasks(self._find(checkpoint_id), vertex)
+        if found is None:
             raise NotFound(f"Checkpoint {checkpoint_id} has no part {vertex!r}.")
-        tasks = self.checkpoint(checkpoint_id)["tasks"][vertex]
-        summary = {
-            "state_size": _spread(Spread.of(t.state_size_bytes for t in mine)),
-            "checkpointed_size": _spread(Spread.of(t.checkpointed_size_bytes for t in mine)),
-            "end_to_end_duration": _spread(Spread.of(t.end_to_end_ms for t in mine)),
-            "checkpoint_duration": {
-                "sync": _spread(Spread.of(t.sync_ms for t in mine)),
-                "async": _spread(Spread.of(t.async_ms for t in mine)),
-            },
-            "alignment": {name: _spread(None) for name in ("buffered", "processed", "persisted", "duration")},
-            "start_delay": _spread(Spread.of(t.start_delay_ms for t in mine)),
-        }
-        done = [
-            {"className": "completed", "index": int(t.task.slot), "status": "completed", "ack_timestamp": t.acked_ms,
-             "end_to_end_duration": t.end_to_end_ms, "state_size": t.state_size_bytes,
-             "checkpointed_size": t.checkpointed_size_bytes, "checkpoint": {"sync": t.sync_ms, "async": t.async_ms},
-             "alignment": _NO_ALIGNMENT, "start_delay": t.start_delay_ms, "unaligned_checkpoint": False, "aborted": False}
-            for t in mine
-        ]  # fmt: skip
-        pending = [{"className": "pending", "index": int(task.slot), "status": "pending_or_failed"} for task in waiting]
-        return {**tasks, "summary": summary, "subtasks": sorted([*done, *pending], key=lambda one: one["index"])}
+        return found
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> CheckpointConfigInfo:
         config = self._run.checkpoint_config
         if config is None:
             raise NotFound("Checkpointing was not enabled for this job.")
-        return {
-            "mode": str(config.mode).lower(),
-            "interval": config.interval_ms,
-            "timeout": config.timeout_ms,
-            "min_pause": config.min_pause_ms,
-            "max_concurrent": config.max_concurrent,
-            "externalization": {
-                "enabled": str(config.retention) != "NO_EXTERNALIZED_CHECKPOINTS",
-                "delete_on_cancellation": str(config.retention) != "RETAIN_ON_CANCELLATION",
-            },
-            "state_backend": self._run.state_backend,
-            "checkpoint_storage": None if config.dir is None else redacted(config.dir),
-            "unaligned_checkpoints": config.unaligned,
-            "tolerable_failed_checkpoints": config.tolerable_failures,
-            "aligned_checkpoint_timeout": config.aligned_timeout_ms,
-            "checkpoints_after_tasks_finish": True,
-            "state_changelog_enabled": False,
-            "changelog_periodic_materialization_interval": None,
-            "changelog_storage": None,
-        }
+        return CheckpointConfigInfo(
+            mode=str(config.mode).lower(),
+            interval=config.interval_ms,
+            timeout=config.timeout_ms,
+            min_pause=config.min_pause_ms,
+            max_concurrent=config.max_concurrent,
+            externalization=ExternalizedCheckpointInfo(
+                enabled=str(config.retention) != "NO_EXTERNALIZED_CHECKPOINTS",
+                delete_on_cancellation=str(config.retention) != "RETAIN_ON_CANCELLATION",
+            ),
+            state_backend=self._run.state_backend,
+            checkpoint_storage=None if config.dir is None else redacted(config.dir),
+            unaligned_checkpoints=config.unaligned,
+            tolerable_failed_checkpoints=config.tolerable_failures,
+            aligned_checkpoint_timeout=config.aligned_timeout_ms,
+        )
 
     # -- what it can be told to do -------------------------------------------------------------------------------------
 
@@ -262,8 +236,12 @@ class JobService:
         """`full`: whether all files are stored anew; None for what is configured."""
         return self._checkpoints.begin(trigger_id, lambda: self._run.trigger_checkpoint(full=full))
 
-    def checkpoint_status(self, trigger_id: str) -> dict[str, Any]:
-        return self._checkpoints.status(trigger_id, lambda ref: {"checkpointId": ref.id}, "failureCause")
+    def checkpoint_status(self, trigger_id: str) -> AsynchronousOperationResult[CheckpointInfo]:
+        return self._checkpoints.status(
+            trigger_id,
+            lambda ref: CheckpointInfo(checkpoint_id=ref.id),
+            lambda cause: CheckpointInfo(failure_cause=cause),
+        )
 
     def trigger_savepoint(self, target: str | None, cancel: bool, trigger_id: str | None, format: str) -> str:
         def start() -> Future[Any]:
@@ -274,8 +252,10 @@ class JobService:
     def trigger_stop(self, target: str | None, trigger_id: str | None, drain: bool, format: str) -> str:
         return self._savepoints.begin(trigger_id, lambda: self._stopping(target, drain, format))
 
-    def savepoint_status(self, trigger_id: str) -> dict[str, Any]:
-        return self._savepoints.status(trigger_id, lambda path: {"location": path}, "failure-cause")
+    def savepoint_status(self, trigger_id: str) -> AsynchronousOperationResult[SavepointInfo]:
+        return self._savepoints.status(
+            trigger_id, lambda path: SavepointInfo(location=path), lambda cause: SavepointInfo(failure_cause=cause)
+        )
 
     def cancel(self) -> None:
         if self._run.has_ended:
@@ -297,8 +277,10 @@ class JobService:
 
         return self._disposals.begin(trigger_id, lambda: _in_thread(work, "tidegate-dispose"))
 
-    def disposal_status(self, trigger_id: str) -> dict[str, Any]:
-        return self._disposals.status(trigger_id, lambda count: {}, "failure-cause")
+    def disposal_status(self, trigger_id: str) -> AsynchronousOperationResult[DisposalInfo]:
+        return self._disposals.status(
+            trigger_id, lambda count: DisposalInfo(), lambda cause: DisposalInfo(failure_cause=cause)
+        )
 
     @property
     def owing(self) -> bool:
@@ -319,48 +301,9 @@ class JobService:
         raise NotFound(f"Could not find checkpoint {checkpoint_id} among the last ones.")
 
 
-def _stats(stats: CheckpointStats | None) -> dict[str, Any] | None:
-    if stats is None:
-        return None
-    shown: dict[str, Any] = {
-        "className": str(stats.status).lower(),
-        "id": stats.id,
-        "status": str(stats.status),
-        "is_savepoint": stats.is_savepoint,
-        "savepointFormat": stats.savepoint_format,
-        "checkpoint_type": "SAVEPOINT" if stats.is_savepoint else "CHECKPOINT",
-        "trigger_timestamp": stats.trigger_timestamp,
-        "latest_ack_timestamp": stats.latest_ack_timestamp,
-        "checkpointed_size": stats.checkpointed_size_bytes,
-        "state_size": stats.state_size_bytes,
-        "end_to_end_duration": stats.end_to_end_ms,
-        "alignment_buffered": 0,
-        "processed_data": 0,
-        "persisted_data": 0,
-        "num_subtasks": stats.num_subtasks,
-        "num_acknowledged_subtasks": stats.num_acknowledged_subtasks,
-        "tasks": {},
-    }
-    if stats.status is CheckpointStatus.COMPLETED:
-        shown |= {"external_path": _place(stats.external_path), "discarded": stats.discarded}
-    if stats.status is CheckpointStatus.FAILED:
-        message = None if stats.failure_message is None else redacted(stats.failure_message)
-        shown |= {"failure_timestamp": stats.failure_timestamp, "failure_message": message}
-    return shown
-
-
-def _place(path: str | None) -> str | None:
-    return None if path is None else redacted(path)
-
-
-def _spread(spread: Spread | None) -> dict[str, Any]:
-    names = ("min", "max", "avg", "p50", "p90", "p95", "p99", "p999")
-    return {name: 0 if spread is None else getattr(spread, name) for name in names}
-
-
-def _cause(error: BaseException) -> dict[str, str]:
+def _cause(error: BaseException) -> FailureCause:
     code = error.code if isinstance(error, TidegateError) else type(error).__name__
-    return {"class": code, "stack-trace": redacted(str(error))}
+    return FailureCause(code, redacted(str(error)))
 
 
 def _in_thread(work: Callable[[], Any], name: str) -> Future[Any]:

@@ -228,6 +228,39 @@ def test_mistakes_are_told_in_flinks_form(client: TestClient, method: str, path:
     assert answer.json()["errors"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        (f"/jobs/{ID}/savepoints", {"target-directory": 1}, "target-directory must be text."),
+        (f"/jobs/{ID}/savepoints", {"cancel-job": "yes"}, "cancel-job must be true or false."),
+        (f"/jobs/{ID}/savepoints", {"formatType": "AVRO"}, "formatType is CANONICAL or NATIVE."),
+        (f"/jobs/{ID}/savepoints", {"triggerId": "x" * 201}, "triggerId has at most 200 characters."),
+        (f"/jobs/{ID}/stop", {"targetDirectory": []}, "targetDirectory must be text."),
+        (f"/jobs/{ID}/stop", {"drain": 1}, "drain must be true or false."),
+        (f"/jobs/{ID}/checkpoints", {"checkpointType": True}, "checkpointType must be text."),
+        (f"/jobs/{ID}/checkpoints", {"checkpointType": "HALF"}, "checkpointType is CONFIGURED, FULL or INCREMENTAL."),
+        ("/savepoint-disposal", {}, "savepoint-path is missing."),
+        ("/savepoint-disposal", {"savepoint-path": None}, "savepoint-path is missing."),
+        ("/savepoint-disposal", {"savepoint-path": ""}, "savepoint-path is missing."),
+        ("/savepoint-disposal", {"savepoint-path": 5}, "savepoint-path must be text."),
+        (f"/jobs/{ID}/stop", [], "The body must be a JSON object."),
+    ],
+)
+def test_a_wrong_field_is_refused_by_its_name(
+    client: TestClient, run: Pretended, path: str, body: Any, said: str
+) -> None:
+    answer = client.post(path, json=body)
+    assert (answer.status_code, answer.json()) == (400, {"errors": [said]})
+    assert run.asked == []
+
+
+def test_nulls_and_empty_texts_count_as_left_out(client: TestClient, run: Pretended) -> None:
+    body = {"target-directory": "", "cancel-job": None, "formatType": "", "triggerId": ""}
+    assert client.post(f"/jobs/{ID}/savepoints", json=body).status_code == 202
+    assert client.post(f"/jobs/{ID}/checkpoints", json={"checkpointType": ""}).status_code == 202
+    assert run.asked == [("savepoint", None, "CANONICAL"), ("checkpoint", None)]
+
+
 def test_with_a_token_nobody_else_gets_in(run: Pretended) -> None:
     client = asking(application(JobService(run), token="secret"))  # type: ignore[arg-type]
     assert client.get("/jobs").status_code == 401

@@ -1,0 +1,161 @@
+"""From the statistics of checkpoints to what REST shows of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats, CheckpointStatus, Restored, Spread
+from tidegate.control.messages.checkpoints import (
+    AnyCheckpointStatistics,
+    AnySubtaskCheckpointStatistics,
+    CheckpointCounts,
+    CheckpointDuration,
+    CheckpointDurationSummary,
+    CheckpointingStatistics,
+    CheckpointSummary,
+    CompletedCheckpointStatistics,
+    CompletedSubtaskCheckpointStatistics,
+    FailedCheckpointStatistics,
+    LatestCheckpoints,
+    PendingCheckpointStatistics,
+    PendingSubtaskCheckpointStatistics,
+    RestoredCheckpointStatistics,
+    StatsSummary,
+    SubtaskSummary,
+    TaskCheckpointStatistics,
+    TaskCheckpointStatisticsWithSubtasks,
+)
+from tidegate.core.clock import Instant
+from tidegate.core.redaction import redacted
+
+
+def checkpointing_statistics(found: CheckpointStatistics, now: Instant) -> CheckpointingStatistics:
+    counts = found.counts
+    return CheckpointingStatistics(
+        counts=CheckpointCounts(
+            restored=counts.restored,
+            total=counts.total,
+            in_progress=counts.in_progress,
+            completed=counts.completed,
+            failed=counts.failed,
+        ),
+        summary=CheckpointSummary(**{name: _summary(spread) for name, spread in found.summary().items()}),
+        latest=LatestCheckpoints(
+            completed=_latest(found.latest_completed),
+            savepoint=_latest(found.latest_savepoint),
+            failed=_latest(found.latest_failed),
+            restored=_restored(found.latest_restored),
+        ),
+        history=[checkpoint_statistics(stats) for stats in (*found.under_way(now), *found.history())],
+    )
+
+
+def statistics_with_subtasks(stats: CheckpointStats, vertex: str) -> TaskCheckpointStatisticsWithSubtasks | None:
+    """One level of a checkpoint; None if the checkpoint has no such level."""
+    level = statistics_by_level(stats).get(vertex)
+    if level is None:
+        return None
+    acknowledged = [task for task in stats.tasks if f"level-{task.task.level}" == vertex]
+    subtasks: list[AnySubtaskCheckpointStatistics] = [
+        CompletedSubtaskCheckpointStatistics(
+            index=int(task.task.slot),
+            ack_timestamp=task.acked_ms,
+            end_to_end_duration=task.end_to_end_ms,
+            state_size=task.state_size_bytes,
+            checkpointed_size=task.checkpointed_size_bytes,
+            checkpoint=CheckpointDuration(task.sync_ms, task.async_ms),
+            start_delay=task.start_delay_ms,
+        )
+        for task in acknowledged
+    ]
+    subtasks += [
+        PendingSubtaskCheckpointStatistics(index=int(task.slot))
+        for task in stats.waiting
+        if f"level-{task.level}" == vertex
+    ]
+    summary = SubtaskSummary(
+        state_size=_summary(Spread.of(task.state_size_bytes for task in acknowledged)),
+        checkpointed_size=_summary(Spread.of(task.checkpointed_size_bytes for task in acknowledged)),
+        end_to_end_duration=_summary(Spread.of(task.end_to_end_ms for task in acknowledged)),
+        checkpoint_duration=CheckpointDurationSummary(
+            _summary(Spread.of(task.sync_ms for task in acknowledged)),
+            _summary(Spread.of(task.async_ms for task in acknowledged)),
+        ),
+        start_delay=_summary(Spread.of(task.start_delay_ms for task in acknowledged)),
+    )
+    return TaskCheckpointStatisticsWithSubtasks(
+        **msgspec.structs.asdict(level), summary=summary, subtasks=sorted(subtasks, key=lambda one: one.index)
+    )
+
+
+def statistics_by_level(stats: CheckpointStats) -> dict[str, TaskCheckpointStatistics]:
+    return {
+        f"level-{level.level}": TaskCheckpointStatistics(
+            id=stats.id,
+            status=str(stats.status),
+            latest_ack_timestamp=level.latest_ack_ms,
+            checkpointed_size=level.checkpointed_size_bytes,
+            state_size=level.state_size_bytes,
+            end_to_end_duration=level.end_to_end_ms,
+            num_subtasks=level.tasks,
+            num_acknowledged_subtasks=level.acknowledged,
+        )
+        for level in stats.levels()
+    }
+
+
+def _latest(stats: CheckpointStats | None) -> AnyCheckpointStatistics | None:
+    return None if stats is None else checkpoint_statistics(stats)
+
+
+def checkpoint_statistics(
+    stats: CheckpointStats, tasks: dict[str, TaskCheckpointStatistics] | None = None
+) -> AnyCheckpointStatistics:
+    """One checkpoint. `tasks` are its levels, which are left out where several checkpoints are listed."""
+    shared: dict[str, Any] = {
+        "id": stats.id,
+        "status": str(stats.status),
+        "is_savepoint": stats.is_savepoint,
+        "savepoint_format": stats.savepoint_format,
+        "checkpoint_type": "SAVEPOINT" if stats.is_savepoint else "CHECKPOINT",
+        "trigger_timestamp": stats.trigger_timestamp,
+        "latest_ack_timestamp": stats.latest_ack_timestamp,
+        "checkpointed_size": stats.checkpointed_size_bytes,
+        "state_size": stats.state_size_bytes,
+        "end_to_end_duration": stats.end_to_end_ms,
+        "num_subtasks": stats.num_subtasks,
+        "num_acknowledged_subtasks": stats.num_acknowledged_subtasks,
+        "tasks": tasks or {},
+    }
+    match stats.status:
+        case CheckpointStatus.COMPLETED:
+            return CompletedCheckpointStatistics(
+                **shared, external_path=_redacted(stats.external_path), discarded=stats.discarded
+            )
+        case CheckpointStatus.FAILED:
+            return FailedCheckpointStatistics(
+                **shared, failure_timestamp=stats.failure_timestamp, failure_message=_redacted(stats.failure_message)
+            )
+        case CheckpointStatus.IN_PROGRESS:
+            return PendingCheckpointStatistics(**shared)
+
+
+def _restored(restored: Restored | None) -> RestoredCheckpointStatistics | None:
+    if restored is None:
+        return None
+    return RestoredCheckpointStatistics(
+        id=restored.id,
+        restore_timestamp=restored.restore_timestamp,
+        is_savepoint=restored.is_savepoint,
+        external_path=_redacted(restored.external_path),
+    )
+
+
+def _redacted(text: str | None) -> str | None:
+    return None if text is None else redacted(text)
+
+
+def _summary(spread: Spread | None) -> StatsSummary:
+    return StatsSummary() if spread is None else msgspec.convert(spread, StatsSummary, from_attributes=True)
