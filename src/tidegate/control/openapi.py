@@ -1,111 +1,134 @@
-"""The OpenAPI document of the REST interface, by hand and small; its paths are held against the routes by a test."""
+"""The OpenAPI document of the REST interface. Its schemas are generated from `messages`; a test compares its paths with the
+routes.
+"""
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from typing import Any
 
-_OBJECT: dict[str, Any] = {"type": "object"}
+import msgspec
+
+from tidegate.control.messages import checkpoints, job, operation, requests
+
 _JOB = {"name": "jobid", "in": "path", "required": True, "schema": {"type": "string"}}
 _TRIGGER = {"name": "triggerid", "in": "path", "required": True, "schema": {"type": "string"}}
 _CHECKPOINT = {"name": "cid", "in": "path", "required": True, "schema": {"type": "string"}}
 _VERTEX = {"name": "vertex", "in": "path", "required": True, "schema": {"type": "string"}}
-MAX_TRIGGER_ID = 200
-_TEXT, _FLAG = {"type": ["string", "null"]}, {"type": ["boolean", "null"]}
-_ID = {"type": ["string", "null"], "maxLength": MAX_TRIGGER_ID}
-_FORMAT = {"type": ["string", "null"], "enum": ["CANONICAL", "NATIVE", None]}
+_MODE = {"name": "mode", "in": "query", "schema": {"type": "string", "enum": ["cancel"]}}
+_MAX_EXCEPTIONS = {
+    "name": "maxExceptions",
+    "in": "query",
+    "schema": {"type": "integer", "minimum": 0, "maximum": 100_000},
+}
 
-_ERRORS = {
-    "description": "what is wrong",
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object", "required": ["errors"],
-                "properties": {"errors": {"type": "array", "items": {"type": "string"}}},
-            }
-        }
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """One verb of a path. Requests that trigger something are answered with 202, all others with 200."""
+
+    summary: str
+    answer: Any
+    _: KW_ONLY
+    parameters: tuple[dict[str, Any], ...] = ()
+    body: type[msgspec.Struct] | None = None
+    status: int = 200
+
+
+def _trigger(summary: str, body: type[msgspec.Struct], *parameters: dict[str, Any]) -> _Operation:
+    return _Operation(summary, operation.TriggerResponse, parameters=parameters, body=body, status=202)
+
+
+_PATHS: dict[str, dict[str, _Operation]] = {
+    "/jobs": {"get": _Operation("jobs and their states", job.JobIdsWithStatusOverview)},
+    "/jobs/overview": {"get": _Operation("jobs in a few words", job.MultipleJobsDetails)},
+    "/jobs/{jobid}": {
+        "get": _Operation("one job", job.JobDetailsInfo, parameters=(_JOB,)),
+        "patch": _Operation("cancel it", operation.EmptyResponseBody, parameters=(_JOB, _MODE), status=202),
     },
-}  # fmt: skip
+    "/jobs/{jobid}/status": {"get": _Operation("its state", job.JobStatusInfo, parameters=(_JOB,))},
+    "/jobs/{jobid}/exceptions": {
+        "get": _Operation("what went wrong", job.JobExceptionsInfo, parameters=(_JOB, _MAX_EXCEPTIONS))
+    },
+    "/jobs/{jobid}/checkpoints": {
+        "get": _Operation("statistics of checkpoints", checkpoints.CheckpointingStatistics, parameters=(_JOB,)),
+        "post": _trigger("take a checkpoint now", requests.CheckpointTriggerRequest, _JOB),
+    },
+    "/jobs/{jobid}/checkpoints/config": {
+        "get": _Operation("how checkpoints are taken", checkpoints.CheckpointConfigInfo, parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/checkpoints/details/{cid}": {
+        "get": _Operation("one checkpoint", checkpoints.AnyCheckpointStatistics, parameters=(_JOB, _CHECKPOINT))
+    },
+    "/jobs/{jobid}/checkpoints/details/{cid}/subtasks/{vertex}": {
+        "get": _Operation(
+            "one checkpoint, task by task",
+            checkpoints.TaskCheckpointStatisticsWithSubtasks,
+            parameters=(_JOB, _CHECKPOINT, _VERTEX),
+        )
+    },
+    "/jobs/{jobid}/checkpoints/{triggerid}": {
+        "get": _Operation(
+            "what became of a checkpoint",
+            operation.AsynchronousOperationResult[operation.CheckpointInfo],
+            parameters=(_JOB, _TRIGGER),
+        )
+    },
+    "/jobs/{jobid}/savepoints": {"post": _trigger("take a savepoint", requests.SavepointTriggerRequest, _JOB)},
+    "/jobs/{jobid}/savepoints/{triggerid}": {
+        "get": _Operation(
+            "what became of a savepoint",
+            operation.AsynchronousOperationResult[operation.SavepointInfo],
+            parameters=(_JOB, _TRIGGER),
+        )
+    },
+    "/jobs/{jobid}/stop": {"post": _trigger("stop with a savepoint", requests.StopWithSavepointRequest, _JOB)},
+    "/savepoint-disposal": {"post": _trigger("delete a savepoint", requests.SavepointDisposalRequest)},
+    "/savepoint-disposal/{triggerid}": {
+        "get": _Operation(
+            "what became of a deletion",
+            operation.AsynchronousOperationResult[operation.DisposalInfo],
+            parameters=(_TRIGGER,),
+        )
+    },
+}
+_REFUSALS = ("400", "401", "403", "404", "409", "413", "415")
 
 
+@cache
 def document() -> dict[str, Any]:
+    """The whole document. The caller must not change it."""
+    operations = [each for verbs in _PATHS.values() for each in verbs.values()]
+    bodies = [each.body for each in operations if each.body is not None]
+    types = list(dict.fromkeys([operation.ErrorResponseBody, *(each.answer for each in operations), *bodies]))
+    found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schemas = dict(zip(types, found))
     return {
         "openapi": "3.1.0",
         "info": {"title": "tidegate", "version": "1", "description": "One running job, under Flink's paths and names."},
-        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}, "schemas": components},
         "security": [{"token": []}],
-        "paths": _PATHS,
+        "paths": {
+            path: {verb: _described(each, schemas) for verb, each in verbs.items()} for path, verbs in _PATHS.items()
+        },
     }
 
 
-def _operation(
-    summary: str, *parameters: dict[str, Any], status: str = "200", body: dict[str, Any] | None = None,
-    needs: tuple[str, ...] = (),
-) -> dict[str, Any]:  # fmt: skip
-    made: dict[str, Any] = {
-        "summary": summary,
-        "parameters": list(parameters),
+def _described(each: _Operation, schemas: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    refused = {"description": "what is wrong", "content": _json(schemas[operation.ErrorResponseBody])}
+    described: dict[str, Any] = {
+        "summary": each.summary,
+        "parameters": list(each.parameters),
         "responses": {
-            status: {"description": "done", "content": {"application/json": {"schema": _OBJECT}}},
-            **dict.fromkeys(("400", "401", "403", "404", "409", "413", "415"), _ERRORS),
+            str(each.status): {"description": "done", "content": _json(schemas[each.answer])},
+            **dict.fromkeys(_REFUSALS, refused),
         },
-    }  # fmt: skip
-    if body is not None:
-        schema = {"type": "object", "properties": body, "required": list(needs)}
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-    return made
+    }
+    if each.body is not None:
+        described["requestBody"] = {"required": True, "content": _json(schemas[each.body])}
+    return described
 
 
-_PATHS: dict[str, dict[str, dict[str, Any]]] = {
-    "/jobs": {"get": _operation("jobs and their states")},
-    "/jobs/overview": {"get": _operation("jobs in a few words")},
-    "/jobs/{jobid}": {
-        "get": _operation("one job", _JOB),
-        "patch": _operation(
-            "cancel it", _JOB, {"name": "mode", "in": "query", "schema": {"type": "string", "enum": ["cancel"]}},
-            status="202",
-        ),
-    },
-    "/jobs/{jobid}/status": {"get": _operation("its state", _JOB)},
-    "/jobs/{jobid}/exceptions": {
-        "get": _operation(
-            "what went wrong", _JOB,
-            {"name": "maxExceptions", "in": "query", "schema": {"type": "integer", "minimum": 0, "maximum": 100_000}},
-        )
-    },
-    "/jobs/{jobid}/checkpoints": {
-        "get": _operation("statistics of checkpoints", _JOB),
-        "post": _operation(
-            "take a checkpoint now", _JOB, status="202",
-            body={
-                "checkpointType": {"type": ["string", "null"], "enum": ["CONFIGURED", "FULL", "INCREMENTAL", None]},
-                "triggerId": _ID,
-            },
-        ),
-    },
-    "/jobs/{jobid}/checkpoints/config": {"get": _operation("how checkpoints are taken", _JOB)},
-    "/jobs/{jobid}/checkpoints/details/{cid}": {"get": _operation("one checkpoint", _JOB, _CHECKPOINT)},
-    "/jobs/{jobid}/checkpoints/details/{cid}/subtasks/{vertex}": {
-        "get": _operation("one checkpoint, task by task", _JOB, _CHECKPOINT, _VERTEX)
-    },
-    "/jobs/{jobid}/checkpoints/{triggerid}": {"get": _operation("what became of a checkpoint", _JOB, _TRIGGER)},
-    "/jobs/{jobid}/savepoints": {
-        "post": _operation(
-            "take a savepoint", _JOB, status="202",
-            body={"target-directory": _TEXT, "cancel-job": _FLAG, "formatType": _FORMAT, "triggerId": _ID},
-        )
-    },
-    "/jobs/{jobid}/savepoints/{triggerid}": {"get": _operation("what became of a savepoint", _JOB, _TRIGGER)},
-    "/jobs/{jobid}/stop": {
-        "post": _operation(
-            "stop with a savepoint", _JOB, status="202",
-            body={"targetDirectory": _TEXT, "drain": _FLAG, "formatType": _FORMAT, "triggerId": _ID},
-        )
-    },
-    "/savepoint-disposal": {
-        "post": _operation(
-            "delete a savepoint", status="202", needs=("savepoint-path",),
-            body={"savepoint-path": {"type": "string", "minLength": 1}, "triggerId": _ID},
-        )
-    },
-    "/savepoint-disposal/{triggerid}": {"get": _operation("what became of a deletion", _TRIGGER)},
-}  # fmt: skip
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
