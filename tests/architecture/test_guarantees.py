@@ -32,8 +32,11 @@ SINKS = {
 def test_every_public_sink_is_on_the_page_with_its_guarantee():
     page = (ROOT / "docs" / "connectors" / "README.md").read_text()
     told = {match[1]: match[2] for match in re.finditer(r"^\| \[?`(.+?)`.*? \| (.+?) \|", page, re.MULTILINE)}
-    assert told == {name: str(sink.guarantee) for name, sink in SINKS.items()}  # type: ignore[attr-defined]
-    assert {name for name in tg.__all__ if name.endswith("Sink")} == {name.partition("(")[0] for name in SINKS}
+    assert told == {name: str(sink.guarantee) for name, sink in SINKS.items()}
+    protocol = {"Sink"}
+    assert {name for name in tg.__all__ if name.endswith("Sink")} - protocol == {
+        name.partition("(")[0] for name in SINKS
+    }
 
 
 @pytest.mark.feature("J13")
