@@ -1,1 +1,1 @@
-"""What rows are read from and written to. Each client library has one home here."""
+"""Sources and sinks. Each client library is imported in exactly one package here."""

@@ -1,4 +1,4 @@
-"""Values that JSON has no form for."""
+"""Values that JSON cannot represent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def as_text(value: Any) -> str:
-    """Times as ISO 8601, decimals digit by digit, bytes as base64."""
+    """Format times as ISO 8601, decimals digit by digit, bytes as base64."""
     match value:
         case datetime() | date() | time():
             return value.isoformat()

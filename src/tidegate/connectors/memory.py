@@ -1,4 +1,4 @@
-"""Sinks that bring rows to the driver: for tests, notebooks and first steps. Rows of an epoch must fit in its memory."""
+"""Sinks that bring rows to the driver: for tests, notebooks and first steps. The rows of an epoch must fit into its memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _RowCommitter:
         for epoch, new in by_epoch.items():
             batches = [batch for request in new for batch in pa.ipc.open_stream(request.payload)]
             self._deliver([found for batch in batches for found in rows_of(batch.columns, self._schema, row)], epoch)
-            # Only now: a function that raised is offered the rows again.
+            # Not earlier: if the function raises, it receives the rows again.
             self._seen |= {(request.lineage, request.slot): epoch for request in new}
 
 
@@ -78,7 +78,7 @@ class _DiscardingWriter:
 
 @dataclass(frozen=True)
 class DiscardSink:
-    """Drops every row unseen, as Flink's DiscardingSink: to measure a job, or to run one for its state alone."""
+    """Drops every row, like Flink's DiscardingSink: to measure a job, or to run one only for its state."""
 
     guarantee = Guarantee.EXACTLY_ONCE
 
@@ -110,14 +110,15 @@ class CollectSink:
         return "collected in the driver"
 
     def __reduce__(self) -> Any:
-        # What the driver has collected is of no use to a task.
+        # A task has no use for rows that the driver has collected.
         return CollectSink, ()
 
 
 @dataclass(frozen=True)
 class CallbackSink:
-    """Calls `function(rows, epoch)` in the driver with the rows of one epoch, of all slots; with checkpoints when one is
-    complete. A restart may call it again with the same rows: it has nowhere to leave a marker."""
+    """Calls `function(rows, epoch)` in the driver with the rows of one epoch, of all slots; with checkpoints enabled, once
+    the checkpoint is complete. A restart may call it again with the same rows: it has nowhere to store a marker.
+    """
 
     guarantee = Guarantee.AT_LEAST_ONCE
 
@@ -133,13 +134,13 @@ class CallbackSink:
         return f"calls {getattr(self.function, '__name__', 'a function')} in the driver"
 
     def __reduce__(self) -> Any:
-        # The function stays in the driver: it may hold what cannot be pickled.
+        # The function stays in the driver: it may hold objects that cannot be pickled.
         return CallbackSink, (None,)
 
 
 @dataclass(frozen=True)
 class PrintSink:
-    """Prints each row in the driver, with the names of its columns, up to `limit` rows an epoch."""
+    """Prints each row in the driver, with its column names, up to `limit` rows per epoch."""
 
     guarantee = Guarantee.AT_LEAST_ONCE
 

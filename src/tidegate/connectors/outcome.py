@@ -1,14 +1,14 @@
-"""What became of a commit, told apart: each outcome is answered in another way.
+"""The outcomes of a commit. Each is handled differently.
 
-| outcome | who says it | what the job does |
+| outcome | reported by | what the job does |
 |---|---|---|
-| committed | `commit` returns | goes on |
-| already committed | `commit` returns `ALREADY_COMMITTED` for the request | goes on, and counts it |
-| retry later | `RetryLater`, any retryable error of ours, any error that is not ours | keeps the rows, offers them again |
-| failed, known | `CommitRefused`, any other error of ours | stops: nothing was published, and a repeat would end the same |
-| failed, unknown | `CommitInDoubt` | stops: a repeat might publish rows twice, leaving them out might lose them |
+| committed | `commit` returns | continues |
+| already committed | `commit` returns `ALREADY_COMMITTED` for the request | continues, and counts it |
+| retry later | `RetryLater`, any retryable error of ours, any error that is not ours | keeps the rows and retries |
+| failed, known | `CommitRefused`, any other error of ours | stops: nothing was published, and a retry would fail again |
+| failed, unknown | `CommitInDoubt` | stops: a retry might publish rows twice, skipping them might lose them |
 
-A job that stops keeps the rows and the checkpoint that carries them; the next start offers them again.
+A job that stops keeps the rows and the checkpoint that carries them; the next start commits them again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CommitInDoubt(ConnectorError):
 
 
 def outcome_of(error: Exception) -> CommitOutcome:
-    """What an error of a committer means. One that is not ours says nothing about tomorrow, so it is tried again."""
+    """Classify an error of a committer. An error that is not ours may be temporary, so the commit is retried."""
     if isinstance(error, CommitInDoubt):
         return CommitOutcome.FAILED_UNKNOWN
     if isinstance(error, TidegateError) and not error.retryable:
@@ -65,6 +65,6 @@ def outcome_of(error: Exception) -> CommitOutcome:
 
 
 def outcomes(requests: Sequence[object], published: Sequence[object]) -> list[CommitOutcome]:
-    """For a committer that has published some of its requests: the others were there already."""
+    """Return the outcomes for a committer that has published some of its requests: the others were already committed."""
     now = {id(request) for request in published}
     return [CommitOutcome.COMMITTED if id(request) in now else CommitOutcome.ALREADY_COMMITTED for request in requests]

@@ -1,4 +1,4 @@
-"""Reading staged rows ahead: storage answers in tens of milliseconds, and a commit may ask it for hundreds of objects."""
+"""Reading staged rows ahead: storage responds in tens of milliseconds, and a commit may read hundreds of objects."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 AHEAD = 4
-"""Objects that are on their way or wait to be used."""
+"""Objects that are being read or wait to be used."""
 
 
 def read_ahead(read: Callable[[str], bytes], tokens: Iterable[str]) -> Iterator[bytes]:
-    """What the tokens stand for, in their order. A single one is read by the caller's own thread."""
+    """Yield the data behind the tokens, in order. A single one is read in the caller's thread."""
     waiting = list(tokens)
     if len(waiting) < 2:
         yield from map(read, waiting)

@@ -1,8 +1,8 @@
 """Rows that wait in the job's storage as Arrow streams, for targets that cannot hide rows themselves.
 
-1. In the task: batches are put into storage whenever `chunk_bytes` have come together. A crash leaves objects that no
-   committable names; the job's own clean-up removes them.
-2. The payload names the chunks, in the order of the rows.
+1. In the task: batches are put into storage whenever `chunk_bytes` have accumulated. A crash leaves objects that no
+   committable references; the job's own clean-up removes them.
+2. The payload lists the chunks, in the order of the rows.
 """
 
 from __future__ import annotations

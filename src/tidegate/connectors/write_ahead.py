@@ -1,8 +1,9 @@
-"""A sink for any target: rows wait in the job's storage, and a function of the user's gets them once they are complete.
+"""A sink for any target: rows wait in the job's storage, and a user function receives them
+once their checkpoint is complete.
 
 1. In the task: rows are staged in the job's storage. A discarded attempt leaves objects that clean-up removes.
-2. After the checkpoint is complete, in a task or in the driver: `function(rows, token)`, in the order of epochs. If it
-   raises, or the process dies before it is known that it returned, the same rows come again with an equal token.
+2. After the checkpoint is complete, in a task or in the driver: `function(rows, token)`, in epoch order. If it raises, or
+   the process dies before its return is recorded, it is called again with the same rows and an equal token.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Uid
 
 @dataclass(frozen=True, slots=True, order=True)
 class CommitToken:
-    """Names one hand-over of rows for ever. Within (lineage, sink, slot) a later one has a greater epoch.
+    """Uniquely and permanently names one call of the function. Within (lineage, sink, slot) a
+    later one has a greater epoch.
 
-    A target that keeps the greatest epoch of each (lineage, sink, slot), in the transaction that takes the rows, can drop
-    whatever is not greater. One that knows texts only keeps `str(token)`.
+    A target that stores the greatest epoch of each (lineage, sink, slot), in the transaction that takes the rows, can drop
+    whatever is not greater. A target that stores only text keeps `str(token)`.
     """
 
     lineage: Lineage
@@ -49,11 +51,12 @@ class WriteAheadSink:
     """Calls `function(rows, token)` once the checkpoint that `rows` belong to is complete.
 
     `rows` is a list of named tuples, or with `form="arrow"` a `pyarrow.Table`, which `spark.createDataFrame` and most
-    clients take. Say `idempotent=True` when the function drops what comes again under a token that it has taken: then the
-    job is exactly-once; else a failure may repeat rows.
+    clients accept. Set `idempotent=True` if the function drops rows whose token it has already accepted: then the job is
+    exactly-once; otherwise a failure may repeat rows.
 
-    The function is pickled and called in tasks, for several slots at once. With `publishes_in="driver"` it stays in the driver
-    and is called there, one slot after the other: for functions that hold what cannot be pickled, or that need Spark.
+    The function is pickled and called in tasks, for several slots at once. With `publishes_in="driver"` it
+    stays in the driver and is called there, one slot after the other: for functions that hold objects that
+    cannot be pickled, or that need Spark.
     """
 
     function: Callable[[Any, CommitToken], object]
@@ -63,7 +66,7 @@ class WriteAheadSink:
 
     def __post_init__(self) -> None:
         if self.form not in ("rows", "arrow"):
-            raise GraphError(f"A write-ahead sink hands over 'rows' or 'arrow', not {self.form!r}.")
+            raise GraphError(f"A write-ahead sink passes 'rows' or 'arrow', not {self.form!r}.")
         publishes_in(self)
 
     @property
@@ -77,10 +80,10 @@ class WriteAheadSink:
         return WriteAheadCommitter(self, context)
 
     def describe(self) -> str:
-        return f"rows handed to {getattr(self.function, '__name__', 'a function')}, with a token"
+        return f"rows passed to {getattr(self.function, '__name__', 'a function')}, with a token"
 
     def __reduce__(self) -> Any:
-        # A function that stays in the driver may hold what cannot be pickled.
+        # A function that stays in the driver may hold objects that cannot be pickled.
         function = self.function if self.publishes_in == "task" else None
         return WriteAheadSink, (function, self.form, self.idempotent, self.publishes_in)
 

@@ -87,7 +87,7 @@ def test_staged_files_that_were_taken_away_are_missed_and_nothing_is_added(targe
     shutil.copy(file, tmp_path / "copy")
     target.open().vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
 
-    with pytest.raises(StagedFilesGone, match=r"gone.*retention"):
+    with pytest.raises(StagedFilesGone, match=r"missing or truncated.*retention"):
         commits.commit([request])
     assert target.rows() == []
     shutil.copy(tmp_path / "copy", file)
@@ -197,7 +197,7 @@ def test_a_table_may_have_more_columns_in_another_order(tmp_path):
 @pytest.mark.parametrize(
     ("configuration", "told"),
     [
-        ({"delta.setTransactionRetentionDuration": "interval 1 days"}, "forgets application transactions"),
+        ({"delta.setTransactionRetentionDuration": "interval 1 days"}, "expires application transactions"),
         ({"delta.deletedFileRetentionDuration": "interval 1 hours"}, "1 h old"),
         ({"delta.deletedFileRetentionDuration": "interval 0 days"}, "0 h old"),
     ],

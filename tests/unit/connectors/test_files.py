@@ -143,7 +143,7 @@ def test_csv_tells_null_from_empty_and_keeps_digits(tmp_path):
     [
         ({"format": "orc"}, "'csv' or 'json' or 'parquet'"),
         ({"partition_by": "day"}, r"partition_by=\['day'\]"),
-        ({"max_file_bytes": 0}, "leave it out"),
+        ({"max_file_bytes": 0}, "omit it"),
         ({"path": "gs://bucket/x"}, "not to gs://"),
         ({"path": "s3://bucket/x", "options": {"key": "?"}}, "no option 'key'"),
     ],
@@ -158,8 +158,8 @@ def test_wrong_choices_are_told_when_the_sink_is_made(choices, words):
     [
         ({"partition_by": ["dya"]}, "day string, n int", "no column 'dya'"),
         ({"partition_by": ["x"]}, "x double, n int", "is a double and cannot name folders"),
-        ({"partition_by": ["n"]}, "n int", "none is left"),
-        ({"format": "csv"}, "n int, tags array<string>", "CSV has no form for column 'tags'"),
+        ({"partition_by": ["n"]}, "n int", "no column is left"),
+        ({"format": "csv"}, "n int, tags array<string>", "CSV cannot represent column 'tags'"),
     ],
 )
 def test_columns_that_do_not_fit_are_told_when_the_job_starts(choices, ddl, words):

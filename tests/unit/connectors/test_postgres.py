@@ -78,7 +78,7 @@ def test_a_slice_of_a_batch_is_only_that_slice():
 
 def test_a_nul_is_refused_in_the_task_not_at_every_commit():
     schema = Schema.parse("a string")
-    with pytest.raises(SchemaError, match="column 'a' holds a NUL"):
+    with pytest.raises(SchemaError, match="column 'a' contains a NUL"):
         copy_text(batch_from_rows([("x\x00y",)], schema), schema)
 
 
@@ -111,9 +111,9 @@ def test_tables_that_fit(found, key, two_phase):
         (table(kind="v"), (), False, "is not a table"),
         (table(logged=False), (), False, "SET LOGGED"),
         (table(COLUMNS[:1]), (), False, 'ADD COLUMN "name" text'),
-        (table((Column("n", "int4"), *COLUMNS[1:])), (), False, "n is int4, and the stream's column is bigint"),
+        (table((Column("n", "int4"), *COLUMNS[1:])), (), False, "n is int4, but the stream's column is bigint"),
         (table((Column("n", "int8", computed=True), *COLUMNS[1:])), (), False, "computed by the table"),
-        (table((*COLUMNS, Column("must", "text", True))), (), False, "must must not be null, has no default"),
+        (table((*COLUMNS, Column("must", "text", True))), (), False, "must must not be null and has no default"),
         (table(), ("n",), False, "ADD PRIMARY KEY"),
         (table(unique=(UniqueIndex("p", ("n",), plain=False),)), ("n",), False, "ADD PRIMARY KEY"),
         (table(unique=(PRIMARY,)), ("n", "name"), False, "ADD PRIMARY KEY"),
@@ -131,9 +131,9 @@ def test_tables_that_do_not_fit_and_what_to_do(found, key, two_phase, words):
     [
         ({"mode": "insert"}, "'append' or 'upsert'"),
         ({"mode": "upsert"}, "belong together"),
-        ({"key": ["n"]}, "for mode='upsert'"),
+        ({"key": ["n"]}, "requires mode='upsert'"),
         ({"mode": "upsert", "key": "n"}, r"key=\['n'\]"),
-        ({"mode": "upsert", "key": ["n"], "two_phase": True}, "the default is as exact"),
+        ({"mode": "upsert", "key": ["n"], "two_phase": True}, "the default is also exactly-once"),
     ],
 )
 def test_wrong_choices_are_told_when_the_sink_is_made(choices, words):

@@ -1,4 +1,4 @@
-"""Files as a sink: hidden while they are staged, put under their final name when they are committed."""
+"""Files as a sink: hidden while staged, renamed to their final name on commit."""
 
 from tidegate.connectors.files.sink import FileSink
 

@@ -1,7 +1,7 @@
-"""A directory that all executors and the driver share.
+"""A directory shared by the driver and all executors.
 
-Publishing is a rename out of the hidden folder: on one file system that is one step, and the hidden name is gone with it.
-A link and a later removal would be two, and a file that was taken away between them would come back.
+Publishing is a rename out of the hidden folder. On one file system that is one step, and it removes the hidden name. A link
+followed by a removal would be two steps, and a file that a reader removed in between would reappear.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Directory:
         return self._hidden / hidden
 
     def stage(self, draft: Path, final: str) -> StagedFile:
-        # The file, its name, and the name of the folder it is in: a committable must outlive a power failure.
+        # Sync the file, its name, and the name of its folder: a committable must survive a power failure.
         for path in (draft, self._hidden, self._path):
             _sync(path)
         return StagedFile(final, draft.name)
@@ -53,7 +53,7 @@ class Directory:
         self.draft(name).touch()
 
     def settle_marks(self) -> None:
-        # A file without content is no more than its name.
+        # An empty file consists of its name only.
         _sync(self._hidden)
 
     def noted(self, name: str) -> str | None:
@@ -80,7 +80,7 @@ class Directory:
                 folders.add(parent)
                 parent = parent.parent
         for folder in folders:
-            # A reader may remove folders too; then there is nothing left to make durable.
+            # A reader may also remove folders; then nothing is left to make durable.
             with suppress(FileNotFoundError):
                 _sync(folder)
 

@@ -1,4 +1,4 @@
-"""How rows become bytes of a file."""
+"""Encoders that turn rows into the bytes of a file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Encoder(Protocol):
 
     def write(self, batch: pa.RecordBatch) -> None: ...
     def size_bytes(self) -> int:
-        """About how long the file is by now."""
+        """Return the approximate size of the file so far."""
         ...
 
     def close(self) -> None: ...
 
 
 class JsonLines:
-    """One JSON object a line. Decimals and times are text, as Spark's own JSON writer has them."""
+    """One JSON object per line. Decimals and times are strings, as in Spark's own JSON writer."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self._file = path.open("w", encoding="utf-8")
@@ -61,7 +61,9 @@ class Parquet:
 
 
 class Csv:
-    """A line of column names, then a line for each row. Null is nothing at all, an empty text is `""`; bytes are base64."""
+    """A header line with the column names, then one line per row. Null is an empty field, an empty
+    string is `""`; bytes are base64.
+    """
 
     def __init__(self, path: Path, schema: Schema) -> None:
         import pyarrow as pa
@@ -101,9 +103,9 @@ def check_format(format: str) -> str:
 
 
 def check_columns(format: str, schema: Schema) -> None:
-    """Raises GraphError when the format has no form for a column."""
+    """Raise GraphError if the format cannot represent a column."""
     for field in schema.fields:
         if format == "csv" and field.type.kind in ("array", "map", "struct"):
             raise GraphError(
-                f"CSV has no form for column {field.name!r}, which is a {field.type}. Select its parts, or write json."
+                f"CSV cannot represent column {field.name!r} of type {field.type}. Select its parts, or write json."
             )

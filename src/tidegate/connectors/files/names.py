@@ -1,4 +1,4 @@
-"""Names of files: by them anyone can tell whose output a file is, without opening it.
+"""File names. A name identifies the output that a file belongs to, without opening the file.
 
 part-{lineage}~{sink}~{epoch}~{slot}~{index}.{format}              seen by readers
 part-{lineage}~{sink}~{epoch}~{slot}~{index}~{attempt}.{format}    hidden, while its checkpoint is not complete
@@ -23,7 +23,7 @@ _NAME = re.compile(r"part-([^~]+)~([^~]+)~(\d+)\.(\d+)~(\d+)[~.].*")
 
 @dataclass(frozen=True, slots=True)
 class OutputId:
-    """Whose rows: one slot's of one epoch. Never used twice."""
+    """The output of one slot in one epoch. Never reused."""
 
     lineage: Lineage
     sink: Uid
@@ -36,7 +36,7 @@ class OutputId:
 
     @staticmethod
     def in_name(name: str) -> OutputId | None:
-        """What the last part of a path says; None for a file that is not ours."""
+        """Parse the last part of a path; None if the file is not one of ours."""
         found = _NAME.fullmatch(name.rpartition("/")[2])
         if found is None:
             return None

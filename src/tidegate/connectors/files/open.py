@@ -1,4 +1,4 @@
-"""From the path of a file sink to the place that it names."""
+"""Map the path of a file sink to its storage."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tidegate.core.errors import GraphError
 
 
 def open_place(path: str, options: Mapping[str, str]) -> FilePlace:
-    """The place that a path names: a directory, or `s3://bucket/prefix`. Connects when first used."""
+    """Return the storage that a path names: a directory, or `s3://bucket/prefix`. Connects on first use."""
     scheme, found, rest = path.partition("://")
     if not found or scheme == "file":
-        from tidegate.connectors.files.directory import Directory  # Late, for a quick start.
+        from tidegate.connectors.files.directory import Directory  # Imported late, for a fast start.
 
         return Directory(Path(rest if found else path))
     if scheme in ("s3", "s3a"):
-        from tidegate.connectors.files.s3 import S3Prefix  # Late, for a quick start.
+        from tidegate.connectors.files.s3 import S3Prefix  # Imported late, for a fast start.
 
         return S3Prefix(rest, options)
     raise GraphError(

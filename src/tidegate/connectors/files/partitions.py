@@ -1,4 +1,4 @@
-"""Rows by the folder they belong to, `day=2024-05-01/hour=7`, as Hive and Spark name them."""
+"""Split rows by the folder they belong to, `day=2024-05-01/hour=7`, as Hive and Spark name them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 KINDS = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint", "date", "decimal"})
-"""Types whose values have one text each, which does not depend on a time zone or on rounding."""
+"""Types whose values have exactly one text form, independent of time zone and rounding."""
 
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
 
 
 def check_partitions(columns: Sequence[str], schema: Schema) -> None:
-    """Raises GraphError when rows of `schema` cannot be partitioned so."""
+    """Raise GraphError if rows of `schema` cannot be partitioned by these columns."""
     for name in columns:
         if name not in schema:
             raise GraphError(no_column(name, schema.names, "to partition by"))
@@ -30,14 +30,14 @@ def check_partitions(columns: Sequence[str], schema: Schema) -> None:
         if kind not in KINDS:
             raise GraphError(
                 f"The column {name!r} is a {kind} and cannot name folders; partition by {', '.join(sorted(KINDS))}. "
-                "A date or a text of it will do."
+                "Convert it to a date or a string."
             )
     if columns and set(columns) == set(schema.names):
-        raise GraphError("All columns name folders, so none is left for the files. Partition by fewer.")
+        raise GraphError("All columns name folders, so no column is left for the files. Partition by fewer columns.")
 
 
 def split(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each folder, in their order, without the columns that the folder's name tells."""
+    """Yield the rows of each folder in their original order, without the columns that the folder's name encodes."""
     if not columns:
         yield "", batch
         return

@@ -1,4 +1,4 @@
-"""What a writer hands to the committer: files that are whole and durable, and that no reader sees."""
+"""The payload that a writer passes to the committer: complete, durable files that no reader can see."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that waits."""
+    """A file that waits for its commit."""
 
     final: str
-    """Its path below the sink's, once it is seen."""
+    """Its path relative to the sink's path, once published."""
     hidden: str
-    """What it is found by until then: a name, or the id of an upload."""
+    """Its identifier until then: a name, or the id of an upload."""
     parts: tuple[str, ...] = ()
-    """Tags of what was uploaded, where the storage asks for them."""
+    """Tags of the uploaded parts, if the storage requires them."""
 
 
 encode = msgspec.json.Encoder().encode

@@ -1,7 +1,7 @@
-"""Where files go: the port between the file sink and a kind of storage.
+"""The port between the file sink and a kind of storage.
 
-The one thing asked of it is `publish`: in one step a staged file becomes visible and is staged no more. So a repeat never
-makes a file again that a reader has already taken away, whatever moment the first committer died in.
+Its one essential operation is `publish`: in one step, a staged file becomes visible and is no longer staged. A repeated
+commit therefore never recreates a file that a reader has already removed, whenever the first committer died.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from tidegate.connectors.sink import Settled
 
 class FilePlace(Protocol):
     at_once: int
-    """How many requests it is worth making at the same time."""
+    """The number of concurrent requests that is useful."""
 
     def draft(self, hidden: str) -> Path:
-        """A local path to write a file to. `hidden` is used once."""
+        """Return a local path to write a file to. `hidden` is used once."""
         ...
 
     def stage(self, draft: Path, final: str) -> StagedFile:
-        """Keep a finished draft durably, unseen. A crash leaves it, or the draft, as leavings."""
+        """Store a finished draft durably, invisible to readers. A crash leaves it, or the draft, as an orphan."""
         ...
 
     def discard(self, draft: Path) -> None:
-        """Forget a draft of an attempt that failed. Does not raise."""
+        """Delete a draft of a failed attempt. Does not raise."""
         ...
 
     def unstage(self, file: StagedFile) -> None:
-        """Forget a staged file of an attempt that failed. Does not raise."""
+        """Delete a staged file of a failed attempt. Does not raise."""
         ...
 
     def note(self, name: str, text: str) -> None:
-        """Keep a small hidden text durably, in place of the one that was there."""
+        """Store a small hidden text durably, replacing any earlier one of that name."""
         ...
 
     def mark(self, name: str) -> None:
-        """Keep an empty note. Durable after the next `settle_marks`."""
+        """Store an empty note. Durable after the next `settle_marks`."""
         ...
 
     def settle_marks(self) -> None: ...
@@ -49,13 +49,13 @@ class FilePlace(Protocol):
     def is_staged(self, file: StagedFile) -> bool: ...
 
     def publish(self, file: StagedFile) -> None:
-        """Make a staged file visible, atomically and durably. Nothing happens if it is not staged any more."""
+        """Make a staged file visible, atomically and durably. Does nothing if it is no longer staged."""
         ...
 
     def settle(self, files: Collection[StagedFile]) -> None:
-        """Make durable what was published."""
+        """Make published files durable."""
         ...
 
     def sweep(self, settled: Settled, keep: Collection[str]) -> None:
-        """Remove hidden files and notes of settled outputs, but for these: names of notes, `hidden` of files."""
+        """Remove hidden files and notes of settled outputs, except those in `keep`: names of notes, `hidden` of files."""
         ...

@@ -1,11 +1,11 @@
-"""A prefix of an S3 bucket, or of a store that speaks S3.
+"""A prefix of an S3 bucket, or of an S3-compatible store.
 
-A staged file is an upload in parts under the file's final name, which is not completed: no reader can see it, and to
-complete it is one step that ends it. That is why this speaks to S3 by its own operations (boto3): what the job's storage
-and pyarrow offer (put, put-if-absent, copy) would publish in one step and forget the staged copy in another.
+A staged file is an incomplete multipart upload under the file's final name: no reader can see it, and completing it is one
+step, which also ends the upload. For that reason this module calls S3 directly (boto3): the operations of the job's storage
+and of pyarrow (put, put-if-absent, copy) would publish in one step and delete the staged copy in another.
 
-An upload that is never completed costs storage until it is swept. A lifecycle rule of the bucket that aborts unfinished
-uploads must leave them more time than the job may ever be down.
+An upload that is never completed costs storage until it is swept. If the bucket has a lifecycle rule that aborts incomplete
+uploads, its age limit must exceed the longest time the job may be down.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.core.errors import GraphError, PreconditionFailed
 from tidegate.core.faults import reach
 
 PART_BYTES = 16 << 20
-"""S3 takes parts of at least 5 MiB, and at most 10,000 of them."""
+"""S3 accepts parts of at least 5 MiB, and at most 10,000 of them."""
 
 _OPTIONS = {
     "endpoint": "endpoint_url",
@@ -33,7 +33,7 @@ _OPTIONS = {
     "secret_access_key": "aws_secret_access_key",
     "session_token": "aws_session_token",
 }
-"""The names that the checkpoint storage uses, too → boto3's."""
+"""Option names, shared with the checkpoint storage → boto3's names."""
 
 
 class S3Prefix:
@@ -44,7 +44,7 @@ class S3Prefix:
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""
         if unknown := set(options) - set(_OPTIONS):
             raise GraphError(
-                f"A file sink on S3 knows no option {sorted(unknown)[0]!r}; there are {', '.join(_OPTIONS)}."
+                f"A file sink on S3 has no option {sorted(unknown)[0]!r}; the options are {', '.join(_OPTIONS)}."
             )
         self._options = tuple(sorted((_OPTIONS[name], value) for name, value in options.items()))
 
@@ -83,7 +83,7 @@ class S3Prefix:
         self.note(name, "")
 
     def settle_marks(self) -> None:
-        """What S3 has answered is durable."""
+        """Does nothing: a write is durable once S3 acknowledges it."""
 
     def noted(self, name: str) -> str | None:
         found = self._found("get_object", Key=self._hidden(name))
@@ -104,7 +104,7 @@ class S3Prefix:
         reach("files.2-completed", file=file.final)
 
     def settle(self, files: Collection[StagedFile]) -> None:
-        """What S3 has answered is durable."""
+        """Does nothing: a write is durable once S3 acknowledges it."""
 
     def sweep(self, settled: Settled, keep: Collection[str]) -> None:
         for upload in self._pages("list_multipart_uploads", "Uploads", self._prefix):
@@ -129,7 +129,7 @@ class S3Prefix:
             yield from page.get(part, ())
 
     def _found(self, operation: str, **arguments: Any) -> Any:
-        """The answer; None when the object or the upload is not there (any more)."""
+        """Return the response, or None if the object or the upload does not exist (any more)."""
         from botocore.exceptions import ClientError
 
         try:
@@ -142,14 +142,14 @@ class S3Prefix:
 
 @lru_cache(maxsize=16)
 def _connected(options: tuple[tuple[str, str], ...]) -> Any:
-    """A client, which many threads may use. Kept by the process: to make one takes longer than many requests."""
+    """Return a client that threads can share. Cached per process: creating one takes longer than many requests."""
     try:
         import boto3
         from botocore.config import Config
     except ImportError as error:
         raise PreconditionFailed("Files on S3 need boto3: pip install 'tidegate[s3]'.") from error
     given = dict(options)
-    # Stores that only speak S3 do not all know the checksums that newer clients send unasked.
+    # Not all S3-compatible stores support the checksums that newer clients send by default.
     config = Config(
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",

@@ -1,8 +1,9 @@
-"""Files below a directory or an S3 prefix, each put there whole, once.
+"""Files below a directory or an S3 prefix, each published complete and once.
 
-1. In the task: rows go to files that no reader sees, named by (lineage, sink, epoch, slot, attempt). A crash leaves them.
-2. At commit, see `FileCommitter`.
-3. Once a later checkpoint has settled it all, `sweep` removes what discarded attempts left, and the marks of commits.
+1. In the task: rows are written to files that no reader sees, named by (lineage, sink, epoch, slot,
+   attempt). A crash leaves them behind.
+2. At commit: see `FileCommitter`.
+3. Once a later checkpoint has settled the output, `sweep` removes files of discarded attempts and the marks of commits.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _OPEN_FILES = 64
-"""How many folders a task writes to at once. More than that begin further files."""
+"""The number of folders a task writes to at once. Beyond it, rows go to additional files."""
 
 
 @dataclass(frozen=True)
 class FileSink:
-    """Rows as files below `path`: a directory that all executors and the driver share, or `s3://bucket/prefix`.
+    """Rows as files below `path`: a directory shared by the driver and all executors, or `s3://bucket/prefix`.
 
-    `partition_by` names columns whose values name folders, as Hive and Spark have them (`day=2024-05-01/`).
-    `max_file_bytes` begins another file once one has grown to about that. `options` of S3 are `endpoint`, `region`,
-    `access_key_id`, `secret_access_key`, `session_token`; without them, boto3 looks where it always does.
+    `partition_by` lists columns whose values name folders, as in Hive and Spark (`day=2024-05-01/`). When a file reaches
+    about `max_file_bytes`, the writer starts another. The `options` for S3 are `endpoint`, `region`, `access_key_id`,
+    `secret_access_key`, `session_token`; without them, boto3 uses its default lookup.
     """
 
     guarantee = Guarantee.EXACTLY_ONCE
@@ -74,7 +75,9 @@ class FileSink:
         if isinstance(self.partition_by, str):
             raise GraphError(f"partition_by is a list of columns: write partition_by=[{self.partition_by!r}].")
         if self.max_file_bytes is not None and self.max_file_bytes < 1:
-            raise GraphError("max_file_bytes is the size at which a file is full; leave it out for one file an epoch.")
+            raise GraphError(
+                "max_file_bytes is the size at which a file is full and must be positive; omit it for one file per epoch."
+            )
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         open_place(self.path, self.options)
 
@@ -87,7 +90,7 @@ class FileSink:
         return FileCommitter(self.path, open_place(self.path, self.options))
 
     def file_schema(self, schema: Schema) -> Schema:
-        """The columns inside the files: those that no folder's name tells."""
+        """Return the columns inside the files: those that no folder name encodes."""
         return schema.select([name for name in schema.names if name not in self.partition_by])
 
     def describe(self) -> str:
@@ -159,11 +162,11 @@ class FileWriter:
 
 
 class _OutputState(Enum):
-    """What is known of an output before it is published."""
+    """What is known about an output before it is published."""
 
-    NEW = "nobody has begun to publish it"
-    BEGUN = "somebody has begun"
-    DONE = "all of it is published"
+    NEW = "not started yet"
+    BEGUN = "publishing has started"
+    DONE = "fully published"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +177,13 @@ class _Waiting:
 
 
 class FileCommitter:
-    """Publishes what waits, one epoch of all slots after the other.
+    """Publishes staged files, one epoch of all slots after the other.
 
-    1. Note durably that these outputs are being published. A file that is not staged any more was published if there is
-       such a note, or was if a sweep has passed; perhaps a reader has taken it away since. Otherwise it is lost, and that is
-       an error.
-    2. Publish file by file. Each is one step, after which it is not staged any more: a repeat goes on where a crash
-       interrupted, and never makes a file twice. Readers may see some files of an epoch before the others.
+    1. Record durably that these outputs are being published. If a file is no longer staged, it was published
+       if such a note exists or a sweep has passed its epoch; a reader may have removed it since. Otherwise it
+       is lost, and that is an error.
+    2. Publish file by file. Each publish is one step, after which the file is no longer staged: a repeat continues where a
+       crash interrupted, and never creates a file twice. Readers may see some files of an epoch before the others.
     """
 
     def __init__(self, path: str, place: FilePlace) -> None:
@@ -202,7 +205,7 @@ class FileCommitter:
         if waiting:
             reach("files.1-marked", epoch=waiting[0].request.epoch)
             self._each(self._place.publish, [file for each in waiting for file in each.files])
-        # Also for what was there: whoever published it may have died before it was durable.
+        # Also files that were already published: their committer may have died before they were durable.
         self._place.settle([file for each in epoch for file in each.files])
         return [each.request for each in waiting]
 
@@ -218,15 +221,16 @@ class FileCommitter:
         gone = [file for file in files if not self._place.is_staged(file)]
         if begun:
             return _OutputState.DONE if len(gone) == len(files) else _OutputState.BEGUN
-        # Asked once more: another process may have noted and published all of it between our two questions.
+        # Check once more: another process may have written its note and published everything between our two checks.
         if not gone or self._place.noted(output.marker) is not None:
             return _OutputState.NEW
         if output.epoch <= self._settled(output):
-            # All was published so long ago that the note has been swept.
+            # Everything was published so long ago that the note has been swept.
             return _OutputState.BEGUN if len(gone) < len(files) else _OutputState.DONE
         raise CommitInDoubt(
-            f"{gone[0].final} was staged for epoch {output.epoch} and is gone, uncommitted. Is {self._path} the same "
-            "place for the driver and all executors, and does nobody else clean up what is hidden there?"
+            f"{gone[0].final} was staged for epoch {output.epoch} and has disappeared without being committed. Check "
+            f"that {self._path} is the same storage for the driver and all executors, and that nothing else deletes "
+            "hidden files there."
         )
 
     def _settled(self, output: OutputId) -> EpochId:
@@ -235,8 +239,8 @@ class FileCommitter:
         return EpochId(Term(int(term)), int(number))
 
     def sweep(self, settled: Settled) -> None:
-        """1. Note up to where. A crash leaves that, and everything else for the next sweep.
-        2. Remove the leavings.
+        """1. Record the settled epoch. A crash leaves that record, and everything else for the next sweep.
+        2. Remove orphaned files and notes.
         """
         self._place.note(settled_name(settled.lineage, settled.sink), str(settled.epoch))
         keep = {file.hidden for request in settled.waiting for file in decode(request.payload)}

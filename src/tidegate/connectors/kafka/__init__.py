@@ -1,4 +1,4 @@
-"""Apache Kafka as a sink and as a source, without a jar. The one home of `confluent_kafka`, which is imported when used."""
+"""Apache Kafka as a sink and as a source, without a jar. The only package that imports `confluent_kafka`, and only when used."""
 
 from tidegate.connectors.kafka.sink import KafkaSink
 

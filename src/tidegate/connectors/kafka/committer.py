@@ -1,8 +1,8 @@
 """Committing in transactions: rows and the markers that cover them become visible together, once.
 
-A committer has one producer for each topic, and one transaction of it carries as many epochs and slots as the size allows, in
-the order of epochs. Whatever goes wrong, the way on is the same, now or when the requests come again: a new producer, from
-step 1, where Kafka says what was committed.
+A committer has one producer per topic. One of its transactions carries as many epochs and slots as the size allows, in
+epoch order. Recovery from any failure is the same, now or when the requests are repeated: a new producer starts from step
+1, where Kafka reports what was committed.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from tidegate.core.ids import EpochId
 COMMITTED, ALREADY_COMMITTED = CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED
 _ATTEMPTS = 3
 _ANSWER_S = 30.0
-"""How long an answer may take that waits for no rows."""
+"""Timeout of a call that does not wait for rows."""
 _TOPIC_S = 5.0
-"""How long a topic may be unknown before that is believed."""
+"""How long a topic may be unknown before it counts as missing."""
 _FAREWELL_S = 5.0
 _AT_ONCE = 8
 _DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
-"""Kafka's default of `offsets.retention.minutes`."""
+"""Kafka's default for `offsets.retention.minutes`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """One part that is to be in the topic once."""
+    """One part that must be in the topic exactly once."""
 
     topic: str
     stream: SinkSlot
@@ -53,7 +53,7 @@ class Owed:
 
 
 class TransactionalCommitter:
-    """Threads take turns."""
+    """Threads are serialized by a lock."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class TransactionalCommitter:
         return [COMMITTED if each in published else ALREADY_COMMITTED for each in known]
 
     def close(self) -> None:
-        """Let go of all producers. The committer may still be used, and opens new ones."""
+        """Close all producers. The committer remains usable and opens new ones."""
         with self._lock:
             while self._open:
                 self._open.popitem()[1].forget()
@@ -94,23 +94,24 @@ class TransactionalCommitter:
                 self._publish(self._transactions(topic), owed, published)
                 return
             except Exception as error:
-                # Whatever it was: an open transaction would hold up every reader of committed rows.
+                # Whatever the error: an open transaction would block every reader of committed rows.
                 if (broken := self._open.pop(topic, None)) is not None:
                     broken.forget()
-                # Brokers that cannot be reached were waited for already; the request comes again.
+                # The client has already waited for unreachable brokers; the request will be repeated.
                 if attempt == _ATTEMPTS or not isinstance(error, KafkaFenced):
                     raise
 
     def _publish(
         self, transactions: _Transactions, owed: Sequence[Owed], published: set[tuple[SinkSlot, EpochId]]
     ) -> None:
-        """Bring into the topic what is not there yet, and note in `published` what that was.
+        """Publish to the topic what is missing there, and add it to `published`.
 
-        1. Take the slots: Kafka aborts whatever an earlier committer of them left open, and no such committer can go on.
-           Then read their markers; what they cover is done. `_Transactions` says how.
+        1. Take the slots: Kafka aborts any transaction that an earlier committer of them left open, and fences that
+           committer. Then read their markers; output they cover is done. See `_Transactions` for the details.
         2. Begin a transaction and send the rows. A crash leaves an open transaction, which no reader of committed rows sees.
         3. Add the markers to the transaction. A crash leaves it open as before.
-        4. Commit. A crash before the answer leaves it committed or aborted, and the markers in step 1 of the next tell which.
+        4. Commit. A crash before the response leaves it committed or aborted; the markers in step 1
+           of the next attempt show which.
         """
         transactions.take({each.stream for each in owed})
         reach("kafka.1-marker-read", topic=transactions.topic)
@@ -119,7 +120,7 @@ class TransactionalCommitter:
         waiting = [each for each, state in found if state is not Found.COMMITTED and each not in skipped]
         transactions.keep(_first_markers([*skipped, *waiting]))
         if skipped:
-            # Their markers alone, so that the question is answered for good.
+            # Commit only their markers, so that the question is settled permanently.
             transactions.begin()
             transactions.mark(_last_markers(skipped))
             transactions.commit()
@@ -153,7 +154,7 @@ class TransactionalCommitter:
         return self._open[topic]
 
     def _retention(self) -> int:
-        """How long the brokers keep offsets of idle groups; Kafka's default where we may not ask."""
+        """Return how long the brokers keep offsets of idle groups, or Kafka's default if we are not authorized to ask."""
         if self._retention_ms is None:
             self._retention_ms = _ask_retention(connection(self._servers, self._config))
         return self._retention_ms
@@ -161,31 +162,32 @@ class TransactionalCommitter:
 
 @dataclass(slots=True)
 class _Held:
-    """A slot whose marker nobody else can move as long as our producer is not fenced."""
+    """A slot whose marker only our producer can move, as long as it is not fenced."""
 
     members: Any
-    """The group of its marker, as a transaction wants to be told of it."""
+    """The metadata of the marker's consumer group, as a transaction needs it."""
     marker: int | None
     """How far the topic is. None: Kafka has no marker."""
     unsettled: bool = False
-    """Whether Kafka holds the marker to be part of a transaction that has not ended, although there is none."""
+    """Whether Kafka reports the marker as part of an unfinished transaction, although there is none."""
     own: Any = field(default=None, repr=False)
-    """The producer of the slot's own transactional id, until the slot is kept."""
+    """The producer with the slot's own transactional id, until the slot is kept."""
 
 
 class _Transactions:
-    """The transactions into one topic, one after the other, by one producer that nobody has fenced.
+    """The transactions into one topic, one after the other, by one producer that has not been fenced.
 
-    Each slot has a transactional id of its own, and whoever begins with a producer of that id fences all before. The producer of
-    the first slot that is taken, the *leader*, sends for the others as well. So whoever takes one of those later must fence the
-    leader too, and must know of it:
+    Each slot has its own transactional id, and initializing a producer with that id fences all earlier ones. The producer
+    of the first slot taken, the *leader*, also sends for the others. Another committer that takes one of those slots later
+    must therefore fence the leader too, and must know which it is:
 
-    1. Begin with a producer of the slot's id. From now on nobody else can do step 4 for it.
-    2. Read whom the slot's marker names as its holder. Is it another id, begin with a producer of that id too, so that it is
-       fenced as well.
-    3. Read the marker, which has come to rest.
-    4. If rows are to be sent, and the leader is another slot's: name the leader as holder, in a transaction of the slot's own
-       id. It fails if someone has done step 1 since; who does so later finds the leader in step 2.
+    1. Initialize a producer with the slot's id. From now on no other committer can do step 4 for it.
+    2. Read which holder the slot's marker names. If it is another id, initialize a producer with that
+       id too, which fences it as well.
+    3. Read the marker, which no longer changes.
+    4. If there are rows to send and the leader belongs to another slot: record the leader as holder, in a
+       transaction of the slot's own id. It fails if another committer has done step 1 since; one that does so
+       later finds the leader in step 2.
     """
 
     def __init__(self, servers: str, config: Mapping[str, str], topic: str, timeout_ms: int) -> None:
@@ -197,7 +199,7 @@ class _Transactions:
         self._next: Mapping[SinkSlot, int] = {}
 
     def take(self, streams: Collection[SinkSlot]) -> None:
-        """Steps 1 to 3, for slots that are not held yet."""
+        """Do steps 1 to 3 for slots that are not held yet."""
         wanted = sorted((stream for stream in streams if stream not in self.held), key=lambda s: (s.lineage, s.slot))
         if wanted and self._leader is None:
             leader = wanted.pop(0)
@@ -214,7 +216,9 @@ class _Transactions:
                 raise failure
 
     def keep(self, first: Mapping[SinkSlot, int]) -> None:
-        """Step 4 for these, with the marker of what each sends first. The others have nothing to send, and are let go."""
+        """Do step 4 for these slots, with the marker of the first part each sends. The others have
+        nothing to send and are released.
+        """
         for stream in [each for each, held in self.held.items() if held.own is not None and each not in first]:
             del self.held[stream]
         naming = [(stream, first[stream]) for stream, held in self.held.items() if held.own is not None]
@@ -228,14 +232,14 @@ class _Transactions:
         own_id = self._id(stream)
         with translated(f"begin transactions for topic {self.topic!r}"):
             own = self._begin_with(own_id, see_topic)
-        with translated(f"tell the offset of group {_group(stream)!r}"):
+        with translated(f"return the offset of group {_group(stream)!r}"):
             holder = self._holder(stream, self._offset(stream).metadata)
         if holder != own_id and (self._leader is None or holder != self._id(self._leader)):
             with translated(f"end transactions of {holder!r}"):
                 self._begin_with(holder)
         reach("kafka.1-taken", topic=self.topic)
-        with translated(f"tell the offset of group {_group(stream)!r}"):
-            # Only now: as long as an earlier transaction is open, the marker in it cannot be read.
+        with translated(f"return the offset of group {_group(stream)!r}"):
+            # Not earlier: while an earlier transaction is open, the marker in it cannot be read.
             at = self._settled_offset(stream)
             consumer = library().Consumer(reader_settings(self._servers, self._config, _group(stream)))
             members = consumer.consumer_group_metadata()
@@ -243,12 +247,14 @@ class _Transactions:
         return _Held(members, at.offset if at is not None and at.offset >= 0 else None, at is None, own)
 
     def _holder(self, stream: SinkSlot, named: str | None) -> str:
-        """The transactional id that a marker names. Somebody else may have written anything there: not ours, no holder."""
+        """Return the transactional id that a marker names. Anyone may have written there: an id that is not ours is no holder."""
         ours = named is not None and named.startswith(_sink_prefix(stream)) and named.endswith(f"-{self.topic}")
         return named if ours and named is not None else self._id(stream)
 
     def _settled_offset(self, stream: SinkSlot) -> Any:
-        """The slot's marker once no transaction holds it. None: one holds it all the time, and Kafka says so."""
+        """Return the slot's marker once no transaction holds it. None: a transaction still holds it after
+        the timeout, and Kafka says so.
+        """
         latest = time.monotonic() + _ANSWER_S
         while True:
             at = self._offset(stream, settled=True)
@@ -261,11 +267,11 @@ class _Transactions:
             time.sleep(0.1)
 
     def _offset(self, stream: SinkSlot, settled: bool = False) -> Any:
-        """The offset of the slot's group. Without `settled`, as it was before transactions that have not ended.
+        """Return the offset of the slot's group. Without `settled`, as it was before transactions that have not ended.
 
-        Asked as an administrator does. A consumer waits for the end of a transaction by itself, and a timeout of its says
-        nothing about whether it waited for that or for the brokers. A coordinator that moves or has just been made is waited
-        for: the client does not do it here.
+        Uses the admin API. A consumer waits internally for the end of a transaction, and its timeout does not show
+        whether it waited for that or for the brokers. This method also waits for a coordinator that is moving or was just
+        created: the admin client does not.
         """
         kafka = library()
         codes = kafka.KafkaError
@@ -291,9 +297,9 @@ class _Transactions:
 
     def _name_leader(self, stream: SinkSlot, first: int) -> None:
         held = self.held[stream]
-        # A marker that is not there is made so that it covers all before what is sent now, and nothing of it.
+        # A missing marker is created so that it covers everything before the rows sent now, and none of them.
         at = first - 1 if held.marker is None else held.marker
-        with translated(f"take the offset of group {_group(stream)!r} into a transaction"):
+        with translated(f"add the offset of group {_group(stream)!r} to a transaction"):
             held.own.begin_transaction()
             _bounded(partial(self._send_marker, held.own, stream, at), _ANSWER_S)
             _bounded(partial(held.own.commit_transaction, _ANSWER_S), _ANSWER_S)
@@ -308,18 +314,18 @@ class _Transactions:
         return producer
 
     def _id(self, stream: SinkSlot) -> str:
-        # Never to be changed: under another name, open transactions would not be aborted. A slot that moved from topic to
-        # topic has a producer for each, and they must not fence one another.
+        # Must never change: under another name, open transactions would not be aborted. A slot that moved from one
+        # topic to another has a producer for each, and they must not fence each other.
         return f"{_group(stream)}-{self.topic}"
 
     def _see_topic(self, producer: Any) -> None:
-        """A topic that does not exist would be waited for until the transaction times out."""
+        """Fail early if the topic does not exist: the producer would wait for it until the transaction times out."""
         latest = time.monotonic() + _TOPIC_S
         while True:
             found = producer.list_topics(self.topic, _ANSWER_S).topics[self.topic]
             if found.error is None:
                 return
-            # A broker that has just been started answers before it knows its topics.
+            # A broker that has just started responds before it knows its topics.
             if found.error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > latest:
                 raise translate(found.error, f"find topic {self.topic!r}")
             time.sleep(0.1)
@@ -329,22 +335,22 @@ class _Transactions:
             self._producer.begin_transaction()
 
     def send(self, packed: bytes) -> None:
-        with translated(f"take rows for topic {self.topic!r}"):
+        with translated(f"accept rows for topic {self.topic!r}"):
             send(self._producer, self.topic, packed, _ANSWER_S)
 
     def settle(self) -> None:
-        """All rows are with the brokers, or are known not to be: then step 3 tells."""
-        with translated(f"take rows for topic {self.topic!r}"):
+        """Wait until the brokers have all rows or have rejected them; in the latter case step 3 fails."""
+        with translated(f"accept rows for topic {self.topic!r}"):
             settle(self._producer, _ANSWER_S)
 
     def mark(self, markers: Mapping[SinkSlot, int]) -> None:
         for stream, marker in markers.items():
-            with translated(f"take the offset of group {_group(stream)!r} into the transaction"):
+            with translated(f"add the offset of group {_group(stream)!r} to the transaction"):
                 _bounded(partial(self._send_marker, self._producer, stream, marker), _ANSWER_S)
         self._next = markers
 
     def _send_marker(self, producer: Any, stream: SinkSlot, marker: int) -> None:
-        """With the name of the leader, who holds the slot."""
+        """Send the marker with the name of the leader, which holds the slot."""
         assert self._leader is not None
         at = library().TopicPartition(self.topic, 0, marker, self._id(self._leader))
         producer.send_offsets_to_transaction([at], self.held[stream].members, _ANSWER_S)
@@ -356,7 +362,7 @@ class _Transactions:
             self.held[stream].marker, self.held[stream].unsettled = marker, False
 
     def forget(self) -> None:
-        """Let the producer go. An open transaction is aborted now if Kafka listens, else by the next `init_transactions`."""
+        """Drop the producer. An open transaction is aborted now if Kafka responds, otherwise by the next `init_transactions`."""
         producers = [self._producer, *(held.own for held in self.held.values())]
         self._producer, self._leader, self.held = None, None, {}
         for producer in producers:
@@ -367,11 +373,11 @@ class _Transactions:
 
 
 def _bounded(call: Callable[[], None], limit_s: float) -> None:
-    """Make a call that is to take no longer than `limit_s`, and see that it does not.
+    """Make a call and give up on it after `limit_s`.
 
-    Adding offsets to a transaction waits on and on for a broker that died, whatever timeout it is given (librdkafka issue
-    5511). Such a call is left behind with its producer: nobody will commit that transaction, and the first step of the next
-    producer aborts it.
+    When a broker dies, adding offsets to a transaction blocks indefinitely, whatever its timeout (librdkafka issue
+    5511). Such a call is abandoned together with its producer: that transaction is never committed, and the first step
+    of the next producer aborts it.
     """
     done: Future[None] = Future()
 
@@ -388,7 +394,8 @@ def _bounded(call: Callable[[], None], limit_s: float) -> None:
         done.result(limit_s + 2)
     except TimeoutError:
         raise KafkaUnavailable(
-            f"Kafka gave no answer within {limit_s:g} s. The rows are offered again; see that the brokers can be reached."
+            f"Kafka did not respond within {limit_s:g} s. The commit will be retried; check that the brokers are "
+            "reachable."
         ) from None
 
 
@@ -397,12 +404,12 @@ def _stream(request: Committable) -> SinkSlot:
 
 
 def _group(stream: SinkSlot) -> str:
-    """The group whose offset is the marker. Never to be changed: under another name, markers would not be found."""
+    """Return the group whose offset is the marker. Must never change: under another name, markers would not be found."""
     return f"tidegate-{stream}"
 
 
 def _sink_prefix(stream: SinkSlot) -> str:
-    """With what all groups and transactional ids of the sink begin."""
+    """Return the prefix of all groups and transactional ids of the sink."""
     return f"tidegate-{stream.lineage}-{stream.sink}-"
 
 
@@ -425,12 +432,12 @@ def _first_markers(owed: Sequence[Owed]) -> dict[SinkSlot, int]:
 
 
 def _last_markers(owed: Sequence[Owed]) -> dict[SinkSlot, int]:
-    """Of parts in order: each slot's last."""
+    """Return the last marker of each slot, from parts in order."""
     return {each.stream: each.marker for each in owed}
 
 
 def _by_topic(owed: Sequence[Owed]) -> Iterator[tuple[str, list[Owed]]]:
-    """Runs of parts for the same topic: a sink's topic changes at most at a restart."""
+    """Yield runs of parts for the same topic: a sink's topic changes only at a restart."""
     run: list[Owed] = []
     for each in owed:
         if run and run[-1].topic != each.topic:
@@ -442,7 +449,7 @@ def _by_topic(owed: Sequence[Owed]) -> Iterator[tuple[str, list[Owed]]]:
 
 
 def _transactions_of(owed: Sequence[Owed], most_bytes: int) -> Iterator[list[Owed]]:
-    """Parts that go together into one transaction. Cutting otherwise the next time does no harm: a part is whole or absent."""
+    """Yield the parts of each transaction. A different split on a repeat is harmless: a part is committed whole or not at all."""
     together: list[Owed] = []
     for each in owed:
         if together and sum(other.part.size_bytes for other in together) + each.part.size_bytes > most_bytes:

@@ -1,4 +1,4 @@
-"""What can go wrong between tidegate and a Kafka cluster."""
+"""Errors between tidegate and a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -21,42 +21,43 @@ class KafkaError(ConnectorError):
 
 
 class KafkaUnavailable(KafkaError):
-    """The brokers did not answer, or not in time. The same may succeed later."""
+    """The brokers did not respond, or not in time. A retry may succeed."""
 
     code = "KAFKA_UNAVAILABLE"
     retryable = True
 
 
 class KafkaFenced(KafkaError):
-    """Another committer of the same job took over the transaction. It may be one that only woke up for a moment."""
+    """Another committer of the same job took over the transaction. It may be a stale one that resumed briefly."""
 
     code = "KAFKA_FENCED"
     retryable = True
 
 
 class KafkaRefused(KafkaError):
-    """The brokers answered no, and will again until something is changed."""
+    """The brokers rejected the request, and will again until something changes."""
 
     code = "KAFKA_REFUSED"
 
 
 class MarkerExpired(CommitInDoubt, KafkaError):
-    """Whether some rows were committed cannot be known any more: the broker has forgotten the marker."""
+    """It can no longer be determined whether some rows were committed: the broker has deleted the marker."""
 
     code = "KAFKA_MARKER_EXPIRED"
 
     def __init__(self, sink: Uid, slot: Slot, epoch: EpochId, group: str) -> None:
         self.sink, self.slot, self.epoch, self.group = sink, slot, epoch, group
         super().__init__(
-            f"Rows of sink {sink!r} (slot {slot}, epoch {epoch}) wait to be committed for longer than the broker keeps idle "
-            f"group offsets (offsets.retention.minutes), and the group {group!r}, which would tell whether they were, is gone. "
-            "Look whether they are in the topic, then start the job with KafkaSink(…, expired_marker='publish') if they are "
-            "not, or expired_marker='skip' if they are. Raise offsets.retention.minutes above the longest pause of a job."
+            f"Rows of sink {sink!r} (slot {slot}, epoch {epoch}) have been waiting for their commit for longer than "
+            f"the broker keeps idle group offsets (offsets.retention.minutes), and the group {group!r}, which would "
+            "show whether they were committed, no longer exists. Check whether they are in the topic, then start the "
+            "job with KafkaSink(…, expired_marker='publish') if they are not, or expired_marker='skip' if they are. "
+            "Raise offsets.retention.minutes above the longest pause of a job."
         )
 
 
 class MarkerUnsettled(KafkaError):
-    """Kafka answers, and does not say how far the output is: it waits for the end of a transaction that has ended."""
+    """Kafka responds, but cannot report how far the output is: it waits for the end of a transaction that has ended."""
 
     code = "KAFKA_MARKER_UNSETTLED"
     retryable = True
@@ -64,11 +65,11 @@ class MarkerUnsettled(KafkaError):
     def __init__(self, sink: Uid, slot: Slot, epoch: EpochId, group: str) -> None:
         self.sink, self.slot, self.epoch, self.group = sink, slot, epoch, group
         super().__init__(
-            f"Whether rows of sink {sink!r} (slot {slot}, epoch {epoch}) are committed cannot be known: Kafka holds the offset "
-            f"of group {group!r} to be part of an unfinished transaction. It is asked again; usually that ends by itself. "
-            "A broker that was killed while it completed a transaction may forget to, for good. Then look whether the rows "
-            "are in the topic, and start the job once with KafkaSink(…, expired_marker='publish') if they are not, or "
-            "'skip' if they are."
+            f"It is unknown whether rows of sink {sink!r} (slot {slot}, epoch {epoch}) are committed: Kafka reports "
+            f"the offset of group {group!r} as part of an unfinished transaction. The check will be retried; usually "
+            "the transaction ends by itself. A broker that was killed while completing a transaction may never "
+            "finish it. In that case, check whether the rows are in the topic, and start the job once with "
+            "KafkaSink(…, expired_marker='publish') if they are not, or 'skip' if they are."
         )
 
 
@@ -76,11 +77,13 @@ class ClientMissing(PreconditionFailed):
     code = "KAFKA_CLIENT_MISSING"
 
     def __init__(self) -> None:
-        super().__init__("Kafka is spoken with confluent-kafka, which is not installed: pip install 'tidegate[kafka]'.")
+        super().__init__(
+            "Kafka sources and sinks need confluent-kafka, which is not installed: pip install 'tidegate[kafka]'."
+        )
 
 
 class RowsGone(PreconditionFailed):
-    """A position to go on from is no longer in the topic: rows between would be left out in silence."""
+    """The position to resume from is no longer in the topic: the rows in between would be skipped silently."""
 
     code = "KAFKA_ROWS_GONE"
     gaps: tuple[str, ...] = ()
@@ -88,7 +91,8 @@ class RowsGone(PreconditionFailed):
     def __init__(self, gaps: Sequence[str]) -> None:
         self.gaps = tuple(gaps)
         super().__init__(
-            f"The job must go on from positions that Kafka no longer has: {'; '.join(self.gaps)}. To go on with what is left, "
-            "and know that rows are missing, start it with kafka_source(…, fail_on_data_loss=False). To lose none, start from "
-            "a newer checkpoint, or bring the rows back. Keep the topic's retention longer than the longest pause of the job."
+            f"The job must resume from positions that Kafka no longer has: {'; '.join(self.gaps)}. To continue with "
+            "the remaining rows and accept the loss, start it with kafka_source(…, fail_on_data_loss=False). To lose "
+            "none, start from a newer checkpoint, or restore the rows. Keep the topic's retention longer than the "
+            "longest pause of the job."
         )

@@ -1,7 +1,7 @@
 """The marker of a commit: how far the output of one (lineage, sink, slot) is in the topic.
 
-It is the committed offset of a consumer group that nobody consumes with. A Kafka transaction can carry such an offset, so
-it becomes true together with the rows. The number has the term in its highest bits, then the number of the epoch, then the
+It is the committed offset of a consumer group that has no consumers. A Kafka transaction can carry such an offset, so it
+takes effect together with the rows. The number has the term in its highest bits, then the number of the epoch, then the
 part of the epoch's output: later output has a greater one.
 """
 
@@ -19,7 +19,7 @@ MAX_PARTS = 1 << _PART_BITS
 
 @dataclass(frozen=True, slots=True)
 class SinkSlot:
-    """What is committed in order: the output of one slot into one sink."""
+    """The unit of ordered commits: the output of one slot into one sink."""
 
     lineage: Lineage
     sink: Uid
@@ -30,14 +30,15 @@ class SinkSlot:
 
 
 def encode(epoch: EpochId, part: int) -> int:
-    """The marker that covers all output up to this part of this epoch."""
+    """Return the marker that covers all output up to this part of this epoch."""
     fields = ((epoch.term, _TERM_BITS), (epoch.number, _NUMBER_BITS), (part, _PART_BITS))
     marker = 0
     for value, bits in fields:
         if not 0 <= value < 1 << bits:
             raise GraphError(
-                f"Part {part} of epoch {epoch} has no marker: a Kafka offset has room for {1 << _TERM_BITS} starts of a job, "
-                f"{1 << _NUMBER_BITS} epochs of a start and {MAX_PARTS} parts of an epoch's output in one slot."
+                f"Part {part} of epoch {epoch} cannot be encoded as a marker: a Kafka offset has room for "
+                f"{1 << _TERM_BITS} starts of a job, {1 << _NUMBER_BITS} epochs per start and {MAX_PARTS} parts of an "
+                "epoch's output in one slot."
             )
         marker = marker << bits | value
     return marker
@@ -50,7 +51,7 @@ def decode(marker: int) -> tuple[EpochId, int]:
 
 
 class Expired(Enum):
-    """What to do with rows whose marker the broker may have forgotten."""
+    """What to do with rows whose marker the broker may have deleted."""
 
     FAIL = "fail"
     PUBLISH = "publish"
@@ -58,7 +59,7 @@ class Expired(Enum):
 
 
 class Found(Enum):
-    """What a marker says of a part."""
+    """What a marker says about a part."""
 
     COMMITTED = "committed"
     WAITING = "waiting"
@@ -66,10 +67,11 @@ class Found(Enum):
 
 
 def decide(marker: int | None, wanted: int, age_ms: int, retention_ms: int) -> Found:
-    """Was a part committed? `marker` is None when the broker has none, `age_ms` is how long ago the part was staged.
+    """Decide whether a part was committed. `marker` is None if the broker has none, `age_ms` is the
+    time since the part was staged.
 
-    A broker forgets the offset of an idle group `retention_ms` after it was committed. So no marker means "never committed"
-    while the part is younger than that, and nothing afterwards.
+    A broker deletes the offset of an idle group `retention_ms` after it was committed. While the part is younger than that,
+    a missing marker means "never committed"; afterwards it means nothing.
     """
     if marker is not None:
         return Found.COMMITTED if marker >= wanted else Found.WAITING

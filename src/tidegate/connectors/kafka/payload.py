@@ -1,4 +1,4 @@
-"""What a writer hands to the committer: parts of rows that wait in the job's storage."""
+"""The payload that a writer passes to the committer: parts of rows that wait in the job's storage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class StagedPart(msgspec.Struct, frozen=True, array_like=True):
-    """Some rows of one epoch in one slot: what is committed whole."""
+    """Some rows of one epoch in one slot, committed as a unit."""
 
     token: str
     rows: int
@@ -14,7 +14,7 @@ class StagedPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KafkaCommittable(msgspec.Struct, frozen=True):
-    """A committable. The topic is that of the time of writing: a sink that has moved on still owes these rows there."""
+    """A committable. The topic is the one at the time of writing: a sink whose topic has changed still owes these rows to it."""
 
     topic: str
     at_ms: int

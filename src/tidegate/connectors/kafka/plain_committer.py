@@ -1,4 +1,4 @@
-"""Sending without transactions: every row arrives at least once, in the order of epochs. A repeat sends again."""
+"""Sending without transactions: every row arrives at least once, in epoch order. A repeat sends the rows again."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _SILENCE_S = 30.0
 
 
 def sending_settings(bootstrap_servers: str, config: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of any producer of ours. A key goes to the partition where Java's producers would put it."""
+    """Return the settings of every producer. A key is sent to the partition that Java's producers would choose."""
     return {
         "partitioner": "murmur2_random",
         "linger.ms": 1,
         "queue.buffering.max.messages": 1_000_000,
-        # Right after a commit the next transaction is told to come again a moment later; 100 ms, the default, is long for that.
+        # Right after a commit, the broker asks the next transaction to retry a moment later; the
+        # default of 100 ms is long for that.
         "retry.backoff.ms": 10,
         **config,
         **connection(bootstrap_servers, config),
@@ -30,7 +31,7 @@ def sending_settings(bootstrap_servers: str, config: Mapping[str, str]) -> dict[
 
 
 class StallTimeout:
-    """Ends the wait for brokers that take nothing any more; those that are slow get all the time they need."""
+    """Ends the wait for brokers that no longer accept anything; slow brokers get all the time they need."""
 
     def __init__(self, producer: Any, silence_s: float) -> None:
         self._producer, self._silence_s = producer, silence_s
@@ -42,21 +43,21 @@ class StallTimeout:
             self._since = now
         elif now - self._since > self._silence_s:
             raise KafkaUnavailable(
-                f"Kafka has taken none of {waiting} rows for {self._silence_s:g} s. They are sent again; see that the brokers "
-                "can be reached."
+                f"Kafka has accepted none of {waiting} rows for {self._silence_s:g} s. They will be sent again; check "
+                "that the brokers are reachable."
             )
         self._waiting = waiting
 
 
 def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
-    """Hand the records of a part to the producer, waiting when its queue is full."""
+    """Pass the records of a part to the producer, waiting while its queue is full."""
     produce, plain = producer.produce, records.is_plain(packed)
     for key, value, headers, partition, timestamp in records.unpack(packed):
         patience: StallTimeout | None = None
         while True:
             try:
                 if plain:
-                    # Half the time of the call below, and the usual case.
+                    # The usual case, and twice as fast as the call below.
                     produce(topic, value, key)
                 else:
                     produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
@@ -69,7 +70,7 @@ def send(producer: Any, topic: str, packed: bytes, silence_s: float) -> None:
 
 
 def settle(producer: Any, silence_s: float) -> None:
-    """Wait until the brokers have taken or refused every row."""
+    """Wait until the brokers have accepted or rejected every row."""
     patience = StallTimeout(producer, silence_s)
     while producer.flush(0.5):
         patience.check()
@@ -87,7 +88,7 @@ class PlainCommitter:
     def commit(self, requests: Sequence[Committable]) -> None:
         """Send all rows and wait until the brokers have them. A crash in between leaves some of them sent."""
         self._failed.clear()
-        with translated("take rows"):
+        with translated("accept rows"):
             if self._producer is None:
                 self._producer = library().Producer(
                     {**self._settings, "delivery.report.only.error": True, "on_delivery": self._on_delivery}
@@ -104,15 +105,15 @@ class PlainCommitter:
                 raise
         if self._failed:
             self._drop()
-            raise translate(self._failed[0], f"take {len(self._failed)} rows")
+            raise translate(self._failed[0], f"accept {len(self._failed)} rows")
 
     def _drop(self) -> None:
-        """What still waits would be sent after what comes next: a new producer has an empty queue."""
+        """Drop the producer: rows still in its queue would be sent after later ones. A new producer has an empty queue."""
         self._producer.purge()
         self._producer = None
 
     def close(self) -> None:
-        """Let go of the producer. The committer may still be used, and opens a new one."""
+        """Close the producer. The committer remains usable and opens a new one."""
         self._producer = None
 
     def _on_delivery(self, error: Any, message: Any) -> None:

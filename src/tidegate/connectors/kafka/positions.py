@@ -1,7 +1,7 @@
-"""Where a reader stands: for each partition of each topic the offset of the next row. Pure; Kafka is asked elsewhere.
+"""The position of a reader: the offset of the next row for each partition of each topic. Pure; it does not access Kafka.
 
-A partition enters the positions in a step of its own, without rows, with the offset at which it begins. So the rows between
-two positions are known from the two alone, whatever Kafka says later.
+A partition enters the positions in a separate step, without rows, with the offset at which it begins. The rows between two
+positions therefore follow from the two alone, whatever Kafka reports later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Offsets = dict[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Rows of one partition, from `start` up to and without `end`."""
+    """Rows of one partition, from `start` up to but not including `end`."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ def from_json(found: Mapping[str, Mapping[str, Any]]) -> Offsets:
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """The same, always in the same order: Spark compares positions as text."""
+    """Convert back, always in the same order: Spark compares positions as text."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -38,9 +38,9 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def ranges(start: Offsets, end: Offsets, earliest: Offsets) -> list[Range]:
-    """What lies between two positions. Rows before `earliest` are gone and left out; whether that may be, `gaps` has said.
+    """Return the ranges between two positions. Rows before `earliest` are gone and skipped; `gaps` has reported them.
 
-    An end before the start means that the topic was made anew: it is read from its beginning.
+    An end before the start means that the topic was recreated: it is read from its beginning.
     """
     found: list[Range] = []
     for (topic, partition), to in sorted(end.items()):
@@ -55,24 +55,25 @@ def ranges(start: Offsets, end: Offsets, earliest: Offsets) -> list[Range]:
 
 
 def gaps(start: Offsets, earliest: Offsets, latest: Offsets) -> list[str]:
-    """Positions that cannot be gone on from, in words. Empty if all can."""
+    """Describe the positions that cannot be resumed from. Empty if all can."""
     found: list[str] = []
     for (topic, partition), at in sorted(start.items()):
         shown = f"partition {partition} of {topic!r}"
         if (topic, partition) not in latest:
-            found.append(f"{shown} at {at}, which is not there any more")
+            found.append(f"{shown} at {at}, which no longer exists")
         elif at < (first := earliest.get((topic, partition), 0)):
             found.append(f"{shown} at {at}, where Kafka has deleted everything before {first}")
         elif at > (last := latest[topic, partition]):
-            found.append(f"{shown} at {at}, which ends at {last} and so was made anew or cut")
+            found.append(f"{shown} at {at}, which ends at {last}, so it was recreated or truncated")
     return found
 
 
 def advance(start: Offsets, earliest: Offsets, latest: Offsets, begin: Offsets, most_rows: int | None) -> Offsets:
-    """The next end: at most `most_rows` further than `start`, each partition by its share of what waits.
+    """Return the next end: at most `most_rows` beyond `start`, distributed over the partitions
+    in proportion to their backlog.
 
-    Partitions that `start` does not know enter at what `begin` says, without rows. Partitions that Kafka does not know any
-    more stay where they were.
+    Partitions that `start` does not contain enter at the offset that `begin` gives, without rows. Partitions that Kafka no
+    longer has keep their position.
     """
     known = {place: at for place, at in start.items() if place in latest}
     base = {
@@ -85,11 +86,11 @@ def advance(start: Offsets, earliest: Offsets, latest: Offsets, begin: Offsets, 
     if most_rows is None or total <= most_rows:
         end |= {place: latest[place] for place in base}
     else:
-        # Rounded up, so that a partition with few rows is not passed over for ever; then cut to what is allowed.
+        # Round up, so that a partition with few rows is not starved; then cut to the limit.
         left = max(1, most_rows)
         for place in sorted(base):
             share = min(waiting[place], left, -(-waiting[place] * most_rows // total))
-            # One that takes no rows keeps its position as it is, also if it is before the earliest row that is left.
+            # A partition that takes no rows keeps its position, even if it is before the earliest remaining row.
             if share:
                 end[place] = base[place] + share
                 left -= share

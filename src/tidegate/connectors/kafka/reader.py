@@ -1,4 +1,4 @@
-"""Reading topics: what a cluster has, and the rows of a range as Arrow batches."""
+"""Reading topics: the partitions and offsets of a cluster, and the rows of a range as Arrow batches."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 
 COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = "headers array<struct<key:string,value:binary>>"
-"""Names and types are those of Spark's own Kafka source, so that jobs can change from one to the other."""
+"""Names and types match Spark's own Kafka source, so that jobs can switch from one to the other."""
 
 _ANSWER_S = 30.0
 _SILENCE_S = 120.0
-"""How long a range may bring nothing before its task gives up, and Spark tries again."""
+"""How long a range may yield nothing before its task fails and Spark retries it."""
 _BATCH_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Whom to ask, and which rows count. Frozen and small: it travels into every task."""
+    """The cluster and the isolation level. Frozen and small: it is sent to every task."""
 
     bootstrap_servers: str
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -36,21 +36,21 @@ class Cluster:
 
 
 class Watch:
-    """What the topics have now. Keeps one connection."""
+    """The current contents of the topics. Keeps one connection open."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._client: Any = None
 
     def partitions(self, topics: Sequence[str]) -> list[tuple[str, int]]:
-        """The partitions of those of the topics that exist."""
+        """Return the partitions of those topics that exist."""
         found: list[tuple[str, int]] = []
         missing = library().KafkaError.UNKNOWN_TOPIC_OR_PART
         for topic in topics:
-            with translated(f"tell the partitions of topic {topic!r}"):
+            with translated(f"return the partitions of topic {topic!r}"):
                 told = self._admin().list_topics(topic, timeout=_ANSWER_S).topics[topic]
             if told.error is not None and told.error.code() != missing:
-                raise translate(told.error, f"tell the partitions of topic {topic!r}")
+                raise translate(told.error, f"return the partitions of topic {topic!r}")
             found += [(topic, partition) for partition in sorted(told.partitions)]
         return found
 
@@ -58,7 +58,7 @@ class Watch:
         return self._offsets(partitions, "earliest")
 
     def latest(self, partitions: Sequence[tuple[str, int]]) -> Offsets:
-        """The ends, as far as rows can be read: with `read_committed` up to the first open transaction."""
+        """Return the end offsets that can be read: with `read_committed`, up to the first open transaction."""
         return self._offsets(partitions, "latest")
 
     def _offsets(self, partitions: Sequence[tuple[str, int]], which: str) -> Offsets:
@@ -67,7 +67,7 @@ class Watch:
         kafka, administration = library(), library("confluent_kafka.admin")
         wanted = getattr(administration.OffsetSpec, which)()
         level = kafka.IsolationLevel[self._cluster.isolation.upper()]
-        with translated(f"tell the {which} offsets"):
+        with translated(f"return the {which} offsets"):
             asked = self._admin().list_offsets(
                 {kafka.TopicPartition(*place): wanted for place in partitions},
                 isolation_level=level,
@@ -83,18 +83,18 @@ class Watch:
 
 
 def read_range(cluster: Cluster, wanted: Range, headers: bool) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in order. Raises `RowsGone` where Kafka has no such offset any more.
+    """Yield the rows of a range, in order. Raises `RowsGone` if Kafka no longer has an offset.
 
-    Offsets may have holes (ends of transactions, compaction), so the end of a range is known only by a row behind it, or by
-    Kafka's word that the partition ends.
+    Offsets may have gaps (ends of transactions, compaction), so the end of a range is recognized only by a row behind it,
+    or by Kafka's end-of-partition event.
     """
     kafka = library()
     settings = reader_settings(cluster.bootstrap_servers, cluster.config, "tidegate-source") | {
         "isolation.level": cluster.isolation,
         "enable.partition.eof": True,
-        # The broker's word that nothing follows comes with an empty answer, which it holds back for this long.
+        # The broker holds back the empty response that signals the end of the partition for this long.
         "fetch.wait.max.ms": 20,
-        # With enough rows in its queue the client stops asking for this long: a second, if it is not told otherwise.
+        # When its queue is full enough, the client pauses fetching for this long: one second by default.
         "fetch.queue.backoff.ms": 10,
     }
     with translated("open a reader"):
@@ -105,7 +105,7 @@ def read_range(cluster: Cluster, wanted: Range, headers: bool) -> Iterator[pa.Re
         at, heard = wanted.start, time.monotonic()
         while at < wanted.end:
             with translated(f"read {wanted}"):
-                # It returns when it has as many as asked for; there cannot be more than this.
+                # It returns once it has the requested number; there cannot be more than this.
                 messages = consumer.consume(min(_BATCH_ROWS, wanted.end - at), 0.1)
             rows: list[Any] = []
             for message in messages:
@@ -123,13 +123,16 @@ def read_range(cluster: Cluster, wanted: Range, headers: bool) -> Iterator[pa.Re
                 heard = time.monotonic()
                 yield to_arrow(rows, wanted, headers)
             elif time.monotonic() - heard > _SILENCE_S:
-                raise KafkaUnavailable(f"{wanted} brought nothing for {_SILENCE_S:g} s, at offset {at}.")
+                raise KafkaUnavailable(
+                    f"{wanted} returned no rows for {_SILENCE_S:g} s, at offset {at}. Spark retries the task; check that the "
+                    "brokers are reachable."
+                )
     finally:
         consumer.close()
 
 
 def to_arrow(messages: Sequence[Any], origin: Range, headers: bool) -> pa.RecordBatch:
-    """Messages of one partition as rows of `COLUMNS`, with `HEADERS` where wanted."""
+    """Convert messages of one partition to rows of `COLUMNS`, with `HEADERS` if requested."""
     import pyarrow as pa
 
     count = len(messages)

@@ -1,4 +1,4 @@
-"""Rows as Kafka records: which columns a row may have, how rows wait in Arrow files, and how they are sent."""
+"""Rows as Kafka records: which columns a row may have, how rows are stored in Arrow files, and how they are sent."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ Record = tuple[Any, Any, Any, int, int]
 
 
 def check_columns(schema: Schema) -> None:
-    """Refuse a stream whose columns are not those of a Kafka record."""
+    """Reject a stream whose columns are not those of a Kafka record."""
     if "value" not in schema:
         raise GraphError(
-            f"A Kafka sink needs a column 'value'; this stream has {', '.join(schema.names)}. Its columns are: {_FORM}. "
-            "Make them before the sink: stream.map(lambda row: (row.id, json.dumps(…)), schema='key string, value string')."
+            f"A Kafka sink needs a column 'value'; this stream has {', '.join(schema.names)}. Its columns are: "
+            f"{_FORM}. Create them before the sink: stream.map(lambda row: (row.id, json.dumps(…)), schema='key "
+            "string, value string')."
         )
     for column in schema:
         if column.name not in _KINDS:
             raise GraphError(
-                f"A Kafka record has no {column.name!r}, so the sink would drop that column. Its columns are: {_FORM}."
+                f"A Kafka record has no field {column.name!r}, so the sink would drop that column. Its columns are: "
+                f"{_FORM}."
             )
         if not _fits(column.name, column.type):
             raise GraphError(f"The column {column.name!r} of a Kafka sink cannot be {column.type.ddl()}: {_FORM}.")
@@ -62,7 +64,7 @@ def _fits(name: str, type: DataType) -> bool:
 
 
 def pack(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Batches of one schema as one compressed Arrow stream."""
+    """Pack batches of one schema into one compressed Arrow stream."""
     import pyarrow as pa
 
     out = pa.BufferOutputStream()
@@ -75,14 +77,14 @@ def pack(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 def is_plain(packed: bytes) -> bool:
-    """Whether records of such a stream have a key and a value at most."""
+    """Whether the records of such a stream have only a key and a value."""
     import pyarrow as pa
 
     return set(pa.ipc.open_stream(packed).schema.names) <= {"key", "value"}
 
 
 def unpack(packed: bytes) -> Iterator[Record]:
-    """The records of such a stream, in order."""
+    """Yield the records of such a stream, in order."""
     import pyarrow as pa
 
     for batch in pa.ipc.open_stream(packed):

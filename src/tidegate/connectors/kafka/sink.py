@@ -1,8 +1,8 @@
 """A topic as a sink. Rows wait in the job's storage and are sent when their checkpoint is complete.
 
-1. In the task: rows are collected into parts of bounded size, each an object in the job's storage (`writer`). A crash leaves
-   objects that nobody names.
-2. At commit: a Kafka transaction sends the rows of a part together with the marker that says so (`committer`).
+1. In the task: rows are collected into parts of bounded size, each an object in the job's storage (`writer`). A
+   crash leaves unreferenced objects.
+2. At commit: a Kafka transaction sends the rows of a part together with the marker that covers them (`committer`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _OURS = ("bootstrap.servers", "transactional.id", "transaction.timeout.ms", "ena
 
 @dataclass(frozen=True)
 class KafkaSink:
-    """Rows with the columns `value` and, where wanted, `key`, `headers`, `partition` and `timestamp`, sent to one topic.
+    """Rows with the column `value` and optionally `key`, `headers`, `partition` and `timestamp`, sent to one topic.
 
     Exactly once for readers with `isolation.level=read_committed`; `delivery_guarantee="at-least-once"` sends without
-    transactions. `config` has settings of librdkafka, such as `security.protocol` or `compression.type`.
-    `transaction_timeout` may not be more than the broker's `transaction.max.timeout.ms`. Rows of one slot and epoch are cut
-    into parts of `part_size`; one transaction carries as many as come to `transaction_size`. `expired_marker` answers
-    `MarkerExpired`.
+    transactions. `config` holds settings of librdkafka, such as `security.protocol` or `compression.type`.
+    `transaction_timeout` must not exceed the broker's `transaction.max.timeout.ms`. Rows of one slot and epoch are
+    split into parts of `part_size`; one transaction carries as many parts as fit into `transaction_size`.
+    `expired_marker` resolves `MarkerExpired`.
     """
 
     publishes_in: ClassVar[PublishesIn] = "task"
@@ -53,7 +53,7 @@ class KafkaSink:
                 f"A Kafka sink delivers 'exactly-once' or 'at-least-once', not {self.delivery_guarantee!r}."
             )
         if taken := sorted(key for key in self.config if key in _OURS):
-            raise GraphError(f"{', '.join(taken)} in the config of a Kafka sink is set by tidegate; leave it out.")
+            raise GraphError(f"{', '.join(taken)} in the config of a Kafka sink is set by tidegate; remove it.")
         try:
             Expired(self.expired_marker)
             timeout_ms, sizes = duration_ms(self.transaction_timeout), (size_bytes(self.part_size), self._most_bytes)
@@ -61,7 +61,8 @@ class KafkaSink:
             raise GraphError(f"Kafka sink for {self.topic!r}: {error}.") from None
         if timeout_ms < 1000 or min(sizes) < 1:
             raise GraphError(
-                f"Kafka sink for {self.topic!r}: transaction_timeout is at least '1 s', and sizes are more than 0."
+                f"Kafka sink for {self.topic!r}: transaction_timeout must be at least '1 s', and sizes must be greater "
+                "than 0."
             )
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
@@ -69,7 +70,7 @@ class KafkaSink:
         return KafkaWriter(self.topic, size_bytes(self.part_size), context.staging)
 
     def create_committer(self, context: CommitterContext) -> Committer:
-        # Late, for a quick start: tasks that only write do not need them.
+        # Imported late, for a fast start: tasks that only write do not need them.
         from tidegate.connectors.kafka.committer import TransactionalCommitter
         from tidegate.connectors.kafka.plain_committer import PlainCommitter
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class KafkaWriter:
-    """Cuts the rows of one slot and epoch into parts, each an object in storage. A crash leaves objects that nobody names."""
+    """Splits the rows of one slot and epoch into parts, each an object in storage. A crash leaves unreferenced objects."""
 
     def __init__(self, topic: str, part_bytes: int, staging: Staging) -> None:
         self._topic, self._part_bytes, self._staging = topic, part_bytes, staging
@@ -27,7 +27,7 @@ class KafkaWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        # A batch is the smallest unit of storage; a large one is cut so that no part is much larger than asked for.
+        # A batch is the smallest unit of storage; a large one is split so that no part is much larger than requested.
         pieces = min(batch.num_rows, -(-batch.nbytes // self._part_bytes)) or 1
         rows = -(-batch.num_rows // pieces)
         for at in range(0, batch.num_rows, rows):
@@ -43,8 +43,8 @@ class KafkaWriter:
             return None
         if len(self._parts) > MAX_PARTS:
             raise StateError(
-                f"One epoch has {len(self._parts)} parts for one slot of the Kafka sink for {self._topic!r}; at most {MAX_PARTS} "
-                "can be told apart. Raise part_size, or make epochs smaller."
+                f"One epoch has {len(self._parts)} parts for one slot of the Kafka sink for {self._topic!r}; at most "
+                f"{MAX_PARTS} can be distinguished. Raise part_size, or make epochs smaller."
             )
         return encode(KafkaCommittable(self._topic, round(time.time() * 1000), self._parts))
 

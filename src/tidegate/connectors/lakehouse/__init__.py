@@ -1,4 +1,4 @@
-"""Tables of files as sinks, without a jar: tasks write Parquet beside the table, the committer adds it with a marker."""
+"""Table formats as sinks, without a jar: tasks write Parquet files next to the table, the committer adds them with a marker."""
 
 from tidegate.connectors.lakehouse.delta import DeltaSink
 from tidegate.connectors.lakehouse.iceberg import IcebergSink

@@ -1,10 +1,10 @@
 """A Delta Lake table as a sink.
 
-1. In the task: rows go to Parquet files under the table's directory, named by (lineage, sink, epoch, slot, attempt). No
-   commit names them, so no reader sees them. A crash leaves files that vacuum removes when they are old.
-2. At commit: the files of all slots and epochs are added in one Delta commit together with an application transaction, which
-   says up to which epoch this (lineage, sink) was committed. A repeat finds it and adds nothing, whatever became of the
-   files since.
+1. In the task: rows are written to Parquet files under the table's directory, named by (lineage, sink, epoch, slot,
+   attempt). No commit references them, so no reader sees them. A crash leaves files that vacuum removes when they are old.
+2. At commit: the files of all slots and epochs are added in one Delta commit together with an application
+   transaction, which records up to which epoch this (lineage, sink) is committed. A repeat finds it and adds nothing,
+   whatever happened to the files since.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ATTEMPTS = 10
 
 
 class DeltaFile(msgspec.Struct, frozen=True):
-    """One file, as the log will name it."""
+    """One file, as the log will describe it."""
 
     path: str
     size: int
@@ -58,11 +58,11 @@ class DeltaCommittable(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class DeltaSink:
-    """Rows appended to the Delta table at `table_uri`: a path that all executors and the driver share, or `s3://…`,
+    """Rows appended to the Delta table at `table_uri`: a path shared by the driver and all executors, or `s3://…`,
     `abfss://…`, `gs://…` with the `storage_options` of the `deltalake` package.
 
-    `partition_by` must be that of the table. With `create`, a table that is not there is made when the job starts.
-    A file is closed at about `target_file_bytes` of rows, as they are in memory.
+    `partition_by` must match the table. With `create`, a missing table is created when the job starts. A file is closed at
+    about `target_file_bytes` of rows, measured in memory.
     """
 
     guarantee = Guarantee.EXACTLY_ONCE
@@ -81,7 +81,7 @@ class DeltaSink:
         if self.target_file_bytes <= 0:
             raise GraphError(f"target_file_bytes must be positive; got {self.target_file_bytes}.")
         path = local_path(self.table_uri)
-        # A relative path would mean another directory in each process.
+        # A relative path would name a different directory in each process.
         object.__setattr__(self, "table_uri", self.table_uri if path is None else str(path.absolute()))
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
 
@@ -89,7 +89,7 @@ class DeltaSink:
         return DeltaWriter(self, context)
 
     def create_committer(self, context: CommitterContext) -> Committer:
-        """Opens the table, or makes it, and checks it. Raises when it cannot take such rows."""
+        """Open or create the table and check it. Raises if it cannot take these rows."""
         check_partitions(self.partition_by, context.schema)
         committer = DeltaCommitter(self, context.schema)
         committer.prepare()
@@ -100,7 +100,7 @@ class DeltaSink:
         return f"Delta table {self.table_uri}{by}"
 
     def files(self) -> FileSystem:
-        """The table's directory, by the same client and options as its log."""
+        """Return the table's directory, through the same client and options as its log."""
         from deltalake.fs import DeltaStorageHandler
         from pyarrow.fs import PyFileSystem
 
@@ -120,7 +120,9 @@ class DeltaWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         for name in self._required:
             if batch.column(name).null_count:
-                raise SchemaError(f"The column {name!r} is declared NOT NULL, and a row for the Delta table has none.")
+                raise SchemaError(
+                    f"The column {name!r} is declared NOT NULL, but a row for the Delta table has a null there."
+                )
         keys = [Coded.of(batch.column(name)) for name, _ in self._partition_by]
         for partition, rows in part(batch, keys):
             if rows.num_rows:
@@ -135,7 +137,7 @@ class DeltaWriter:
 
     def _open(self, partition: Key, number: int) -> _DeltaFile:
         values = {name: partition_text(value, type) for (name, type), value in zip(self._partition_by, partition)}
-        # For people who look at the directory; readers take the values from the log.
+        # For people who browse the directory; readers take the values from the log.
         folders = "".join(f"{safe(name)}={safe(value or 'null')}/" for name, value in values.items())
         path = f"{folders}{self._stem}-{number:04d}.parquet"
         return _DeltaFile(
@@ -195,14 +197,16 @@ class DeltaCommitter:
         self._whole = WholeEpochs()
 
     def prepare(self) -> None:
-        """Have the table there and right, before the first row."""
+        """Make sure the table exists and is suitable, before the first row."""
         from deltalake import DeltaTable
         from deltalake import Schema as DeltaSchema
 
         uri, options = self._sink.table_uri, dict(self._sink.storage_options)
         if not DeltaTable.is_deltatable(uri, options):
             if not self._sink.create:
-                raise TableUnsuitable(f"There is no Delta table at {uri}. Create it, or let the sink: create=True.")
+                raise TableUnsuitable(
+                    f"There is no Delta table at {uri}. Create it, or let the sink create it: create=True."
+                )
             DeltaTable.create(
                 uri,
                 DeltaSchema.from_arrow(self._schema.to_arrow()),
@@ -219,10 +223,11 @@ class DeltaCommitter:
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Add what is not yet added.
 
-        1. Read the table as it is now; leave out requests that its markers cover. Their files may be long gone.
-        2. See that the table still takes such rows, and that the files of the rest are there, whole.
-        3. Add them all and their marker in one Delta commit. A crash before it leaves nothing, one after it leaves what
-           a repeat finds at step 1. Another's commit of the same sink makes it fail: go back to 1.
+        1. Read the current table; skip requests that its markers cover. Their files may be long gone.
+        2. Check that the table still accepts these rows, and that the files of the remaining
+           requests exist and are complete.
+        3. Add them all and their marker in one Delta commit. A crash before it leaves nothing; after a crash behind it, a
+           repeat finds the marker in step 1. If another commit of the same sink makes it fail, go back to 1.
         4. On a local disk, make the log durable.
         """
         from deltalake.exceptions import CommitFailedError
@@ -251,12 +256,12 @@ class DeltaCommitter:
         raise AssertionError("the last attempt returns or raises")
 
     def _newest(self) -> DeltaTable:
-        """The table now. A handle is kept, since opening reads the names of all files of the table."""
+        """Return the current table. The handle is kept, since opening a table reads the names of all its files."""
         from deltalake import DeltaTable
 
         if self._handle is not None:
             last = self._filesystem.get_file_info(f"_delta_log/{self._handle.version():020d}.json")
-            # Someone may have put another table in its place, with a log that is shorter.
+            # Someone may have replaced the table with another one, whose log is shorter.
             if last.is_file:
                 self._handle.update_incremental()
                 return self._handle

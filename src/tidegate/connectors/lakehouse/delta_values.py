@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 PARTITION_KINDS = frozenset(
     {"boolean", "tinyint", "smallint", "int", "bigint", "string", "date", "timestamp", "timestamp_ntz"}
 )
-"""Kinds that a table may be partitioned by. Negative decimals are one that readers of Delta get wrong there."""
+"""Types that a table may be partitioned by. Decimals are not included: readers of Delta misread negative ones there."""
 
 BOUNDED_KINDS = PARTITION_KINDS | {"float", "double", "decimal"}
 UNBOUNDED_KINDS = frozenset({"binary", "array", "map"})
-"""Kinds for which nobody expects a least and a greatest value."""
+"""Types that have no minimum and maximum in the statistics."""
 MAX_BOUNDED_COLUMNS = 32
 MAX_BOUND_CHARS = 64
 LAST_CHARACTER = "\U0010ffff"
 
 
 def partition_text(value: Any, type: DataType) -> str | None:
-    """A partition value in the log. Delta has no empty text there: it reads as null."""
+    """Format a partition value for the log. Delta has no empty string there: it reads as null."""
     if value is None or value == "":
         return None
     match type.kind:
@@ -43,10 +43,10 @@ def partition_text(value: Any, type: DataType) -> str | None:
 
 
 class Statistics:
-    """What the log tells about one file, so that readers can skip it: rows, nulls, least and greatest values.
+    """The statistics of one file in the log, which let readers skip it: rows, nulls, minimum and maximum values.
 
-    A wrong bound hides rows from readers, so whatever is in doubt is left out, which only costs them time. And some take a
-    bound that is missing beside others for one that nothing can satisfy: a file has all its bounds, or none.
+    A wrong bound hides rows from readers, so doubtful bounds are omitted, which only costs time. Some readers treat a
+    missing bound next to others as one that nothing can satisfy, so a file has all its bounds or none.
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
@@ -73,14 +73,14 @@ class Statistics:
         if column.null_count == len(column):
             return
         if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
-            # Engines disagree on where NaN stands, and JSON has no infinity.
+            # Engines disagree on how NaN is ordered, and JSON has no infinity.
             self._certain = False
             return
         bounds = pc.min_max(column)
         try:
             least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
         except (ValueError, OverflowError):
-            # A time past the years that Python knows.
+            # A time beyond the years that Python supports.
             self._certain = False
             return
         self._least[name] = min(self._least.get(name, least), least)
@@ -97,7 +97,7 @@ class Statistics:
 
 
 def least_bound(value: Any) -> Any:
-    """A value not above `value` in the log's JSON, or None when there is no good one."""
+    """Return a value not above `value` for the log's JSON, or None if there is no safe one."""
     match value:
         case datetime():
             return _time(value - timedelta(microseconds=value.microsecond % 1000))
@@ -107,7 +107,7 @@ def least_bound(value: Any) -> Any:
 
 
 def greatest_bound(value: Any) -> Any:
-    """A value not below `value` in the log's JSON, or None when there is no good one. Times have milliseconds there."""
+    """Return a value not below `value` for the log's JSON, or None if there is no safe one. Times have milliseconds there."""
     match value:
         case datetime():
             try:
@@ -124,7 +124,7 @@ def _exact(value: Any) -> Any:
         case date():
             return value.isoformat()
         case Decimal():
-            # Readers go through a double; one that does not come back as it was would be another bound.
+            # Readers parse it as a double; a value that does not survive the round trip would be a different bound.
             return float(value) if Decimal(repr(float(value))) == value else None
     return value
 

@@ -1,4 +1,4 @@
-"""What can go wrong between a staged file and a table."""
+"""Errors between a staged file and a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidegate.core.errors import ConnectorError, PreconditionFailed
 
 
 class TableUnsuitable(PreconditionFailed):
-    """The table is not there, or has a feature that files added from outside would break."""
+    """The table does not exist, or has a feature that files added from outside would break."""
 
     code = "TABLE_UNSUITABLE"
 
@@ -28,8 +28,8 @@ class CommitConflict(ConnectorError):
     def __init__(self, table: str, attempts: int, last: Exception) -> None:
         self.table, self.attempts = table, attempts
         super().__init__(
-            f"Other writers changed {table} during each of {attempts} attempts to add to it: {last}. It is tried again; "
-            "if this stays so, let maintenance of the table run less often or at quieter times."
+            f"Other writers changed {table} during each of {attempts} attempts to add to it: {last}. The commit will "
+            "be retried; if this persists, run maintenance of the table less often or at quieter times."
         )
 
 
@@ -42,6 +42,6 @@ class StagedFilesGone(ConnectorError):
         self.table, self.paths = table, tuple(paths)
         shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
         super().__init__(
-            f"Output for {table} was staged and is gone or cut short: {shown}. {remedy} Bring the files back, or restore "
-            "the job from a savepoint taken before that output, so that it is made again."
+            f"Output for {table} was staged and is missing or truncated: {shown}. {remedy} Restore the files, or "
+            "restore the job from a savepoint taken before that output, so that it is produced again."
         )

@@ -1,10 +1,10 @@
 """An Iceberg table as a sink.
 
-1. In the task: rows go to Parquet data files in the table's data location, named by (lineage, sink, epoch, slot,
-   attempt). No snapshot names them, so no reader sees them. A crash leaves orphans.
-2. At commit: the files of all slots and epochs are added in one snapshot, and a table property set in the same commit
-   says up to which epoch this (lineage, sink) was committed. A repeat finds it and adds nothing; properties outlive
-   expired snapshots.
+1. In the task: rows are written to Parquet data files in the table's data location, named by (lineage, sink, epoch, slot,
+   attempt). No snapshot references them, so no reader sees them. A crash leaves orphans.
+2. At commit: the files of all slots and epochs are added in one snapshot, and a table property set in the same
+   commit records up to which epoch this (lineage, sink) is committed. A repeat finds it and adds nothing;
+   properties outlive expired snapshots.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 10
 LOOKERS = 16
-"""Threads that ask a store whether staged files are there."""
+"""Threads that check whether staged files exist in the store."""
 
 
 class IcebergFile(msgspec.Struct, frozen=True):
-    """One data file, as a manifest will describe it. Keys of the maps are ids of columns."""
+    """One data file, as a manifest will describe it. Keys of the maps are column ids."""
 
     path: str
     size: int
@@ -61,18 +61,18 @@ class IcebergFile(msgspec.Struct, frozen=True):
 
 class IcebergCommittable(msgspec.Struct, frozen=True):
     table: str
-    """The table's own id: a new table under an old name has other columns behind the same ids."""
+    """The table's UUID: a new table under an old name has different columns behind the same ids."""
     spec: int
     files: tuple[IcebergFile, ...]
 
 
 @dataclass(frozen=True)
 class IcebergSink:
-    """Rows appended to `table`, such as `"db.events"`, of a catalog that pyiceberg knows by `catalog` and `properties`.
+    """Rows appended to `table`, such as `"db.events"`, of a catalog that pyiceberg finds by `catalog` and `properties`.
 
-    Tasks ask the catalog too, so executors must reach it. With `create`, a table that is not there is made when the job
-    starts, without partitions; make any other yourself. A file is closed at about `target_file_bytes` of rows, as they
-    are in memory.
+    Tasks query the catalog too, so executors must be able to reach it. With `create`, a missing table is created
+    when the job starts, unpartitioned; create a partitioned one yourself. A file is closed at about
+    `target_file_bytes` of rows, measured in memory.
     """
 
     guarantee = Guarantee.EXACTLY_ONCE
@@ -94,7 +94,7 @@ class IcebergSink:
         return IcebergWriter(seen, context, self.target_file_bytes)
 
     def create_committer(self, context: CommitterContext) -> Committer:
-        """Opens the table, or makes it, and checks it. Raises when it cannot take such rows."""
+        """Open or create the table and check it. Raises if it cannot take these rows."""
         committer = IcebergCommitter(self, context.schema)
         committer.prepare()
         return committer
@@ -136,7 +136,7 @@ class _IcebergFile:
         self._arrow = schema_to_pyarrow(self._columns)
         self._path = table.location(partition, name)
         codec = table.metadata.properties.get("write.parquet.compression-codec", "zstd")
-        # Names are never used twice; what stands there can only be this attempt's own.
+        # Names are never reused; an existing file can only be from this attempt.
         self._stream: Any = table.io.new_output(self._path).create(overwrite=True)
         self._writer = pq.ParquetWriter(
             self._stream,
@@ -187,21 +187,25 @@ class IcebergCommitter:
         self._whole = WholeEpochs()
 
     def prepare(self) -> None:
-        """Have the table there and right, before the first row."""
+        """Make sure the table exists and is suitable, before the first row."""
         name = self._sink.table
         if not self._catalog.table_exists(name):
             if not self._sink.create:
-                raise TableUnsuitable(f"There is no Iceberg table {name}. Create it, or let the sink: create=True.")
+                raise TableUnsuitable(
+                    f"There is no Iceberg table {name}. Create it, or let the sink create it: create=True."
+                )
             self._catalog.create_table_if_not_exists(name, self._schema.to_arrow())
         check_table(self._catalog.load_table(name), name, self._schema)
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Add what is not yet added.
 
-        1. Read the table as it is now; leave out requests that its markers cover. Their files may be long gone.
-        2. See that the table is the one they were staged for, and that the files of the rest are there, whole.
-        3. Add them all and their marker in one commit of the catalog, on condition that nobody committed since 1. A
-           crash before it leaves nothing, one after it leaves what a repeat finds at step 1. On conflict, back to 1.
+        1. Read the current table; skip requests that its markers cover. Their files may be long gone.
+        2. Check that the table is the one they were staged for, and that the files of the remaining
+           requests exist and are complete.
+        3. Add them all and their marker in one commit of the catalog, on condition that no other commit happened
+           since step 1. A crash before it leaves nothing; after a crash behind it, a repeat finds the marker in
+           step 1. On conflict, go back to 1.
         """
         from pyiceberg.exceptions import CommitFailedException
 
@@ -232,24 +236,26 @@ class IcebergCommitter:
         name, metadata = self._sink.table, table.metadata
         if any(each.table != str(metadata.table_uuid) for each in staged):
             raise TableChanged(
-                f"The Iceberg table {name} was dropped and made anew while output for the old one waited. Bring the old "
-                "one back, or start the job again from a savepoint taken before that output."
+                f"The Iceberg table {name} was dropped and recreated while output for the old one was waiting. Restore "
+                "the old one, or restart the job from a savepoint taken before that output."
             )
         if any(each.spec != metadata.default_spec_id for each in staged):
             raise TableChanged(
-                f"The partitioning of the Iceberg table {name} was changed while output waited for its commit. Change it "
-                "back, stop the job with a savepoint, and change it then."
+                f"The partitioning of the Iceberg table {name} was changed while output was waiting for its commit. "
+                "Change it back, stop the job with a savepoint, and then change it."
             )
         files = [file for each in staged for file in each.files]
         with ThreadPoolExecutor(min(LOOKERS, len(files))) as lookers:
             sizes = list(lookers.map(lambda file: _size(table, file.path), files))
         gone = [file.path for file, size in zip(files, sizes) if size != file.size]
         if gone:
-            raise StagedFilesGone(name, gone, "Removal of orphan files with a short age does this: keep it at days.")
+            raise StagedFilesGone(
+                name, gone, "Removing orphan files with a short age threshold does this: keep it at several days."
+            )
 
     def _add(self, table: Table, files: Sequence[IcebergFile], requests: Sequence[Committable]) -> None:
         markers = markers_of(requests)
-        # All properties are written again with every commit.
+        # Every commit rewrites all properties.
         useless = outdated(table.metadata.properties, requests)
         merge = table.metadata.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
         with table.transaction() as transaction:
@@ -260,9 +266,9 @@ class IcebergCommitter:
             with update.merge_append() if merge else update.fast_append() as append:
                 for file in files:
                     append.append_data_file(_data_file(file, table.metadata.default_spec_id))
-            # Left to itself, pyiceberg repeats a refused commit on top of whatever is there, without a look at the
-            # markers; and in the end it deletes what it wrote for it, although a refusal may follow a lost "yes". Taking
-            # its list of what to repeat ends both: the markers decide, and a conflict leaves two small orphans.
+            # By default, pyiceberg repeats a rejected commit on top of the current state without checking the markers,
+            # and finally deletes what it wrote for it, although a rejection may follow a lost "yes". Clearing its list
+            # of what to repeat prevents both: the markers decide, and a conflict leaves two small orphans.
             transaction._snapshot_producers.clear()
 
 

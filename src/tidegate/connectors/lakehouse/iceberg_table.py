@@ -1,4 +1,4 @@
-"""What a task must know of an Iceberg table to write a file for it: ids of columns, partitions, places of files."""
+"""What a task must know about an Iceberg table to write a file for it: column ids, partitions, file locations."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 KEPT_SECONDS = 60.0
-"""How long a worker writes for a table as it last saw it. Files for an older schema stay right, since columns have ids."""
+"""How long a worker reuses its last view of a table. Files for an older schema stay valid, since columns have ids."""
 
 _kept: dict[tuple[Any, ...], tuple[float, TableView]] = {}
-"""A hint: workers are reused, and asking the catalog in every task of every epoch would wear it out."""
+"""A cache: workers are reused, and querying the catalog in every task of every epoch would overload it."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class TableView:
     io: FileIO
 
     def columns(self, schema: Schema) -> IcebergSchema:
-        """The columns of the rows, with the table's ids, in the order of the table."""
+        """Return the columns of the rows with the table's ids, in the order of the table."""
         try:
             return self.metadata.schema().select(*schema.names)
         except ValueError as error:
             raise SchemaError(
-                f"The columns of the Iceberg table at {self.metadata.location} changed while the job ran: {error}. "
-                "Change them back, or stop the job and fit it to the table."
+                f"The columns of the Iceberg table at {self.metadata.location} changed while the job was running: "
+                f"{error}. Change them back, or stop the job and adapt it to the table."
             ) from error
 
     def partition_fields(self) -> tuple[PartitionField, ...]:
@@ -54,7 +54,7 @@ class TableView:
         return [self.metadata.schema().find_column_name(f.source_id) or "" for f in self.partition_fields()]
 
     def partition_values(self, batch: pa.RecordBatch) -> list[Coded]:
-        """Each row's partition, as Iceberg stores it: dates as days, times as microseconds."""
+        """Return the partition of each row, as Iceberg stores it: dates as days, times as microseconds."""
         import pyarrow as pa
 
         found = []
@@ -79,7 +79,7 @@ class TableView:
 
 
 def view(catalog: Callable[[], Catalog], table: str, key: tuple[Any, ...]) -> TableView:
-    """The table as it is, or was within the last minute in this process."""
+    """Return the current table, or the view of it that this process cached within the last minute."""
     known = _kept.get(key)
     if known is not None and time.monotonic() - known[0] < KEPT_SECONDS:
         return known[1]
@@ -90,7 +90,7 @@ def view(catalog: Callable[[], Catalog], table: str, key: tuple[Any, ...]) -> Ta
 
 
 def check_table(table: Table, name: str, schema: Schema) -> None:
-    """Raises SchemaError or TableUnsuitable when the table cannot take such rows."""
+    """Raise SchemaError or TableUnsuitable if the table cannot take these rows."""
     from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
     from pyiceberg.table import TableProperties
 
@@ -99,13 +99,13 @@ def check_table(table: Table, name: str, schema: Schema) -> None:
         _check_pyarrow_schema_compatible(metadata.schema(), schema.to_arrow(), format_version=metadata.format_version)
     except (ValueError, TypeError) as error:
         raise SchemaError(
-            f"Rows do not fit the Iceberg table {name}. {error}\nChange the job or the table; a column that is required "
-            "in the table is declared NOT NULL in the job."
+            f"Rows do not fit the Iceberg table {name}. {error}\nChange the job or the table; declare a column NOT "
+            "NULL in the job if the table requires it."
         ) from error
     wrong = [*_demands(metadata, schema)]
     format = metadata.properties.get(TableProperties.WRITE_FILE_FORMAT, "parquet")
     if format != "parquet":
-        wrong.append(f"its files are {format} (write.format.default), and the sink writes parquet")
+        wrong.append(f"its files are {format} (write.format.default), but the sink writes parquet")
     if wrong:
         raise TableUnsuitable(f"The Iceberg table {name} cannot be written: {'; '.join(wrong)}.")
 

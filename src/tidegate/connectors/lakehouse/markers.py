@@ -1,7 +1,7 @@
-"""What a table's markers say: one for each (lineage, sink), however many slots there are.
+"""The markers of a table: one for each (lineage, sink), however many slots there are.
 
-One is enough since a table commit takes whole epochs in order. It stays in the table for good: a savepoint of long ago may be
-started from at any time, and asks for it. So its number must not grow with slots and epochs.
+One is enough since a table commit takes whole epochs in order. It stays in the table permanently: a job can start from an
+old savepoint at any time, and then reads it. Its number must therefore not grow with slots and epochs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def outdated(names: Mapping[str, str], requests: Sequence[Committable]) -> list[
 
 
 class WholeEpochs:
-    """Refuses output of a slot whose epoch was committed without it: the marker would say that it is in the table."""
+    """Rejects output of a slot whose epoch was committed without it: the marker would claim that it is in the table."""
 
     def __init__(self) -> None:
         self._last: dict[Lineage, tuple[EpochId, set[Slot]]] = {}
@@ -51,8 +51,9 @@ class WholeEpochs:
             epoch, slots = self._last.get(request.lineage, (None, set()))
             if request.epoch == epoch and request.slot not in slots:
                 raise CommitRefused(
-                    f"Output of slot {request.slot} for sink {request.sink!r} comes after epoch {epoch} was committed without "
-                    "it. A table is given whole epochs. The output is kept; this is a mistake of the runtime, please report it."
+                    f"Output of slot {request.slot} for sink {request.sink!r} arrived after epoch {epoch} was committed "
+                    "without it. A table must receive whole epochs. The output is kept; this is a bug in the runtime, please "
+                    "report it."
                 )
 
     def committed(self, requests: Sequence[Committable]) -> None:

@@ -1,4 +1,4 @@
-"""What staged files and markers are called. (lineage, sink, epoch, slot, attempt) is never used twice, so neither are they."""
+"""Names of staged files and markers. (lineage, sink, epoch, slot, attempt) is never reused, so neither are they."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _TERM_BITS = 63 - _NUMBER_BITS
 
 
 def file_stem(context: WriterContext) -> str:
-    """The beginning of the names of one attempt's files. Letters, digits and `._-` only: tables and stores differ in how
-    they escape anything else."""
+    """Return the prefix of one attempt's file names. Letters, digits and `._-` only: tables and stores differ in
+    how they escape anything else.
+    """
     return (
         f"part-{segment(context.lineage)}-{segment(context.sink)}-{context.epoch}-{context.slot:05d}-{context.attempt}"
     )
 
 
 def segment(text: str) -> str:
-    """Text as a part of a file name: itself if it may be, otherwise what is left of it and a digest of the whole."""
+    """Convert text to a part of a file name: unchanged if valid, otherwise its valid characters and a digest of the whole."""
     kept = _UNSAFE.sub("_", text)[:_SEGMENT_CHARS]
     return kept if kept == text else f"{kept}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -44,27 +45,27 @@ def slot_marker_name(request: Committable) -> str:
 
 
 def marker_number(epoch: EpochId) -> int:
-    """An epoch as one number of 63 bits that grows with (term, number)."""
+    """Encode an epoch as a 63-bit number that grows with (term, number)."""
     if epoch.number >= 1 << _NUMBER_BITS or epoch.term >= 1 << _TERM_BITS:
         raise CommitRefused(f"Epoch {epoch} is past what a table's marker can count. Fork the job to begin anew.")
     return epoch.term << _NUMBER_BITS | epoch.number
 
 
 def require(package: str, sink: str, extra: str) -> None:
-    """Refuse a sink at the line that makes it when its client library is missing."""
+    """Reject a sink where it is constructed if its client library is missing."""
     if importlib.util.find_spec(package) is None:
         raise PreconditionFailed(f"{sink} needs the package {package!r}. Install it: pip install 'tidegate[{extra}]'.")
 
 
 def local_path(location: str) -> Path | None:
-    """The directory or file on this machine that a location means, or None for a store elsewhere."""
+    """Return the local path that a location means, or None for a remote store."""
     if location.startswith("file:"):
         return Path("/" + location.removeprefix("file:").lstrip("/"))
     return None if "://" in location else Path(location)
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a directory, outlive a power failure."""
+    """Make a file, or the names in a directory, survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Rows of a batch, parted by the partition of the table that each belongs to. Order within a partition is kept."""
+"""Split a batch by the table partition that each row belongs to. Order within a partition is kept."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """One partition value for each row, as an index into the different ones."""
+    """One partition value for each row, as an index into the distinct values."""
 
     codes: npt.NDArray[np.int64]
     values: list[Any]
 
     @staticmethod
     def of(column: pa.Array, change: Callable[[Any], Any] | None = None) -> Coded:
-        """The column's own values, or what `change` makes of each. Nulls are values too."""
+        """Encode the column's own values, or the result of `change` for each. Nulls are values too."""
         import numpy as np
 
         encoded = column.dictionary_encode(null_encoding="encode")
@@ -37,14 +37,14 @@ class Coded:
 
 
 def part(batch: pa.RecordBatch, columns: Sequence[Coded]) -> Iterator[tuple[Key, pa.RecordBatch]]:
-    """The rows of each partition that occurs, under its values."""
+    """Yield the rows of each partition that occurs, under its values."""
     import numpy as np
     import pyarrow as pa
 
     if not columns:
         yield (), batch
         return
-    # One number for each row, made dense after every column so that no product of cardinalities can overflow.
+    # One number per row, made dense after every column so that no product of cardinalities can overflow.
     combined = np.zeros(batch.num_rows, np.int64)
     for column in columns:
         _, combined = np.unique(combined * len(column.values) + column.codes, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Open files of one attempt: one for each partition of the table at a time, closed when large or when memory is short."""
+"""Open files of one attempt: at most one for each partition of the table, closed when large or when memory is short."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ G = TypeVar("G")
 
 MAX_OPEN_FILES = 64
 OPEN_BYTES_PER_FILE_BYTES = 2
-"""All open files together hold at most this many times the target of one, since rows wait in memory for their row group."""
+"""All open files together hold at most this many times the target size of one, since rows wait in memory for their row group."""
 
 
 class OpenFile(Protocol[F]):
@@ -26,16 +26,16 @@ class OpenFile(Protocol[F]):
     def write(self, batch: pa.RecordBatch) -> None: ...
 
     def close(self) -> F:
-        """Finish the file and make it durable. Answer: what the committer must know of it."""
+        """Finish the file, make it durable, and return what the committer must know about it."""
         ...
 
     def remove(self) -> None:
-        """Take it away, open or closed. May raise."""
+        """Remove the file, open or closed. May raise."""
         ...
 
 
 class RollingFiles(Generic[G]):
-    """`open_file(partition, number)` makes a file; numbers count the files of the attempt. Sizes are those in memory."""
+    """`open_file(partition, number)` creates a file; numbers count the files of the attempt. Sizes are measured in memory."""
 
     def __init__(self, open_file: Callable[[Key, int], OpenFile[G]], target_bytes: int) -> None:
         self._open_file = open_file
@@ -59,13 +59,13 @@ class RollingFiles(Generic[G]):
             self._close(max(self._bytes, key=self._bytes.__getitem__))
 
     def close(self) -> list[G]:
-        """Finish all files. Answer: all of this attempt, in the order in which they were finished."""
+        """Finish all files and return those of this attempt, in the order in which they were finished."""
         for partition in list(self._open):
             self._close(partition)
         return self._closed
 
     def remove(self) -> None:
-        """Take away whatever was made, as far as possible."""
+        """Remove all files of this attempt, as far as possible."""
         for made in self._made:
             with suppress(Exception):
                 made.remove()

@@ -1,4 +1,4 @@
-"""PostgreSQL as a sink: rows and the marker of their commit in one transaction. The home of psycopg."""
+"""PostgreSQL as a sink: rows and the marker of their commit in one transaction. The only package that imports psycopg."""
 
 from tidegate.connectors.postgres.sink import PostgresSink
 

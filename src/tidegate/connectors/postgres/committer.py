@@ -1,4 +1,4 @@
-"""The committer: rows and their markers in one transaction, in a task or in the driver."""
+"""The committer: writes rows and their markers in one transaction, in a task or in the driver."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ T = TypeVar("T")
 _Waiting: TypeAlias = tuple[Committable, Payload]
 
 MOST_BYTES = 256 << 20
-"""Rows that one transaction brings, unless a single epoch has more: all of it is done again when the connection breaks."""
+"""The rows of one transaction, unless a single epoch has more: all of it is repeated if the connection breaks."""
 
 
 class PostgresCommitter:
-    """One connection, opened when first needed and again after it broke. Threads take turns."""
+    """One connection, opened on first use and again after it breaks. Threads are serialized by a lock."""
 
     def __init__(
         self,
@@ -50,12 +50,13 @@ class PostgresCommitter:
         self._lock = threading.Lock()
 
     def check(self) -> None:
-        """Look at the table now, so that a job that cannot work does not start. A server that does not answer is no
-        reason: output waits for it."""
+        """Check the table now, so that a job that cannot work does not start. An unreachable server is not
+        an error: output waits for it.
+        """
         try:
             self._connect()
         except driver().OperationalError as error:
-            log.warning("%s does not answer yet; output will wait for it: %s", self._description, error)
+            log.warning("%s is not reachable yet; output will wait for it: %s", self._description, error)
 
     def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
         """Publish in the order of epochs: rows that wait in the job's storage many requests at a time, transactions that are
@@ -72,18 +73,17 @@ class PostgresCommitter:
         return outcomes(requests, published)
 
     def close(self) -> None:
-        """Let go of the connection. The committer may still be used, and opens a new one."""
+        """Close the connection. The committer remains usable and opens a new one."""
         with self._lock:
             self._forget()
 
     def _copy(self, together: Sequence[_Waiting], connection: psycopg.Connection[Any]) -> list[Committable]:
         """In one transaction:
 
-        1. Hold the markers of all (lineage, sink, slot), and move them forward. What they cover is left out. Whoever else
-           wants one of them waits here until this transaction has ended.
-        2. Copy the rows in, in the order of epochs; for upserts by way of a temporary table, the last row of each key
-           winning.
-        3. Commit. Whether an answer that was lost said yes is told by the markers when the requests come again.
+        1. Lock the markers of all (lineage, sink, slot), and move them forward. Requests that they cover are skipped. Any
+           other committer that wants one of them waits here until this transaction has ended.
+        2. Copy the rows, in epoch order; for upserts through a temporary table, in which the last row of each key wins.
+        3. Commit. If the response is lost, the markers show whether it succeeded when the requests are repeated.
         """
         with connection.transaction():
             markers = self._markers.hold(
@@ -127,7 +127,7 @@ class PostgresCommitter:
         others = [sql.Identifier(name) for name in names if name not in self._key]
         changes = [sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others]
         action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(changes)) if changes else sql.SQL("NOTHING")
-        # Rows of a new table lie in the order in which they came: the place of a row tells which is the last.
+        # Rows of a new table are stored in insertion order: the position of a row shows which is the last.
         connection.execute(
             sql.SQL(
                 "INSERT INTO {target} ({columns}) SELECT DISTINCT ON ({key}) {columns} FROM {staged} "
@@ -141,9 +141,9 @@ class PostgresCommitter:
     ) -> CommitOutcome:
         """The second phase.
 
-        1. The checkpoint is complete. A crash leaves the transaction prepared, for as long as it takes.
-        2. Commit it. If there is none of that id, it was committed if the note in it can be read, or if all of its
-           epoch is settled; else somebody rolled it back, and its rows are lost.
+        1. The checkpoint is complete. A crash leaves the transaction prepared, for as long as necessary.
+        2. Commit it. If no transaction with that id exists, it was committed if its note can be read, or if its whole epoch
+           is settled; otherwise someone rolled it back, and its rows are lost.
         """
         from psycopg import errors
 
@@ -155,19 +155,20 @@ class PostgresCommitter:
                 connection, request.lineage, request.sink, request.epoch
             ):
                 raise CommitInDoubt(
-                    f"The prepared transaction {payload.gid} of epoch {request.epoch}, with {payload.rows} rows, is gone, and "
-                    "nothing tells that it was committed. Was it rolled back by hand, or the database replaced by an older "
-                    "copy? Start the job from a savepoint taken before that epoch, so that its rows are made again."
+                    f"The prepared transaction {payload.gid} of epoch {request.epoch}, with {payload.rows} rows, no longer "
+                    "exists, and nothing shows that it was committed. It was rolled back by hand, or the database was "
+                    "replaced by an older copy. Start the job from a savepoint taken before that epoch, so that its rows are "
+                    "produced again."
                 ) from None
             return CommitOutcome.ALREADY_COMMITTED
         reach("postgres.commit-2-committed", gid=payload.gid)
         return CommitOutcome.COMMITTED
 
     def sweep(self, settled: Settled) -> None:
-        """Two-phase only: staged rows are the job's own to clean up.
+        """Two-phase only: rows staged in the job's storage are cleaned up by the job.
 
-        1. Note up to where all is settled. A crash leaves that, and everything else for the next sweep.
-        2. Roll back what discarded attempts prepared. 3. Forget the notes of committed ones.
+        1. Record the settled epoch. A crash leaves that record, and everything else for the next sweep.
+        2. Roll back transactions that discarded attempts prepared. 3. Delete the notes of committed ones.
         """
         if self._two_phase:
             self._on_server(lambda connection: self._sweep(connection, settled))
@@ -194,15 +195,15 @@ class PostgresCommitter:
     # -- the connection ----------------------------------------------------------------------------------------------
 
     def _on_server(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Do it, once more if a connection that was opened long ago turns out to be dead: all work may be repeated."""
+        """Run `work`, and repeat it once if a connection opened long ago turns out to be dead: all work is repeatable."""
         library = driver()
         try:
             return self._locked(work)
         except (library.DataError, library.IntegrityError, library.ProgrammingError) as error:
             # The transaction is rolled back with its marker, and the same rows would fail in the same way.
             raise CommitRefused(
-                f"{self._description}: the database does not take the rows: {str(error).strip()}. Change the table so "
-                "that it does, and start the job again: the rows are kept."
+                f"{self._description}: the database rejects the rows: {str(error).strip()}. Change the table so that it "
+                "accepts them, and restart the job: the rows are kept."
             ) from error
 
     def _locked(self, work: Callable[[psycopg.Connection[Any]], T]) -> T:
@@ -241,9 +242,9 @@ class PostgresCommitter:
     def _check_server(self, connection: psycopg.Connection[Any], table: TargetTable) -> None:
         if self._two_phase and connection.execute("SHOW max_prepared_transactions").fetchone() == ("0",):
             raise TableRefused(
-                f"two_phase into {table} needs prepared transactions, and the server allows none. Set "
-                "max_prepared_transactions (at least parallelism × epochs of two checkpoint intervals) and restart it, or "
-                "leave out two_phase: the default is as exact."
+                f"two_phase into {table} needs prepared transactions, but the server allows none. Set "
+                "max_prepared_transactions (at least parallelism × epochs of two checkpoint intervals) and restart the "
+                "server, or omit two_phase: the default is also exactly-once."
             )
         rights = "INSERT, SELECT, UPDATE" if self._key else "INSERT"
         for right in rights.split(", "):
@@ -252,7 +253,7 @@ class PostgresCommitter:
                 [f"{_quoted(table.schema)}.{_quoted(table.name)}", right],
             ).fetchone() != (True,):
                 raise TableRefused(
-                    f"The user {connection.info.user} may not {right} in {table}: GRANT {rights} ON {table} TO "
+                    f"The user {connection.info.user} may not {right} in {table}. Grant it: GRANT {rights} ON {table} TO "
                     f"{connection.info.user}."
                 )
 
@@ -263,7 +264,9 @@ class PostgresCommitter:
 
 
 def _transactions(ordered: Sequence[_Waiting]) -> Iterator[list[_Waiting]]:
-    """What is committed together: as much as `MOST_BYTES` allow, cut between epochs. A prepared transaction is one."""
+    """Group the requests to commit together: as many as `MOST_BYTES` allows, split between epochs. A
+    prepared transaction stands alone.
+    """
     together: list[_Waiting] = []
     size = 0
     for _, found in groupby(ordered, lambda each: each[0].epoch):
@@ -288,7 +291,7 @@ def _size_bytes(payload: Payload) -> int:
 
 
 def _same_columns(waiting: Sequence[_Waiting]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """The tokens of requests that follow each other with equal columns: a changed job may have others."""
+    """Yield the tokens of consecutive requests with equal columns: a changed job may have different ones."""
     copies = [payload for _, payload in waiting if isinstance(payload, Copy)]
     for columns, found in groupby(copies, lambda payload: payload.columns):
         yield columns, [token for payload in found for token in payload.tokens]

@@ -1,4 +1,4 @@
-"""Connections as tidegate needs them: that notice a dead server, and whose commits are durable when they are answered."""
+"""Connections that detect a dead server, and whose commits are durable once acknowledged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULTS = {"application_name": "tidegate", "connect_timeout": "10", "tcp_user_
 
 
 def driver() -> Any:
-    """psycopg, or an error that says how to get it."""
+    """Return psycopg, or raise an error that says how to install it."""
     try:
         import psycopg
     except ImportError as error:
@@ -24,7 +24,7 @@ def driver() -> Any:
 
 
 def _without_password(text: str, conninfo: str, password: object) -> str:
-    """An error of the server or of the resolver. A password with an unescaped @ ends up in the name of the host."""
+    """Redact an error of the server or of the resolver. A password with an unescaped @ ends up in the host name."""
     _, _, address = conninfo.partition("://")
     userinfo = address.rpartition("@")[0]
     secrets = {str(password or ""), *re.split("[@/?#]", userinfo.partition(":")[2])}
@@ -34,17 +34,17 @@ def _without_password(text: str, conninfo: str, password: object) -> str:
 
 
 def connect(conninfo: str, lock_timeout_ms: int = 0) -> psycopg.Connection[Any]:
-    """In autocommit: transactions begin where the code says so. Raises `psycopg.OperationalError`."""
+    """Open a connection in autocommit mode: transactions begin where the code says so. Raises `psycopg.OperationalError`."""
     library = driver()
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     try:
         given = conninfo_to_dict(conninfo)
     except library.Error:
-        # What the library says quotes the text.
+        # The library's own message quotes the text.
         raise PreconditionFailed(
-            "The conninfo of PostgreSQL cannot be read: it is neither 'host=… dbname=… user=…' nor a postgresql:// address "
-            "whose special characters are written as %40. It is not shown, since it may hold a password."
+            "The conninfo of PostgreSQL cannot be parsed: it is neither 'host=… dbname=… user=…' nor a postgresql:// "
+            "address whose special characters are written as %40. It is not shown, since it may hold a password."
         ) from None
     try:
         connection: psycopg.Connection[Any] = library.connect(
@@ -53,7 +53,7 @@ def connect(conninfo: str, lock_timeout_ms: int = 0) -> psycopg.Connection[Any]:
         )
     except library.OperationalError as error:
         raise type(error)(_without_password(str(error), conninfo, given.get("password"))) from None
-    # An answered commit that a crash of the server may forget would be noted here as done.
+    # Otherwise a commit that a server crash may lose would be recorded here as done.
     if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):
         connection.execute("SET synchronous_commit TO on")
     if lock_timeout_ms:

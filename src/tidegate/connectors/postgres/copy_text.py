@@ -1,6 +1,6 @@
-"""Rows as the text that COPY reads. Made in the tasks, in bulk, so that the committer only passes bytes on.
+"""Rows as the text that COPY reads. The tasks produce it in bulk, so that the committer only forwards bytes.
 
-The text format and not CSV: in it every backslash is escaped, so that no value can look like an end of data.
+It is the text format rather than CSV: every backslash in it is escaped, so that no value can look like the end of the data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
 def copy_text(batch: pa.RecordBatch, schema: Schema) -> bytes:
-    """One line for each row. Raises SchemaError for what no text column can hold."""
+    """Format one line per row. Raises SchemaError for values that no text column can hold."""
     columns = [_texts(column, field.type, field.name) for column, field in zip(batch.columns, schema.fields)]
     rows = pc.binary_join_element_wise(*columns, "\t", null_handling="replace", null_replacement="\\N")
     lines = pc.binary_join_element_wise(rows, "", "\n").cast(pa.large_string())
@@ -45,8 +45,8 @@ def _texts(column: pa.Array, type: DataType, name: str) -> pa.Array:
 def _escaped(texts: pa.Array, name: str) -> pa.Array:
     if pc.any(pc.match_substring(texts, "\x00")).as_py():
         raise SchemaError(
-            f"A text in column {name!r} holds a NUL character, which PostgreSQL cannot store. Remove it in a map before "
-            "the sink, or send the column as binary."
+            f"A string in column {name!r} contains a NUL character, which PostgreSQL cannot store. Remove it in a map "
+            "before the sink, or send the column as binary."
         )
     for character, written in _ESCAPES:
         texts = pc.replace_substring(texts, character, written)

@@ -1,4 +1,4 @@
-"""Tables of ours beside the target: what is committed. A row is written in the transaction that it is about.
+"""tidegate's own tables next to the target, which record commits. Each row is written in the transaction that it describes.
 
 tidegate_commits   (lineage, sink, slot) → the last epoch committed; under slot -1, up to which epoch all is settled
 tidegate_prepared  the prepared transactions that were committed, until they are settled
@@ -36,7 +36,7 @@ class Markers:
         self._schema = schema
 
     def create(self, connection: psycopg.Connection[Any]) -> None:
-        """Make the tables if they are missing. Two drivers may do so at once."""
+        """Create the tables if they are missing. Two drivers may do so at once."""
         psycopg = _errors()
         for name, columns in _TABLES.items():
             if connection.execute("SELECT to_regclass(%s)", [self._table(name).as_string(connection)]).fetchone() != (
@@ -50,13 +50,12 @@ class Markers:
                 continue  # another driver was first
             except psycopg.InsufficientPrivilege as error:
                 raise PreconditionFailed(
-                    f"The table {self._schema}.{name}, in which tidegate marks what is committed, is missing and may not "
-                    f"be created by this user. Have it made, with the right to read and write it: "
-                    f"{statement.as_string(connection)};"
+                    f"The table {self._schema}.{name}, in which tidegate records commits, is missing, and this user may not "
+                    f"create it. Have it created, with the right to read and write it: {statement.as_string(connection)};"
                 ) from error
 
     def move(self, connection: psycopg.Connection[Any], lineage: Lineage, sink: Uid, slot: int, to: EpochId) -> bool:
-        """Move the marker forward, and hold it until the end of the transaction. False: it is there already."""
+        """Move the marker forward and lock it until the end of the transaction. False: it already covers `to`."""
         return (
             connection.execute(
                 self._of(
@@ -72,8 +71,9 @@ class Markers:
     def hold(
         self, connection: psycopg.Connection[Any], sink: Uid, slots: Collection[tuple[Lineage, Slot]]
     ) -> dict[tuple[Lineage, Slot], EpochId]:
-        """Read the markers of these slots, and keep everybody else from them until the end of the transaction. Those that
-        are missing are made. Whoever holds several takes them in the same order, so that none waits for another's."""
+        """Read the markers of these slots and lock them until the end of the transaction. Missing ones are created. All
+        committers lock several markers in the same order, so that there is no deadlock.
+        """
         lineages, numbers = zip(*sorted(slots))
         values = [list(lineages), list(numbers), sink]
         connection.execute(
@@ -95,7 +95,7 @@ class Markers:
     def advance(
         self, connection: psycopg.Connection[Any], sink: Uid, to: Mapping[tuple[Lineage, Slot], EpochId]
     ) -> None:
-        """Move markers that are held."""
+        """Move locked markers."""
         moved = sorted((lineage, slot, epoch.term, epoch.number) for (lineage, slot), epoch in to.items())
         connection.execute(
             self._of(

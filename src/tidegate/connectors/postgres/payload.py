@@ -1,4 +1,4 @@
-"""What a writer hands to the committer: rows that wait in the job's storage, or a transaction that waits in the server."""
+"""The payload that a writer passes to the committer: rows in the job's storage, or a prepared transaction in the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Copy(msgspec.Struct, frozen=True, tag="copy"):
     tokens: tuple[str, ...]
     rows: int
     size_bytes: int = 0
-    """0 in what was staged before sizes were noted."""
+    """0 in output that was staged before sizes were recorded."""
 
 
 class Prepared(msgspec.Struct, frozen=True, tag="prepared"):
@@ -35,7 +35,7 @@ _GID = re.compile(r"tidegate:[0-9a-f]{32}:(\d+)\.(\d+):\d+:\d+")
 
 
 def gid_prefix(lineage: Lineage, sink: Uid) -> str:
-    """Of the transactions of one sink. Hashed: a server takes ids of at most 199 bytes."""
+    """Return the gid prefix of one sink's transactions. Hashed: a server accepts ids of at most 199 bytes."""
     return f"tidegate:{hashlib.sha256(f'{lineage} {sink}'.encode()).hexdigest()[:32]}:"
 
 

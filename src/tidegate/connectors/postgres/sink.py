@@ -1,8 +1,8 @@
 """A table of a PostgreSQL database.
 
-By default rows wait in the job's storage, as text for COPY, and are copied in when their checkpoint is complete, in one
-transaction with the marker. With `two_phase`, tasks copy them into the table in transactions of their own, prepared
-and invisible, and those are only committed.
+By default, rows wait in the job's storage as text for COPY, and are copied when their checkpoint is complete, in one
+transaction with the marker. With `two_phase`, each task copies them into the table in its own transaction, prepared and
+invisible, which is only committed later.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidegate.core.guarantee import Guarantee
 
 @dataclass(frozen=True)
 class PostgresSink:
-    """Rows into `table` (`"totals"` or `"shop.totals"`), whose columns are found by name.
+    """Rows into `table` (`"totals"` or `"shop.totals"`), with columns matched by name.
 
-    `conninfo` is libpq's: `"host=db dbname=shop user=tide"`, a `postgresql://` address, or empty for the environment's.
-    `mode="upsert"` with `key=["user"]` keeps the newest row of each key. `two_phase=True` is for tables that rows are only
-    appended to, on a server that allows prepared transactions.
+    `conninfo` is libpq's: `"host=db dbname=shop user=tide"`, a `postgresql://` address, or empty to use the environment.
+    `mode="upsert"` with `key=["user"]` keeps the latest row of each key. `two_phase=True` is for append-only tables, on a
+    server that allows prepared transactions.
     """
 
     guarantee = Guarantee.EXACTLY_ONCE
@@ -39,29 +39,29 @@ class PostgresSink:
             raise GraphError(f"key is a list of columns: write key=[{self.key!r}].")
         object.__setattr__(self, "key", tuple(self.key))
         if self.mode not in ("append", "upsert"):
-            raise GraphError(f"A table is written to in mode 'append' or 'upsert', not {self.mode!r}.")
+            raise GraphError(f"The mode of a PostgreSQL sink is 'append' or 'upsert', not {self.mode!r}.")
         if (self.mode == "upsert") != bool(self.key):
             raise GraphError(
-                "mode='upsert' and key=[…] belong together: the key says which row is replaced."
+                "mode='upsert' and key=[…] belong together: the key determines which row is replaced."
                 if self.mode == "upsert"
-                else "A key is for mode='upsert'; rows that are appended replace none."
+                else "A key requires mode='upsert'; appended rows do not replace others."
             )
         if self.two_phase and self.mode == "upsert":
             raise GraphError(
-                "two_phase keeps locks until a checkpoint completes, so an upsert of the same key in the next epoch would "
-                "wait for it. Leave out two_phase: the default is as exact."
+                "two_phase keeps locks until a checkpoint completes, so an upsert of the same key in the next epoch "
+                "would wait for it. Omit two_phase: the default is also exactly-once."
             )
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        from tidegate.connectors.postgres.writer import CopyWriter, PreparingWriter  # Late, for a quick start.
+        from tidegate.connectors.postgres.writer import CopyWriter, PreparingWriter  # Imported late, for a fast start.
 
         if self.two_phase:
             return PreparingWriter(self.conninfo, self.table, context)
         return CopyWriter(context, self.key)
 
     def create_committer(self, context: CommitterContext) -> Committer:
-        """Raises TableRefused when the table cannot take the rows of the stream."""
-        from tidegate.connectors.postgres.committer import PostgresCommitter  # Late, for a quick start.
+        """Raise TableRefused if the table cannot take the rows of the stream."""
+        from tidegate.connectors.postgres.committer import PostgresCommitter  # Imported late, for a fast start.
 
         for name in self.key:
             context.schema.index(name)

@@ -1,4 +1,4 @@
-"""The table that rows go to: what the server says of it, and whether rows of a stream fit."""
+"""The target table: its definition as read from the server, and whether rows of a stream fit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ TYPES = {
     "map": ("jsonb", "json"),
     "struct": ("jsonb", "json"),
 }
-"""Type of a stream's column → types of the table that hold every value of it. The first is the one to advise."""
+"""Type of a stream's column → table types that can hold every value of it. The first is the recommended one."""
 
 
 class TableRefused(SchemaError):
-    """The table cannot take the rows of the stream, or not in the way that was asked for."""
+    """The table cannot take the rows of the stream, or not in the requested mode."""
 
     code = "TABLE_REFUSED"
 
@@ -46,9 +46,9 @@ class Column:
     """PostgreSQL's short name."""
     not_null: bool = False
     filled: bool = False
-    """The table fills it by itself when a row does not bring it: a default, an identity."""
+    """Whether the table fills it if a row does not provide it: a default, an identity."""
     computed: bool = False
-    """Nobody may write it."""
+    """Whether it must not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class UniqueIndex:
     name: str
     columns: tuple[str, ...]
     plain: bool = True
-    """Covers all rows, by columns only, and is checked at once: what ON CONFLICT needs."""
+    """Covers all rows, by columns only, and is checked immediately: the requirements of ON CONFLICT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class TargetTable:
     schema: str
     name: str
     kind: str
-    """`r` for a table, `p` for a partitioned one, others for what is no table."""
+    """`r` for a table, `p` for a partitioned one, other values for anything else."""
     logged: bool
     columns: tuple[Column, ...]
     unique: tuple[UniqueIndex, ...] = ()
@@ -74,13 +74,13 @@ class TargetTable:
 
 
 def check_table(table: TargetTable, rows: Schema, key: Sequence[str], two_phase: bool) -> None:
-    """Raises TableRefused with what to change. `key`: the columns of an upsert, empty for appends."""
+    """Raise TableRefused, saying what to change. `key`: the columns of an upsert, empty for appends."""
     if table.kind not in ("r", "p"):
-        raise TableRefused(f"{table} is not a table. Name the table that rows are to go to.")
+        raise TableRefused(f"{table} is not a table. Name the table to write to.")
     if not table.logged:
         raise TableRefused(
-            f"{table} is unlogged or temporary: a crash of the server empties it, and what was committed there would be "
-            f"gone. Make it durable: ALTER TABLE {table} SET LOGGED."
+            f"{table} is unlogged or temporary: a crash of the server empties it, and committed output would be lost. "
+            f"Make it durable: ALTER TABLE {table} SET LOGGED."
         )
     columns = {column.name: column for column in table.columns}
     for field in rows.fields:
@@ -95,14 +95,14 @@ def check_table(table: TargetTable, rows: Schema, key: Sequence[str], two_phase:
             raise TableRefused(f"{table}.{found.name} is computed by the table. Leave it out of the stream.")
         if found.type not in fitting:
             raise TableRefused(
-                f"{table}.{found.name} is {found.type}, and the stream's column is {field.type}. Make the table's column "
+                f"{table}.{found.name} is {found.type}, but the stream's column is {field.type}. Make the table's column "
                 f"{' or '.join(fitting)}, or cast the stream's."
             )
     for column in table.columns:
         if column.not_null and not column.filled and column.name not in rows:
             raise TableRefused(
-                f"{table}.{column.name} must not be null, has no default, and is not in the stream, whose columns are "
-                f"{', '.join(rows.names)}."
+                f"{table}.{column.name} must not be null and has no default, but the stream does not provide it. The "
+                f"stream's columns are {', '.join(rows.names)}."
             )
     if key:
         _check_key(table, key)
@@ -114,24 +114,25 @@ def _check_key(table: TargetTable, key: Sequence[str]) -> None:
     if not any(index.plain and set(index.columns) == set(key) for index in table.unique):
         listed = ", ".join(f'"{name}"' for name in key)
         raise TableRefused(
-            f"Upserts into {table} by {', '.join(key)} need a primary key or a unique index of exactly these columns: "
+            f"Upserts into {table} by {', '.join(key)} need a primary key or a unique index on exactly these columns: "
             f"ALTER TABLE {table} ADD PRIMARY KEY ({listed})."
         )
 
 
 def _check_append_only(table: TargetTable, rows: Schema) -> None:
-    """A prepared transaction keeps its locks until its checkpoint completes. Whoever inserts an equal key in the next
-    epoch waits for that, and the checkpoint may wait for that epoch."""
+    """A prepared transaction keeps its locks until its checkpoint completes. An insert of an equal key in the next epoch
+    waits for that, and the checkpoint may wait for that epoch.
+    """
     for index in table.unique:
         if not index.columns or all(name in rows for name in index.columns):
             raise TableRefused(
-                f"two_phase is for tables that rows are only appended to, and {table} has the unique index {index.name}: "
-                "an equal key in the next epoch would wait for a checkpoint that waits for it. Leave out two_phase."
+                f"two_phase requires an append-only table, but {table} has the unique index {index.name}: an equal key in "
+                "the next epoch would wait for a checkpoint that waits for it. Omit two_phase."
             )
 
 
 def read_table(connection: psycopg.Connection[Any], name: str) -> TargetTable:
-    """What the server says. `name` is `table` or `schema.table`, as it is, without quotes."""
+    """Read the table's definition from the server. `name` is `table` or `schema.table`, verbatim, without quotes."""
     from psycopg import sql
 
     identifier = sql.Identifier(*name.split(".", 1)).as_string(connection)
@@ -141,9 +142,7 @@ def read_table(connection: psycopg.Connection[Any], name: str) -> TargetTable:
         [identifier],
     ).fetchone()
     if found is None:
-        raise TableRefused(
-            f"There is no table {name} in {connection.info.dbname}. Create it before the job is started."
-        )
+        raise TableRefused(f"There is no table {name} in {connection.info.dbname}. Create it before starting the job.")
     oid, schema, table, kind, logged = found
     columns = connection.execute(
         "SELECT a.attname, t.typname, a.attnotnull, a.atthasdef OR a.attidentity <> '', "

@@ -1,4 +1,4 @@
-"""Writers in the task: one stages text for COPY in the job's storage, one prepares a transaction in the server."""
+"""Writers in the task: one stages text for COPY in the job's storage, the other prepares a transaction in the server."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 8 << 20
 LOCK_TIMEOUT_MS = 10_000
-"""In a table that rows are only appended to, nobody waits for a lock. Who does must not wait for ever."""
+"""In an append-only table no insert waits for a lock. If one does anyway, the wait must be bounded."""
 
 
 class CopyWriter:
-    """1. Text is put into storage whenever a chunk is full. A crash leaves chunks that no committable names."""
+    """1. Text is put into storage whenever a chunk is full. A crash leaves chunks that no committable references."""
 
     def __init__(self, context: WriterContext, key: Sequence[str]) -> None:
         self._context, self._key = context, key
@@ -38,7 +38,7 @@ class CopyWriter:
         for name in self._key:
             if batch.column(batch.schema.get_field_index(name)).null_count:
                 raise SchemaError(
-                    f"A row has no {name!r}, by which rows are upserted. Filter such rows out before the sink."
+                    f"A row has a null {name!r}, which is part of the upsert key. Filter such rows out before the sink."
                 )
         self._text += copy_text(batch, self._context.schema)
         self._rows += batch.num_rows
@@ -65,9 +65,9 @@ class PreparingWriter:
     """The first phase of a two-phase commit.
 
     1. Copy the rows into the table, in a transaction. A crash, or an abort, leaves nothing.
-    2. In it, note the transaction's id: visible once it is committed, so that a repeat can tell that from a loss.
-    3. Prepare it. From now on it outlives this process and the server's. An attempt that is thrown away leaves it to
-       the sweep.
+    2. In it, record the transaction's id: visible once committed, so that a repeat can distinguish a commit from a loss.
+    3. Prepare it. From now on it survives this process and a restart of the server. A discarded
+       attempt leaves it to the sweep.
     """
 
     def __init__(self, conninfo: str, table: str, context: WriterContext) -> None:

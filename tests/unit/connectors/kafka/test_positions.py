@@ -41,7 +41,7 @@ def test_a_new_partition_enters_without_rows_and_is_read_afterwards():
     [
         ({A0: 3}, "deleted everything before 5"),
         ({A0: 30}, "ends at 20"),
-        ({B0: 1}, "not there any more"),
+        ({B0: 1}, "no longer exists"),
     ],
 )
 def test_positions_that_are_gone_are_told(at, words):

@@ -41,7 +41,7 @@ def test_columns_of_a_record_are_taken(ddl):
     ("ddl", "words"),
     [
         ("key string, n int", "needs a column 'value'"),
-        ("value string, n int", "no 'n'"),
+        ("value string, n int", "no field 'n'"),
         ("value int", "'value' of a Kafka sink cannot be int"),
         ("value string, headers map<string,int>", "'headers'"),
         ("value string, headers array<string>", "'headers'"),

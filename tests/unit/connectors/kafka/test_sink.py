@@ -50,7 +50,7 @@ def rows(count):
         ({"config": {"transactional.id": "mine"}}, "transactional.id"),
         ({"transaction_timeout": "soon"}, "a duration such as"),
         ({"transaction_timeout": "10 ms"}, "at least '1 s'"),
-        ({"part_size": "0 b"}, "more than 0"),
+        ({"part_size": "0 b"}, "greater than 0"),
         ({"expired_marker": "guess"}, "guess"),
         ({"topic": ""}, "needs brokers and a topic"),
     ],

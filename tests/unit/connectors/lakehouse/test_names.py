@@ -25,7 +25,7 @@ def test_markers_grow_as_epochs_do(one, other):
 
 @pytest.mark.parametrize("epoch", [EpochId(Term(1 << 23), 0), EpochId(Term(0), 1 << 40)])
 def test_an_epoch_past_the_end_is_refused(epoch):
-    with pytest.raises(TidegateError, match="past what"):
+    with pytest.raises(TidegateError, match="exceeds what"):
         marker_number(epoch)
 
 
