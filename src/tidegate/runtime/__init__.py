@@ -1,1 +1,1 @@
-"""How Spark runs a graph: source stage, levels, tasks, epochs. The only home of pyspark."""
+"""How Spark runs a graph: source stage, levels, tasks, epochs. The only package that imports pyspark."""

@@ -215,7 +215,7 @@ MISTAKES = {
     ),
     "a number returned": (
         lambda _: tried(ReturnsANumber()),
-        r"ReturnsANumber\.process_element returned 5, which is not a list of rows. Let it yield rows",
+        r"ReturnsANumber\.process_element returned 5, which is not a list of rows. Yield rows",
     ),
     "column misspelt": (
         lambda _: tried(Misspells()),
@@ -227,7 +227,7 @@ MISTAKES = {
     "value of another type": (lambda _: tried(WrongList()), r"Cannot store 'text' \(str\) as list\[int\]. Convert it"),
     "function that cannot travel": (
         lambda _: travel(HoldsALock()),
-        r"'totals'.*its attribute 'lock' cannot be pickled.*Make connections, locks.*in open\(\)",
+        r"'totals'.*its attribute 'lock' cannot be pickled.*Create connections, locks.*in open\(\)",
     ),
     "interval with an odd unit": (
         lambda _: tg.Checkpointing(interval="10 sek"),

@@ -1,1 +1,1 @@
-"""What runs in the driver: the user's handle on a job, its epochs one after the other, its checkpoints, its output."""
+"""Code that runs in the driver: the user's handle on a job, its sequence of epochs, its checkpoints, its output."""

@@ -1,4 +1,4 @@
-"""Who waits for a checkpoint or savepoint, by the token of their request."""
+"""Callers that wait for a checkpoint or savepoint, by the token of their request."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tidegate.checkpoint.entry import CheckpointRef
 
 
 class Answers:
-    """Requests come from any thread; the loop answers them."""
+    """Requests come from any thread; the loop completes them."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Future[CheckpointRef]] = {}
         self._for_output: set[str] = set()
 
     def expect(self, token: str, published: bool = False) -> Future[CheckpointRef]:
-        """`published`: the answer is due when the output is published, and not when the checkpoint is complete."""
+        """Register a request. `published`: it completes when the output is published, not when the checkpoint is complete."""
         if published:
             self._for_output.add(token)
         answer: Future[CheckpointRef] = Future()
@@ -27,12 +27,12 @@ class Answers:
         return token in self._for_output and token in self._waiting
 
     def take(self, token: str) -> Future[CheckpointRef]:
-        """Somebody else answers this one."""
+        """Remove a request that will be completed elsewhere."""
         self._for_output.discard(token)
         return self._waiting.pop(token)
 
     def give(self, token: str, result: CheckpointRef | Exception) -> None:
-        """Answer, if anybody asked: periodic checkpoints have no token that somebody waits for."""
+        """Complete the request, if there is one: periodic checkpoints have a token that no caller waits for."""
         self._for_output.discard(token)
         answer = self._waiting.pop(token, None)
         if answer is None:
@@ -44,7 +44,7 @@ class Answers:
                 answer.set_result(result)
 
     def refuse(self, error: BaseException) -> None:
-        """Nobody waits for what will not be. May be called by any thread."""
+        """Fail all waiting requests. May be called by any thread."""
         for answer in tuple(self._waiting.values()):
             with contextlib.suppress(InvalidStateError):
                 answer.set_exception(error)

@@ -1,4 +1,4 @@
-"""One attempt of a run: a streaming query with a directory of its own, from a checkpoint to a failure or to the end."""
+"""One attempt of a run: a streaming query with its own directory, from a checkpoint to a failure or to the end."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from tidegate.runtime.sources.source_checks import begins_anew
 log = logging.getLogger("tidegate")
 
 _IDLE_S = 0.5
-"""How long no batch must have arrived before uploads get an epoch of their own."""
+"""How long no batch must have arrived before uploads get an empty epoch."""
 _PACE_S = 0.05
 _LOOK_S = 2.0
-"""How often a job that waits for a sink looks whether its Spark session is still there."""
+"""How often a job that waits for a sink checks that its Spark session is still alive."""
 _LOOK_BACK = 2
-"""Spark tells a source that a batch is done when it plans the next one; so two batches later the source has acted on it."""
+"""Spark tells a source that a batch is done when it plans the next one, so two batches later the source has acted on it."""
 
 
 class Stopping(Exception):
@@ -52,16 +52,16 @@ class Stopping(Exception):
 
 
 class Attempt:
-    """Begins at the newest checkpoint, or at the very beginning. The epoch lock is held while it is constructed.
+    """Starts at the latest checkpoint, or at the very beginning. The epoch lock is held while it is constructed.
 
-    The query is started first, so that Spark plans its first batch while `bring_back` restores the state. The batch waits for
-    the epoch lock, and is refused if the state cannot be restored.
+    The query is started first, so that Spark plans its first batch while `bring_back` restores the state. The batch waits
+    for the epoch lock, and is rejected if the state cannot be restored.
     """
 
     def __init__(self, job: RunningJob, lock: EpochLock) -> None:
         self._job, self._lock = job, lock
         self.error: BaseException | None = None
-        """What ended the attempt. No epoch is run after it."""
+        """The error that ended the attempt. No epoch runs after it."""
         self._retired = False
         self._ends: deque[Positions] = deque(maxlen=_LOOK_BACK)
         """Where the last batches of this attempt ended."""
@@ -77,7 +77,7 @@ class Attempt:
             raise
 
     def bring_back(self) -> None:
-        """Restore the state in the tasks, and begin to follow the attempt. The epoch lock must be held."""
+        """Restore the state in the tasks, and start to monitor the attempt. The epoch lock must be held."""
         job, loop = self._job, self._job.loop
         about = {"job": job.name}
         if loop is None or not self._orders:
@@ -102,7 +102,7 @@ class Attempt:
             threading.Thread(target=self._pace, name="tidegate-pace", daemon=True).start()
 
     def retire(self) -> None:
-        """Refuse all further batches. The epoch lock must be held."""
+        """Reject all further batches. The epoch lock must be held."""
         self._retired = True
 
     def discard_directory(self) -> None:
@@ -111,7 +111,7 @@ class Attempt:
     # -- epochs ------------------------------------------------------------------------------------------------------
 
     def run_empty_epoch(self, *, time_stands: bool = False) -> EpochReport:
-        """An epoch without a batch, between two batches; without timers, too, if `time_stands`."""
+        """Run an epoch without a batch, between two batches; also without timers if `time_stands`."""
         with self._epoch():
             return self.epochs.run_empty(time_stands=time_stands)
 
@@ -143,7 +143,8 @@ class Attempt:
 
     def _check_sources(self, loop: CheckpointLoop, end: Positions | None) -> None:
         if not self._pinned:
-            # Checkpoint 0: the sources have fixed where they begin and no row was read. "Latest" means the same ever after.
+            # Checkpoint 0: the sources have fixed where they begin and no row has been read.
+            # "Latest" means the same from now on.
             self.epochs.run_until(loop, loop.request(published=False))
             self._pinned = True
         if end is not None and not self._ends:
@@ -153,7 +154,7 @@ class Attempt:
 
     @contextmanager
     def _epoch(self) -> Iterator[None]:
-        """One epoch at a time, and none after one that failed: what it left uncommitted must not be overtaken."""
+        """Run one epoch at a time, and none after one that failed: what it left uncommitted must not be overtaken."""
         with self._lock:
             if not self._is_running():
                 raise Stopping
@@ -166,9 +167,9 @@ class Attempt:
                 raise
 
     def _hold_for_output(self, loop: CheckpointLoop) -> None:
-        """Wait as long as too much output waits for a sink. Checkpoints and recovery continue; the epoch lock must be held.
+        """Wait while too much output waits for a sink. Checkpoints and recovery continue; the epoch lock must be held.
 
-        Raises `Stopping` when the job is to stop: the next start reads the batch again.
+        Raises `Stopping` if the job is asked to stop: the next start reads the batch again.
         """
         job, holding = self._job, loop.held_by()
         if holding is None:
@@ -194,8 +195,9 @@ class Attempt:
         log.info("batches are read again after %.1f s", time.monotonic() - started, extra={"job": job.name})
 
     def _pace(self) -> None:
-        """Run an empty epoch for pending uploads and due timers when no batch arrives; end the attempt when no further
-        checkpoint can be written."""
+        """Run an empty epoch for pending uploads and due timers when no batch arrives; end the attempt when no
+        further checkpoint can be written.
+        """
         job, loop = self._job, self._job.loop
         failed = job.stop.asked if loop is None else loop.failed
         while self._is_running():
@@ -218,7 +220,7 @@ class Attempt:
                     return
 
     def _break_off(self) -> None:
-        """End the query at a boundary, because of an error that did not come from one of its batches."""
+        """End the query between two batches, because of an error that did not come from one of them."""
         with self._lock:
             if self._retired:
                 return
@@ -231,8 +233,9 @@ class Attempt:
 
 
 def _go_to_checkpoint(job: RunningJob, directory: Path) -> tuple[Mapping[TaskId, RestoreOrder], Positions | None, bool]:
-    """Set clocks and positions to where the newest checkpoint has them, or to the beginning. Returns which state the tasks
-    have to restore, where the checkpoint ends, and whether all sources have fixed where they begin."""
+    """Set clocks and positions to those of the latest checkpoint, or to the beginning. Return the state that the tasks have
+    to restore, where the checkpoint ends, and whether all sources have fixed where they begin.
+    """
     if job.loop is None:
         return {}, None, True
     found, allow = job.loop.ownership.restore_point(), job.allow_non_restored_state
@@ -242,7 +245,7 @@ def _go_to_checkpoint(job: RunningJob, directory: Path) -> tuple[Mapping[TaskId,
     sources = tuple(
         SourceNotes(None, {}) if begins_anew(source) else notes for source, notes in zip(job.graph.sources, stored)
     )
-    # A source that is new to the job begins now, and must begin there again after a failure.
+    # A source that is new to the job begins now, and must begin at the same position again after a failure.
     pinned = all(source.line is not None or source.notes for source in sources)
     if all(source.line is None and not source.notes for source in sources):
         return orders, None, pinned

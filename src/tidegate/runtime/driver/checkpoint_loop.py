@@ -1,9 +1,9 @@
 """The checkpoints and the output of a running job: epochs report what they did, one thread does the rest.
 
-The thread takes checkpoints, publishes them, cleans up and releases output, one after the other; epochs report to it and
-continue. Pure parts of `tidegate.checkpoint` make the decisions, and their numbered protocols write. The thread never waits
-for the target of a sink: the threads of `sink_threads` do, and post their results. The heartbeat has a thread of its own
-(`ownership`).
+The thread takes checkpoints, publishes them, cleans up and releases output, one after the other; epochs report to
+it and continue. Pure parts of `tidegate.checkpoint` make the decisions, and their numbered protocols write. The
+thread never waits for the target of a sink: the threads of `sink_threads` do, and post their results. The heartbeat
+has its own thread (`ownership`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tidegate.storage.routed import is_absolute
 _JOIN_S = 60.0
 """How long the end of a run waits for threads that are still at work."""
 _LAST_OUTPUT_S = 10.0
-"""How long the log waits for what sinks are publishing before it says that the run has ended."""
+"""How long the end of a run waits for sinks that are publishing before it records in the log that the run has ended."""
 
 
 class CheckpointLoop:
@@ -50,16 +50,17 @@ class CheckpointLoop:
         self, ownership: Ownership, job: JobDescription, sinks: SinkThreads,
         statistics: CheckpointStatistics | None = None, backoff: Backoff | None = None,
     ) -> None:  # fmt: skip
-        """Begin to take checkpoints. `sinks` and `statistics` are those of the term before, if the job is claimed again;
-        `backoff` says how long a sink waits after a failure."""
+        """Start taking checkpoints. `sinks` and `statistics` are those of the previous term, if the job is claimed again;
+        `backoff` determines how long a sink waits after a failure.
+        """
         self.ownership, self.sinks, self.statistics = ownership, sinks, statistics or CheckpointStatistics()
         self._history, self._failure = ownership.history, ownership.failure
         self._thread = LoopThread("tidegate-checkpoints", self._history.clock, self._on_wake, ownership.fail)
         self._answers = Answers()
         self._asked: set[Future[None]] = set()
-        """Questions for published output that the thread has not seen yet."""
+        """Requests for published output that the thread has not seen yet."""
         self._over: BaseException | None = None
-        """Why nothing is answered any more."""
+        """Why no further request is completed."""
         self.output = OutputRelease(
             ownership=ownership,
             sinks=sinks,
@@ -86,7 +87,7 @@ class CheckpointLoop:
     # -- called by the thread that runs epochs -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise what makes it impossible to continue, if anything does."""
+        """Raise the error that makes it impossible to continue, if there is one."""
         self._failure.check()
 
     @property
@@ -95,38 +96,38 @@ class CheckpointLoop:
 
     @property
     def broken(self) -> BaseException | None:
-        """What ended the term, if anything did. Then the job must be claimed again."""
+        """Return what ended the term, if anything did. Then the job must be claimed again."""
         return None if isinstance(self._failure.error, CheckpointsFailed) else self._failure.error
 
     @property
     def waiting_output(self) -> tuple[WaitingOutput, ...]:
-        """What completed checkpoints carry and is not known to be published."""
+        """Return the output that completed checkpoints carry and that is not known to be published."""
         return self.output.waiting
 
     def held_by(self) -> WaitingOutput | None:
-        """The sink for which too much output waits, if there is one: no batch is read until it has caught up."""
+        """Return the sink for which too much output waits, if there is one: no batch is read until it has caught up."""
         return self.output.held_by()
 
     def epoch_finished(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool = True) -> None:
-        """An epoch was accepted. Returns at once. `output`: what its sinks prepared waits for a checkpoint."""
+        """Report an accepted epoch. Returns immediately. `output`: what its sinks prepared waits for a checkpoint."""
         self.uploads.unseen.append(snapshot)
         self._thread.post(lambda: self.checkpointer.on_epoch(report, snapshot, moved, output))
 
     def begin_at(self, snapshot: EpochSnapshot) -> None:
-        """The run stands at a checkpoint, or at the very beginning; no epoch has moved it yet."""
+        """Report that the run is at a checkpoint, or at the very beginning; no epoch has moved it yet."""
         self._thread.post(lambda: self.checkpointer.begin_at(snapshot))
 
     def rewind(self) -> None:
-        """Forget the epochs after the newest checkpoint. Waits until a publication under way has ended."""
+        """Forget the epochs after the latest checkpoint. Waits until a publication in progress has ended."""
         self._thread.call(self.checkpointer.on_rewind)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def request(self, published: bool = True, full: bool | None = None) -> Future[CheckpointRef]:
         """Take a checkpoint of the last epoch now, whatever the interval says; with `full`, one that shares no file with
-        earlier ones, with `full=False` an incremental one, else as configured.
+        earlier ones, with `full=False` an incremental one, otherwise as configured.
 
-        The answer comes when its output is published; with `published=False`, when it is complete.
+        The future completes when its output is published; with `published=False`, when the checkpoint is complete.
         """
         token = uuid.uuid4().hex
         answer = self._answers.expect(token, published)
@@ -134,7 +135,7 @@ class CheckpointLoop:
         return answer
 
     def savepoint(self, target: str | None, terminal: bool, format: str = CANONICAL) -> Future[str]:
-        """Take a savepoint of the last epoch, in a new folder below `target`. The answer is the path of that folder."""
+        """Take a savepoint of the last epoch, in a new folder below `target`. The result is the path of that folder."""
         lineage = self.ownership.store.entry.lineage
         folder = f"{_savepoints_below(self._history.config, target).rstrip('/')}/savepoint-{lineage[:6]}-{uuid.uuid4().hex[:12]}"
         token = uuid.uuid4().hex
@@ -165,7 +166,7 @@ class CheckpointLoop:
         self._refuse_if_over()
 
     def published(self) -> Future[None]:
-        """Done when all output that may be seen by now is published, and storage has the record of that."""
+        """Completes when all output that may be visible by now is published, and storage has the record of it."""
         answer: Future[None] = Future()
         self._asked.add(answer)
 
@@ -181,7 +182,7 @@ class CheckpointLoop:
         return answer
 
     def _refuse_if_over(self) -> None:
-        """If the thread has ended, nobody waits for it."""
+        """If the thread has ended, fail the requests that wait for it."""
         if self._over is not None:
             self._refuse_answers(self._over)
 
@@ -199,8 +200,8 @@ class CheckpointLoop:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self, end: JobEnd) -> None:
-        """End the run gracefully, and say so in the log."""
-        # A run that has read all its input continues with the next start, whatever retention says of other ends.
+        """End the run gracefully, and record it in the log."""
+        # A run that has read all its input continues with the next start, whatever retention says about other endings.
         keep = end is JobEnd.SUSPENDED or Retention(self._history.config.retention).keeps(end)
 
         def last() -> None:
@@ -209,14 +210,14 @@ class CheckpointLoop:
             self.checkpointer.clean()
 
         try:
-            # First let sinks finish: a checkpoint whose output is published need not be kept for it.
+            # Let sinks finish first: a checkpoint whose output is published need not be kept for it.
             self.sinks.stop(_LAST_OUTPUT_S)
             self._thread.call(last)
         finally:
             self.leave()
 
     def leave(self) -> None:
-        """Stop without a word in the log, as a crash would."""
+        """Stop without a log entry, as a crash would."""
         self._stop()
         self.sinks.stop(_JOIN_S)
         if not self._thread.is_alive:
@@ -224,23 +225,23 @@ class CheckpointLoop:
         self._answer_no_more(EpochFailed("The run of the job has ended."))
 
     def claim_again(self) -> Ownership:
-        """After `broken`: own the job under a new term. Raises `ClaimLost` when another driver has it.
+        """After `broken`: own the job under a new term. Raises `ClaimLost` if another driver owns it.
 
-        When it fails it may be called again.
+        If it fails, it may be called again.
         """
         self._stop()
         if self._thread.is_alive:
-            raise EpochFailed("The thread that writes checkpoints still waits for storage.")
+            raise EpochFailed("The thread that writes checkpoints is still waiting for storage.")
         self.checkpointer.abort()
         self._refuse_answers(EpochFailed("The checkpoint failed: the job was claimed again after a failure."))
         return self.ownership.claim_again()
 
     def is_owner(self) -> bool:
-        """Whether no other driver has claimed the job, as far as its log says now."""
+        """Whether no other driver has claimed the job, according to its log now."""
         return self.ownership.is_held()
 
     def is_own_thread(self) -> bool:
-        """Whether the caller runs on a thread of the loop or of a sink: in a callback of the user's, say."""
+        """Whether the caller runs on a thread of the loop or of a sink, for example in a user callback."""
         return self._thread.is_current or self.sinks.is_own_thread()
 
     def _stop(self) -> None:
@@ -264,5 +265,7 @@ def _pass_on(done: Future[CheckpointRef], answer: Future[str], folder: str) -> N
 def _savepoints_below(config: CheckpointConfig, target: str | None) -> str:
     below = target or config.savepoint_dir
     if below is None:
-        raise OptionError(("No place for the savepoint: give a target, or set execution.checkpointing.savepoint-dir.",))
+        raise OptionError(
+            ("There is no directory for the savepoint: pass a target, or set execution.checkpointing.savepoint-dir.",)
+        )
     return below if is_absolute(below) else os.path.abspath(below)

@@ -1,4 +1,4 @@
-"""What tasks are told about checkpoints, besides their rows: what to store, what to keep, how long to wait. Pure."""
+"""The checkpoint work of tasks, besides their rows: what to store, what to keep, how long to wait. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tidegate.state.version import VersionId
 
 _INLINE_TASK_BYTES = 256 << 10
 _INLINE_JOB_BYTES = 8 << 20
-"""Small files go into the metadata, so many bytes of a task and of all tasks together."""
+"""Small files go into the metadata, up to this many bytes per task and for all tasks together."""
 _UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
-"""How long tasks may wait for an upload at the end of an epoch, and of one that is run for nothing else."""
+"""How long tasks may wait for an upload at the end of an epoch, and at the end of an empty epoch."""
 
 
 def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
@@ -26,9 +26,10 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
     kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
     empty: bool, publications: Sequence[Publication] = (),
 ) -> dict[int, CheckpointWork]:  # fmt: skip
-    """By level. `snapshots` are those of which a checkpoint may still be taken, `kept` the versions of the newest checkpoint,
-    `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch is run for nothing else;
-    `publications` is output that tasks publish, each one task's."""
+    """Return the work by level. `snapshots` are those of which a checkpoint may still be taken, `kept` the versions of the
+    latest checkpoint, `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch has no other
+    purpose; `publications` is output that tasks publish, each belonging to one task.
+    """
     newest, digests = stored
     records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
     total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
@@ -69,8 +70,9 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
 def _publishes(
     job: JobDescription, level: int, publications: Sequence[Publication]
 ) -> tuple[tuple[PublishOrder, ...], ...]:
-    """For each slot. Output of slots that the job no longer has is dealt out to those that it has, and so are sinks of which
-    one task publishes all."""
+    """Return the orders for each slot. Output of slots that the job no longer has is distributed over the existing ones,
+    and so are sinks for which one task publishes everything.
+    """
     orders: list[list[PublishOrder]] = [[] for _ in range(job.parallelism)]
     for each in publications:
         sink = job.task_sinks.get(each.sink)

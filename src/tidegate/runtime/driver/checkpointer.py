@@ -1,4 +1,4 @@
-"""Carries out what the coordinator decides: starts uploads, publishes checkpoints and savepoints, cleans up.
+"""Carries out the coordinator's decisions: starts uploads, publishes checkpoints and savepoints, cleans up.
 
 Everything here runs on the thread of the checkpoint loop.
 """
@@ -56,7 +56,7 @@ log = logging.getLogger("tidegate")
 
 
 class Checkpointer:
-    """The checkpoints of one term: those under way, and what tasks do for them."""
+    """The checkpoints of one term: those in progress, and the work of tasks for them."""
 
     def __init__(
         self, ownership: Ownership, job: JobDescription, uploads: PendingUploads, output: OutputRelease, answers: Answers,
@@ -87,7 +87,7 @@ class Checkpointer:
         return self._history.clock.now()
 
     def start(self) -> None:
-        """Begin to take checkpoints. The first delay is random, so that many jobs do not store theirs at the same moment."""
+        """Start taking checkpoints. The first delay is random, so that many jobs do not write theirs at the same moment."""
         config = self._history.config
         first_ms = round(random.uniform(config.min_pause_ms, max(config.interval_ms or 0, config.min_pause_ms)))
         self._act(self._coordinator.start(self._now(), first_ms))
@@ -106,7 +106,7 @@ class Checkpointer:
         now = self._now()
         self._uploads.saw(snapshot)
         if not output:
-            # Committed with its epoch and carried by no checkpoint: nobody needs the rows any more.
+            # Committed with its epoch and carried by no checkpoint: the rows are no longer needed.
             self._discard([path for request in report.committables for path in request.staged])
         else:
             self._store.ledger.accept(report.committables)
@@ -120,7 +120,7 @@ class Checkpointer:
                 self._act(self._coordinator.decline(item.checkpoint_id, reason, now, f"{task}: {item.error}"))
 
     def on_rewind(self) -> None:
-        """Forget the epochs after the newest checkpoint."""
+        """Forget the epochs after the latest checkpoint."""
         self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now()))
         self._uploads.forget_all()
         self._has_leftovers = True
@@ -133,7 +133,9 @@ class Checkpointer:
         self._act(self._coordinator.close(self._now()))
 
     def abort(self) -> None:
-        """The job is claimed again: nothing under way can complete. The loop's thread must have ended."""
+        """Abort everything in progress: the job is claimed again, so none of it can complete. The
+        loop's thread must have ended.
+        """
         self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, self._now())
 
     def _act(self, actions: Iterable[Action]) -> None:
@@ -172,7 +174,9 @@ class Checkpointer:
     def _start_upload(self, action: StartUpload) -> None:
         snapshot, job = self._uploads.latest, self._job
         if snapshot is None or snapshot.epoch != action.epoch:
-            raise ProtocolViolation(f"A checkpoint of epoch {action.epoch} was started, and the job stands elsewhere.")
+            raise ProtocolViolation(
+                f"A checkpoint of epoch {action.epoch} was started, but the job is at a different epoch."
+            )
         full = not self._history.config.incremental if action.request.full is None else action.request.full
         base = self._store.entry.base if action.base is not None and not full else None
         try:
@@ -201,7 +205,7 @@ class Checkpointer:
                 self._acknowledge_empty(action.id, task, snapshot, backend)
 
     def _acknowledge_empty(self, checkpoint_id: int, task: TaskId, snapshot: EpochSnapshot, backend: str) -> None:
-        """A task without state has nothing to upload."""
+        """Acknowledge a task without state, which has nothing to upload."""
         empty = TaskState(
             task=task,
             key_groups=range_of_slot(task.slot, self._job.parallelism, self._job.max_parallelism),
@@ -227,7 +231,7 @@ class Checkpointer:
         self._act(self._coordinator.acknowledge(ack, self._now()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
-        """Publish, begin to release, answer, clean: in this order, each a protocol of its own."""
+        """Publish, start the release, complete the request, clean up: in this order, each with its own protocol."""
         upload = self._uploads.get(pending.id)
         if upload.folder is not None:
             self._publish_savepoint(pending, upload, upload.folder)
@@ -262,7 +266,7 @@ class Checkpointer:
             metadata.full_size_bytes, metadata.completed_ms - metadata.triggered_ms,
             extra={"job": metadata.job, "checkpoint": ref.id, "epoch": str(ref.epoch)},
         )  # fmt: skip
-        # Only now may its output be seen.
+        # Its output may be visible only from now on.
         actions = self._coordinator.published(pending.id, ref, dropped, self._now())
         self._output.release()
         self._act(actions)
@@ -272,10 +276,11 @@ class Checkpointer:
         self._act(self._coordinator.cleaned(len(dropped), self._now()))
 
     def _publish_savepoint(self, pending: PendingCheckpoint, upload: PendingUpload, folder: str) -> None:
-        """Make a savepoint with all its files real.
+        """Complete a savepoint whose files are all stored.
 
-        1. Write `_metadata`, which completes it. A crash before leaves files that are no savepoint; one after it, for a
-           savepoint that was to end the job, leaves one that the job does not know: it resumes from its last checkpoint.
+        1. Write `_metadata`, which completes it. A crash before leaves files that are not a savepoint; a
+           crash after it, for a savepoint that was to end the job, leaves one that the job does not know: it
+           resumes from its last checkpoint.
         2. If it ends the job, enter it into the log. From then on the job resumes from it.
         3. Release its output, as after every checkpoint; a crash before leaves that to the next start. A stop waits for it
            (`published`).
@@ -337,14 +342,14 @@ class Checkpointer:
             if self._history.perform(self._cleaner.dispose()):
                 log.info("a savepoint that the job had claimed is deleted: newer checkpoints replace it")
         except Exception as error:
-            # Whatever it is: the job is right without cleaning, and would fail here again after every restart.
+            # Whatever the error: the job is correct without cleaning up, and would fail here again after every restart.
             known = isinstance(error, TidegateError)
-            log.warning("cleaning is skipped, files are kept until the next time: %s", error, exc_info=not known)
+            log.warning("clean-up was skipped, files are kept until the next one: %s", error, exc_info=not known)
             self._has_leftovers = True
 
     def _discard(self, paths: Sequence[str]) -> None:
         try:
             self._history.storage.delete(paths)
         except StorageError as error:
-            log.warning("%d files that nobody needs are left for the next sweep: %s", len(paths), error)
+            log.warning("%d files that are no longer needed are left for the next sweep: %s", len(paths), error)
             self._has_leftovers = True

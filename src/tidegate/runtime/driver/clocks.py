@@ -1,11 +1,11 @@
-"""What the driver knows of time, and what it makes of it. Pure.
+"""The driver's view of time. Pure.
 
-Event time: every task reports the greatest event time it read from each source, or from each split of a source that tells them
-apart. The watermark of an epoch is fixed before the epoch begins, from what the epochs before it saw: the least over the splits
-that are not idle, of sources that are not, of (greatest event time less the allowed disorder less one millisecond), or of what
-the source's own generator makes of it. It never goes back.
+Event time: every task reports the greatest event time it read from each source, or from each split of a source that
+distinguishes them. The watermark of an epoch is fixed before the epoch begins, from what the previous epochs saw: the
+minimum over the splits that are not idle, of sources that are not idle, of (greatest event time less the allowed disorder
+less one millisecond), or of the result of the source's own generator. It never moves backwards.
 
-Processing time: see `processing_time`, which is read once for each epoch and handed in.
+Processing time: see `processing_time`, which is read once for each epoch and passed in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.graph.model import Source
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks after an epoch. What of them is in a checkpoint comes back with it; `active_ms` begins anew."""
+    """The clocks after an epoch. A checkpoint restores the part that it contains; `active_ms` starts over."""
 
     clock_ms: int = 0
     watermark_ms: int = MIN_WATERMARK
@@ -33,14 +33,15 @@ class Clocks:
     """The clock of the epoch in which each of them last had a row."""
 
     def next(self, sources: Iterable[Source], clock_ms: int, *, final: bool = False) -> EpochTime:
-        """The clocks of an epoch that begins now. `final`: no row will come after it, so all event time has passed."""
+        """Return the clocks of an epoch that begins now. `final`: no row will follow, so all event time has passed."""
         clock = max(self.clock_ms, clock_ms)
         watermark = MAX_WATERMARK if final else max(self.watermark_ms, self._watermark(sources, clock))
         return EpochTime(clock, self.watermark_ms, watermark)
 
     def after(self, time: EpochTime, seen: Mapping[str, int], sources: Iterable[Source] = ()) -> Clocks:
-        """An epoch with these clocks was accepted; `seen` are the greatest event times of the sources that had rows, or of
-        their splits. Splits that have become idle are forgotten: files, say, that will never have another row."""
+        """Return the clocks after an accepted epoch; `seen` are the greatest event times of the sources that had rows, or
+        of their splits. Splits that have become idle are dropped: for example files, which will never have another row.
+        """
         told = dict(seen)
         for name, ms in seen.items():
             uid, _ = of_split_name(name)
@@ -56,7 +57,7 @@ class Clocks:
         return Clocks(time.clock_ms, time.watermark_ms, greatest, active)
 
     def began(self, sources: Iterable[Source], clock_ms: int) -> Clocks:
-        """A run begins, or goes on from a checkpoint: no source has been idle for any time yet."""
+        """Return the clocks of a run that begins or resumes from a checkpoint: no source has been idle yet."""
         clock = max(self.clock_ms, clock_ms)
         active = dict.fromkeys([*(source.uid for source in sources), *self.greatest], clock)
         return Clocks(clock, self.watermark_ms, self.greatest, active)
@@ -73,7 +74,7 @@ class Clocks:
         return min(marks, default=MIN_WATERMARK)
 
     def _splits(self, source: Source, clock: int) -> list[str]:
-        """What of a source is not idle: its splits, or where it has none to tell apart, itself."""
+        """Return the parts of a source that are not idle: its splits, or the source itself if it has none."""
         own = [name for name in self.greatest if of_split_name(name)[0] == source.uid]
         splits = [name for name in own if name != source.uid] if source.split is not None else []
         return [name for name in splits if not self._idle(name, source, clock)] or [n for n in own if n == source.uid]
@@ -92,8 +93,8 @@ def _mark(source: Source, greatest: int, clock: int) -> int:
     made = source.generator(greatest, clock)
     if isinstance(made, bool) or not isinstance(made, int):
         raise WrongValue(
-            f"The watermark function of source {str(source.uid)!r} answered {made!r}. "
-            "It must answer milliseconds since 1970 as an int."
+            f"The watermark function of source {str(source.uid)!r} returned {made!r}. It must return milliseconds "
+            "since 1970 as an int."
         )
     return min(max(made, MIN_WATERMARK), MAX_WATERMARK)
 
@@ -103,7 +104,7 @@ Pending = tuple[int | None, int | None]
 
 
 def is_due(pending: Pending, time: EpochTime) -> bool:
-    """Whether a task with these timers has something to do in an epoch with these clocks, even without a row."""
+    """Whether a task with these timers has work in an epoch with these clocks, even without a row."""
     event, processing = pending
     return (event is not None and event <= time.watermark_ms) or (
         processing is not None and processing <= time.clock_ms

@@ -33,10 +33,12 @@ class Committers:
                     try:
                         committer.sweep(Settled(last.lineage, uid, last.epoch))
                     except Exception as error:
-                        log.warning("what attempts left at sink %s stays for the next sweep: %s", uid, error)
+                        log.warning(
+                            "orphans of discarded attempts at sink %s are left for the next sweep: %s", uid, error
+                        )
 
     def close(self) -> None:
-        """Let go of connections. A committer that has none needs no `close`."""
+        """Close connections. A committer that has none needs no `close`."""
         for committer in self.committers.values():
             if (close := getattr(committer, "close", None)) is not None:
                 close()

@@ -1,8 +1,8 @@
-"""Ending Spark jobs that take too long.
+"""Interrupts Spark jobs that take too long.
 
-A job is found again by its session: tags (`addTag`) are kept per thread in a classic session, and `interruptTag` called by
-any other thread than the one that waits for the job ends nothing. So what may have to be ended runs in a session in which
-nothing else does: a batch of a stream has one by itself, the rest gets a `private_session`.
+A job is identified by its session: tags (`addTag`) are kept per thread in a classic session, and `interruptTag` called by
+any thread other than the one that waits for the job interrupts nothing. Jobs that may have to be interrupted therefore run
+in a session with nothing else: a batch of a stream has one by default, the rest gets a `private_session`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ log = logging.getLogger("tidegate")
 
 
 class DeadlinePassed(Exception):
-    """The jobs within a deadline took too long and were ended."""
+    """The jobs within a deadline took too long and were interrupted."""
 
 
 def private_session(spark: SparkSession) -> SparkSession:
-    """A session like `spark`, settings made at run time included, that shares its executors and caches but no jobs."""
+    """Return a session like `spark`, including settings made at run time, that shares its executors and caches but no jobs."""
     session = spark.newSession()
     for key, value in spark.conf.getAll.items():
         if session.conf.isModifiable(key):
@@ -32,7 +32,7 @@ def private_session(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def deadline(spark: SparkSession, what: str, timeout_ms: int) -> Iterator[None]:
-    """End all jobs of the session when the block takes longer; whatever error that gives becomes `DeadlinePassed`."""
+    """Interrupt all jobs of the session if the block takes longer; any resulting error becomes `DeadlinePassed`."""
     done = threading.Event()
     passed = threading.Event()
 
@@ -40,7 +40,7 @@ def deadline(spark: SparkSession, what: str, timeout_ms: int) -> Iterator[None]:
         if done.wait(timeout_ms / 1000):
             return
         passed.set()
-        # Again and again: a job that starts just after the others were ended is not ended with them.
+        # Repeatedly: a job that starts just after the others were interrupted is not interrupted with them.
         while not done.is_set():
             try:
                 spark.interruptAll()
@@ -58,5 +58,5 @@ def deadline(spark: SparkSession, what: str, timeout_ms: int) -> Iterator[None]:
         raise
     finally:
         done.set()
-        # Not one moment longer: the next job of this session must not be hit by an interruption of this one.
+        # Not a moment longer: an interruption meant for this job must not hit the next job of this session.
         watcher.join()

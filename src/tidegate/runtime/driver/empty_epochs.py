@@ -1,4 +1,4 @@
-"""When an epoch without a batch is run. Pure."""
+"""When an empty epoch runs. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ class EmptyEpoch:
 
 
 def empty_epoch(waiting: bool, timers_due: bool, held: bool) -> EmptyEpoch | None:
-    """`waiting`: uploads or orders to publish wait for an epoch. `held`: too much output waits for a sink.
+    """Decide whether to run an empty epoch. `waiting`: uploads or orders to publish wait for an epoch. `held`:
+    too much output waits for a sink.
 
-    While it does, timers wait: what they emit would wait, too, and without a bound. Uploads and orders do not.
+    While `held`, timers wait: their output would wait, too, and without a bound. Uploads and orders do not.
     """
     if held:
         return EmptyEpoch(time_stands=True) if waiting else None

@@ -1,13 +1,13 @@
-"""How a job comes to its end when a signal asks for it, in `tidegate run` and in `job.run()`, and the exit code that tells it.
+"""How a job ends when a signal asks for it, in `tidegate run` and in `job.run()`, and the exit code that reports it.
 
 | code | the job |
 |---|---|
-| 0 | finished; or was stopped in order, by a command or a signal: everything it did is in a checkpoint or savepoint |
+| 0 | finished; or was stopped gracefully, by a command or a signal: everything it did is in a checkpoint or savepoint |
 | 1 | failed, and its restart strategy gave up |
 | 3 | could not be started |
-| 4 | was cancelled: the next start goes on from the last completed checkpoint |
-| 5 | was told to stop by a signal and did not manage in time: like 4 |
-| 6 | lost its name to another driver, which goes on with it |
+| 4 | was cancelled: the next start continues from the last completed checkpoint |
+| 5 | was asked to stop by a signal and did not finish in time: like 4 |
+| 6 | lost its name to another driver, which continues it |
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ log = logging.getLogger("tidegate")
 
 
 STOP_WITHIN = "25 s"
-"""How long a signal waits for an orderly end unless told otherwise: a little less than the 30 s that Kubernetes grants."""
+"""How long a signal waits for a graceful stop by default: a little less than the 30 s that Kubernetes grants."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FOR_OUTPUT = 0.5
-"""The part of the time for an orderly end in which targets are waited for."""
+"""The fraction of the time for a graceful stop during which the job waits for targets."""
 
 
 class ExitCode(IntEnum):
@@ -45,7 +45,7 @@ class ExitCode(IntEnum):
 
 
 class Endable(Protocol):
-    """As much of a `JobRun` as its ending asks for."""
+    """The part of a `JobRun` that its ending uses."""
 
     @property
     def status(self) -> str: ...
@@ -59,12 +59,13 @@ class Endable(Protocol):
 
 @dataclass
 class Ending:
-    """Waits for the end of a run, and brings it about when a signal asks for it.
+    """Waits for the end of a run, and stops the run when a signal asks for it.
 
-    1. The first signal lets the epoch that runs finish, and takes a last checkpoint or a savepoint. A crash meanwhile leaves
-       the job as any crash does: the next start recovers it. For targets that do not take their output it waits for a part
-       of the time only, so that there is time to end in order and to say what waits.
-    2. If that takes longer than `within_s`, the process ends at once with TOO_LATE, and names the savepoint, if there is one.
+    1. The first signal lets the current epoch finish, and takes a last checkpoint or a savepoint. A crash meanwhile leaves
+       the job as any crash does: the next start recovers it. For targets that do not accept their output it waits only for
+       a part of the time, so that there is time to end gracefully and to report what waits.
+    2. If that takes longer than `within_s`, the process ends immediately with TOO_LATE, and names
+       the savepoint, if there is one.
     3. A second signal ends the process as signals do; a second SIGINT as `second_sigint` says.
     """
 
@@ -76,7 +77,7 @@ class Ending:
     """Ends the process without waiting for its threads."""
     second_sigint: Any = signal.SIG_DFL
     path: str | None = None
-    """Of the savepoint that ended the job."""
+    """The path of the savepoint that ended the job."""
     problem: str | None = None
     """Why the job failed, with the code of the error."""
     _asked: threading.Event = field(default_factory=threading.Event)
@@ -85,8 +86,9 @@ class Ending:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Meanwhile SIGTERM and SIGINT end the job in order. Python gives signals to the main thread, and lets no other thread
-        ask for them: elsewhere this does nothing."""
+        """Within the block, SIGTERM and SIGINT stop the job gracefully. Python delivers signals to the main thread, and
+        only that thread may install handlers: elsewhere this does nothing.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -94,7 +96,7 @@ class Ending:
         try:
             yield
         finally:
-            self._ended.set()  # Nobody snapshots off what the program does after the job.
+            self._ended.set()  # The time limit does not apply to what the program does after the job.
             for one, handler in before.items():
                 signal.signal(one, handler or signal.SIG_DFL)
 
@@ -110,7 +112,7 @@ class Ending:
         threading.Thread(target=self._watch, name="tidegate-deadline", daemon=True).start()
 
     def wait(self) -> ExitCode:
-        """Until the job has ended. What ended it is told by `problem`."""
+        """Wait until the job has ended. `problem` says what ended it."""
         try:
             self.run.await_termination()
         except ClaimLost as error:
@@ -125,7 +127,7 @@ class Ending:
         finally:
             self._ended.set()
         if self._stopper is not None:
-            self._stopper.join()  # It has only its answer left to note.
+            self._stopper.join()  # It only has its result left to record.
         cancelled = self.run.status == "CANCELED" and not self._asked.is_set()
         return ExitCode.CANCELLED if cancelled else ExitCode.ENDED
 
@@ -136,10 +138,10 @@ class Ending:
             else:
                 self.run.stop()
         except Exception:
-            pass  # `wait` is told the same
+            pass  # `wait` reports the same
 
     def _watch(self) -> None:
         if not self._ended.wait(self.within_s):
-            left = self.run.left_behind or "its next start goes on from the last completed checkpoint"
+            left = self.run.left_behind or "its next start continues from the last completed checkpoint"
             log.error("the job did not stop within %g s; %s", self.within_s, left)
             self.give_up(ExitCode.TOO_LATE)

@@ -1,4 +1,4 @@
-"""Is an epoch whole? Decided from the control rows that reached the driver, and from nothing else."""
+"""Decides whether an epoch is complete, only from the control rows that reached the driver."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.runtime.exchange.user_code import UserErrorReport, decoded
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a whole epoch looks like."""
+    """What a complete epoch looks like."""
 
     epoch: EpochId
     levels: int
     parallelism: int
     source_tasks: bool
-    """Whether the source stage runs Python, and therefore sends barriers and acknowledgements. Their number is Spark's affair."""
+    """Whether the source stage runs Python, and therefore sends barriers and acknowledgements. Spark decides on their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +29,35 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Tasks that found no version to start from. Nothing is wrong; they ran in the wrong place, or the version is gone."""
+    """Tasks that found no version to start from. Nothing is broken; they ran on the wrong host, or the version is gone."""
 
     acks: tuple[TaskAck, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """What arrived is not what was sent. The epoch is thrown away; a repeat may be whole."""
+    """What arrived is not what was sent. The epoch is discarded; a repeat may be complete."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A version on local disk is damaged; a repeat would meet it again."""
+    """A version on local disk is damaged; a repeat would encounter it again."""
 
     acks: tuple[TaskAck, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unrestorable:
-    """What a checkpoint says is not in its storage, or is damaged there. No repeat helps."""
+    """Part of a checkpoint is missing from its storage, or is damaged there. No retry helps."""
 
     acks: tuple[TaskAck, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class UserFailed:
-    """Functions of the user's raised, on input that was whole."""
+    """User functions raised, on complete input."""
 
     reports: tuple[UserErrorReport, ...]
 
@@ -71,16 +71,16 @@ def verify_epoch(expected: Expected, control_rows: Iterable[bytes]) -> EpochChec
     1. The last level's barriers: one from each slot, of this epoch.
     2. Acknowledgements: exactly one for each (level, slot), of this epoch, from a partition below the parallelism.
     3. Faults: a miss explains the poison below it, and so does a function that raised.
-    4. Digests: each task of level n consumed just the attempts of level n-1 whose acknowledgements arrived.
+    4. Digests: each task of level n consumed exactly the attempts of level n-1 whose acknowledgements arrived.
     """
     barriers = [decode_barrier(row) for row in control_rows]
     wrong = sorted(b.sender for b in barriers if (b.term, b.number) != (expected.epoch.term, expected.epoch.number))
     if wrong:
-        return Broken(f"slots {wrong} of the last level answered for another epoch than {expected.epoch}")
+        return Broken(f"slots {wrong} of the last level reported for another epoch than {expected.epoch}")
     slots = list(range(expected.parallelism))
     answered = sorted(b.sender for b in barriers)
     if answered != slots:
-        return Broken(f"the last level answered from slots {answered}, not once from each of {expected.parallelism}")
+        return Broken(f"the last level reported from slots {answered}, not once from each of {expected.parallelism}")
 
     by_level: dict[int, list[TaskAck]] = defaultdict(list)
     for barrier in barriers:
@@ -128,8 +128,10 @@ def verify_epoch(expected: Expected, control_rows: Iterable[bytes]) -> EpochChec
 
 
 def misplaced_tasks(accepted: Accepted, layout: Sequence[HostId]) -> Missed | None:
-    """Tasks that made a version elsewhere than on the host of their partition. Only a task without a version to start from
-    can; if it were let, versions of a level would lie on hosts in numbers that no anchor has, and could not come home."""
+    """Return tasks that created a version on a host other than that of their partition. Only a task without a version to
+    start from can; if it were allowed, the versions of a level would be distributed over hosts in numbers that no anchor
+    has, and their slots could not be placed.
+    """
     found = tuple(
         ack for ack in accepted.acks if ack.level > 0 and ack.version is not None and ack.host != layout[ack.partition]
     )

@@ -25,12 +25,14 @@ _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def source_column(place: int) -> str:
-    """The column that holds the rows of a source in the one query that reads them all."""
+    """Return the column that holds the rows of a source in the single query that reads all sources."""
     return f"s{place}"
 
 
 def combine(sources: Sequence[Source]) -> DataFrame:
-    """All sources as one DataFrame, so that one batch id and one set of offsets covers them: a struct column for each."""
+    """Combine all sources into one DataFrame, so that one batch id and one set of offsets covers
+    them: a struct column for each.
+    """
     frames: list[DataFrame] = []
     types = [source.frame.schema for source in sources]
     for place, source in enumerate(sources):
@@ -51,7 +53,7 @@ def source_rows(
 ) -> DataFrame:
     """The source stage in plain SQL: rows of each source, once for each edge that leaves it, with their slot's salt.
 
-    `watermark_ms` is the one that holds while these rows are processed.
+    `watermark_ms` is the watermark that applies while these rows are processed.
     """
     if len(edges) == 1 and edges[0].combine is not None:
         return _combined_rows(batch, sources[0], edges[0], salts, parallelism, max_parallelism, watermark_ms)
@@ -106,7 +108,7 @@ def _combined_rows(
     batch: DataFrame, source: Source, edge: Edge, salts: Sequence[int], parallelism: int, max_parallelism: int,
     watermark_ms: int,
 ) -> DataFrame:  # fmt: skip
-    """The rows of the only source, for the only operator that reads it, combined where they may be."""
+    """Return the rows of the only source, for the only operator that reads it, combined where possible."""
     combine = edge.combine
     assert combine is not None
     rows = batch.select(f"{source_column(0)}.*")
@@ -128,7 +130,7 @@ def _combined_rows(
 
 
 def _copied(condition: Column, salts: Column, columns: Callable[[Column, Column], list[Column]]) -> Column:
-    """An array with a row for every slot, or an empty one."""
+    """Return an array with a row for every slot, or an empty one."""
     kept = F.filter(salts, lambda _: condition)
     return F.transform(kept, lambda salt: F.struct(*columns(F.lit(-1).cast("int"), salt)))
 
@@ -157,10 +159,11 @@ def _one_edge_each(
 
 
 def no_rows(spark: SparkSession, edges: Sequence[Edge]) -> DataFrame:
-    """What the sources send in an empty epoch."""
+    """Return what the sources send in an empty epoch."""
     fixed = {"part": "int", "edge": "int", "kg": "int", "ctl": "binary"}
     types = {**fixed, **{column_name(edge): _struct_ddl(edge) for edge in edges}}
-    # A column, not a literal: Spark would fold that, hash by a constant, and no longer zip the rows with the anchor.
+    # A column, not a literal: Spark would fold a literal, hash by a constant, and no
+    # longer zip the rows with the anchor.
     part = F.col("id").cast("int").alias("part")
     rest = [F.lit(None).cast(type_).alias(name) for name, type_ in types.items() if name != "part"]
     return spark.range(0).select(part, *rest)
@@ -172,7 +175,7 @@ def source_tasks(batch: DataFrame, assignment: TaskAssignment, edges: Sequence[E
 
 
 def level(rows: DataFrame, anchor: Anchor, assignment: TaskAssignment, edges: Sequence[Edge]) -> DataFrame:
-    """One level over the rows that the one before sent. `edges` are those it sends on; none for the last level."""
+    """Add one level over the rows that the previous one sent. `edges` are those it sends to; none for the last level."""
     return anchor.join(rows).mapInArrow(
         _runner("run_level", assignment), spark_schema(edges) if assignment.salts else LAST
     )
@@ -180,9 +183,10 @@ def level(rows: DataFrame, anchor: Anchor, assignment: TaskAssignment, edges: Se
 
 @contextmanager
 def combine_shuffle(batch: DataFrame | None, edges: Sequence[Edge], partitions: int) -> Iterator[None]:
-    """If rows are combined before their shuffle, give Spark's own shuffle for that as many partitions as the job, instead of
-    the 200 of a session that nobody has tuned. The session is the query's; in a bounded run it is the user's, and gets its
-    setting back."""
+    """If rows are combined before their shuffle, give Spark's own shuffle for that as many partitions as the job
+    has, instead of the default of 200. The session is the query's; in a bounded run it is the user's, and its
+    setting is restored afterwards.
+    """
     if batch is None or all(edge.combine is None for edge in edges):
         yield
         return
@@ -197,7 +201,7 @@ def combine_shuffle(batch: DataFrame | None, edges: Sequence[Edge], partitions: 
 
 
 def spark_schema(edges: Sequence[Edge]) -> str:
-    """The layout of an exchange (see `runtime.exchange.channel`) as Spark's DDL."""
+    """Return the layout of an exchange (see `runtime.exchange.channel`) as Spark DDL."""
     return ", ".join(["part int, edge int, kg int, ctl binary", *(f"{column_name(e)} {_struct_ddl(e)}" for e in edges)])
 
 

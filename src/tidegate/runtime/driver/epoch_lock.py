@@ -1,4 +1,4 @@
-"""The lock of a job's epochs: one epoch at a time, and none while the job goes back to a checkpoint."""
+"""The lock of a job's epochs: one epoch at a time, and none while the job returns to a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class EpochLock:
-    """Batches arrive on a thread of Spark's, empty epochs run on one of ours, and a third one supervises both."""
+    """Batches arrive on a Spark thread, empty epochs run on one of ours, and a third thread supervises both."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,5 +27,5 @@ class EpochLock:
         return self._lock.locked()
 
     def is_held_here(self) -> bool:
-        """Whether the caller runs within an epoch: in a callback of the user's, say."""
+        """Whether the caller runs within an epoch, for example in a user callback."""
         return self._holder == threading.get_ident()

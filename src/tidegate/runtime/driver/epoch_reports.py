@@ -34,7 +34,7 @@ class EpochReport:
     watermark_ms: int = MIN_WATERMARK
     """Applied at the end of the epoch."""
     late_rows_dropped: int = 0
-    """Rows that were too late for all their windows, and had no side output to go to."""
+    """Rows that were too late for all their windows and had no side output."""
     published: tuple[TaskPublished, ...] = field(default=(), repr=False)
     """What tasks reported about output that they publish."""
 
@@ -67,8 +67,9 @@ def commit_requests(acks: Iterable[TaskAck], lineage: Lineage, epoch: EpochId) -
 
 
 class EpochReports(deque[EpochReport]):
-    """Keeps figures only: neither the rows that sinks prepared nor the files of state, and one table of hosts for as long
-    as it does not change."""
+    """Keeps only figures: neither the rows that sinks prepared nor the files of state, and a single table of hosts
+    as long as it does not change.
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__(maxlen=most)

@@ -1,6 +1,6 @@
-"""Runs epochs: one Spark job each, accepted whole or discarded and run again. Owned by one thread at a time.
+"""Runs epochs: one Spark job each, accepted as a whole or discarded and run again. Owned by one thread at a time.
 
-For every task the driver knows the version of its state and the host that has it. An epoch starts from those versions. If
+For every task, the driver knows the version of its state and the host that has it. An epoch starts from those versions. If
 it is accepted, it replaces them; if it is discarded, it changes nothing.
 """
 
@@ -61,7 +61,7 @@ class StateLost(StateError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who runs: the lineage, the claim, and the state ids that earlier runs of the lineage assigned."""
+    """Identifies a run: the lineage, the claim, and the state ids that earlier runs of the lineage assigned."""
 
     lineage: Lineage
     term: Term
@@ -99,7 +99,7 @@ class EpochRunner:
         self._session = private_session(spark)
         self.lineage, self.term = identity.lineage, identity.term
         self._number = 0
-        """The greatest number given to an epoch. Rewinds do not take it back: no two epochs share an id."""
+        """The greatest number given to an epoch. Rewinds do not reset it: no two epochs share an id."""
         self.counters = Counters()
         self.versions: dict[TaskId, VersionRef] = {}
         self.plan = plan_levels(graph)
@@ -122,15 +122,15 @@ class EpochRunner:
         self, batch: DataFrame | None, *, work: Mapping[int, CheckpointWork] | None = None, only: bool = False,
         final: bool = False, time_stands: bool = False,
     ) -> EpochReport:  # fmt: skip
-        """Run one epoch on a batch of the sources (None: an empty epoch), however many tries it takes. `work` is what its
-        tasks do for checkpoints, by level. `only`: no other epoch follows, so its versions may lie on any host.
+        """Run one epoch on a batch of the sources (None: an empty epoch), with as many tries as necessary. `work` is the
+        checkpoint work of its tasks, by level. `only`: no other epoch follows, so its versions may be on any host.
         `final`: all event time passes with it. `time_stands`: no timer fires, whatever the clocks say.
 
         1. Place partitions where the state is.
         2. Run the Spark job; collect control rows.
-        3. Verify. If the epoch is not whole, discard it and continue at 1. A crash up to here leaves versions and staged rows
-           that nothing refers to.
-        4. Record the new versions. The epoch has happened. What its sinks prepared is in the report.
+        3. Verify. If the epoch is not complete, discard it and continue at 1. A crash up to here leaves versions and
+           staged rows that nothing refers to.
+        4. Record the new versions. The epoch is accepted. What its sinks prepared is in the report.
         """
         self._number += 1
         # The clocks are read once for all tries: attempts of an epoch see the same time.
@@ -154,7 +154,7 @@ class EpochRunner:
                 failed = result
             else:
                 self._discard(epoch.id, result, tries)
-            # The next try keeps the number of the epoch, so that numbers have no gaps; attempts tell tries apart.
+            # The next try keeps the number of the epoch, so that numbers have no gaps; attempts distinguish the tries.
         check, report = result
         self._accept(epoch, check)
         reach("epoch.4-recorded", epoch=epoch.id)
@@ -211,8 +211,9 @@ class EpochRunner:
         )
 
     def _check_worth_a_retry(self, epoch: EpochId, failed: UserFailed, before: UserFailed | None) -> None:
-        """Raise the user's error, unless it is the first of the epoch and another try may succeed: nothing of the epoch was
-        made visible, and the same rows are at hand."""
+        """Raise the user's error, unless it is the first of the epoch and another try may succeed: nothing of the epoch
+        became visible, and the same rows are available.
+        """
         action = failover.after_user_error(failed.reports, None if before is None else before.reports)
         if isinstance(action, UserCodeError):
             raise action
@@ -236,9 +237,9 @@ class EpochRunner:
     def _rewind(self, reason: str) -> NoReturn:
         self.counters = failover.count(self.counters, Rewind(reason))
         advice = (
-            "The job goes back to its last checkpoint"
+            "The job returns to its last checkpoint"
             if self.identity.archive is not None
-            else "Without checkpoints the state of the job cannot be brought back: run it with "
+            else "Without checkpoints the state of the job cannot be restored: run it with "
             "checkpoint=tidegate.Checkpointing(dir=…, interval='10 s'), and start it again"
         )
         raise StateLost(f"{reason}. {advice}.")
@@ -268,7 +269,7 @@ class EpochRunner:
         return frame
 
     def _bounds(self, epoch: _Epoch, frame: DataFrame) -> AbstractContextManager[None]:
-        """The deadline of an epoch. An only epoch has none: it reads all rows, in the session of the user."""
+        """The deadline of an epoch. An `only` epoch has none: it reads all rows, in the user's session."""
         if epoch.only:
             return nullcontext()
         limit_ms = self.settings.restore_timeout_ms if epoch.restores else self.settings.epoch_timeout_ms
@@ -309,8 +310,9 @@ class EpochRunner:
     # -- placement ---------------------------------------------------------------------------------------------------
 
     def place(self) -> PlacedSlots:
-        """Place every slot on the host of its version, unless they are placed. If a host stays away longer than allowed, its
-        versions are lost: raise `StateLost`."""
+        """Place every slot on the host of its version, unless they are already placed. If a host is unavailable longer than
+        allowed, its versions are lost: raise `StateLost`.
+        """
         placed = self._placement.place(self._hosts(), self.settings)
         if isinstance(placed, Rewind):
             self._rewind(placed.reason)
@@ -332,8 +334,8 @@ class EpochRunner:
     # -- state and time ----------------------------------------------------------------------------------------------
 
     def restore(self, orders: Mapping[TaskId, RestoreOrder]) -> EpochReport:
-        """Return to a checkpoint: bring its state to the tasks, in an epoch without rows. Timers that are due do not fire:
-        what they emit belongs to an epoch whose output is awaited.
+        """Return to a checkpoint: restore its state in the tasks, in an epoch without rows. Timers that are due do not
+        fire: their output belongs to an epoch whose output is awaited.
 
         Nothing of the epochs after the checkpoint counts any more. Hosts that still have versions are preferred, not required.
         """
@@ -355,13 +357,13 @@ class EpochRunner:
         self._clock.forget_timers()
 
     def continue_under(self, term: Term) -> None:
-        """The job was claimed again: from now on epochs carry the new term."""
+        """Use the new term for epochs from now on: the job was claimed again."""
         self.term = term
         self.identity = replace(self.identity, term=term)
 
     @property
     def clocks(self) -> Clocks:
-        """After the last accepted epoch."""
+        """The clocks after the last accepted epoch."""
         return self._clock.clocks
 
     @property

@@ -1,4 +1,4 @@
-"""Where a job stands after an epoch, and a checkpoint of it whose uploads are under way."""
+"""The state of a job after an epoch, and a checkpoint of it whose uploads are in progress."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tidegate.state.version import VersionId
 
 @dataclass(frozen=True, slots=True)
 class EpochSnapshot:
-    """Where the job stands after one epoch: all that a checkpoint of it consists of, but for the files."""
+    """The state of the job after one epoch: everything in a checkpoint of it except the files."""
 
     epoch: EpochId
     versions: Mapping[TaskId, VersionId]
     positions: Positions | None
     directory: Path
-    """Of the streaming query."""
+    """The directory of the streaming query."""
     clocks: Clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingUpload:
-    """A checkpoint whose uploads are under way. Replaced as a whole, so that other threads may read it."""
+    """A checkpoint whose uploads are in progress. Replaced as a whole, so that other threads may read it."""
 
     id: int
     snapshot: EpochSnapshot
@@ -36,6 +36,6 @@ class PendingUpload:
     missing: frozenset[TaskId]
     sources: tuple[SourceNotes, ...] = field(repr=False)
     folder: str | None = None
-    """Of a savepoint."""
+    """The folder of a savepoint."""
     tables: tuple[OperatorInfo, ...] | None = None
-    """Of a canonical savepoint: all operators with state."""
+    """For a canonical savepoint: all operators with state."""

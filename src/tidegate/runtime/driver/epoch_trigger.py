@@ -1,8 +1,8 @@
-"""When epochs begin: as often as possible, at an interval, or until the sources have nothing more.
+"""When epochs start: as often as possible, at an interval, or until the sources are exhausted.
 
-Spark's own trigger with an interval goes by the wall clock: after the clock was set back by two hours it begins no batch for two
-hours. So an interval is kept here, by monotonic time. A batch returns to Spark when its interval is over, and Spark looks for
-the rows of the next one only then; while there are none, it looks again after an interval.
+Spark's own interval trigger uses the wall clock: if the clock is set back by two hours, it starts no batch for two hours.
+The interval is therefore kept here, by monotonic time. A batch returns to Spark when its interval is over, and only then
+does Spark look for the rows of the next one; while there are none, it looks again after an interval.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.core.durations import duration_ms
 from tidegate.core.errors import GraphError
 
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
-"""How long Spark waits before it asks sources again that had no rows. A query takes it over when it starts."""
+"""How long Spark waits before it polls sources again that had no rows. A query reads it when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class EpochTrigger:
     """`job.run(trigger=…)`."""
 
     interval_s: float = 0.0
-    """From the beginning of one epoch with rows to the beginning of the next, at least."""
+    """The minimum time from the start of one epoch with rows to the start of the next."""
     available_now: bool = False
-    """Take the rows that are there, then end."""
+    """Read the rows that are available, then end."""
 
     @classmethod
     def parse(cls, given: Any) -> EpochTrigger:

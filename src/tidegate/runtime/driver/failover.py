@@ -1,4 +1,4 @@
-"""What to do when an epoch did not come out whole. Pure: the cause and the counters in, the next action out."""
+"""What to do if an epoch is not complete. Pure: takes the cause and the counters, returns the next action."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.runtime.exchange.user_code import UserErrorReport
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The Spark job of the epoch failed, or was ended at its deadline: lost executors, aborted stages."""
+    """The Spark job of the epoch failed, or was interrupted at its deadline: lost executors, aborted stages."""
 
     reason: str
 
@@ -24,7 +24,7 @@ Cause = Missed | Broken | Damaged | Interrupted | Unrestorable
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """How often epochs were thrown away, by what was done about it. Only a rewind is a restart in Flink's sense."""
+    """How often epochs were discarded, by the action taken. Only a rewind is a restart in Flink's sense."""
 
     repeats: int = 0
     replacements: int = 0
@@ -33,16 +33,16 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Run the epoch again from the same versions, with partitions placed anew."""
+    """Run the epoch again from the same versions, with partitions placed again."""
 
     reason: str
     replaced: bool
-    """Whether tasks ran away from home, so that placing them anew is the remedy."""
+    """Whether tasks ran on the wrong host, so that placing them again is the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Versions are gone: only a checkpoint brings them back."""
+    """Versions are gone: only a checkpoint can restore them."""
 
     reason: str
 
@@ -53,13 +53,13 @@ class Fail:
 
 
 def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: int) -> Repeat | Rewind | Fail:
-    """`homes` are the hosts of the versions the epoch started from; `tries` how often this epoch was tried."""
+    """`homes` are the hosts of the versions the epoch started from; `tries` is how often this epoch was tried."""
     match cause:
         case Missed(acks):
             gone = [ack for ack in acks if homes.get(_task(ack)) == ack.host]
             if gone:
-                return Rewind(f"{_shown(gone)}: the state version is gone from its home")
-            action = Repeat(f"{_shown(acks)}: ran away from the home of its state", True)
+                return Rewind(f"{_shown(gone)}: the state version is missing from its host")
+            action = Repeat(f"{_shown(acks)}: ran on a host without its state", True)
         case Damaged(acks):
             return Rewind("; ".join(ack.fault.text for ack in acks if ack.fault is not None))
         case Unrestorable(acks):
@@ -68,20 +68,21 @@ def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: 
             action = Repeat(reason, False)
     if tries >= max_tries:
         advice = (
-            "Spark does not wait for the hosts of the state to be free: set spark.locality.wait to 10s or more, or give the job "
-            "cores that no other job takes"
+            "Spark does not wait until the hosts of the state are free: set spark.locality.wait to 10s or more, or "
+            "give the job cores that no other job uses"
             if action.replaced
-            else "Look at the logs of the executors"
+            else "Check the logs of the executors"
         )
-        return Fail(f"tried {tries} times; the last time: {action.reason}. Nothing of it was made visible. {advice}.")
+        return Fail(f"tried {tries} times; the last time: {action.reason}. Nothing of it became visible. {advice}.")
     return action
 
 
 def after_user_error(
     now: Sequence[UserErrorReport], before: Sequence[UserErrorReport] | None
 ) -> Repeat | UserCodeError:
-    """What to do about functions that raised in an epoch; `before` is what raised at the try before. The error to raise, or one
-    more try where that may help: a mistake in the program would only come back."""
+    """Decide what to do about functions that raised in an epoch; `before` is what raised in the previous try. Return the
+    error to raise, or one more try if that may help: a programming mistake would only recur.
+    """
     again = {report.same_row for report in before or ()}
     for report in now:
         if report.programming:
@@ -107,7 +108,7 @@ def count(counters: Counters, action: Repeat | Rewind | Fail) -> Counters:
 
 
 def first_line(error: BaseException) -> str:
-    """What happened, in one line. An error of the JVM starts with the failed call and wraps its cause."""
+    """Return what happened, in one line. An error of the JVM starts with the failed call and wraps its cause."""
     lines = (str(error).strip() or type(error).__name__).splitlines()
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     if causes and lines[0].startswith("An error occurred while calling"):

@@ -1,4 +1,4 @@
-"""Why a job cannot continue as it is, if anything stands in its way."""
+"""Holds why a job cannot continue as it is, if there is a reason."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class FailureLatch:
         self.event = threading.Event()
 
     def set(self, error: BaseException, over: tuple[type[BaseException], ...] = (BaseException,)) -> None:
-        """Note the error. It replaces an earlier one only if that is of a type in `over`."""
+        """Set the error. It replaces an earlier one only if that is of a type in `over`."""
         if self.error is None or isinstance(self.error, over):
             self.error = error
         self.event.set()
 
     def clear(self, kind: type[BaseException]) -> None:
-        """Forget an error of this type, because the job has gone back to a checkpoint."""
+        """Clear an error of this type, because the job has returned to a checkpoint."""
         if isinstance(self.error, kind):
             self.error = None
             self.event.clear()

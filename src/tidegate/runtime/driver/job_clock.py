@@ -28,7 +28,7 @@ class JobClock:
         self._pending: dict[TaskId, Pending] = {}
         """The earliest timers of the tasks that have reported them. Copied on change, because other threads read it."""
         self.clocks = Clocks().began(self._sources, processing.advance())
-        """After the last accepted epoch."""
+        """The clocks after the last accepted epoch."""
 
     @property
     def has_timers(self) -> bool:
@@ -44,20 +44,21 @@ class JobClock:
         return any(event is not None for event, _ in self._pending.values())
 
     def begin_epoch(self, *, final: bool, stands: bool) -> EpochTime:
-        """The clocks of an epoch that starts now. `final`: all event time passes with it. `stands`: no timer fires."""
+        """Return the clocks of an epoch that starts now. `final`: all event time passes with it. `stands`: no timer fires."""
         next_time = self.clocks.next(self._sources, self._processing.advance(), final=final)
         return _STANDING if stands else next_time
 
     def wake(self, level: int, time: EpochTime, has_state: Sequence[bool]) -> tuple[bool, ...]:
-        """For each slot of a level, whether its task looks at its timers even if no row arrives. A task that has not reported
-        its timers yet may have some in state that was restored: it looks if it has state."""
+        """Return, for each slot of a level, whether its task checks its timers even if no row arrives. A task that has not
+        reported its timers yet may have some in restored state: it checks if it has state.
+        """
         if level not in self._timed_levels:
             return ()
         pending = [self._pending.get(TaskId(level, Slot(slot))) for slot in range(len(has_state))]
         return tuple(has if known is None else is_due(known, time) for known, has in zip(pending, has_state))
 
     def accept(self, time: EpochTime, acks: Iterable[TaskAck]) -> None:
-        """An epoch with these clocks was accepted."""
+        """Accept an epoch with these clocks."""
         seen: dict[str, int] = {}
         reported: dict[TaskId, Pending] = {}
         for ack in acks:
@@ -70,7 +71,7 @@ class JobClock:
             self.clocks = self.clocks.after(time, seen, self._sources)
 
     def forget_timers(self) -> None:
-        """The state of the tasks is replaced: their timers are unknown until they report them."""
+        """Forget the timers, because the state of the tasks is replaced: they are unknown until the tasks report them."""
         self._pending = {}
 
     def reset(self, clocks: Clocks) -> None:

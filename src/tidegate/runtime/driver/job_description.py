@@ -1,4 +1,4 @@
-"""What of a job its snapshots describe."""
+"""What the snapshots of a job describe."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class TaskSink:
 
     level: int
     stable: bool
-    """Whether a key stays in its slot as long as the parallelism does not change: not so in a stream without a key."""
+    """Whether a key stays in its slot as long as the parallelism does not change: false for a stream without a key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDescription:
-    """What of a job its snapshots describe."""
+    """What the snapshots of a job describe."""
 
     job: str
     parallelism: int
@@ -43,7 +43,7 @@ class JobDescription:
 
 
 def task_sinks(graph: Graph, plan: Plan) -> dict[Uid, TaskSink]:
-    """The sinks that tasks publish to."""
+    """Return the sinks whose output the tasks publish."""
     return {
         sink.uid: TaskSink(plan.level_of(sink.id), _keyed(graph, sink.input))
         for sink in graph.sinks
@@ -52,7 +52,7 @@ def task_sinks(graph: Graph, plan: Plan) -> dict[Uid, TaskSink]:
 
 
 def _keyed(graph: Graph, input: Input) -> bool:
-    """Whether every row that is read here was brought to its slot by a key, here or further up."""
+    """Whether every row read here was assigned to its slot by a key, here or further upstream."""
     if input.key:
         return True
     producers = [graph.node(stream.node) for stream in input.streams]

@@ -1,4 +1,4 @@
-"""A job's history in storage before this driver owns it: what a start would begin from, and the claim that wins the job."""
+"""A job's history in storage before this driver owns it: what a start would begin from, and the claim that takes the job over."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PATIENCE_MS = 6_000
 
 
 class UnpublishedOutput(RestoreError):
-    """A snapshot of another job carries output that nobody is known to have published."""
+    """A snapshot of another job carries output that is not known to be published."""
 
     code = "UNPUBLISHED_OUTPUT"
 
@@ -54,22 +54,22 @@ class UnpublishedOutput(RestoreError):
         if claim:
             otherwise = "start with claim mode NO_CLAIM: a job that has it with claim mode CLAIM deletes it."
         super().__init__(
-            f"The snapshot at {path} carries output of {epochs} epoch{'' if epochs == 1 else 's'} that may not be published. "
-            f"It belongs to the job {job!r}: only a start of that job publishes it, and this job never will. Start that job "
-            "once, stop it with a savepoint and start from that one; or, if the output is known to be there or is not "
-            f"wanted, {otherwise}"
+            f"The snapshot at {path} carries output of {epochs} epoch{'' if epochs == 1 else 's'} that may not be "
+            f"published. It belongs to the job {job!r}: only a start of that job publishes it, and this job never "
+            "will. Start that job once, stop it with a savepoint and start from that one; or, if the output is known "
+            f"to be published or is not needed, {otherwise}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ForkPin:
-    """Keeps the checkpoint of another job from being cleaned up until this job has a checkpoint of its own."""
+    """Protects the checkpoint of another job from clean-up until this job has its own checkpoint."""
 
     layout: JobLayout
-    """Of the other job."""
+    """The layout of the other job."""
     name: str
     placed_now: bool
-    """Whether this start placed it, and so removes it if the start fails."""
+    """Whether this start placed it, and therefore removes it if the start fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +81,19 @@ class Origin:
 
 
 class Signer:
-    """Signs the entries that a driver writes into the log, and remembers those whose fate it may not know."""
+    """Signs the entries that a driver writes into the log, and remembers those whose outcome may be unknown."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.unsettled: set[Nonce] = set()
 
     def sign(self) -> Signature:
-        """For a new entry, when earlier ones are known to be in the log or not to be."""
+        """Sign a new entry, when it is known for each earlier one whether it is in the log."""
         self.unsettled = set()
         return self.sign_again()
 
     def sign_again(self) -> Signature:
-        """For a new entry, when the fate of earlier ones is unknown."""
+        """Sign a new entry, when the outcome of earlier ones is unknown."""
         nonce = new_nonce()
         self.unsettled = {*self.unsettled, nonce}
         return Signature(nonce, f"{socket.gethostname()} (process {os.getpid()})", self._clock.now().wall_ms)
@@ -107,14 +107,16 @@ class JobHistory:
     layout: JobLayout
     config: CheckpointConfig
     uids: Mapping[str, str] = field(default_factory=dict)
-    """Uids of snapshots and what the job calls them now."""
+    """Uids of snapshots and the job's current names for them."""
     clock: Clock = SYSTEM_CLOCK
 
     def perform(self, steps: Steps[T]) -> T:
         return perform(steps, self.storage)
 
     def peek(self, source: CheckpointRef | None) -> CheckpointMetadata | None:
-        """The snapshot that a start would begin from, in the job's uids, as far as it can be read without owning the job."""
+        """Return the snapshot that a start would begin from, in the job's uids, as far as it can
+        be read without owning the job.
+        """
         found = self.perform(newest(self.layout))
         ref = source if source is not None else None if found is None else found.base
         if ref is None:
@@ -122,7 +124,7 @@ class JobHistory:
         try:
             return self.snapshot_in(self.storage.get(ref.metadata))
         except (StorageError, MetadataError):
-            return None  # The claim reads it again, and says what is wrong with it.
+            return None  # The claim reads it again, and reports what is wrong with it.
 
     def snapshot_in(self, data: bytes) -> CheckpointMetadata:
         return translated(decode(data), self.uids)
@@ -130,16 +132,17 @@ class JobHistory:
     def check_origin(
         self, source: CheckpointRef, snapshot: CheckpointMetadata, fresh: bool, claim: bool = False
     ) -> None:
-        """Warn if the job starts another line of history from a snapshot whose output may not be published: the output stays
-        that of the job that took the snapshot. Raises `UnpublishedOutput` if the configuration refuses that, and always with
-        `claim`: this job would delete the only snapshot from which the other one can publish."""
+        """Warn if the job starts another line of history from a snapshot whose output may not be published: the output
+        still belongs to the job that took the snapshot. Raises `UnpublishedOutput` if the configuration forbids that,
+        and always with `claim`: this job would delete the only snapshot from which the other one can publish.
+        """
         if not snapshot.committables:
             return
         found = self.perform(newest(self.layout))
         if found is not None and found.lineage == snapshot.lineage:
             newest_one = found.base is not None and found.base.metadata == source.metadata
             if newest_one or not fresh:
-                return  # The snapshot is the job's own: the job publishes what it carries.
+                return  # The snapshot is the job's own: the job publishes the output it carries.
         if self._has(committed_name(source, JobLayout(snapshot.job), snapshot)):
             return
         epochs = len({committable.epoch for committable in snapshot.committables})
@@ -158,8 +161,8 @@ class JobHistory:
     def take(self, source: CheckpointRef, snapshot: CheckpointMetadata, claim: bool) -> Origin:
         """Make sure that the snapshot to start from stays as long as it is needed. Raises `CannotClaim`.
 
-        With `claim` the job takes it over. Otherwise its owner keeps it: a savepoint is the user's, and another job's
-        checkpoint is pinned until this job has one of its own.
+        With `claim`, the job takes it over. Otherwise its owner keeps it: a savepoint belongs to the user, and another
+        job's checkpoint is pinned until this job has its own.
         """
         job, directory = self.layout.job, self.storage.url
         if claim:
@@ -173,8 +176,9 @@ class JobHistory:
         return replace(pin, placed_now=self.perform(pins.place_once(pin.layout, pin.name, held, why)))
 
     def hold_again(self, base: CheckpointRef) -> ForkPin:
-        """After the claim is won: the pin is needed until the first checkpoint. It is there, unless another start of this job
-        failed and removed it."""
+        """After the claim succeeded: the pin is needed until the first checkpoint. It exists, unless another start of
+        this job failed and removed it.
+        """
         pin = self._pin_of(base)
         try:
             self.storage.size(pin.layout.pin(pin.name))
@@ -182,7 +186,7 @@ class JobHistory:
             try:
                 self._hold(base)
             except pins.PinTooLate as error:
-                log.warning("the checkpoint that the job begins from is not held, and may be deleted: %s", error)
+                log.warning("the checkpoint that the job starts from is not pinned, and may be deleted: %s", error)
         return pin
 
     def _pin_of(self, source: CheckpointRef) -> ForkPin:
@@ -190,16 +194,18 @@ class JobHistory:
         return ForkPin(other, pins.fork_pin(self.layout.job, source), placed_now=False)
 
     def unpin(self, pin: ForkPin) -> bool:
-        """Whether the pin is gone."""
+        """Remove the pin. Return whether it is gone."""
         try:
             self.perform(pins.remove(pin.layout, pin.name))
         except StorageError as error:
-            log.warning("the pin %s on the checkpoint this job began from could not be removed: %s", pin.name, error)
+            log.warning(
+                "the pin %s on the checkpoint that this job started from could not be removed: %s", pin.name, error
+            )
             return False
         return True
 
     def claim(self, start: Start, signer: Signer, force: bool = False, pin: ForkPin | None = None) -> Entry:
-        """Win the job. Raises `StartRefused`, and nothing was changed; `pin` is removed if this start placed it."""
+        """Claim the job. Raises `StartRefused` without having changed anything; `pin` is removed if this start placed it."""
         try:
             return self.perform(
                 claim(
@@ -214,7 +220,7 @@ class JobHistory:
                 )
             )
         except OutcomeUnknown:
-            raise  # The claim may be in the log, and then it needs the pin.
+            raise  # The claim may be in the log, in which case it needs the pin.
         except BaseException:
             if pin is not None and pin.placed_now:
                 self.unpin(pin)
@@ -227,7 +233,7 @@ def is_foreign(ref: CheckpointRef, snapshot: CheckpointMetadata) -> bool:
 
 
 def committed_name(ref: CheckpointRef, layout: JobLayout, snapshot: CheckpointMetadata) -> str:
-    """Where the job of `layout` records that the output of its snapshot is published."""
+    """Return where the job of `layout` records that the output of its snapshot is published."""
     if snapshot.kind is SnapshotKind.SAVEPOINT:
         return layout.committed(ref.lineage, ref.term, ref.id)
     return committed_record(ref.metadata)

@@ -1,4 +1,4 @@
-"""A running job, as its user sees it: where it stands, its checkpoints and savepoints, and how to stop it."""
+"""A running job, as its user sees it: its progress, its checkpoints and savepoints, and how to stop it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tidegate.savepoint.snapshot import CANONICAL, NATIVE
 
 
 class JobRun:
-    """A job that runs. `await_termination()` waits for its end and raises what ended it."""
+    """A running job. `await_termination()` waits for its end and raises the error that ended it."""
 
     HISTORY = 1000
-    """How many reports of epochs, and how many failures, are kept."""
+    """How many epoch reports, and how many failures, are kept."""
 
     def __init__(self, job: RunningJob) -> None:
-        """Begin the first attempt. Raises before any epoch runs if it cannot begin."""
+        """Start the first attempt. Raises before any epoch runs if it cannot start."""
         self._job, settings = job, job.settings
         self._supervisor = Supervisor(job, self.HISTORY)
         self.name: str = job.name
@@ -41,9 +41,9 @@ class JobRun:
         self.tasks: list[TaskId] = job.description.tasks
         self.checkpoint_config: CheckpointConfig | None = None if job.durability is None else job.durability.checkpoints
         self.reports: EpochReports = job.reports
-        """What the last epochs did."""
+        """The reports of the last epochs."""
         self.failures: deque[Failure] = self._supervisor.failures
-        """What ended attempts of this run."""
+        """The failures that ended attempts of this run."""
 
     def follow(self) -> None:
         """Keep the job running, in a thread, until it ends."""
@@ -51,7 +51,7 @@ class JobRun:
 
     @property
     def query(self) -> StreamingQuery:
-        """The Structured Streaming query that brings the batches."""
+        """The Structured Streaming query that delivers the batches."""
         return self._supervisor.attempt.query
 
     @property
@@ -75,7 +75,7 @@ class JobRun:
 
     @property
     def checkpoints(self) -> CheckpointStatistics | None:
-        """What became of the checkpoints of this run; None without checkpointing."""
+        """The statistics of the checkpoints of this run; None without checkpointing."""
         return None if self._job.loop is None else self._job.loop.statistics
 
     @property
@@ -84,7 +84,7 @@ class JobRun:
 
     @property
     def status(self) -> str:
-        """Flink's word for it."""
+        """The status, in Flink's terms."""
         supervisor, stopping = self._supervisor, self._job.stop.is_asked()
         if supervisor.ended.is_set():
             if supervisor.outcome is not None:
@@ -101,15 +101,16 @@ class JobRun:
     # -- checkpoints and savepoints ----------------------------------------------------------------------------------
 
     def trigger_checkpoint(self, *, full: bool | None = None) -> Future[CheckpointRef]:
-        """Take a checkpoint now, whatever the interval says. `full=True` stores every file again, `full=False` only what earlier
-        checkpoints do not have; without it, the configuration decides."""
+        """Take a checkpoint now, whatever the interval says. `full=True` stores every file again, `full=False` only those
+        that earlier checkpoints do not have; by default, the configuration decides.
+        """
         return self._checkpointed().request(full=full)
 
     def savepoint(self, target: str | None = None, *, format: str = CANONICAL) -> Future[str]:
-        """Take a savepoint of the running job, into a new folder below `target`. The answer is its path.
+        """Take a savepoint of the running job, in a new folder below `target`. The result is its path.
 
-        `format` is `"CANONICAL"`, tables that any backend restores from and anything can read, or `"NATIVE"`, the backend's own
-        files: quicker to write and to restore.
+        `format` is `"CANONICAL"`, tables that any backend can restore and any tool can read, or `"NATIVE"`, the backend's
+        own files: faster to write and to restore.
         """
         loop, chosen = self._checkpointed(), _format(format)
         loop.check_target(target)
@@ -123,7 +124,7 @@ class JobRun:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Whether the job has ended. Raises the error that ended it, if one did."""
+        """Wait, and return whether the job has ended. Raises the error that ended it, if there is one."""
         if not self._supervisor.ended.wait(timeout_s):
             return False
         if self._supervisor.outcome is not None:
@@ -131,14 +132,15 @@ class JobRun:
         return True
 
     def stop(self) -> None:
-        """End the job after the epoch that is running, if one is. Output that waits for a checkpoint gets one."""
+        """End the job after the current epoch. Output that waits for a checkpoint gets one."""
         self._job.stop.asked.set()
         loop, lock = self._job.loop, self._supervisor.lock
         if lock.is_held_here() or (loop is not None and loop.is_own_thread()):
             # A callback sink stops the job, within an epoch or on its own thread, which must continue before the job can end.
             threading.Thread(target=self.stop, name="tidegate-stop", daemon=True).start()
             return
-        # While the epoch lock is held no epoch runs, and one that Spark starts now is refused: the query is at a boundary.
+        # While the epoch lock is held no epoch runs, and one that Spark starts now is rejected:
+        # the query is between two batches.
         with lock:
             query = self.query
         query.stop()
@@ -159,17 +161,17 @@ class JobRun:
         return self._supervisor.last_savepoint
 
     def stop_within(self, seconds: float) -> None:
-        """A stop has only so much time: it does not wait longer for targets, whatever the options say."""
+        """Limit the time of a stop: it does not wait longer for targets, whatever the options say."""
         self._job.stop.publish_within(seconds)
 
     def cancel(self) -> None:
-        """End the job without a last checkpoint: the next start continues from the one before."""
+        """End the job without a last checkpoint: the next start continues from the previous one."""
         self._job.stop.cancelled = True
         self.stop()
 
     @property
     def left_behind(self) -> str:
-        """What a stop that is cut off has reached, for people: its savepoint, and output that waits."""
+        """Describe how far an interrupted stop got: its savepoint, and output that waits."""
         loop, place = self._job.loop, self._supervisor.last_savepoint
         waiting = () if loop is None else loop.waiting_output
         said = [] if place is None else [f"it resumes from the savepoint {place}"]

@@ -1,4 +1,4 @@
-"""Starts jobs: claims the job, checks that its newest checkpoint is compatible, and begins the first attempt."""
+"""Starts jobs: claims the job, checks that its latest checkpoint is compatible, and starts the first attempt."""
 
 from __future__ import annotations
 
@@ -52,15 +52,16 @@ log = logging.getLogger("tidegate")
 def run_job(
     graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any
 ) -> EpochReport | None:
-    """Run a job to its end: streaming until it is stopped or fails, bounded until its sources are read."""
+    """Run a job to its end: a streaming job until it is stopped or fails, a bounded one until its sources are read."""
     speak()
     if all(source.bounded for source in graph.sources):
         session = spark or _session_of(graph)
         settings, durability = read_settings(_cores(session), **choices)
         if durability is not None:
             raise PreconditionFailed(
-                "A job on batch DataFrames runs once, to the end, and takes no checkpoints: what fails is run again by Spark. "
-                "Run it without checkpoint=, or read its sources as streams (spark.readStream) with trigger='available-now'."
+                "A job on batch DataFrames runs once, to the end, and takes no checkpoints: Spark repeats tasks that "
+                "fail. Run it without checkpoint=, or read its sources as streams (spark.readStream) with "
+                "trigger='available-now'."
             )
         return run_bounded(graph, session, settings)
     run = start_job(graph, spark=spark, trigger=trigger, **choices)
@@ -71,9 +72,9 @@ def run_job(
 
 
 def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochReport:
-    """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark repeats what fails."""
+    """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark repeats tasks that fail."""
     check_session(spark.conf.get, spark.version)
-    # Made before the rows: a committer checks its target, and may have to make it.
+    # Created before the rows: a committer checks its target, and may have to create it.
     committers = Committers(graph, None)
     runner = EpochRunner(spark, graph, settings, Identity.ephemeral())
     try:
@@ -86,10 +87,10 @@ def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochR
 
 
 def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any) -> JobRun:
-    """Start a job on streaming DataFrames and return at once.
+    """Start a job on streaming DataFrames and return immediately.
 
-    Claims the job, checks that its newest checkpoint is compatible, and starts the query. Raises before any epoch runs if one
-    of these fails.
+    Claims the job, checks that its latest checkpoint is compatible, and starts the query. Raises before any
+    epoch runs if one of these fails.
     """
     speak()
     session = spark or _session_of(graph)
@@ -108,7 +109,7 @@ class _Launch:
         self._progress = Progress(graph.job)
 
     def ephemeral(self) -> JobRun:
-        """Without checkpoints."""
+        """Start without checkpoints."""
         self._progress.begin()
         committers = Committers(self._graph, None)
         runner = EpochRunner(self._spark, self._graph, self._settings, Identity.ephemeral())
@@ -184,7 +185,7 @@ class _Launch:
         return owned
 
     def _check_compatible(self, snapshot: CheckpointMetadata | None, chosen: Durability) -> None:
-        """Before anything is written: a start that cannot succeed is refused, and leaves the job as it was."""
+        """Check before anything is written: a start that cannot succeed is rejected, and leaves the job as it was."""
         if snapshot is None:
             return
         graph, recovery = self._graph, chosen.recovery
@@ -198,13 +199,13 @@ class _Launch:
         _, fitted = plan_return(snapshot, now, p, self._settings.max_parallelism, allow)
         check_claimed(snapshot, sources, allow)
         if snapshot.watermark_ms == MAX_WATERMARK:
-            log.warning("the snapshot was taken after a drain: all event time has passed, and every row comes late")
+            log.warning("the snapshot was taken after a drain: all event time has passed, and every row is late")
         for verdict in fitted.compatibility.verdicts:
             level = logging.WARNING if verdict.outcome is VerdictKind.DROPPED else logging.INFO
             log.log(level, "state of the snapshot, %s", shown(verdict), extra={"job": graph.job})
 
     def _described(self, runner: EpochRunner, by_tasks: bool = False) -> JobDescription:
-        """`by_tasks`: tasks publish output of sinks that allow it."""
+        """Describe the job. `by_tasks`: tasks publish output of sinks that allow it."""
         settings, graph = runner.settings, runner.graph
         p, backend = settings.parallelism, settings.state_backend
         return JobDescription(
@@ -228,7 +229,7 @@ def _identity(owned: Ownership, chosen: Durability) -> Identity:
 
 
 def _origin(loop: CheckpointLoop | None) -> str:
-    """Where the run begins, in words."""
+    """Describe where the run starts."""
     if loop is None:
         return "without checkpoints"
     found = loop.ownership.restore_point().checkpoint_id

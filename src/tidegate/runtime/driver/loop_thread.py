@@ -1,4 +1,4 @@
-"""One thread that does what other threads hand to it, one piece of work after the other."""
+"""One thread that runs the work that other threads hand to it, one piece after the other."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An inbox of work and an alarm clock. Work that raises ends the thread."""
+    """A queue of work and an alarm. Work that raises ends the thread."""
 
     def __init__(
         self, name: str, clock: Clock, on_wake: Callable[[], None], on_failure: Callable[[BaseException], None]
     ) -> None:
-        """`on_wake` runs on the thread when a time given to `wake_at` has come, `on_failure` with what ended the thread."""
+        """`on_wake` runs on the thread at a time given to `wake_at`, `on_failure` with the error that ended the thread."""
         self._clock, self._on_wake, self._on_failure = clock, on_wake, on_failure
         self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
         self._wake_ms: MonotonicMs | None = None
@@ -40,11 +40,11 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def post(self, work: Callable[[], None]) -> None:
-        """Hand work over and return at once."""
+        """Hand over work and return immediately."""
         self._inbox.put(work)
 
     def call(self, work: Callable[[], T]) -> T:
-        """Have the thread do the work, and wait for the result. Raises what the work raises, or what has ended the thread."""
+        """Run the work on the thread, and wait for the result. Raises what the work raises, or what ended the thread."""
         answer: Future[T] = Future()
 
         def run() -> None:
@@ -63,12 +63,12 @@ class LoopThread:
                     raise self._error or RuntimeError("The thread that takes checkpoints has stopped.") from None
 
     def wake_at(self, at_ms: MonotonicMs | None) -> None:
-        """Wake up at this time at the latest. For work that runs on the thread."""
+        """Wake up at this time at the latest. Called by work that runs on the thread."""
         if at_ms is not None:
             self._wake_ms = at_ms if self._wake_ms is None else min(self._wake_ms, at_ms)
 
     def stop(self, timeout_s: float) -> None:
-        """Begin no further work, and wait for what is under way unless the caller is part of it. May be repeated."""
+        """Start no further work, and wait for work in progress unless the caller is part of it. May be repeated."""
         self._stopped.set()
         self._inbox.put(None)
         if not self.is_current and self._thread.ident is not None:

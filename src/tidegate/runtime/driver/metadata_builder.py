@@ -1,4 +1,4 @@
-"""Puts the metadata of a checkpoint or savepoint together, once all its files are stored."""
+"""Builds the metadata of a checkpoint or savepoint, once all its files are stored."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def build_metadata(  # noqa: PLR0913 a pure function of all it depends on
 ) -> CheckpointMetadata:
     """Store the positions of the sources next to the files of the snapshot, and describe all of it. Raises `StorageError`.
 
-    `before` is the snapshot that the job would go back to until now: states in it that the job does not declare are carried.
+    `before` is the snapshot that the job would return to until now: states in it that the job
+    does not declare are carried over.
     """
     layout, snapshot = JobLayout(job.job), upload.snapshot
     root = upload.folder or layout.root

@@ -1,7 +1,7 @@
 """Releases the output of completed checkpoints: decides what each sink publishes now, and records what is published.
 
 All of it runs on the thread of the checkpoint loop and never waits for a target: sinks publish on their own threads
-(`sink_threads`) or in tasks, and report what became of it.
+(`sink_threads`) or in tasks, and report the result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidegate.storage import StorageError
 log = logging.getLogger("tidegate")
 
 _RECORD_AGAIN_MS = 1_000
-"""When a COMMITTED record is tried again that storage did not take."""
+"""When to retry a COMMITTED record that storage did not accept."""
 
 
 class OutputNotPublished(ConnectorError):
@@ -45,29 +45,32 @@ class OutputNotPublished(ConnectorError):
     code = "OUTPUT_NOT_PUBLISHED"
 
     def __init__(self, place: str, waiting: Sequence[WaitingOutput], why: str, stopped: bool = True) -> None:
-        """`stopped`: somebody stopped the job; otherwise there was nothing more to read, and it may be restarted."""
+        """`stopped`: the job was stopped; otherwise it has read all its input, and may be restarted."""
         self.path, self.waiting = place, tuple(waiting)
         listed = "; ".join(str(each) for each in waiting) or "nothing is known to wait"
         end = "has stopped" if stopped else "has read all its input and ends"
         super().__init__(
-            f"The job {end} with {place}, but not all its output is published: {why} Still waiting: {listed}. The rows are "
-            "kept. Start the job again under the same name, when its targets answer, and it publishes them."
+            f"The job {end} with {place}, but not all its output is published: {why} Still waiting: {listed}. The "
+            "rows are kept. Start the job again under the same name when its targets are available, and it publishes "
+            "them."
         )
 
     @classmethod
     def in_time(
         cls, place: str, waiting: Sequence[WaitingOutput], seconds: float, stopped: bool = True
     ) -> OutputNotPublished:
-        """Time is up. If nothing waits, the targets are not to blame: storage did not take the record."""
+        """Create the error for a timeout. If nothing waits, the targets are not to blame: storage did not accept the record."""
         within = f"within {seconds:.3g} s (execution.output.stop-timeout, --stop-within)."
         if waiting:
-            return cls(place, waiting, f"a sink did not take its output {within}", stopped)
-        return cls(place, waiting, f"the sinks took it, and storage did not take the record of that {within}", stopped)
+            return cls(place, waiting, f"a sink did not accept its output {within}", stopped)
+        return cls(
+            place, waiting, f"the sinks accepted it, but storage did not accept the record of that {within}", stopped
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _AwaitedOutput:
-    """An answer that is given when all output up to an epoch is published."""
+    """A request that completes when all output up to an epoch is published."""
 
     epoch: EpochId
     answer: Future[Any]
@@ -75,7 +78,7 @@ class _AwaitedOutput:
 
 
 class OutputRelease:
-    """What waits for each sink, what is under way, and who waits for it."""
+    """The output that waits for each sink, what is in progress, and who waits for it."""
 
     def __init__(
         self, ownership: Ownership, sinks: SinkThreads, task_sinks: Mapping[Uid, TaskSink],
@@ -88,13 +91,15 @@ class OutputRelease:
         self._results: queue.SimpleQueue[PublishResult] = queue.SimpleQueue()
         self._awaited: list[_AwaitedOutput] = []
         self._stopped: OutputStopped | None = None
-        """Why a sink refused its output, if one did."""
+        """Why a sink rejected its output, if one did."""
         self.for_tasks: tuple[Publication, ...] = ()
-        """What tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
+        """The output that tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
         self.settled: dict[Uid, EpochId] = {}
-        """Up to where this driver knows all output of a sink to be published."""
+        """The epoch up to which this driver knows all output of a sink to be published."""
         self.waiting: tuple[WaitingOutput, ...] = summary(self._store.due(), self.schedule)
-        """What completed checkpoints carry and is not known to be published. Replaced as a whole: any thread may read it."""
+        """The output that completed checkpoints carry and that is not known to be published. Replaced as a
+        whole: any thread may read it.
+        """
 
     def held_by(self) -> WaitingOutput | None:
         """The sink for which too much output waits, if there is one: no batch is read until it has caught up."""
@@ -103,7 +108,7 @@ class OutputRelease:
         return next((each for each in self.waiting if bounds.exceeded_by(each)), None)
 
     def release(self) -> None:
-        """Let output be published, of each sink that is neither at work nor waiting after a failure."""
+        """Start publishing the output of each sink that is neither at work nor waiting after a failure."""
         due, now, in_tasks = self._store.due(), self._history.clock.now(), self._task_sinks
         for publication in self.schedule.begin(due, now, in_tasks):
             self._sinks.publish(publication, self._post_result)
@@ -165,14 +170,14 @@ class OutputRelease:
         now = self._history.clock.now()
         again_ms = self.schedule.failed(sink, error, now, random.random())
         log.warning(
-            "sink %s did not take its output up to epoch %s; it is offered again in %.1f s: %s", sink, epoch,
+            "sink %s did not accept its output up to epoch %s; it is retried in %.1f s: %s", sink, epoch,
             (again_ms - now.monotonic_ms) / 1000, error,
         )  # fmt: skip
 
     def _stop(self, error: OutputStopped) -> None:
-        """The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
+        """Stop the job. The rows stay in the checkpoint that carries them, and no later ones of the sink may overtake them.
 
-        Repeating epochs does not help, so this replaces a failure that a restart would cure.
+        Repeating epochs does not help, so this replaces a failure that a restart would resolve.
         """
         log.error("%s", error)
         self.schedule.refused(error.sink, str(error))
@@ -181,11 +186,11 @@ class OutputRelease:
         self.record()
 
     def record(self) -> None:
-        """Record what is published, and answer those who wait for it."""
+        """Record what is published, and complete the requests that wait for it."""
         try:
             self._history.perform(self._store.record())
         except StorageError as error:
-            log.warning("storage did not take the record of published output: %s", error)
+            log.warning("storage did not accept the record of published output: %s", error)
             self._loop.wake_at(self._history.clock.now().plus(_RECORD_AGAIN_MS))
             return
         due, newest = self._store.due(), self._store.due_epoch
@@ -199,22 +204,22 @@ class OutputRelease:
             with contextlib.suppress(InvalidStateError):
                 each.answer.set_result(each.result)
         if self._stopped is not None:
-            # Nobody offers the output again before the next start.
+            # The output is not retried before the next start.
             self.refuse(self._stopped)
             self._awaited.clear()
 
     def await_published(self, answer: Future[Any], epoch: EpochId, result: CheckpointRef | None = None) -> None:
-        """Answer with `result` when all output up to `epoch` is published, and storage has the record of that."""
+        """Complete the request with `result` when all output up to `epoch` is published, and storage has the record of that."""
         self._awaited.append(_AwaitedOutput(epoch, answer, result))
 
     def refuse(self, error: BaseException) -> None:
-        """Answer with an error to all who wait for output. May be called by any thread."""
+        """Fail all requests that wait for output. May be called by any thread."""
         for each in tuple(self._awaited):
             with contextlib.suppress(InvalidStateError):
                 each.answer.set_exception(error)
 
     def newest_due(self) -> EpochId:
-        """The last epoch whose output may be published by now."""
+        """Return the last epoch whose output may be published by now."""
         return max((c.epoch for c in self._store.due()), default=EpochId(Term(0), 0))
 
     def sweep_targets(self, settled: Mapping[Uid, EpochId]) -> None:
@@ -227,7 +232,7 @@ class OutputRelease:
             self._sinks.sweep(Settled(lineage, uid, epoch, mine))
 
     def record_last_results(self) -> None:
-        """Record what sinks published while the loop stopped. Its thread must have ended."""
+        """Record what sinks published while the loop was stopping. Its thread must have ended."""
         taken: list[Publication] = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -241,4 +246,4 @@ class OutputRelease:
         try:
             self._history.perform(self._store.record())
         except StorageError as error:
-            log.warning("storage did not take the record of published output; it is offered again: %s", error)
+            log.warning("storage did not accept the record of published output; it will be published again: %s", error)

@@ -1,7 +1,7 @@
-"""Modules of the user's that lie beside the program. Workers cannot import them, so they travel with the functions.
+"""User modules next to the program. Workers cannot import them, so they are sent with the functions.
 
-A script that is run as `python jobs/orders.py` imports what lies in `jobs/`; the Python workers of Spark, even on the same
-machine, do not look there.
+A script that is run as `python jobs/orders.py` imports modules from `jobs/`; Spark's Python workers, even on the
+same machine, do not search there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from tidegate.core.installed import LIBRARIES, TIDEGATE
 
 
 def own_modules(modules: Mapping[str, ModuleType], folders: Iterable[str], importable: Iterable[str]) -> list[str]:
-    """Names of the top-level modules and packages in one of these folders that are not installed, and that workers do not find
-    in one of the folders that are `importable` there."""
+    """Return the names of the top-level modules and packages in one of these folders that are not installed, and that
+    workers do not find in one of the folders that are `importable` there.
+    """
     places = [_folder(folder) for folder in folders]
     known = [_folder(folder) for folder in importable if folder]
     found = []
@@ -38,8 +39,9 @@ _shipped: set[str] = set()
 
 
 def ship_own_modules(*folders: str, importable: str = "") -> None:
-    """From now on functions carry what they use of the modules beside the program, or in these folders. `importable` is the
-    search path of workers, as far as it is known."""
+    """From now on, functions carry what they use of the modules next to the program, or in these folders. `importable` is
+    the search path of workers, as far as it is known.
+    """
     beside = [sys.path[0] if sys.path else "", *folders]
     known = f"{os.environ.get('PYTHONPATH', '')}{os.pathsep}{importable}".split(os.pathsep)
     for name in own_modules(dict(sys.modules), beside, known):
@@ -48,7 +50,9 @@ def ship_own_modules(*folders: str, importable: str = "") -> None:
 
 
 def leave_own_modules() -> list[str]:
-    """Functions name these modules again, and workers have to import them. For modules with something that cannot travel."""
+    """From now on, functions refer to these modules by name, and workers have to import them. For modules with
+    something that cannot be pickled.
+    """
     left = sorted(_shipped)
     for name in left:
         cloudpickle.unregister_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]

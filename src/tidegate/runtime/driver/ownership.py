@@ -1,4 +1,4 @@
-"""One driver's ownership of a job: the claim it won, the completed checkpoints it took over, and the sign that it is alive."""
+"""One driver's ownership of a job: the claim it won, the completed checkpoints it took over, and its heartbeat."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidegate.storage import StorageError
 log = logging.getLogger("tidegate")
 
 BEAT_MS = 2_000
-"""How often a driver shows that it is alive."""
+"""The interval of the heartbeat."""
 
 
 class UnclaimedOutput(RestoreError):
@@ -41,10 +41,10 @@ class UnclaimedOutput(RestoreError):
 
 
 class HeartbeatThread:
-    """A thread that shows, every two seconds, that the owner of the job is alive, and that finds out when it is not."""
+    """A thread that writes the heartbeat of the job's owner every two seconds, and detects when it has lost the job."""
 
     def __init__(self, beat: Callable[[int], None], on_failure: Callable[[BaseException], None]) -> None:
-        """`beat` gets the number of the beat; what it raises, other than `StorageError`, ends the thread."""
+        """`beat` receives the number of the beat; an error it raises, other than `StorageError`, ends the thread."""
         self._beat, self._on_failure = beat, on_failure
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name="tidegate-heartbeat", daemon=True).start()
@@ -70,7 +70,7 @@ class HeartbeatThread:
 
 
 class Ownership:
-    """From the claim to the end of a term. The heartbeat begins at once, since taking over may take a while."""
+    """From the claim to the end of a term. The heartbeat starts immediately, since taking over may take a while."""
 
     def __init__(self, history: JobHistory, entry: Entry, signer: Signer) -> None:
         """`entry` is the claim of this driver in the log, signed by `signer`."""
@@ -91,27 +91,28 @@ class Ownership:
             self._heartbeat.stop()
             raise
         for ref in self.store.unreadable:
-            log.warning("checkpoint %d at %s cannot be read; it is left out", ref.id, ref.metadata)
+            log.warning("checkpoint %d at %s cannot be read and is skipped", ref.id, ref.metadata)
         self.snapshot: CheckpointMetadata | None = None if data is None else history.snapshot_in(data)
-        """What the job goes back to: the newest checkpoint, or what the run began from."""
+        """The snapshot that the job returns to: the latest checkpoint, or what the run started from."""
         base = entry.base
         foreign = base is not None and self.snapshot is not None and is_foreign(base, self.snapshot)
         self._pin = history.hold_again(base) if base is not None and foreign else None
 
     @classmethod
     def claim(cls, history: JobHistory, start: Start, force: bool = False, pin: ForkPin | None = None) -> Ownership:
-        """Claim the job and take over what its log says. Raises `StartRefused`, and nothing was changed."""
+        """Claim the job and take over what its log contains. Raises `StartRefused` without having changed anything."""
         signer = Signer(history.clock)
         return cls(history, history.claim(start, signer, force, pin), signer)
 
     def claim_again(self) -> Ownership:
-        """The same job under a new term, after a failure that left the outcome of a write unknown. Raises `ClaimLost` when
-        another driver has the job. When it fails it may be called again."""
+        """Claim the same job under a new term, after a failure that left the outcome of a write unknown. Raises `ClaimLost`
+        if another driver owns the job. If it fails, it may be called again.
+        """
         steps = claim_again(self.history.layout, self.store.entry, self._signer.unsettled, self._signer.sign_again)
         return Ownership(self.history, self.history.perform(steps), Signer(self.history.clock))
 
     def restore_point(self) -> RestorePoint:
-        """What a run, or an attempt of one, goes back to."""
+        """Return what a run, or an attempt of one, returns to."""
         entry = self.store.entry
         base = entry.base
         return RestorePoint(
@@ -124,7 +125,7 @@ class Ownership:
         )
 
     def check_output(self, sinks: Container[Uid], allow: bool) -> None:
-        """Refuse to start when output waits for a sink that the job does not have; with `allow`, discard that output."""
+        """Refuse to start if output waits for a sink that the job does not have; with `allow`, discard that output."""
         lost = sorted({c.sink for c in self.store.ledger.waiting() if c.sink not in sinks})
         if lost and not allow:
             raise UnclaimedOutput(lost)
@@ -133,12 +134,12 @@ class Ownership:
             self.store.ledger.forget(sink)
 
     def stand_alone(self) -> None:
-        """The job has a checkpoint of its own, and needs no other job's any more."""
+        """Release the snapshot of another job: this job now has its own checkpoint."""
         if self._pin is not None and self.history.unpin(self._pin):
             self._pin = None
 
     def is_held(self) -> bool:
-        """Whether no other driver has claimed the job, as far as its log says now."""
+        """Whether no other driver has claimed the job, according to its log now."""
         try:
             self._show_life(0)
         except Exception:
@@ -149,7 +150,7 @@ class Ownership:
         self.history.perform(show_life(self.history.layout, self.store.entry, number, this_process()))
 
     def fail(self, error: BaseException) -> None:
-        """The term cannot continue: the job is claimed again, or lost."""
+        """End the term: the job is claimed again, or lost."""
         if not self._heartbeat.is_stopped:
             log.error("the job can write no further checkpoint: %s", error)
         self.failure.set(error)
@@ -163,7 +164,7 @@ class Ownership:
             tell(self.failure.error)
 
     def stop(self) -> None:
-        """Stop without a word in the log, as a crash would."""
+        """Stop without a log entry, as a crash would."""
         self._heartbeat.stop()
 
 

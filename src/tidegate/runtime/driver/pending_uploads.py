@@ -1,4 +1,4 @@
-"""What tasks are asked to do for checkpoints: which uploads are under way, and which versions must stay on local disk.
+"""The checkpoint work of tasks: which uploads are in progress, and which versions must stay on local disk.
 
 The thread of the checkpoint loop changes it; the thread that runs epochs reads it through `work` and `has_work`. Attributes
 that both use are replaced as a whole.
@@ -32,18 +32,18 @@ class PendingUploads:
         self._uploads: dict[int, PendingUpload] = {}
         self.latest: EpochSnapshot | None = None
         self.unseen: deque[EpochSnapshot] = deque()
-        """Of epochs that the loop has not seen yet."""
+        """Snapshots of epochs that the loop has not seen yet."""
         self._kept: Mapping[TaskId, VersionId] = {}
-        """Versions of the newest checkpoint: a rewind finds them on local disk."""
+        """Versions of the latest checkpoint: a rewind finds them on local disk."""
         self._stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]] = (None, {})
-        """The newest checkpoint, and a digest of each task's files in it."""
+        """The latest checkpoint, and a digest of each task's files in it."""
         base = ownership.store.entry.base
         if base is not None and ownership.snapshot is not None:
             self.completed(base, ownership.snapshot)
 
     def work(self, empty: bool) -> dict[int, CheckpointWork]:
-        """What the tasks of the next epoch do for checkpoints, by level. `empty`: the epoch has no rows."""
-        # The loop moves a snapshot from the first to the second: read in this order, none is missed.
+        """Return the checkpoint work of the tasks of the next epoch, by level. `empty`: the epoch has no rows."""
+        # The loop moves a snapshot from the first to the second: reading in this order misses none.
         snapshots = list(self.unseen)
         snapshots += [] if self.latest is None else [self.latest]
         return plan_checkpoint_work(
@@ -56,7 +56,7 @@ class PendingUploads:
         return bool(self._output.for_tasks) or any(each.missing for each in self._uploads.values())
 
     def saw(self, snapshot: EpochSnapshot) -> None:
-        """The loop has come to the oldest unseen snapshot."""
+        """Mark the oldest unseen snapshot as seen by the loop."""
         self.latest = snapshot
         self.unseen.popleft()
 
@@ -67,7 +67,7 @@ class PendingUploads:
         return self._uploads[checkpoint_id]
 
     def acknowledge(self, checkpoint_id: int, state: TaskState) -> bool:
-        """Whether the acknowledgement counts: the upload is under way, and it is of the version that was asked for."""
+        """Whether the acknowledgement counts: the upload is in progress, and it is of the requested version."""
         upload, task = self._uploads.get(checkpoint_id), state.task
         if upload is None or task not in upload.missing or state.version != upload.snapshot.versions[task]:
             return False
@@ -81,6 +81,6 @@ class PendingUploads:
         self._uploads = {}
 
     def completed(self, ref: CheckpointRef, metadata: CheckpointMetadata) -> None:
-        """This checkpoint is the newest: the next one uploads only what it does not have."""
+        """Make this checkpoint the latest: the next one uploads only what it does not have."""
         self._stored = (ref, {state.task: digest_of(state.files) for state in metadata.tasks})
         self._kept = {state.task: state.version for state in metadata.tasks if state.size_bytes}

@@ -1,4 +1,4 @@
-"""Pickles the program of a level with the user's functions, once for each run, by Spark's own cloudpickle."""
+"""Pickles the program of a level with the user's functions, once per run, with Spark's own cloudpickle."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ log = logging.getLogger("tidegate")
 
 
 def pickled(program: LevelProgram) -> bytes:
-    """A program with the user's functions, those of the main script and lambdas included. GraphError for one that cannot
-    travel."""
+    """Pickle a program with the user's functions, including lambdas and those of the main script. Raises
+    GraphError if it cannot be pickled.
+    """
     try:
         return _pickled(program)
     except Exception as error:
         left = leave_own_modules()
         if left and _travels(program):
             log.warning(
-                "modules beside the program cannot travel with its functions, so workers must be able to import them: %s (%s)",
+                "modules next to the program cannot be sent with its functions, so workers must be able to import them: "
+            "%s (%s)",
                 ", ".join(left), _reason(error),
             )  # fmt: skip
             return _pickled(program)
@@ -38,7 +40,7 @@ def pickled(program: LevelProgram) -> bytes:
 
 
 def _check_travels(node: Node, error: Exception) -> None:
-    """Raise GraphError if this is the node whose function cannot be pickled, and name what it holds."""
+    """Raise GraphError if this is the node whose function cannot be pickled, naming the attribute at fault."""
     carried = getattr(node, "function", None) or getattr(node, "target", None)
     try:
         _pickled(carried)
@@ -48,8 +50,8 @@ def _check_travels(node: Node, error: Exception) -> None:
     held = next((name for name, value in _attributes(carried) if not _travels(value)), None)
     what = f"its attribute {held!r} cannot be pickled ({reason})" if held else f"it cannot be pickled ({reason})"
     raise GraphError(
-        f"{node} cannot be sent to the workers: {what}. Make connections, locks, clients and open files in open(), which is "
-        "called in the task, and not in __init__ or at the top of the script."
+        f"{node} cannot be sent to the workers: {what}. Create connections, locks, clients and open files in "
+        "open(), which is called in the task, and not in __init__ or at the top of the script."
     ) from error
 
 
@@ -75,13 +77,13 @@ def _reason(error: Exception) -> str:
 def _pickled(carried: Any) -> bytes:
     class Pickler(cloudpickle.Pickler):
         def reducer_override(self, obj: Any) -> Any:
-            # What msgspec has noted on a class of the main script cannot be pickled; it is noted again when needed.
+            # What msgspec caches on a class of the main script cannot be pickled; it is rebuilt when needed.
             if isinstance(obj, type) and "__msgspec_cache__" in vars(obj):
                 del obj.__msgspec_cache__  # type: ignore[attr-defined]
             if isinstance(obj, type):
                 _resolve_annotations(obj)
             if obj is dataclasses.MISSING:
-                # One object in every process: a copy of it would look like a default of a dataclass's field.
+                # One object in every process: a copy of it would look like the default of a dataclass field.
                 return _missing, ()
             return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
@@ -91,8 +93,9 @@ def _pickled(carried: Any) -> bytes:
 
 
 def _resolve_annotations(cls: type) -> None:
-    """Types of fields as objects in place of texts, as `from __future__ import annotations` leaves them: a worker that has the
-    class by value has not the module in which the names mean something."""
+    """Replace field types given as text, as `from __future__ import annotations` leaves them, by objects: a worker that has
+    the class by value does not have the module in which the names are defined.
+    """
     own = vars(cls).get("__annotations__")
     fielded = dataclasses.is_dataclass(cls) or hasattr(cls, "__struct_config__") or hasattr(cls, "_fields")
     if not own or not fielded or not any(isinstance(type_, str) for type_ in own.values()):
@@ -100,7 +103,7 @@ def _resolve_annotations(cls: type) -> None:
     try:
         hints = get_type_hints(cls, include_extras=True)
     except Exception:
-        return  # The worker says what it cannot resolve, if it needs it.
+        return  # The worker reports what it cannot resolve, if it needs it.
     own.update({name: hints[name] for name, type_ in own.items() if isinstance(type_, str)})
 
 

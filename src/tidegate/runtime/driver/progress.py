@@ -1,4 +1,4 @@
-"""One line that tells a person how the job is doing: rewritten in place on a terminal, and nothing anywhere else."""
+"""One status line for people: rewritten in place on a terminal, silent anywhere else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EVERY_S = 0.5
 
 
 class Progress:
-    """Shows the newest epoch and the newest checkpoint. Without a terminal it is silent: the log has all of it."""
+    """Shows the latest epoch and the latest checkpoint. Without a terminal it is silent: the log contains all of it."""
 
     def __init__(self, job: str, stream: TextIO | None = None) -> None:
         self._job = job
@@ -24,7 +24,7 @@ class Progress:
         self._last = 0.0
 
     def begin(self) -> None:
-        """A sign of life before the first epoch, which waits for executors and Python workers to start."""
+        """Show a line before the first epoch, which waits for executors and Python workers to start."""
         self._write(f"{self._job}  waiting for the first rows …")
 
     def epoch(self, report: EpochReport, checkpoints: CheckpointStatistics | None) -> None:
@@ -34,7 +34,7 @@ class Progress:
             self._write(line(self._job, report, checkpoints, SYSTEM_CLOCK.now().wall_ms))
 
     def end(self, text: str = "") -> None:
-        """Leave the line, with a last word below it."""
+        """Leave the line, with a final message below it."""
         self._put(f"\n{text}\n" if text else "\n")
 
     def _write(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Progress:
                 self._stream.write(text)
                 self._stream.flush()
             except (OSError, ValueError):
-                self._shown = False  # The terminal went away. That is no reason to end the job.
+                self._shown = False  # The terminal is gone. That is no reason to end the job.
 
 
 def line(job: str, report: EpochReport, checkpoints: CheckpointStatistics | None, now_ms: WallMs) -> str:

@@ -1,4 +1,4 @@
-"""What a run begins with: the snapshot its job's log points to, and what of it each part of the job needs."""
+"""What a run starts from: the snapshot that its job's log points to, and the part of it that each part of the job needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RestorePoint:
     term: Term
     snapshot: CheckpointMetadata | None
     root: str
-    """What names in the snapshot are relative to."""
+    """The root of relative names in the snapshot."""
     stored: tuple[Term, int] | None
     """Term and id of the checkpoint, if the next one may reuse its files."""
     storage: Storage = field(repr=False)
@@ -41,7 +41,7 @@ class RestorePoint:
     def orders(
         self, job: JobDescription, allow_non_restored_state: bool, renames: Mapping[tuple[str, str], Renames]
     ) -> dict[TaskId, RestoreOrder]:
-        """Which task fetches what. Empty: there is no state. Raises `RestoreError` when it does not fit the job."""
+        """Return what each task restores. Empty: there is no state. Raises `RestoreError` if it does not fit the job."""
         snapshot = self.snapshot
         if snapshot is None:
             return {}
@@ -60,13 +60,13 @@ class RestorePoint:
         return orders
 
     def sources(self, job: JobDescription, allow_unclaimed: bool) -> tuple[tuple[SourceNotes, ...], str]:
-        """What each source goes on from, and Spark's line about the batch."""
+        """Return what each source resumes from, and Spark's line about the batch."""
         if self.snapshot is None:
             return tuple(SourceNotes(None, {}) for _ in job.sources), "{}"
         return load_notes(self.storage, self.root, self.snapshot, job.sources, allow_unclaimed)
 
     def clocks(self) -> Clocks:
-        """What of time the snapshot remembers."""
+        """Return the clocks stored in the snapshot."""
         snapshot = self.snapshot
         if snapshot is None:
             return Clocks()
@@ -78,8 +78,9 @@ class RestorePoint:
 def plan_return(
     snapshot: CheckpointMetadata, now: JobNow, parallelism: int, max_parallelism: int, allow: bool
 ) -> tuple[tuple[TaskRestore, ...], Fitted]:
-    """What each task of a job takes of a snapshot, and the verdict for every state. Raises `RestoreError` when the snapshot does
-    not fit the job."""
+    """Return what each task of a job restores from a snapshot, and the verdict for every state. Raises `RestoreError` if
+    the snapshot does not fit the job.
+    """
     fitted = fit(snapshot, now, allow)
     levels = {operator.uid: operator.level for operator in now.operators}
     target = RestoreTarget(
@@ -93,6 +94,6 @@ def plan_return(
 
 
 def root_of(path: str, snapshot: CheckpointMetadata | None) -> str:
-    """What names in the snapshot with this `_metadata` are relative to: the job's folder, or for a savepoint its own."""
+    """Return the root of relative names in the snapshot with this `_metadata`: the job's folder, or a savepoint's own folder."""
     savepoint = snapshot is not None and snapshot.kind is SnapshotKind.SAVEPOINT
     return path.rsplit("/", 1 if savepoint else 2)[0]

@@ -1,4 +1,4 @@
-"""What all attempts of a run share: the session, the graph, the object that runs epochs, and the checkpoint loop."""
+"""What all attempts of a run share: the session, the graph, the epoch runner, and the checkpoint loop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunningJob:
     graph: Graph
     settings: Settings
     durability: Durability | None
-    """None: without checkpoints. Then `loop` is None, too."""
+    """None: without checkpoints. Then `loop` is None as well."""
     trigger: EpochTrigger
     committers: Committers
     runner: EpochRunner
@@ -94,7 +94,7 @@ class Epochs:
     """Runs the epochs of one attempt and reports them. The caller holds the epoch lock."""
 
     def __init__(self, job: RunningJob, directory: Path, done: Positions | None) -> None:
-        """`directory` is that of the streaming query, `done` where the checkpoint ends that the attempt began from."""
+        """`directory` is that of the streaming query, `done` where the checkpoint ends that the attempt started from."""
         self._job, self.directory, self.done = job, directory, done
         self.loop = job.loop
 
@@ -125,7 +125,7 @@ class Epochs:
         return report
 
     def run_empty(self, *, final: bool = False, time_stands: bool = False) -> EpochReport:
-        """Run an epoch without rows; without timers, too, if `time_stands`."""
+        """Run an epoch without rows; also without timers if `time_stands`."""
         return self.run(None, self.done, final=final, time_stands=time_stands)
 
     def snapshot(self) -> EpochSnapshot:
@@ -139,7 +139,7 @@ class Epochs:
         )
 
     def run_until(self, loop: CheckpointLoop, answer: Future[Any]) -> Any:
-        """Run empty epochs, as long as uploads ask for them, until an answer is there."""
+        """Run empty epochs, as long as uploads need them, until the answer is available."""
         if not self._run_for(loop, answer, self._job.timeout_s):
             raise EpochFailed(
                 "A checkpoint that the job waits for did not complete within "
@@ -148,7 +148,7 @@ class Epochs:
         return answer.result()
 
     def _run_for(self, loop: CheckpointLoop, answer: Future[Any], timeout_s: float, time_stands: bool = False) -> bool:
-        """The same, for a limited time, in which no timer fires if `time_stands`. Returns whether the answer is there."""
+        """The same, for a limited time, in which no timer fires if `time_stands`. Return whether the answer is available."""
         latest = time.monotonic() + timeout_s
         while not answer.done():
             if time.monotonic() > latest:
@@ -161,7 +161,7 @@ class Epochs:
         return True
 
     def await_output(self, loop: CheckpointLoop, place: str) -> None:
-        """Return when all output is published. `place` names the snapshot that the job ends with."""
+        """Wait until all output is published. `place` names the snapshot that the job ends with."""
         config, stop = loop.ownership.history.config, self._job.stop
         timeout_s = stop.output_timeout_s(config.stop_timeout_ms / 1000)
         answer = loop.published()

@@ -1,4 +1,4 @@
-"""A SparkSession with what tidegate needs, and the check of one that the user brings."""
+"""A SparkSession with the settings that tidegate needs, and the check of a session that the user provides."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidegate.core.errors import PreconditionFailed
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One setting of Spark's that correctness or affinity rests on."""
+    """One Spark setting that correctness or affinity depends on."""
 
     key: str
     wanted: str
     default: str
-    """What Spark takes when the key is not set."""
+    """Spark's value if the key is not set."""
     why: str
 
 
@@ -34,7 +34,7 @@ REQUIREMENTS = (
     ),
     Requirement(
         "spark.sql.shuffle.orderIndependentChecksum.enabled", "true", "true",
-        "without shuffle checksums nobody notices that a source task ran again with other rows",
+        "without shuffle checksums, nothing detects that a source task ran again with other rows",
     ),
     Requirement(
         "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch", "true", "true",
@@ -42,30 +42,30 @@ REQUIREMENTS = (
     ),
     Requirement(
         "spark.sql.unionOutputPartitioning", "true", "true",
-        "rows and the anchor that keeps tasks at home would not share partitions",
+        "rows and the anchor that keeps tasks with their state would not share partitions",
     ),
-    Requirement("spark.speculation", "false", "false", "a second copy of a task doubles its work and wins nothing"),
+    Requirement("spark.speculation", "false", "false", "a second copy of a task doubles its work and gains nothing"),
     Requirement(
         "spark.shuffle.push.enabled", "false", "false",
         "merged shuffle blocks are not covered by the checksums and do not keep the order of rows",
     ),
     Requirement(
         "spark.sql.streaming.offsetLog.formatVersion", "1", "1",
-        "positions of sources are read from Spark's offset log, in the form of version 1",
+        "positions of sources are read from Spark's offset log, in format version 1",
     ),
 )  # fmt: skip
 
 
 def session(name: str, *, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
-    """A SparkSession for tidegate: `spark = tg.session("orders")`.
+    """Return a SparkSession for tidegate: `spark = tg.session("orders")`.
 
-    Where `spark-submit` or the environment names a master, that is used; otherwise all cores of this machine. A session
-    that runs already is given back if it is set up as needed, and refused with the lines to add if not.
-    `config` is added to, and may not contradict, what tidegate requires.
+    If `spark-submit` or the environment names a master, that is used; otherwise all cores of this machine. A session that
+    is already running is returned if it has the required settings, and rejected with the lines to add if not. `config` adds
+    to tidegate's required settings, and may not contradict them.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
-        # Settings of a context cannot be changed any more; a builder would only pretend to.
+        # Settings of a running context can no longer be changed; a builder would only appear to.
         check_session(running.conf.get, running.version)
         return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -92,13 +92,14 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
 
 
 def _master_given() -> bool:
-    """Whether spark-submit or the environment says where to run."""
+    """Whether spark-submit or the environment names a master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 
 
 def check_session(get: Callable[[str, str | None], str | None], version: str) -> None:
-    """Refuse a session that lacks a setting, with the lines to add. `get(key, default)` reads one setting; `version` is the
-    Spark that the session runs on, which need not be that of the Python package."""
+    """Reject a session that lacks a setting, with the lines to add. `get(key, default)` reads one setting; `version` is the
+    Spark version of the session, which need not be that of the Python package.
+    """
     wrong: list[str] = []
     for requirement in REQUIREMENTS:
         found = get(requirement.key, requirement.default) or requirement.default

@@ -1,4 +1,4 @@
-"""How a job is run: everything a user may choose, read once into frozen places."""
+"""How a job runs: everything a user may choose, read once into frozen objects."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ class Settings:
     backend_options: Mapping[str, Any] = field(default_factory=dict)
     local_dir: str | None = None
     epoch_timeout_ms: int = 600_000
-    """An epoch's Spark job is ended and the epoch repeated when it takes longer."""
+    """If an epoch's Spark job takes longer, it is interrupted and the epoch repeated."""
     restore_timeout_ms: int = 3_600_000
-    """The same for the epoch that brings state back."""
+    """The same for the epoch that restores state."""
     host_timeout_ms: int = 60_000
-    """How long a host with state may stay away before its versions count as lost."""
+    """How long a host with state may be unavailable before its versions count as lost."""
     max_tries: int = 10
-    """How often one epoch is tried before the job gives up."""
+    """How often one epoch is tried before the job fails."""
     spread_ms: int = 100
-    """How long each task of the anchor's first job waits, so that the executors share them."""
+    """How long each task of the anchor's first job waits, so that the executors share the tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """Where the history of a job is kept, and what happens when the job fails. Without it nothing outlives the run."""
+    """Where the history of a job is stored, and what happens when the job fails. Without it, nothing outlives the run."""
 
     archive: Archive
     checkpoints: CheckpointConfig
     recovery: RecoveryConfig
     restart: RestartStrategy
     fresh: bool = False
-    """Give up the history that the job has, and begin a new one."""
+    """Abandon the existing history of the job, and start a new one."""
     force: bool = False
-    """Take the job over even if its owner seems to live."""
+    """Take over the job even if its owner seems to be alive."""
 
 
 _TUNING = {f.name for f in fields(Settings)} - {"parallelism", "max_parallelism", "state_backend", "backend_options"}
@@ -67,7 +67,7 @@ _STORE_KEYS = {
     "s3.secret.key": "secret_access_key",
     "s3.region": "region",
 }
-"""Flink's keys for its S3 file system, and what the client calls them."""
+"""Flink's keys for its S3 file system → the client's names."""
 
 
 def read_settings(
@@ -75,7 +75,7 @@ def read_settings(
     checkpoint: Checkpointing | str | None = None, options: Mapping[str, Any] | None = None, fresh: bool = False,
     force: bool = False,
 ) -> tuple[Settings, Durability | None]:  # fmt: skip
-    """Raises `OptionError` with every problem. The second is None for a job without checkpoints."""
+    """Read all settings. Raises `OptionError` with every problem. The second result is None for a job without checkpoints."""
     given = dict(options or {})
     tuning = {key: _tuned(key, given.pop(key)) for key in list(given) if key in _TUNING}
     store = {_STORE_KEYS[key]: given.pop(key) for key in list(given) if key in _STORE_KEYS}
@@ -91,12 +91,12 @@ def read_settings(
     if backend is not None and is_own_backend(backend):
         backend_named(
             backend, read.handed_on
-        )  # Its snapshots are known from here on, and a wrong name is told at once.
+        )  # Its snapshots are known from here on, so a wrong name is reported immediately.
     config = CheckpointConfig.of(read)
     if config.dir is not None and config.interval_ms is None:
         raise OptionError(
             (
-                "Checkpoints have a place and no interval, so none would be taken: say how often, as in "
+                "Checkpoints have a directory but no interval, so none would be taken: set one, as in "
                 "Checkpointing(dir=…, interval='10 s').",
             )
         )
@@ -124,7 +124,7 @@ def read_settings(
 
 
 def _tuned(key: str, value: Any) -> Any:
-    """As it is given in Python, or on a command line, where everything is text."""
+    """Parse a value as given in Python, or on a command line, where everything is text."""
     if key == "local_dir":
         return value
     try:

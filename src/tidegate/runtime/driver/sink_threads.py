@@ -1,9 +1,9 @@
-"""Threads that publish output, one for each sink, so that a target that does not answer holds up its own sink only.
+"""Threads that publish output, one for each sink, so that an unresponsive target blocks only its own sink.
 
 `OutputRelease` decides what is published and when, and keeps the record of it. These threads only wait for targets:
 
-1. They receive a `Publication`: everything that is due for one sink, in order. A sink receives its next one after the result of
-   the last, so it never has two commits under way.
+1. They receive a `Publication`: everything that is due for one sink, in order. A sink receives its next one after the
+   result of the last, so it never has two commits in progress.
 2. The sink's thread calls the committer. If the driver dies here, or has lost the job without knowing it yet, some of the output
    is published, and the next owner finds the markers. All of it was in a completed checkpoint: it had to become visible, and
    nothing later becomes visible before it.
@@ -46,18 +46,19 @@ class OutputStopped(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What became of a publication. `error` is None when the target has taken all of it, a `CommitFailed` when it is to be
-    offered again, and anything else when the job cannot go on."""
+    """The result of a publication. `error` is None if the target has accepted all of it, a `CommitFailed` if it is to be
+    retried, and anything else if the job cannot continue.
+    """
 
     publication: Publication
     outcomes: tuple[CommitOutcome, ...]
     error: BaseException | None
     taken: tuple[Committable, ...] = ()
-    """What the target has certainly taken, if it did not take all: the first ones."""
+    """What the target definitely accepted, if it did not accept everything: the first ones."""
 
 
 class SinkThreads:
-    """The threads of all sinks. They outlive a term of the job that is claimed again: a committer has one thread, ever."""
+    """The threads of all sinks. They outlive a term of the job that is claimed again: a committer only ever has one thread."""
 
     def __init__(self, committers: Mapping[Uid, Committer], storage: Storage) -> None:
         self._sinks = {uid: _SinkThread(uid, committer, storage) for uid, committer in committers.items()}
@@ -67,26 +68,26 @@ class SinkThreads:
         return self._sinks.keys()
 
     def publish(self, publication: Publication, tell: Callable[[PublishResult], None]) -> None:
-        """Returns at once. `tell` is called with the result, by the thread of the sink."""
+        """Returns immediately. The thread of the sink calls `tell` with the result."""
         sink = self._sinks.get(publication.sink)
         if sink is None:
-            why = f"The job has no sink {publication.sink!r} any more, and output waits for it."
+            why = f"The checkpoint holds output for sink {publication.sink!r}, which this job no longer defines."
             tell(PublishResult(publication, (), CommitFailed(why)))
             return
         sink.begin(lambda: tell(sink.publish(publication)))
 
     def sweep(self, settled: Settled) -> None:
-        """Let a sink remove what discarded attempts left in its target. Returns at once."""
+        """Let a sink remove what discarded attempts left in its target. Returns immediately."""
         sink = self._sinks[settled.sink]
         if sink.sweeps:
             sink.begin_sweep(settled)
 
     def is_own_thread(self) -> bool:
-        """Whether the caller runs on the thread of a sink: in a callback of the user's, say."""
+        """Whether the caller runs on the thread of a sink, for example in a user callback."""
         return any(sink.thread is threading.current_thread() for sink in self._sinks.values())
 
     def stop(self, timeout_s: float) -> None:
-        """Begin nothing more, and wait for what is under way."""
+        """Start nothing more, and wait for work in progress."""
         latest = time.monotonic() + timeout_s
         for sink in self._sinks.values():
             sink.stop()
@@ -116,7 +117,7 @@ class _SinkThread:
         self._inbox.put(work)
 
     def begin_sweep(self, settled: Settled) -> None:
-        """One that has not begun is replaced: the later one covers it."""
+        """Schedule a sweep. One that has not started is replaced: the later one covers it."""
         with self._settled_lock:
             waits = self._settled is not None
             self._settled = settled
@@ -177,7 +178,7 @@ class _SinkThread:
         try:
             self._committer.sweep(settled)
         except Exception as error:
-            log.warning("what discarded attempts left at sink %s stays for the next sweep: %s", self._uid, error)
+            log.warning("orphans of discarded attempts at sink %s are left for the next sweep: %s", self._uid, error)
 
 
 def _span(publication: Publication) -> str:

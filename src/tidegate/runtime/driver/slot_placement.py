@@ -1,4 +1,4 @@
-"""The placement of slots on executors: each slot on the host that has its state, for as long as the anchor holds."""
+"""The placement of slots on executors: each slot on the host that has its state, as long as the anchor holds."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PlacedSlots:
     levels: tuple[Placed, ...]
 
     def slots(self, level: int) -> tuple[Slot, ...]:
-        """The slot of each partition of a level."""
+        """Return the slot of each partition of a level."""
         return self.levels[level - 1].slots()
 
     def salts(self, level: int) -> tuple[int, ...]:
-        """For each slot of a level the salt of the partition that serves it."""
+        """Return, for each slot of a level, the salt of the partition that serves it."""
         return tuple(self.anchor.salts[partition] for partition in self.levels[level - 1].partitions)
 
 
@@ -49,12 +49,12 @@ class SlotHomes:
     """The hosts where slots belong."""
 
     levels: tuple[tuple[HostId | None, ...], ...]
-    """For each level the host of each slot. None: any host."""
+    """For each level, the host of each slot. None: any host."""
     required: bool
     """Whether a slot must be on its host. If not, a task on another host fetches its files from the checkpoint."""
 
     def place(self, layout: Sequence[HostId]) -> tuple[Placed, ...] | Unplaceable:
-        """`layout` is the host of each partition."""
+        """Place the slots. `layout` is the host of each partition."""
         levels: list[Placed] = []
         for homes in self.levels:
             placed = permutation.place(layout, homes)
@@ -69,14 +69,14 @@ class SlotHomes:
 
 @dataclass(frozen=True, slots=True)
 class _NoPlace:
-    """Why an anchor did not hold, and the hosts it reached."""
+    """Why an anchor does not hold, and the hosts it reached."""
 
     reason: Unplaceable | str
     seen: frozenset[HostId] = frozenset()
 
     @property
     def is_uneven(self) -> bool:
-        """Whether all hosts are there, but not with as many partitions as they have state."""
+        """Whether all hosts are available, but with a number of partitions that does not match their state."""
         return isinstance(self.reason, Unplaceable) and self.seen.issuperset(self.reason.hosts)
 
 
@@ -87,20 +87,22 @@ class SlotPlacement:
         self._session = session
         self._levels = levels
         self._preferred: Mapping[TaskId, HostId] = {}
-        """Where tasks without a version may still find files of earlier ones."""
+        """Hosts where tasks without a version may still find files of earlier ones."""
         self._placed: PlacedSlots | None = None
 
     def place(self, hosts: Mapping[TaskId, HostId], settings: Settings) -> PlacedSlots | Rewind:
-        """Anchor until every slot is on the host of its version, unless the anchor holds. `hosts` are the hosts of the
-        versions. If one of them stays away longer than `host_timeout_ms`, its versions are lost: return a rewind."""
+        """Place anchors until every slot is on the host of its version, unless the current anchor holds. `hosts`
+        are the hosts of the versions. If one of them is unavailable longer than `host_timeout_ms`, its
+        versions are lost: return a rewind.
+        """
         if self._placed is not None:
             return self._placed
         homes = self._homes(hosts, settings.parallelism)
-        # A job without versions can lose none: it waits for executors that are still starting up.
+        # A job without versions cannot lose any: it waits for executors that are still starting up.
         timeout_ms = settings.host_timeout_ms if homes.required else max(settings.host_timeout_ms, _START_MS)
         latest = time.monotonic() + timeout_ms / 1000
-        # A host that neither answers nor is given up by Spark must not use up all the time. Nor may the other hosts, whose
-        # Python workers end with an interrupted job and start cold again, be interrupted too soon.
+        # A host that neither responds nor is given up by Spark must not use up all the time. Nor may the other hosts,
+        # whose Python workers end with an interrupted job and start cold again, be interrupted too soon.
         attempt_ms = max(timeout_ms // 3, _COLD_START_MS)
         spread_ms = settings.spread_ms
         quotas: executor_quota.Quotas | None = None
@@ -111,7 +113,7 @@ class SlotPlacement:
                 return found
             log.info("tasks have no place yet: %s", found.reason)
             spread_ms = min(spread_ms * 2, 2_000)
-            # Where Spark spreads partitions unlike the state, quotas steer it.
+            # If Spark spreads partitions differently from the state, quotas steer it.
             wanted = permutation.quotas(homes.levels) if found.is_uneven else None
             quotas = None if wanted is None else executor_quota.quotas(wanted, max(spread_ms, 500))
             time.sleep(0.2)
@@ -173,8 +175,8 @@ def _given_up(reason: Unplaceable | str, timeout_ms: int) -> Rewind:
     match reason:
         case Unplaceable(slots, hosts):
             return Rewind(
-                f"The state of slots {list(slots)} lies on the hosts {', '.join(hosts)}, which did not come back "
-                f"or had no free core for {timeout_ms} ms (host_timeout_ms)"
+                f"The state of slots {list(slots)} is on the hosts {', '.join(hosts)}, which were unavailable or had no "
+                f"free core for {timeout_ms} ms (host_timeout_ms)"
             )
         case _:
-            raise EpochFailed(f"No place could be found for the tasks within {timeout_ms} ms: {reason}")
+            raise EpochFailed(f"The tasks could not be placed within {timeout_ms} ms: {reason}")

@@ -1,4 +1,4 @@
-"""How a run is to end, once somebody asks for it. Set by the thread that asks, read by those that run epochs."""
+"""How a run ends, once a stop is requested. Set by the requesting thread, read by those that run epochs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class StopRequest:
-    """Empty until somebody stops the job."""
+    """Empty until the job is stopped."""
 
     asked: threading.Event = field(default_factory=threading.Event)
     cancelled: bool = False
     """End without a last checkpoint."""
     savepoint: tuple[str | None, str] | None = None
-    """The target and the format of the savepoint that ends the job, if one is to."""
+    """The target and the format of the savepoint that ends the job, if there is one."""
     drain: bool = False
     """Let all event time pass before that savepoint."""
     _output_latest: float | None = None
@@ -24,7 +24,7 @@ class StopRequest:
         return self.asked.is_set()
 
     def publish_within(self, seconds: float) -> None:
-        """Do not wait longer for targets, whatever the options say."""
+        """Limit the wait for targets, whatever the options say."""
         self._output_latest = time.monotonic() + seconds
 
     def output_timeout_s(self, configured_s: float) -> float:

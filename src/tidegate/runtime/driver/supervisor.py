@@ -1,6 +1,6 @@
-"""Keeps a job running: one attempt after the other until the job ends, each from the newest checkpoint.
+"""Keeps a job running: one attempt after the other until the job ends, each from the latest checkpoint.
 
-With checkpoints, a run survives its failures: it goes back to the newest checkpoint and continues from there, in the same
+With checkpoints, a run survives its failures: it returns to the latest checkpoint and continues from there, in the same
 process as long as that lives.
 """
 
@@ -42,12 +42,12 @@ log = logging.getLogger("tidegate")
 _HOPELESS = (
     RestoreError, PreconditionFailed, GraphError, ClaimLost, LogCorrupt, OutputStopped,
 )  # fmt: skip
-"""What would fail in the same way again, or what a restart must not undo: another driver has the job."""
+"""Errors that would recur, or that a restart must not undo: another driver owns the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Something that ended an attempt of a run."""
+    """A failure that ended an attempt of a run."""
 
     at_ms: int
     kind: str
@@ -57,7 +57,7 @@ class Failure:
 
 
 class Supervisor:
-    """Begins the first attempt when constructed, and raises if it cannot. `start` follows it in a thread."""
+    """Starts the first attempt when constructed, and raises if it cannot. `start` monitors it in a thread."""
 
     def __init__(self, job: RunningJob, most_failures: int) -> None:
         self._job = job
@@ -65,7 +65,7 @@ class Supervisor:
         self.failures: deque[Failure] = deque(maxlen=most_failures)
         self.restarts = 0
         self.outcome: BaseException | None = None
-        """What ended the run, if it failed."""
+        """The error that ended the run, if it failed."""
         self.last_savepoint: str | None = None
         """The savepoint that the job ended with."""
         self.ended = threading.Event()
@@ -82,8 +82,9 @@ class Supervisor:
     # -- attempts ----------------------------------------------------------------------------------------------------
 
     def _begin(self, prepare: Callable[[], None]) -> Attempt:
-        """Begin an attempt while the epoch lock is held. If it cannot begin, its batches are refused, and its query is stopped
-        without the lock: one of its batches may be waiting for it, and Spark waits for its batches."""
+        """Start an attempt while the epoch lock is held. If it cannot start, its batches are rejected, and its query is
+        stopped without the lock: one of its batches may be waiting for it, and Spark waits for its batches.
+        """
         abandoned: Attempt | None = None
         try:
             with self.lock:
@@ -138,9 +139,9 @@ class Supervisor:
             raise attempt.error
 
     def _go_back(self, error: Exception) -> None:
-        """After a failure: wait as the restart strategy says, restore everything, begin a new attempt. Or raise.
+        """After a failure: wait as the restart strategy says, restore everything, start a new attempt. Or raise.
 
-        From the failure on no epoch runs, and none runs during the return to the checkpoint, which holds the epoch lock.
+        From the failure on, no epoch runs, nor during the return to the checkpoint, which holds the epoch lock.
         """
         job = self._job
         with self.lock:
@@ -157,7 +158,7 @@ class Supervisor:
             strategy = job.durability.restart
             self._memory, decision = restart_strategy.on_failure(strategy, self._memory, now_ms, random.uniform)
             if isinstance(decision, GiveUp):
-                log.error("the job fails for good: %s", decision.reason)
+                log.error("the job fails permanently: %s", decision.reason)
                 self._give_up(error, kind)
             self._note(error, kind, restarted=True)
             last = loop.ownership.restore_point().checkpoint_id
@@ -186,8 +187,9 @@ class Supervisor:
         self.restarts += 1
 
     def _claim_again(self, broken: CheckpointLoop) -> CheckpointLoop:
-        """The thread that wrote checkpoints is gone, perhaps in the middle of a write whose outcome nobody knows. Claiming the
-        job under a new term settles it: the log has the entry, or never will."""
+        """Claim the job again. The thread that wrote checkpoints is gone, possibly in the middle of a write whose outcome
+        is unknown. Claiming the job under a new term settles it: the log has the entry, or never will.
+        """
         job = self._job
         log.warning("the job is claimed again: %s", broken.broken, extra={"job": job.name})
         owned = broken.claim_again()
@@ -209,7 +211,7 @@ class Supervisor:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def _conclude(self) -> None:
-        """The sources are exhausted, or the job was asked to stop: a last checkpoint makes its output visible."""
+        """End the job, because the sources are exhausted or a stop was requested: a last checkpoint makes its output visible."""
         job, epochs, stop = self._job, self.attempt.epochs, self._job.stop
         if not stop.is_asked():
             self._run_out()
@@ -225,13 +227,14 @@ class Supervisor:
             else:
                 target, format = stop.savepoint
                 answer = loop.savepoint(target, terminal=True, format=format)
-                # From here on the log says that the job has ended with it.
+                # From here on, the log says that the job has ended with it.
                 self.last_savepoint = epochs.run_until(loop, answer)
                 epochs.await_output(loop, f"the savepoint {self.last_savepoint}")
 
     def _run_out(self) -> None:
-        """The sources are exhausted. Fire what is due by what they brought; if no later run can continue from here, that is the
-        end of event time, too."""
+        """Finish after the sources are exhausted. Fire the timers that are due by their rows; if no later run can continue
+        from here, that is also the end of event time.
+        """
         job, epochs = self._job, self.attempt.epochs
         latest = time.monotonic() + job.timeout_s
         with self.lock:
@@ -241,7 +244,7 @@ class Supervisor:
                 epochs.run_empty(final=True)
 
     def _drain(self) -> None:
-        """Let all event time pass: event-time timers fire, windows close, and what they emit belongs to the savepoint."""
+        """Let all event time pass: event-time timers fire, windows close, and their output belongs to the savepoint."""
         job, epochs = self._job, self.attempt.epochs
         latest = time.monotonic() + job.timeout_s
         with self.lock:
@@ -259,7 +262,7 @@ class Supervisor:
         job, error = self._job, self.outcome
         try:
             if job.loop is None or (not isinstance(error, ClaimLost) and job.loop.is_owner()):
-                # Local versions of the lineage are this driver's to remove only while it owns the job.
+                # This driver may remove local versions of the lineage only while it owns the job.
                 job.runner.close()
             if job.loop is not None:
                 self._end(job.loop, error)
@@ -273,11 +276,11 @@ class Supervisor:
         end = JobEnd.FAILED if error is not None else JobEnd.CANCELED if stopped else JobEnd.SUSPENDED
         try:
             if isinstance(error, ClaimLost) or self.last_savepoint is not None:
-                loop.leave()  # The savepoint in the log has said it already.
+                loop.leave()  # The savepoint in the log has already recorded it.
             else:
                 loop.finish(end)
         except Exception as problem:
-            log.warning("the end of the run could not be written into its log: %s", problem)
+            log.warning("the end of the run could not be recorded in its log: %s", problem)
             loop.leave()
             if self.outcome is None:
                 self.outcome = problem

@@ -1,1 +1,1 @@
-"""What travels between driver and tasks, and from task to task: programs, assignments, rows and control messages."""
+"""What is sent between driver and tasks, and between tasks: programs, assignments, rows and control messages."""

@@ -1,4 +1,4 @@
-"""What the tasks of a level are told for one epoch: the program to run, the versions to start from, their checkpoint work."""
+"""The assignment of the tasks of a level for one epoch: the program to run, the versions to start from, their checkpoint work."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tidegate.state.version import VersionId
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Where the job's checkpoints are, for whoever opens it."""
+    """The location of the job's checkpoints, with what is needed to open it."""
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Of the object store's client. They may hold secrets; nothing prints them."""
+    """Options of the object store's client. They may hold secrets and are never printed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishOrder:
-    """Output of a sink that one task is to publish, in this order."""
+    """Output of a sink that one task publishes, in this order."""
 
     sink: Uid
     lane: int
@@ -38,7 +38,7 @@ class PublishOrder:
 
     @property
     def end(self) -> tuple[EpochId, Slot]:
-        """Two orders of one lane that end alike ask for the same."""
+        """Two orders of one lane with the same end request the same output."""
         return self.requests[-1].epoch, self.requests[-1].slot
 
 
@@ -51,13 +51,13 @@ class CheckpointWork:
 
     uploads: tuple[tuple[UploadOrder, ...], ...] = ()
     keep: tuple[tuple[VersionId, ...], ...] = ()
-    """Versions that local tidying must leave alone, besides the one to start from."""
+    """Versions that local clean-up must keep, besides the one to start from."""
     records: tuple[tuple[Term, int], ...] = ()
-    """Checkpoints (term, id) whose records of uploads are still needed."""
+    """Checkpoints (term, id) whose upload records are still needed."""
     restores: tuple[RestoreOrder | None, ...] = ()
-    """In the epoch that brings state back: where each slot's comes from."""
+    """In the epoch that restores state: where the state of each slot comes from."""
     wait_ms: int = 0
-    """How long a task may wait at its end for an upload or a publication to come along."""
+    """How long a task may wait at its end for an upload or a publication to finish."""
     publishes: tuple[tuple[PublishOrder, ...], ...] = ()
     """Output that the tasks publish."""
 
@@ -71,7 +71,7 @@ class CheckpointWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAssignment:
-    """What the tasks of one level are to do in one epoch. One object for all of them: each finds its own by its partition."""
+    """The work of the tasks of one level in one epoch. One object for all of them: each finds its part by its partition."""
 
     job: str
     lineage: Lineage
@@ -79,24 +79,26 @@ class TaskAssignment:
     parallelism: int
     max_parallelism: int
     program: bytes
-    """A pickled LevelProgram. Unpickled afresh for every attempt, so that a failed one leaves nothing in a function."""
+    """A pickled LevelProgram. Unpickled for every attempt, so that a failed attempt leaves nothing behind in a function."""
     slots: tuple[Slot, ...]
     """The slot of each partition of this level."""
     salts: tuple[int, ...]
-    """For each slot of the next level, the integer that Spark's hash brings to its partition. Empty for the last level."""
+    """For each slot of the next level, the integer that Spark's hash maps to its partition. Empty for the last level."""
     versions: tuple[VersionId | None, ...]
     """The state version of each slot to start from."""
     backend: str
     backend_options: Mapping[str, Any]
     local_dir: str | None
     senders: int | None
-    """How many tasks of the level above send barriers; None where only Spark knows (the source stage), 0 where it sends none."""
+    """The number of tasks of the level above that send barriers; None if only Spark knows (the
+    source stage), 0 if it sends none.
+    """
 
     archive: Archive | None = None
     work: CheckpointWork = CheckpointWork()
     time: EpochTime = NO_TIME
     wake: tuple[bool, ...] = ()
-    """Slots whose timers are due, or not known: their tasks open their state even if no row comes."""
+    """Slots whose timers are due or unknown: their tasks open their state even if no row arrives."""
 
     def unpickle(self) -> LevelProgram:
         try:
@@ -109,6 +111,7 @@ class TaskAssignment:
 
 def _not_importable(error: Exception) -> Exception:
     return GraphError(
-        f"the functions of the job cannot be loaded on an executor: {error}. Modules that do not travel with them must be "
-        "importable there: install them, or add them with spark.submit.pyFiles or spark.addArtifact(…, pyfile=True)."
+        f"the functions of the job cannot be loaded on an executor: {error}. Modules that are not sent with them "
+        "must be importable there: install them, or add them with spark.submit.pyFiles or spark.addArtifact(…, "
+        "pyfile=True)."
     )

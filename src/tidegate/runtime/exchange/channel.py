@@ -41,7 +41,7 @@ def struct_type(edge: Edge) -> pa.StructType:
 
 
 class ChannelWriter:
-    """Collects what one task sends to the next level, counts it per channel, and ends it with barriers."""
+    """Collects the rows that one task sends to the next level, counts them per channel, and ends each channel with a barrier."""
 
     def __init__(self, edges: Sequence[Edge], salts: Sequence[int], parallelism: int, max_parallelism: int) -> None:
         self._edges = {edge.id: edge for edge in edges}
@@ -58,19 +58,19 @@ class ChannelWriter:
         return int(self.rows_per_slot.sum())
 
     def take(self) -> list[pa.RecordBatch]:
-        """Batches to be handed to Spark now."""
+        """Return the batches to pass to Spark now."""
         ready, self._ready = self._ready, []
         return ready
 
     def send_rows(self, edge: Edge, rows: Sequence[Any], own_slot: Slot | None) -> None:
-        """Rows of a function, checked against the edge's schema once for all of them."""
+        """Send rows of a function, checked against the edge's schema in one step."""
         for first in range(0, len(rows), ROWS_PER_BATCH):
             self.send_columns(
                 edge, batch_from_rows(rows[first : first + ROWS_PER_BATCH], edge.schema).columns, own_slot
             )
 
     def send_columns(self, edge: Edge, columns: Sequence[pa.Array], own_slot: Slot | None) -> None:
-        """Columns of a stream: to the slots of their keys, to all slots, or, on a forward edge, to the sender's own."""
+        """Send columns of a stream: to the slots of their keys, to all slots, or, on a forward edge, to the sender's own slot."""
         struct = pa.StructArray.from_arrays(list(columns), fields=list(self._types[edge.id]))
         if edge.broadcast:
             for slot in range(self._parallelism):
@@ -85,7 +85,7 @@ class ChannelWriter:
             self.pass_on(edge, struct, np.full(len(struct), -1, dtype=np.int32), own_slot)
 
     def pass_on(self, edge: Edge, struct: pa.StructArray, groups: np.ndarray[Any, Any], own_slot: Slot) -> None:
-        """Rows on their way to a later level: they are where they belong, and stay there."""
+        """Forward rows that belong to a later level: they are already in their slot and stay there."""
         self._send(edge, struct, groups, np.full(len(struct), own_slot, dtype=np.int64))
 
     def _send(self, edge: Edge, struct: pa.StructArray, groups: Any, slots: Any) -> None:
@@ -103,7 +103,7 @@ class ChannelWriter:
         self._ready.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def send_barriers(self, barrier: Callable[[int, int], bytes]) -> None:
-        """One control row to every slot; `barrier(slot, rows sent there)` makes it."""
+        """Send one control row to every slot; `barrier(slot, rows sent there)` creates it."""
         n = self._parallelism
         rows = [barrier(slot, int(count)) for slot, count in enumerate(self.rows_per_slot)]
         columns: list[pa.Array] = [pa.array(self._salts), pa.nulls(n, pa.int32()), pa.nulls(n, pa.int32())]
@@ -112,7 +112,7 @@ class ChannelWriter:
 
 
 class EdgeRows:
-    """Some rows of one edge, as they arrived: still columns, turned into Python values when asked."""
+    """Some rows of one edge, as they arrived: columns, converted to Python values on demand."""
 
     def __init__(self, edge: Edge, struct: pa.StructArray, groups: pa.Array) -> None:
         self.edge = edge
@@ -135,7 +135,7 @@ class EdgeRows:
 def read(
     batches: Iterable[pa.RecordBatch], edges: Sequence[Edge], control: Callable[[bytes], None]
 ) -> Iterator[EdgeRows]:
-    """Data rows in the order of arrival within each edge; control rows go to `control`; the anchor's row is dropped."""
+    """Yield data rows in arrival order within each edge; control rows go to `control`; the anchor's row is dropped."""
     by_id = {edge.id: edge for edge in edges}
     for batch in batches:
         if batch.num_rows == 0:

@@ -1,7 +1,7 @@
-"""What travels in control rows: barriers between tasks, acknowledgements to the driver.
+"""The contents of control rows: barriers between tasks, acknowledgements to the driver.
 
 A control row is one binary value. Barriers are many (tasks × tasks of the next level), so they are small; an
-acknowledgement is written once by its task, travels in one of its barriers, and is passed on unopened until the driver reads it.
+acknowledgement is written once by its task, sent in one of its barriers, and forwarded unopened until the driver reads it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tidegate.core.ids import EpochId, Term
 
 
 class FaultKind(StrEnum):
-    """Why a task did no work. The driver acts by it; nothing of such an epoch becomes visible."""
+    """Why a task did no work. It determines how the driver reacts; nothing of such an epoch becomes visible."""
 
     MISS = "miss"
     """The version to start from is not on this host."""
     PROTOCOL = "protocol"
-    """A barrier is missing or double, or rows are missing or too many."""
+    """A barrier is missing or duplicated, or there are too few or too many rows."""
     POISONED = "poisoned"
     """A task above did no work."""
     CORRUPT = "corrupt"
-    """The version to start from is here and damaged."""
+    """The version to start from is on this host but damaged."""
     USER = "user"
-    """A function of the user's raised. The text is a `UserErrorReport`."""
+    """A user function raised. The text is a `UserErrorReport`."""
     RESTORE = "restore"
-    """What the checkpoint says cannot be brought back: a file in storage is missing or damaged."""
+    """The checkpoint cannot be restored: a file in storage is missing or damaged."""
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True):
@@ -38,17 +38,17 @@ class Fault(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TaskCommittable(msgspec.Struct, frozen=True, array_like=True):
-    """What one sink writer prepared in one epoch, for its committer. Opaque to all but that sink."""
+    """What one sink writer prepared in one epoch, for its committer. Opaque to everything but that sink."""
 
     sink: str
     payload: bytes
     staged: tuple[str, ...] = ()
-    """Names in the job's storage of the rows that wait for it."""
+    """Names in the job's storage of the rows staged for it."""
     size_bytes: int = 0
 
 
 class Uploaded(msgspec.Struct, frozen=True, array_like=True):
-    """A task's upload for one checkpoint: done, with its encoded part, or impossible, with the reason."""
+    """A task's upload for one checkpoint: done, with its encoded part, or failed permanently, with the reason."""
 
     checkpoint_id: int
     part: bytes | None
@@ -65,22 +65,22 @@ class PublishedMark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TaskPublished(msgspec.Struct, frozen=True, array_like=True):
-    """What came of an order to publish output of a sink."""
+    """The result of an order to publish output of a sink."""
 
     sink: str
     marks: tuple[PublishedMark, ...]
-    """What was asked for."""
+    """The output that was requested."""
     outcomes: dict[str, int]
-    """How many commits ended how, by the names of `CommitOutcome`."""
+    """The number of commits by outcome, under the names of `CommitOutcome`."""
     outcome: str
     error: str | None
     """None: all of it is published."""
     taken: tuple[PublishedMark, ...] = ()
-    """What the target has certainly taken before it failed."""
+    """The output that the target definitely accepted before it failed."""
 
 
 class TaskAck(msgspec.Struct, frozen=True, array_like=True):
-    """One attempt of one task says what it did in one epoch."""
+    """The report of one task attempt about one epoch."""
 
     term: int
     number: int
@@ -91,9 +91,9 @@ class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     attempt: int
     host: str
     version: str | None
-    """The state version after this epoch: a new one, the same as before when nothing changed, None while there is no state."""
+    """The state version after this epoch: a new one, the same as before if nothing changed, None while there is no state."""
     digest: bytes
-    """Of the (sender, attempt) pairs whose rows this task consumed."""
+    """The digest of the (sender, attempt) pairs whose rows this task consumed."""
     rows_in: int
     rows_out: int
     fault: Fault | None = None
@@ -106,12 +106,12 @@ class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     event_times: dict[str, int] = {}
     """The greatest event time read from each source, in milliseconds."""
     timers: tuple[int | None, int | None] | None = None
-    """The earliest pending timers, in event time and in processing time. None: not looked at, as before."""
+    """The earliest pending timers, in event time and in processing time. None: not checked, as before."""
     late_dropped: int = 0
-    """Rows that came too late for all their windows, and had no side output to go to."""
+    """Rows that were too late for all their windows and had no side output."""
     published: tuple[TaskPublished, ...] = ()
     source_rows: int = 0
-    """Rows that were read from sources, each counted in one place only."""
+    """Rows read from sources, each counted in one place only."""
 
     @property
     def epoch(self) -> EpochId:
@@ -142,6 +142,6 @@ decode_ack = _acks.decode
 
 
 def digest(pairs: Iterable[tuple[int, int]]) -> bytes:
-    """Eight bytes that are equal if and, for all practical purposes, only if the sets of (sender, attempt) are."""
+    """Return eight bytes that are equal if and, for all practical purposes, only if the sets of (sender, attempt) are."""
     text = ",".join(f"{sender}:{attempt}" for sender, attempt in sorted(pairs))
     return hashlib.blake2b(text.encode(), digest_size=8).digest()

@@ -26,19 +26,20 @@ class LevelProgram:
     outgoing: tuple[Edge, ...]
     state_ids: Mapping[tuple[Uid, str], int]
     event_times: Mapping[int, tuple[Uid, str, str | None]] = field(default_factory=dict)
-    """Edges whose rows come from a source as they are: the source, its column of event times, and its column of splits. One edge
-    for each source."""
+    """Edges whose rows come from a source unchanged: the source, its event-time column, and its split
+    column. One edge for each source.
+    """
     counted: frozenset[int] = frozenset()
-    """Edges whose rows are counted as read: one for each source, or a row that two operators read would count twice."""
+    """Edges whose rows count as read: one for each source, because a row that two operators read would count twice."""
 
 
 def programs(graph: Graph, plan: Plan, state_ids: Mapping[tuple[Uid, str], int]) -> tuple[LevelProgram, ...]:
-    """The program of every level, the source stage (level 0) included."""
+    """Return the program of every level, including the source stage (level 0)."""
     return tuple(_program(graph, plan, level, state_ids) for level in plan.levels)
 
 
 def exchange(plan: Plan, level: int) -> tuple[Edge, ...]:
-    """Edges whose rows arrive at a level, to stay or to pass: the columns of the exchange above it."""
+    """Return the edges whose rows arrive at a level, to stay or to be forwarded: the columns of the exchange above it."""
     return tuple(edge for edge in plan.edges if edge.from_level < level <= edge.to_level)
 
 
@@ -48,7 +49,7 @@ def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Ui
         consumers[chain.source] = (*consumers.get(chain.source, ()), chain.target)
     return LevelProgram(
         level=level.index,
-        # A DataFrame stays in the driver, and so does what makes watermarks.
+        # DataFrames and watermark generators stay in the driver.
         nodes=tuple(
             replace(n, frame=None, generator=None) if isinstance(n, Source) else n for n in map(graph.node, level.nodes)
         ),
@@ -62,7 +63,7 @@ def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Ui
 
 
 def _event_times(graph: Graph, plan: Plan) -> dict[int, tuple[Uid, str, str | None]]:
-    """Where level 1 sees the rows of sources. Where the source stage runs Python, it has seen them before."""
+    """Return where level 1 sees the rows of sources. If the source stage runs Python, it has already seen them."""
     if len(plan.levels[0].nodes) > len(graph.sources):
         return {}
     found: dict[NodeId, tuple[int, tuple[Uid, str, str | None]]] = {}
@@ -75,11 +76,12 @@ def _event_times(graph: Graph, plan: Plan) -> dict[int, tuple[Uid, str, str | No
 
 
 def _counted(graph: Graph, plan: Plan) -> frozenset[int]:
-    """Empty where the source stage runs Python, and has counted them itself."""
+    """Empty if the source stage runs Python, because it counts them itself."""
     if len(plan.levels[0].nodes) > len(graph.sources):
         return frozenset()
     first: dict[NodeId, int] = {}
-    # An edge that goes to one task for each row is counted as it is; of a broadcast, one task counts.
+    # A non-broadcast edge sends each row to one task, so every task counts its rows; of a
+    # broadcast, only one task counts.
     for edge in sorted(exchange(plan, 1), key=lambda edge: edge.broadcast):
         if isinstance(graph.node(edge.source.node), Source):
             first.setdefault(edge.source.node, edge.id)

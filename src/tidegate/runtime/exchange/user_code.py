@@ -1,7 +1,7 @@
-"""Errors of the user's functions: noted in the task where they happen, told in the driver where they can be read.
+"""Errors of user functions: recorded in the task where they happen, reported in the driver where they can be read.
 
-A task reports such an error in its acknowledgement, as it reports a miss, so Spark does not try the task three more times. Only
-a program that cannot be unpickled has no acknowledgement; its report travels in the text of Spark's error.
+A task reports such an error in its acknowledgement, like a miss, so Spark does not retry the task three more times. Only a
+program that cannot be unpickled has no acknowledgement; its report is sent in the text of Spark's error.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _PROGRAMMING = (
     ImportError, AttributeError, NameError, TypeError, SyntaxError, NotImplementedError, pickle.PickleError,
     GraphError, WrongValue, StateUnbound,
 )  # fmt: skip
-"""A mistake in the program: it would come back at every try."""
+"""Programming mistakes: these errors would recur on every try."""
 _LONGEST = 500
 
 
 class TracebackLine(msgspec.Struct, frozen=True, array_like=True):
-    """A line of Python that was being run."""
+    """A line of Python that was being executed."""
 
     file: str
     line: int
@@ -49,7 +49,7 @@ class TracebackLine(msgspec.Struct, frozen=True, array_like=True):
         return f"{_short(self.file)}:{self.line}, in {self.function}"
 
     def quoted(self) -> str:
-        """The line, with a caret under what failed. The driver may have the file where the worker had none."""
+        """Return the line, with a caret under what failed. The driver may have the file where the worker had none."""
         whole = self.text or linecache.getline(self.file, self.line)
         text = whole.strip()
         if not text:
@@ -63,12 +63,12 @@ class TracebackLine(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
-    """What a task says about a function that raised."""
+    """A task's report about a function that raised."""
 
     operator: str
     error: str
     programming: bool
-    """Whether it is a mistake in the program: no retry helps."""
+    """Whether it is a programming mistake: no retry helps."""
     transient: bool
     """Whether it is about something outside the program, such as a connection, so that a later retry may help."""
     frames: tuple[TracebackLine, ...]
@@ -77,12 +77,12 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def same_row(self) -> tuple[object, ...]:
-        """Equal in two tries if the same error came at the same row."""
+        """Equal in two tries if the same error occurred at the same row."""
         line = None if not self.frames else (self.frames[-1].file, self.frames[-1].line)
         return self.operator, self.error.partition(":")[0], line, self.row, self.key
 
     def told(self, comes_back: bool = False) -> UserCodeError:
-        """The error that the driver raises. `comes_back`: the same row has failed in the same way when it was tried again."""
+        """Return the error that the driver raises. `comes_back`: the same row failed in the same way when it was retried."""
         own = [frame for frame in self.frames if not frame.file.startswith(LIBRARIES)] or list(self.frames)
         lines = []
         if self.row is not None:
@@ -104,23 +104,23 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
 
     def _advice(self, comes_back: bool) -> str:
         if self.programming:
-            return "Correct the program and start the job again; it goes on from its last checkpoint, if it has one."
+            return "Correct the program and start the job again; it continues from its last checkpoint, if it has one."
         if comes_back:
             return (
                 "The same row failed again when it was tried once more, so the job ends. Correct the function and start the job "
                 "again; or go on without such rows: process(…, on_error='skip') or on_error='dead-letter'."
             )
-        return "This may pass by itself: a job with checkpoints goes back to the last one and reads the row again."
+        return "This error may be temporary: a job with checkpoints returns to the last one and reads the row again."
 
 
 def trace_of(error: BaseException) -> str:
-    """Where in the user's code it happened, without the frames of ours that called it."""
+    """Return where in the user's code it happened, without our own frames that called it."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "/tidegate/runtime/" not in f.filename]
     return "".join(traceback.format_list(frames))
 
 
 class FunctionFailed(Exception):
-    """A function of the user's raised, in a task. Its text survives as part of Spark's own error."""
+    """A user function raised in a task. Its text survives as part of Spark's own error."""
 
     def __init__(self, operator: str, error: BaseException, row: Any = None, key: Any = None) -> None:
         self.operator = operator
@@ -137,7 +137,7 @@ def decoded(text: str) -> UserErrorReport:
 
 
 def find(text: str) -> UserCodeError | None:
-    """The user's error inside the text of a Spark error, if there is one."""
+    """Return the user's error inside the text of a Spark error, if there is one."""
     match = _MARK.search(text)
     if match is None:
         return None
@@ -170,7 +170,9 @@ def _report(operator: str, error: BaseException, row: Any, key: Any) -> UserErro
 
 
 def _is_of_the_engine(error: BaseException) -> bool:
-    """A broken disk, above all: not the function's fault, though it was met on its behalf."""
+    """Whether the error is the engine's, above all a broken disk: not the function's fault,
+    although it occurred on its behalf.
+    """
     return isinstance(error, TidegateError) and not isinstance(error, _PROGRAMMING)
 
 
@@ -184,7 +186,7 @@ def _shown(value: Any) -> str:
 
 
 def _short(file: str) -> str:
-    """A file as a reader would name it: below the current folder, or with the folder it lies in."""
+    """Shorten a file name for readers: relative to the current folder, or with only its parent folder."""
     path = Path(file)
     try:
         return str(path.relative_to(Path.cwd()))

@@ -1,1 +1,1 @@
-"""Which executor serves which slot: the one that has its state."""
+"""Which executor serves which slot: the one that holds its state."""

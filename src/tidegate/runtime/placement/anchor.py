@@ -33,10 +33,10 @@ class Anchor:
     layout: tuple[HostId, ...]
     """The host of each partition."""
     salts: tuple[int, ...]
-    """For each partition an integer that Spark's hash brings there."""
+    """For each partition, an integer that Spark's hash maps to it."""
 
     def join(self, rows: DataFrame) -> DataFrame:
-        """`rows`, which have a column `part`, in their partitions, each at home."""
+        """Return `rows`, which have a column `part`, in their partitions, each on its own host."""
         schema: StructType = rows.schema
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields[1:]]
         return rows.repartition(len(self.salts), F.col("part")).union(self.frame.select(F.col("part"), *nulls))
@@ -49,17 +49,19 @@ class Anchor:
         try:
             self.frame.unpersist()
         except Exception:
-            # Its executors may be gone, and a cache that nobody reads again is no reason to stop.
+            # Its executors may be gone, and a leftover cache is no reason to fail.
             pass
 
 
 def drop_anchor(
     spark: SparkSession, parallelism: int, local_dir: str | None, spread_ms: int, quotas: Quotas | None = None
 ) -> Anchor:
-    """Place the partitions anew. The first job on the anchor fills its cache, spreads its tasks over the executors by
-    letting each wait for `spread_ms`, and reports where each partition came to be. With `quotas`, that is steered."""
+    """Place the partitions again. The first job on the anchor fills its cache, spreads its tasks over the executors by
+    letting each wait for `spread_ms`, and reports the host of each partition. `quotas` steer that placement.
+    """
     numbers = salts(parallelism)
-    # Spark finds cached data by its plan. An id makes this one nobody else's: not another job's, not our own last one's.
+    # Spark finds cached data by its plan. A random id makes this plan unique: different from other
+    # jobs' and from our previous one.
     ids = [uuid.uuid4().hex] * parallelism
     rows = pa.table({"part": pa.array(numbers, pa.int32()), "id": pa.array(ids)})
     frame = spark.createDataFrame(rows).repartition(parallelism, F.col("part")).cache()

@@ -1,17 +1,17 @@
-"""Anchoring by quota: so many partitions on this host, so many on that one.
+"""Anchoring by quota: a given number of partitions on each host.
 
-Spark spreads the anchor's first tasks over free cores, and when slots do not lie evenly on hosts (a job that began before
-all executors were there; 15 slots on 10 hosts) that spread may never be the wanted one. So the free cores are made to be
-the wanted ones: ballast, a job of tasks that only wait, takes all cores; each host then lets go just as many as it is to
-have partitions, and the anchor's tasks fall into those. What tasks must know of each other they tell through files in the
-local root of their host.
+Spark spreads the anchor's first tasks over free cores. If slots are not distributed evenly over hosts (a job that
+started before all executors were available; 15 slots on 10 hosts), that spread may never be the required one. This
+module therefore leaves only the required cores free: ballast, a job of tasks that only wait, occupies all cores; each
+host then releases exactly as many as it needs partitions, and the anchor's tasks run on those. Tasks communicate
+through files in the local root of their host.
 
     1. Ballast starts and fills every core. Its tasks take numbers, per host; the first to wake up closes the count.
-    2. Those with a number below the host's quota end; the others hold their cores until the anchor lies.
-    3. Anchor tasks take numbers, too. Where a host has fewer cores than its quota, the first ones end at once and make
-       room; the last ones hold their cores, so that no task too many comes.
+    2. Those with a number below the host's quota end; the others hold their cores until the anchor is in place.
+    3. Anchor tasks take numbers, too. Where a host has fewer cores than its quota, the first ones end immediately and make
+       room; the last ones hold their cores, so that no excess task arrives.
 
-Nothing here is needed for correctness: a layout that came out otherwise is seen, and tried again.
+Correctness does not depend on this: a different layout is detected, and the placement is retried.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _FOLDER = "anchoring"
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """How many partitions each host is to have; a host that is not named, none."""
+    """The number of partitions each host should get; a host that is not listed gets none."""
 
     wanted: Mapping[HostId, int]
     hold_ms: int
-    """How long ballast waits before it lets go, and how long whoever holds a core then holds it."""
+    """How long ballast waits before it releases cores, and how long the remaining tasks then hold theirs."""
     id: str
 
 
@@ -52,12 +52,12 @@ def quotas(wanted: Mapping[HostId, int], hold_ms: int) -> Quotas:
 
 @contextmanager
 def ballast(spark: SparkSession, parallelism: int, local_dir: str | None, quotas: Quotas) -> Iterator[None]:
-    """Within the block just the wanted cores are free, or soon will be."""
+    """Within the block, only the required cores are free, or soon will be."""
     tasks = max(2 * parallelism, 16)
 
     def run() -> None:
         with suppress(Exception):
-            # An executor that is lost meanwhile spoils this layout; the next try makes another.
+            # An executor lost in the meantime spoils this layout; the next try creates another.
             spark.range(0, tasks, 1, tasks).mapInArrow(_hold(local_dir, quotas), "host string").toArrow()
 
     holding = threading.Thread(target=run, name="tidegate-ballast", daemon=True)
@@ -70,7 +70,7 @@ def ballast(spark: SparkSession, parallelism: int, local_dir: str | None, quotas
 
 
 def hold_core(root: Path, host: HostId, quotas: Quotas) -> None:
-    """Step 3, in a task of the anchor."""
+    """Do step 3, in a task of the anchor."""
     tickets = _CoreTickets(root, quotas.id)
     wanted = quotas.wanted.get(host, 0)
     if tickets.take("anchor") >= wanted - min(wanted, tickets.cores()):
@@ -85,7 +85,7 @@ def _hold(local_dir: str | None, quotas: Quotas) -> Callable[[Iterable[Any]], It
             pass
         root = LocalRoot.open(local_dir)
         tickets = _CoreTickets(root.path, quotas.id)
-        # Ballast has more tasks than there are cores. Those that come once the count is closed have nothing to hold.
+        # Ballast has more tasks than there are cores. Those that start after the count is closed have nothing to hold.
         if not tickets.closed():
             number = tickets.take("ballast")
             time.sleep(quotas.hold_ms / 1000)
@@ -117,7 +117,7 @@ class _CoreTickets:
         raise AssertionError("there is no end of numbers")
 
     def close(self) -> None:
-        """End the count of cores: as many as numbers were taken."""
+        """Close the count of cores: as many as numbers were taken."""
         cores = len(list(self._directory.glob("ballast-*")))
         with suppress(FileExistsError):
             os.symlink(str(cores), self._directory / "closed")

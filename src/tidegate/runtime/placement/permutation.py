@@ -1,4 +1,4 @@
-"""Which Spark partition serves which slot: the one whose host has that slot's state."""
+"""Which Spark partition serves which slot: one on the host that holds the slot's state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Placed:
     partitions: tuple[Partition, ...]
 
     def slots(self) -> tuple[Slot, ...]:
-        """The slot of each partition."""
+        """Return the slot of each partition."""
         inverse = [Slot(0)] * len(self.partitions)
         for slot, partition in enumerate(self.partitions):
             inverse[partition] = Slot(slot)
@@ -33,10 +33,11 @@ class Unplaceable:
 
 
 def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | Unplaceable:
-    """Bring every slot home. `layout` is the host of each partition, `homes` the host of each slot's version (None: anywhere).
+    """Assign every slot to a partition on its host. `layout` is the host of each partition, `homes` the host of each
+    slot's version (None: any host).
 
-    Deterministic: the same arguments give the same permutation, and a slot that can stay on the partition of its own
-    number does, so that an undisturbed job keeps the identity.
+    Deterministic: the same arguments give the same permutation, and a slot keeps the partition of its own number if
+    possible, so that an undisturbed job keeps the identity.
     """
     free: dict[HostId, list[int]] = defaultdict(list)
     for partition in reversed(range(len(layout))):
@@ -69,8 +70,9 @@ def place(layout: Sequence[HostId], homes: Sequence[HostId | None]) -> Placed | 
 
 
 def quotas(homes: Sequence[Sequence[HostId | None]]) -> dict[HostId, int]:
-    """How many partitions each host must have so that every level (one sequence each) can be placed. Slots whose version
-    does not exist yet go to a host that is named anyway."""
+    """Return how many partitions each host must have so that every level (one sequence each) can be placed. Slots without a
+    version are assigned to a host that is listed anyway.
+    """
     wanted: Counter[HostId] = Counter()
     for level in homes:
         wanted |= Counter(home for home in level if home is not None)

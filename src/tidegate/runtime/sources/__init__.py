@@ -1,1 +1,1 @@
-"""What is known about Spark's sources and about the directory of a streaming query."""
+"""Knowledge about Spark's sources and about the directory of a streaming query."""

@@ -1,12 +1,13 @@
-"""Spark's log of the files that a source has seen, put down so that Spark reads on in it.
+"""Spark's log of the files that a source has seen, rewritten so that Spark can continue from it.
 
     {n}           the files of batch n: a line with the version, then a line of JSON for each, which names its batch
     {n}.compact   those of all batches up to n; every tenth entry is one
 
-Spark keeps how often that is nowhere. On opening the log it concludes it from the compact entries it finds: from the last
-two their distance; from one alone a divisor of its number, which need not be the one it was written with. From `19.compact`
-alone it goes on as if every twentieth were compact, writes a plain `29`, and whoever opens that log with `39.compact` alone
-looks for a `49.compact` that nobody wrote. So a log that is put down here always has the last two.
+Spark stores this compaction interval nowhere. When it opens the log, it derives the interval from the compact entries
+it finds: from the last two, their distance; from a single one, a divisor of its number, which need not be the original
+interval. From `19.compact` alone it continues as if every twentieth were compact and writes a plain `29`; a reader that
+later opens that log with `39.compact` alone looks for a `49.compact` that does not exist. A log rewritten here
+therefore always has the last two.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def number_of(name: str) -> int:
 
 
 def put_down(notes: Mapping[str, bytes], last: int, every: int) -> dict[str, bytes]:
-    """The entries that stand for `notes`, which end with batch `last`, where every so many are compact."""
+    """Return the entries for `notes`, which end with batch `last`, if every `every`-th entry is compact."""
     newest = (last + 1) // every * every - 1
     fits = all(name.endswith(_COMPACT) == (number_of(name) == newest) for name in notes)
     made = dict(notes) if fits else _rewritten(notes, last, newest)
@@ -44,7 +45,7 @@ def put_down(notes: Mapping[str, bytes], last: int, every: int) -> dict[str, byt
 
 
 def _cut(entry: bytes, last: int) -> bytes:
-    """What a compact entry holds of the batches up to `last`. Its lines are in the order of batches."""
+    """Return the part of a compact entry up to batch `last`. Its lines are in batch order."""
     end = len(entry)
     while (begin := entry.rfind(b"\n", 0, end)) >= 0 and _batch_of(entry[begin + 1 : end]).batch > last:
         end = begin
@@ -59,7 +60,7 @@ def _rewritten(notes: Mapping[str, bytes], last: int, newest: int) -> dict[str, 
             batch = _batch_of(line).batch
             (old if batch <= newest else by_batch[batch]).append(line)
     if not all(by_batch.values()):
-        raise ProtocolViolation(f"The log of files seen says nothing of some batches before {last}.")
+        raise ProtocolViolation(f"The log of seen files is missing some batches before {last}.")
     made = {str(n): _entry(notes, lines) for n, lines in by_batch.items()}
     return made if newest < 0 else {f"{newest}{_COMPACT}": _entry(notes, old), **made}
 

@@ -1,7 +1,7 @@
 """Kafka as a streaming DataFrame without a jar: a Python Data Source, with a task and a split for each Kafka partition.
 
-Positions are `{topic: {partition: offset}}` and stand alone: a checkpoint restores them from its text, and the rows between
-two of them are the same whenever they are read.
+Positions are `{topic: {partition: offset}}` and self-contained: a checkpoint restores them from its text, and the rows
+between two of them are the same whenever they are read.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 FORMAT = "tidegate-kafka"
 _OURS = ("bootstrap.servers", "group.id", "isolation.level", "auto.offset.reset", "enable.auto.commit")
 _RAISED = re.compile(r"\b(tidegate(?:\.[a-z_]+)*\.errors)\.(\w+): (.*)")
-"""How Python's traceback names an error of ours."""
+"""How Python's traceback names our errors."""
 _EARLIEST_EVERY_S = 10.0
 _BELIEF_S = 5.0
-"""How long a topic must be missing, or a position be gone, before that is believed."""
+"""How long a topic must be missing, or a position be gone, before it is reported."""
 
 
 def kafka_source(  # noqa: PLR0913 what a user may choose
@@ -53,10 +53,10 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
 ) -> DataFrame:
     """Topics as a streaming DataFrame with the columns of Spark's own Kafka source.
 
-    `starting_offsets` counts for the first start of a job and for topics that are new to it; partitions that a topic gets
-    later are read from their beginning. `max_offsets_per_trigger` bounds an epoch; with `target_epoch_duration` its size
-    follows how long the last ones took. A position that Kafka has deleted already stops the job, unless
-    `fail_on_data_loss` is off. `config` has settings of librdkafka, such as `security.protocol`.
+    `starting_offsets` applies to the first start of a job and to topics that are new to it; partitions added to a topic
+    later are read from their beginning. `max_offsets_per_trigger` bounds an epoch; with `target_epoch_duration`, its size
+    adapts to the duration of the last ones. A position that Kafka has already deleted stops the job, unless
+    `fail_on_data_loss` is off. `config` holds settings of librdkafka, such as `security.protocol`.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     config = config or {}
@@ -70,12 +70,12 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
     if isolation_level not in ("read_committed", "read_uncommitted"):
         raise GraphError(f"isolation_level is 'read_committed' or 'read_uncommitted', not {isolation_level!r}.")
     if max_offsets_per_trigger is not None and max_offsets_per_trigger < 1:
-        raise GraphError("max_offsets_per_trigger must be at least 1; leave it out to take whatever is there.")
+        raise GraphError("max_offsets_per_trigger must be at least 1; omit it to read everything available.")
     target_ms = None if target_epoch_duration is None else duration_ms(target_epoch_duration)
     if target_ms is not None and target_ms < 1:
         raise GraphError("target_epoch_duration is how long an epoch should last, such as '5 s'.")
     if taken := sorted(key for key in config if key in _OURS):
-        raise GraphError(f"{', '.join(taken)} in the config of a Kafka source is set by tidegate; leave it out.")
+        raise GraphError(f"{', '.join(taken)} in the config of a Kafka source is set by tidegate; remove it.")
     options = {
         "servers": bootstrap_servers,
         "topics": json.dumps(names),
@@ -86,7 +86,7 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
         "headers": json.dumps(include_headers),
         "fail_on_data_loss": json.dumps(fail_on_data_loss),
         "discovery_ms": str(duration_ms(partition_discovery_interval)),
-        # One option for each, so that Spark recognises passwords by their names and does not show them.
+        # One option for each, so that Spark recognizes passwords by their names and does not show them.
         **{f"kafka.{key}": str(value) for key, value in config.items()},
     }
     spark.dataSource.register(KafkaDataSource)
@@ -123,7 +123,7 @@ class Split(InputPartition):
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """In the driver's helper process it decides what is read next; in tasks, `read` reads it."""
+    """In the driver's helper process, it decides what to read next; in tasks, `read` reads it."""
 
     def __init__(
         self, cluster: Cluster, topics: Sequence[str], starting: Any, most_rows: int | None, headers: bool,
@@ -137,12 +137,12 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._earliest: Offsets = {}
         self._size = None if target_s is None else EpochSize(target_s, most_rows=most_rows)
         self._planned: tuple[float, Offsets] | None = None
-        """When the epoch that runs now was planned, and where it began."""
+        """When the current epoch was planned, and where it began."""
         self._last: Offsets | None = None
-        """With `available-now`: where everything ended when the query began."""
+        """With `available-now`: the end of all partitions when the query started."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks read; they do not watch, and a connection cannot travel.
+        # Tasks read; they do not watch, and a connection cannot be pickled.
         return self.__dict__ | {"_watch": None}
 
     # -- in the driver -----------------------------------------------------------------------------------------------
@@ -176,16 +176,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(end)
 
     def _look(self, at: Offsets) -> tuple[list[tuple[str, int]], Offsets, Offsets]:
-        """What Kafka has: partitions, where they begin, where they end. Raises `RowsGone` if `at` is not in it.
+        """Return what Kafka has: partitions, where they begin, where they end. Raises `RowsGone` if it no longer has `at`.
 
-        A broker that was just started answers before it knows all it has, so a gap is believed when it stays.
+        A broker that has just started responds before it knows everything it has, so a gap is reported only if it persists.
         """
         believed = time.monotonic() + _BELIEF_S
         while True:
             places = self._discover()
             latest = self._see().latest(places)
             if self._last is not None:
-                # A partition made since then has no rows for this run.
+                # A partition created since then has no rows for this run.
                 latest = {place: min(end, self._last.get(place, 0)) for place, end in latest.items()}
             earliest = self._look_back(places)
             if not gaps(at, earliest, latest) or time.monotonic() > believed:
@@ -198,7 +198,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         time.sleep(0.2)
 
     def _follow(self, at: Offsets) -> int:
-        """How many rows come next. The epoch before lasted from its planning until now, if something waits."""
+        """Return how many rows to read next. If rows are waiting, the previous epoch lasted from its planning until now."""
         assert self._size is not None
         if self._planned is not None:
             then, start = self._planned
@@ -236,7 +236,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._partitions
 
     def _look_back(self, places: Sequence[tuple[str, int]]) -> Offsets:
-        """Where the topics begin. It moves seldom, and a task that comes too late is told by Kafka itself."""
+        """Return where the topics begin. This changes rarely, and Kafka itself reports it to a task that reads too late."""
         now = time.monotonic()
         if now - self._looked_back >= _EARLIEST_EVERY_S or not self._earliest.keys() >= set(places):
             self._earliest = self._see().earliest(places)
@@ -244,7 +244,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._earliest
 
     def _begin(self, places: Sequence[tuple[str, int]]) -> Offsets:
-        """Where partitions begin that no position knows."""
+        """Return where partitions begin that are not in any position."""
         if self._starting == "latest":
             return self._see().latest(places)
         earliest = self._look_back(self._partitions)
@@ -263,7 +263,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def recognise(error: BaseException) -> BaseException:
-    """An error of ours that a data source raised in Spark's helper process, as itself again; any other as it is."""
+    """Convert an error of ours that a data source raised in Spark's helper process back to itself; return any other unchanged."""
     found = _RAISED.search(str(error))
     kind = None if found is None else getattr(import_module(found[1]), found[2], None)
     if found is None or not (isinstance(kind, type) and issubclass(kind, TidegateError)):

@@ -1,6 +1,7 @@
-"""Do files stay after a source has read them? Spark's plan does not tell whether the option `cleanSource` is set, so it is
-seen by what it does: files that were read two batches ago are gone. Only files on a disk of the driver's are looked at. For
-files elsewhere the user must declare that they stay."""
+"""Checks that files stay after a source has read them. Spark's plan does not show whether the option `cleanSource` is set,
+so it is detected by its effect: files that were read two batches ago are gone. Only files on a disk of the driver are
+checked. For files elsewhere, the user must declare that they stay.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +17,25 @@ from tidegate.graph.model import Source
 from tidegate.runtime.sources.query_directory import Positions, log_offset
 
 _FILES = re.compile(r"File(?:Stream)?Source\[([^\]]*)\]")
-"""How the text of a plan names a stream of files."""
+"""How the text of a plan names a file stream."""
 
 
 class FilesVanish(PreconditionFailed):
-    """Files are removed as soon as they were read, so a return to a checkpoint would miss their rows."""
+    """Files are removed as soon as they have been read, so a return to a checkpoint would miss their rows."""
 
     code = "FILES_VANISH"
 
     def __init__(self, uid: Uid, path: str) -> None:
         self.uid, self.path = uid, path
         super().__init__(
-            f"{path} was read by source {str(uid)!r} a moment ago and is gone: after a failure its rows would be missing. "
-            "Leave out the option cleanSource, and remove files only when no retained checkpoint needs them; or accept the loss: "
-            f"job.source({str(uid)!r}, …, at_most_once=True)."
+            f"{path} was just read by source {str(uid)!r} and no longer exists: after a failure its rows would be "
+            "missing. Remove the option cleanSource, and delete files only when no retained checkpoint needs them; "
+            f"or accept the loss: job.source({str(uid)!r}, …, at_most_once=True)."
         )
 
 
 class KeptUnknown(PreconditionFailed):
-    """Files lie where nobody can see whether they are removed, and the user has not said that they stay."""
+    """tidegate cannot see whether files at this location are removed, and the user has not declared that they stay."""
 
     code = "KEPT_UNKNOWN"
 
@@ -50,7 +51,7 @@ class KeptUnknown(PreconditionFailed):
 
 
 def check_place(source: Source, plan: str) -> None:
-    """Raises `KeptUnknown` for a source that reads files outside of the driver's disks, by the text of its logical plan."""
+    """Raise `KeptUnknown` for a source that reads files outside of the driver's disks, by the text of its logical plan."""
     if source.at_most_once or source.files_kept:
         return
     for path in _FILES.findall(plan):
@@ -59,7 +60,7 @@ def check_place(source: Source, plan: str) -> None:
 
 
 def check_declared(directory: Path, end: Positions, sources: Collection[Source]) -> None:
-    """The same, by the files of the batch that ends at `end`: a path without a scheme may lead anywhere."""
+    """Check the same by the files of the batch that ends at `end`: a path without a scheme may lead anywhere."""
     for place, (source, line) in enumerate(zip(sources, end.lines)):
         entry = None if source.at_most_once or source.files_kept else log_offset(line)
         if entry is None:
@@ -70,7 +71,7 @@ def check_declared(directory: Path, end: Positions, sources: Collection[Source])
 
 
 def check_kept(directory: Path, read: Positions, sources: Collection[Source]) -> None:
-    """Raises `FilesVanish` if a file of the batch that ended at `read` is gone."""
+    """Raise `FilesVanish` if a file of the batch that ended at `read` is gone."""
     for place, (source, line) in enumerate(zip(sources, read.lines)):
         entry = None if source.at_most_once else log_offset(line)
         if entry is None:
@@ -82,7 +83,7 @@ def check_kept(directory: Path, read: Positions, sources: Collection[Source]) ->
 
 
 def _paths(entry: Path) -> list[str]:
-    """Files in one entry of Spark's log of files; none for an entry that was put together with those before it."""
+    """Return the files in one entry of Spark's file log; none for an entry that was compacted."""
     try:
         lines = entry.read_text().splitlines()[1:]
     except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""The directory of the streaming query: where Spark notes how far it has read. It lies on the driver's disk and is made
-anew for every start, from what a checkpoint kept; Spark's own recovery is never relied on.
+"""The directory of the streaming query, in which Spark records how far it has read. It is on the driver's disk and is
+created for every start from what a checkpoint stored; tidegate never relies on Spark's own recovery.
 
     offsets/{batch}       where each source stands after the batch: a version, a line about the batch, a line for each source
     commits/{batch}       that the batch was run
@@ -19,20 +19,20 @@ from tidegate.core.errors import PreconditionFailed, ProtocolViolation
 from tidegate.runtime.sources.file_log import put_down
 
 NOWHERE = "-"
-"""Spark's word for a source that has not begun."""
+"""Spark's notation for a source that has not started."""
 _VERSION = "v1"
-"""Of the offset log. From version 2 on, Spark writes sources by name instead of in their order."""
+"""The version of the offset log. From version 2 on, Spark writes sources by name instead of by position."""
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 _NOTE = re.compile(r"(\d+)(\.compact)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """End offsets of every source after one batch, in the order of the sources. Opaque text of each source's own."""
+    """End offsets of every source after one batch, in the order of the sources. Opaque text in each source's own format."""
 
     lines: tuple[str, ...]
     batch: str = ""
-    """Spark's line about the batch. It says when the batch was made and with which settings, not where."""
+    """Spark's line about the batch: its creation time and settings, not its position."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Positions) and self.lines == other.lines
@@ -43,14 +43,14 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class SourceNotes:
-    """What one source needs to go on: its line (None: it has not begun) and the texts of its notes, by name."""
+    """What one source needs to resume: its line (None: it has not started) and the texts of its notes, by name."""
 
     line: str | None
     notes: Mapping[str, bytes]
 
 
 def read_positions(directory: Path, batch_id: int) -> Positions | None:
-    """The positions at the end of a batch; None if the log has no such batch (there is none before the first)."""
+    """Return the positions at the end of a batch; None if the log has no such batch (there is none before the first)."""
     path = directory / "offsets" / str(batch_id)
     try:
         text = path.read_text()
@@ -59,20 +59,21 @@ def read_positions(directory: Path, batch_id: int) -> Positions | None:
     lines = text.splitlines()
     if len(lines) < 3 or lines[0] != _VERSION:
         raise ProtocolViolation(
-            f"The offset log {path} has a form that tidegate does not know: it begins {text[:40]!r}, not {_VERSION!r}. "
-            "Set spark.sql.streaming.offsetLog.formatVersion to 1."
+            f"The offset log {path} has a format that tidegate does not know: it begins with {text[:40]!r}, not "
+            f"{_VERSION!r}. Set spark.sql.streaming.offsetLog.formatVersion to 1."
         )
     return Positions(tuple(lines[2:]), lines[1])
 
 
 def read_sources(directory: Path, positions: Positions | None, count: int) -> tuple[SourceNotes, ...]:
-    """What each of `count` sources needs to go on from `positions`; None: from the beginning, which is kept where a source
-    has fixed it (Kafka's "latest" must mean the same after a restart)."""
+    """Return what each of `count` sources needs to resume from `positions`; None: from the beginning, which is kept if a
+    source has fixed it (Kafka's "latest" must mean the same after a restart).
+    """
     if positions is not None and len(positions.lines) != count:
         raise PreconditionFailed(
-            f"Spark reads {len(positions.lines)} streams for the {count} sources of the job, so their positions cannot be told "
-            "apart. Give every stream to job.source(…) by itself: instead of a union of two streams two sources, united "
-            "afterwards, and a DataFrame that is read twice once."
+            f"Spark reads {len(positions.lines)} streams for the {count} sources of the job, so their positions "
+            "cannot be told apart. Pass every stream to job.source(…) separately: for a union of two streams, define "
+            "two sources and union them afterwards; read a DataFrame that is used twice only once."
         )
     lines = (None,) * count if positions is None else positions.lines
     return tuple(_read_source(directory / "sources" / str(place), line) for place, line in enumerate(lines))
@@ -83,13 +84,13 @@ def _read_source(directory: Path, line: str | None) -> SourceNotes:
     names = {int(found[1]): path for path in _files(directory) if (found := _NOTE.fullmatch(path.name))}
     last = log_offset(line)
     if last is not None:
-        # Spark's log of files seen: every tenth entry holds all before it.
+        # Spark's log of seen files: every tenth entry contains all before it.
         first = max((n for n, path in names.items() if n <= last and path.name.endswith(".compact")), default=0)
         wanted = [names[n] for n in sorted(names) if first <= n <= last]
         if len(wanted) != last - first + 1:
             raise ProtocolViolation(f"The log of files in {directory} has gaps before entry {last}.")
     elif line is None:
-        # A log of files that was begun for a batch which has not run holds files that are still to be read.
+        # A file log that was started for a batch which has not run contains files that are still to be read.
         wanted = [path for path in names.values() if not _lists_files(path)]
     else:
         wanted = list(names.values())
@@ -101,7 +102,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def log_offset(line: str | None) -> int | None:
-    """The last entry of the log of files that an offset of a file source points to."""
+    """Return the last entry of the file log that an offset of a file source points to."""
     try:
         found = json.loads(line) if line is not None else None
     except ValueError:
@@ -115,10 +116,10 @@ def _lists_files(path: Path) -> bool:
 
 
 def rebuild(directory: Path, sources: Sequence[SourceNotes], batch: str, compact_every: int) -> Positions | None:
-    """Make the directory of a query that goes on from there. Answer: the positions it begins at.
+    """Create the directory of a query that resumes from there. Return the positions at which it begins.
 
-    Batches are counted from 0 again: nothing outside this directory knows their numbers. `compact_every` is Spark's setting
-    for logs of files seen.
+    Batches are counted from 0 again: nothing outside this directory refers to their numbers. `compact_every` is Spark's
+    setting for logs of seen files.
     """
     (directory / "sources").mkdir(parents=True)
     (directory / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
@@ -141,18 +142,18 @@ def rebuild(directory: Path, sources: Sequence[SourceNotes], batch: str, compact
 
 @dataclass(frozen=True, slots=True)
 class RunBatch:
-    """A batch to be run: it begins where the last epoch ended."""
+    """A batch to run: it begins where the last epoch ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkipBatch:
-    """A batch that was run already."""
+    """A batch that has already run."""
 
 
 def decide_batch(done: Positions | None, start: Positions | None, end: Positions | None) -> RunBatch | SkipBatch:
-    """A batch runs once. `done` is where the last accepted epoch ended, or what the run was restored from.
+    """Make sure that a batch runs once. `done` is where the last accepted epoch ended, or what the run was restored from.
 
-    Raises ProtocolViolation when the batch neither follows the last epoch nor repeats one: rows would be lost.
+    Raises ProtocolViolation if the batch neither follows the last epoch nor repeats one: rows would be lost.
     """
     if end is None:
         raise ProtocolViolation("Spark delivered a batch whose offsets are not in its log.")
@@ -161,6 +162,6 @@ def decide_batch(done: Positions | None, start: Positions | None, end: Positions
     if end == done:
         return SkipBatch()
     raise ProtocolViolation(
-        f"Spark delivered a batch from {start} to {end}, but the last epoch ended at {done}. "
-        "Rows between would be lost or doubled."
+        f"Spark delivered a batch from {start} to {end}, but the last epoch ended at {done}. Rows in between "
+        "would be lost or duplicated."
     )

@@ -1,4 +1,4 @@
-"""Is a DataFrame fit to be a source? Read from what Spark itself says about its plan."""
+"""Checks whether a DataFrame can be a source, from what Spark says about its plan."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _STATEFUL = {
 
 
 _FORGETFUL = {"TextSocketSourceProvider": "a socket, which keeps no row that was read"}
-"""What cannot give the same rows again: a word in the text of its logical plan, and what it is in a user's words. Files with
-`cleanSource` are not told from others there; `kept_files` sees them."""
+"""Sources that cannot be read again: a word in the text of the logical plan, and a description for users. Files with
+`cleanSource` cannot be recognized there; `kept_files` detects them.
+"""
 
 
 _KAFKA = re.compile(r"StreamingRelationV2 [^\n]*kafka010\.KafkaSourceProvider[^\n]*")
@@ -34,36 +35,37 @@ _SPLITTING = re.compile(r"\b(?:minPartitions|maxRecordsPerPartition)=[^,\]\s]*",
 
 
 def check_sources(sources: Iterable[Source], durable: bool = True) -> None:
-    """Refuse streaming sources with state of Spark's own: it lives in a directory that is thrown away at every restart.
-    And those that read rows of one Kafka partition in several tasks, in no order. And, for a job with checkpoints
-    (`durable`), sources that cannot be read again from a position."""
+    """Reject streaming sources with state managed by Spark: it lives in a directory that is discarded at every restart.
+    Also reject sources that read rows of one Kafka partition in several tasks, in no order, and, for a job with
+    checkpoints (`durable`), sources that cannot be read again from a position.
+    """
     for source in sources:
         if source.bounded:
             continue
         plan = plan_of(source)
         if durable and not source.at_most_once and (found := forgetful(plan)) is not None:
             raise PreconditionFailed(
-                f"source {source.uid!r} reads {found}: after a failure rows would be missing, whatever the checkpoint says. "
-                "Read from something that can be read again (Kafka, files without cleanSource); or accept the loss with "
-                f"job.source({str(source.uid)!r}, …, at_most_once=True)."
+                f"source {source.uid!r} reads {found}: after a failure rows would be missing, whatever the checkpoint "
+                "contains. Read from a source that can be read again (Kafka, files without cleanSource); or accept the "
+                f"loss with job.source({str(source.uid)!r}, …, at_most_once=True)."
             )
         if durable:
             check_place(source, plan)
         if (found := stateful_operator(plan)) is not None:
             raise PreconditionFailed(
-                f"source {source.uid!r} contains {found}, whose state Spark keeps in a place of its own that tidegate cannot "
-                "restore. Do that step in tidegate: key_by(…).process(uid, …) on the rows before it."
+                f"source {source.uid!r} contains {found}, whose state Spark keeps in its own directory, which tidegate "
+                "cannot restore. Do that step in tidegate: key_by(…).process(uid, …) on the rows before it."
             )
         if (found := reordering(plan)) is not None:
             raise PreconditionFailed(
-                f"source {source.uid!r} is read with {found}: Spark then splits a Kafka partition over several tasks, and rows "
-                "of a key are processed in another order than they were written. Remove the option. If the order does not "
-                "matter, call repartition(n) on the DataFrame instead."
+                f"source {source.uid!r} is read with {found}: Spark then splits a Kafka partition over several tasks, and "
+                "rows of a key are processed in a different order than they were written. Remove the option. If the "
+                "order does not matter, call repartition(n) on the DataFrame instead."
             )
 
 
 def reordering(plan: str) -> str | None:
-    """The option, in the text of a plan, by which Spark splits a Kafka partition over several tasks."""
+    """Return the option, in the text of a plan, by which Spark splits a Kafka partition over several tasks."""
     for relation in _KAFKA.findall(plan):
         if found := _SPLITTING.search(relation):
             return found[0]
@@ -71,22 +73,22 @@ def reordering(plan: str) -> str | None:
 
 
 def stateful_operator(plan: str) -> str | None:
-    """What keeps state in the text of a physical plan, in a user's words."""
+    """Return what keeps state in the text of a physical plan, described for users."""
     return next((words for operator, words in _STATEFUL.items() if operator in plan), None)
 
 
 def forgetful(plan: str) -> str | None:
-    """What in the text of a plan cannot be read again, in a user's words."""
+    """Return what in the text of a plan cannot be read again, described for users."""
     return next((words for name, words in _FORGETFUL.items() if name in plan), None)
 
 
 def begins_anew(source: Source) -> bool:
-    """Whether a position of it means nothing to its next start."""
+    """Whether its positions are meaningless after a restart."""
     return source.at_most_once and not source.bounded and forgetful(plan_of(source)) is not None
 
 
 def plan_of(source: Source) -> str:
-    """The logical and physical plans of a source, as Spark prints them."""
+    """Return the logical and physical plans of a source, as Spark prints them."""
     text = io.StringIO()
     with redirect_stdout(text):
         source.frame.explain(True)

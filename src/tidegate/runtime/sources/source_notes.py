@@ -1,4 +1,4 @@
-"""Positions of sources in `_metadata`: by the uid of the source, so that a job may add, drop or reorder its sources."""
+"""Positions of sources in `_metadata`: stored by the uid of the source, so that a job may add, drop or reorder its sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.state.version import VersionId
 from tidegate.storage import FileHandle, Storage, fetch, store, unique_name
 
 _INLINE_BYTES = 16 << 10
-"""Longer notes are objects of their own: a source that has read a million files has notes of many megabytes."""
+"""Longer notes are separate objects: a source that has read a million files has notes of many megabytes."""
 _BATCH = "batch"
 
 
@@ -22,8 +22,8 @@ class UnclaimedPositions(RestoreError):
     def __init__(self, uids: Sequence[Uid]) -> None:
         names = ", ".join(repr(str(uid)) for uid in uids)
         super().__init__(
-            f"The snapshot has positions of the sources {names}, and the job has no source of that uid. Give the source its "
-            "old uid again, or let go of them with execution.state-recovery.ignore-unclaimed-state (-n)."
+            f"The snapshot has positions of the sources {names}, which this job no longer defines. Give the source "
+            "its old uid again, or discard the positions with -n (execution.state-recovery.ignore-unclaimed-state)."
         )
 
 
@@ -31,8 +31,9 @@ def store_notes(
     storage: Storage, root: str, folder: str, checkpoint_id: int, epoch: EpochId, uids: Sequence[Uid],
     sources: Sequence[SourceNotes], batch: str,
 ) -> tuple[tuple[SourcePosition, ...], tuple[QueryFile, ...]]:  # fmt: skip
-    """What `_metadata` says of the sources. Long notes are stored first, in `folder`; names in the metadata are relative
-    to `root`."""
+    """Build the entries of `_metadata` for the sources. Long notes are stored first, in `folder`; names in the
+    metadata are relative to `root`.
+    """
     positions: list[SourcePosition] = []
     query = [QueryFile(_BATCH, batch)]
     for uid, source in zip(uids, sources):
@@ -59,7 +60,7 @@ def store_notes(
 
 
 def check_claimed(snapshot: CheckpointMetadata, uids: Sequence[Uid], allow: bool) -> None:
-    """Raises `UnclaimedPositions` for positions of sources that the job does not have."""
+    """Raise `UnclaimedPositions` for positions of sources that the job does not have."""
     unclaimed = sorted(p.uid for p in snapshot.positions if p.lines and p.uid not in uids)
     if unclaimed and not allow:
         raise UnclaimedPositions(unclaimed)
@@ -68,7 +69,7 @@ def check_claimed(snapshot: CheckpointMetadata, uids: Sequence[Uid], allow: bool
 def load_notes(
     storage: Storage, root: str, snapshot: CheckpointMetadata, uids: Sequence[Uid], allow_unclaimed: bool
 ) -> tuple[tuple[SourceNotes, ...], str]:
-    """For each source of the job what it goes on from, and the line about the batch. New sources begin at their beginning."""
+    """Return what each source of the job resumes from, and the line about the batch. New sources start at their beginning."""
     check_claimed(snapshot, uids, allow_unclaimed)
     known = {position.uid: position for position in snapshot.positions}
     inline: dict[Uid, dict[str, bytes]] = {}

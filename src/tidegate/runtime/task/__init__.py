@@ -1,1 +1,1 @@
-"""What runs in a Python worker: one slot of one level for one epoch. Imports neither pyspark nor the driver."""
+"""Code that runs in a Python worker: one slot of one level for one epoch. Imports neither pyspark nor the driver."""

@@ -1,4 +1,6 @@
-"""The state of one task attempt: the version it starts from, the store it writes to, the version it seals. Knows no Spark."""
+"""The state of one task attempt: the version it starts from, the store it writes to, the version
+it seals. Independent of Spark.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,14 @@ class AttemptState:
         self._keyed: list[tuple[str, KeyedStates]] = []
         self._lists: list[tuple[str, OperatorStates]] = []
         self.base = assignment.versions[slot] if level > 0 else None
-        """The version to start from; of a state that is restored, the version that `restore` made."""
+        """The version to start from; for restored state, the version that `restore` created."""
         self.uploads, self._keep, self._restore_order = assignment.work.of(slot) if level > 0 else ((), (), None)
         self.directory = root.task_directory(assignment.job, assignment.lineage, TaskId(level, slot))
         self.backend = backend_named(assignment.backend, assignment.backend_options)
         self.groups = range_of_slot(slot, assignment.parallelism, assignment.max_parallelism) if level > 0 else (0, 0)
 
     def restore(self) -> Fault | None:
-        """Restore the state that the epoch starts from, if the assignment asks for it. Raises errors that a repeat may cure."""
+        """Restore the state that the epoch starts from, if the assignment asks for it. Raises errors that a retry may resolve."""
         if self._restore_order is None:
             return None
         assignment = self._assignment
@@ -93,7 +95,7 @@ class AttemptState:
         self._lists.append((operator, states))
 
     def seal(self) -> Manifest | None:
-        """Make the next version. None if the store was not opened."""
+        """Create the next version. None if the store was not opened."""
         if self._store is None:
             return None
         every: tuple[tuple[str, KeyedStates | OperatorStates], ...] = (*self._keyed, *self._lists)
@@ -110,7 +112,7 @@ class AttemptState:
         return self._store.seal(held)
 
     def tidy(self) -> None:
-        """Drop superseded versions, and the records of uploads that no checkpoint needs any more."""
+        """Drop superseded versions, and the records of uploads that no checkpoint needs."""
         if not self._stateful:
             return
         self._tidy_versions(self._keep)
@@ -118,9 +120,9 @@ class AttemptState:
             self.forget_uploads()
 
     def _tidy_versions(self, keep: Iterable[VersionId]) -> None:
-        """Versions newer than the base stay: the driver may accept another attempt than this one.
+        """Versions newer than the base stay: the driver may accept a different attempt than this one.
 
-        Earlier terms have ended; only the named versions of theirs stay. Later terms belong to another driver.
+        Earlier terms have ended; of their versions, only those in `keep` stay. Later terms belong to another driver.
         """
         own = self._target.epoch.term
         named = (*keep, *(() if self.base is None else (self.base,)))

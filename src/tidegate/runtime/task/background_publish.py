@@ -1,19 +1,20 @@
-"""Output that the tasks of a worker process publish for the driver: begun by one task, finished while later ones run.
+"""Output that the tasks of a worker process publish for the driver: one task starts it, and it
+continues while later tasks run.
 
-The driver decides (`checkpoint.release_plan`) and keeps the books; the order to publish epochs of one slot travels with the
-task's assignment, and the result with an acknowledgement. Rows go from the job's storage to the target without passing the
-driver.
+The driver decides (`checkpoint.release_plan`) and keeps the records; the order to publish epochs of one slot is sent
+with the task's assignment, and the result with an acknowledgement. Rows go from the job's storage to the target
+without passing through the driver.
 
-1. A task gets an order: committables of one slot, all of one stage, in the order of epochs; or of all slots of a sink, by
-   (epoch, slot).
-2. A thread calls a committer of that order's own. It may outlive its task, and dies with its process.
-3. The next task that is given the order tells the result, and the driver lets go of the output. If the process died, or the
-   epoch was thrown away, the order comes again, here or on another host.
+1. A task receives an order: committables of one slot, all of one stage, in epoch order; or of all
+   slots of a sink, by (epoch, slot).
+2. A thread calls a committer dedicated to that order. It may outlive its task, and dies with its process.
+3. The next task that receives the order reports the result, and the driver drops the output. If the process died, or the
+   epoch was discarded, the order is repeated, here or on another host.
 
-So an order may be carried out twice, at the same time, or by a process that woke up long after its driver was replaced. That
-does no harm. What it publishes was in a completed checkpoint, so it had to become visible. Whoever has the job now publishes the
-same output, under the same slots, before anything that comes later, and begins that only when the target has confirmed it.
-The markers of the slots are then past everything in the late order, which is skipped.
+An order may therefore be carried out twice, at the same time, or by a process that resumes long after its driver was
+replaced. That is harmless. Its output was in a completed checkpoint, so it had to become visible. The current owner of the
+job publishes the same output, under the same slots, before anything later, and starts that only when the target has
+confirmed it. The markers of the slots are then past everything in the late order, which is skipped.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ from tidegate.runtime.task.background_upload import storage_of
 log = logging.getLogger("tidegate")
 
 _Key = tuple[str, Term, Uid, int]
-"""Run, term of the driver, sink and lane. Worker processes serve many jobs, also of one name in several places."""
+"""Run, term of the driver, sink and lane. Worker processes serve many jobs, including jobs of the
+same name in several storages.
+"""
 _MOST = 256
-"""Lanes whose committers, and with them their connections, a process keeps."""
+"""Lanes whose committers, including their connections, a process keeps."""
 
 _committers: dict[_Key, Committer] = {}
 _under_way: dict[_Key, Publishing] = {}
@@ -49,7 +52,7 @@ _guard = threading.Lock()
 
 @dataclass(kw_only=True)
 class Publishing:
-    """One order that this process works at, or has finished."""
+    """One order that this process is working on, or has finished."""
 
     order: PublishOrder
     done: threading.Event = field(default_factory=threading.Event)
@@ -58,7 +61,7 @@ class Publishing:
     error: str | None = None
     taken: list[Committable] = field(default_factory=list)
     told: bool = False
-    """Whether some task has acknowledged the result. Its epoch may have been thrown away."""
+    """Whether some task has acknowledged the result. Its epoch may have been discarded."""
 
     def run(self, committer: Callable[[], Committer]) -> None:
         requests = self.order.requests
@@ -76,14 +79,15 @@ class Publishing:
             self.done.set()
 
     def is_over(self, order: PublishOrder) -> bool:
-        """Whether the next order of the slot may begin: this one has ended, and is not the same one that succeeded."""
+        """Whether the next order of the slot may start: this one has ended, and is not the same order already completed."""
         if not self.done.is_set():
             return False
-        # A failure is told before the next attempt: otherwise one that takes longer than a task would never be heard of.
+        # Report a failure before the next attempt: otherwise a failure that takes longer than
+        # a task would never be reported.
         return self.told if self.error is not None else self.order.end != order.end
 
     def answer(self, seconds: float) -> TaskPublished | None:
-        """What came of it; None while it goes on."""
+        """Return the result; None while the order is in progress."""
         if not self.done.wait(seconds):
             return None
         self.told = True
@@ -99,7 +103,7 @@ class Publishing:
 
 
 def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: SinkNode, order: PublishOrder) -> Publishing:
-    """Begin to carry out an order, unless this process is at work for that slot, or has the result already."""
+    """Start an order, unless this process is already working for that slot or has the result."""
     run = f"{archive.url} {job} {lineage}"
     key = (run, term, order.sink, order.lane)
     with _guard:
@@ -107,7 +111,7 @@ def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: SinkNo
         if found is not None and not found.is_over(order):
             return found
         _forget_older(run, term)
-        _under_way.pop(key, None)  # To the end: those at the beginning go first.
+        _under_way.pop(key, None)  # Move it to the end: the entries at the beginning are evicted first.
         made = _under_way[key] = Publishing(order=order)
     work = partial(made.run, partial(_committer, key, archive, sink))
     threading.Thread(target=work, name=f"tidegate-publish-{order.sink}-{order.lane}", daemon=True).start()
@@ -115,7 +119,9 @@ def begin(archive: Archive, job: str, lineage: Lineage, term: Term, sink: SinkNo
 
 
 def _committer(key: _Key, archive: Archive, sink: SinkNode) -> Committer:
-    """One for each lane, made by the thread that first needs it: making one may ask the target, which may be down."""
+    """Return the committer of a lane, created by the thread that first needs it: creating one may contact
+    the target, which may be down.
+    """
     found = _committers.get(key)
     if found is None:
         context = CommitterContext(sink.input.schema, partial(read_staged, storage_of(archive)))
@@ -124,7 +130,7 @@ def _committer(key: _Key, archive: Archive, sink: SinkNode) -> Committer:
 
 
 def _forget_older(run: str, term: Term) -> None:
-    """Let go of what earlier drivers of the job asked for, and of what was used least lately, with their connections."""
+    """Drop the orders of earlier drivers of the job and the least recently used ones, with their connections."""
     ended = [key for key, each in _under_way.items() if each.done.is_set()]
     old = [key for key in ended if key[0] == run and key[1] < term]
     for key in old or ended[: max(0, len(_under_way) - _MOST)]:

@@ -27,11 +27,11 @@ _lock = threading.Lock()
 
 
 def storage_of(archive: Archive) -> Storage:
-    """The job's storage, opened once for each worker process."""
+    """Return the job's storage, opened once per worker process."""
     key = f"{archive.url} {sorted(archive.options.items())}"
     found = _stores.get(key)
     if found is None:
-        # Two threads may open it at once; either store will do.
+        # Two threads may open it at once; either result is valid.
         made = RoutedStorage(open_storage(archive.url, **archive.options), archive.options)
         found = _stores.setdefault(key, made)
     return found
@@ -39,7 +39,7 @@ def storage_of(archive: Archive) -> Storage:
 
 @dataclass
 class UploadWorker:
-    """One upload of this process, done by a thread of its own."""
+    """One upload of this process, run by its own thread."""
 
     upload: VersionUpload
     moved: threading.Condition = field(default_factory=threading.Condition)
@@ -67,7 +67,7 @@ class UploadWorker:
 
 @dataclass(frozen=True, slots=True)
 class UploadHandle:
-    """What a task holds of an upload it was asked for."""
+    """A task's handle on an upload it was asked for."""
 
     order: UploadOrder
     worker: UploadWorker
@@ -85,7 +85,7 @@ def start_uploads(
     archive: Archive, job: str, directory: Path, task: TaskId, term: Term, attempt: AttemptId, backend: StateBackend,
     orders: tuple[UploadOrder, ...],
 ) -> list[UploadHandle]:  # fmt: skip
-    """Start or continue the uploads a task is asked for, and end those of the task that nobody asks for any more."""
+    """Start or continue the uploads requested from a task, and cancel its uploads that are no longer requested."""
     upload_handles: list[UploadHandle] = []
     wanted = {(str(directory), f"{term}-{order.checkpoint_id}"): order for order in orders}
     with _lock:
@@ -127,7 +127,7 @@ def _start(
             pass
         except StorageError as problem:
             if problem.retryable:
-                # The store has retried as long as it does. The driver repeats the order until the checkpoint times out.
+                # The storage has used up its retries. The driver repeats the order until the checkpoint times out.
                 log.warning(
                     "the upload of %s for checkpoint %d will be continued later: %s", task, order.checkpoint_id, problem
                 )

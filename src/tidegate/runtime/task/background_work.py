@@ -1,4 +1,4 @@
-"""What a task does for checkpoints in the background: uploads of state, publications of output. Knows no Spark."""
+"""The checkpoint work of a task in the background: uploads of state, publications of output. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class BackgroundWork:
     def start(
         cls, assignment: TaskAssignment, program: LevelProgram, slot: Slot, attempt: AttemptId, state: AttemptState
     ) -> BackgroundWork:
-        """Start or continue what the assignment asks of this slot."""
+        """Start or continue the work that the assignment requests from this slot."""
         archive, work, term = assignment.archive, assignment.work, assignment.epoch.term
         if archive is None:
             return cls()
         uploads: list[UploadHandle] = []
         if state.uploads or work.records:
-            # Before the uploads: the old records may fill the disk.
+            # Before the uploads: old records may fill the disk.
             state.forget_uploads()
             task = TaskId(program.level, slot)
             uploads = start_uploads(

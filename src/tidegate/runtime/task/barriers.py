@@ -1,4 +1,4 @@
-"""What a task was sent, held against what it read: a barrier from every sender, and just the rows they announced."""
+"""Compares what a task was sent with what it read: a barrier from every sender, and exactly the rows they announced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class BarrierTracker:
     level: int
     slot: int
     senders: int | None
-    """How many senders there are; None: only Spark knows, and the driver compares digests; 0: plain SQL, which sends none."""
+    """The number of senders; None: only Spark knows it, and the driver compares digests; 0:
+    plain SQL, which sends no barriers.
+    """
     rows: int = 0
     acks: list[bytes] = field(default_factory=list)
     _barriers: dict[int, Barrier] = field(default_factory=dict)
@@ -38,17 +40,17 @@ class BarrierTracker:
         return digest((b.sender, b.attempt) for b in self._barriers.values())
 
     def fault(self) -> Fault | None:
-        """What is wrong with the input, once all of it was read."""
+        """Return what is wrong with the input, once all of it was read."""
         found = self.barrier_fault()
         if found is not None or self.senders == 0:
             return found
         announced = sum(b.rows for b in self._barriers.values())
         if announced != self.rows:
-            return Fault(FaultKind.PROTOCOL, f"{self.rows} rows were read and {announced} were sent")
+            return Fault(FaultKind.PROTOCOL, f"{self.rows} rows were read, but {announced} were sent")
         return None
 
     def barrier_fault(self) -> Fault | None:
-        """The same by the barriers alone, for an input whose rows were not all counted."""
+        """Return what is wrong by the barriers alone, for an input whose rows were not all counted."""
         if self._wrong is not None:
             return Fault(FaultKind.PROTOCOL, self._wrong)
         if self.senders == 0:

@@ -1,4 +1,4 @@
-"""The broadcast side of an operator: rows that every task sees, and the state that they make the same in every task."""
+"""The broadcast side of an operator: rows that every task sees, and the state that they make identical in every task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BroadcastElementContext:
-    """What a function may ask while it processes a broadcast row. There is no key."""
+    """The context of a function that processes a broadcast row. There is no current key."""
 
     def __init__(self, states: KeyedStates, service: KeyTimerService, output: Callable[[str, Any], None]) -> None:
         self._states, self._service = states, service
@@ -37,7 +37,7 @@ class BroadcastElementContext:
         return self._service.current_watermark()
 
     def apply_to_keyed_state(self, state: str, function: Callable[[Any, Any], None]) -> None:
-        """Call `function(key, state)` for every key of this task that has something in the state of that name."""
+        """Call `function(key, state)` for every key of this task that has a value in the state of that name."""
         states, scope = self._states, self._states.scope
         if state not in states.accessors:
             known = ", ".join(map(repr, states.accessors)) or "none"

@@ -1,7 +1,7 @@
-"""Python's garbage collector while a task reads rows: seldom, but not never.
+"""Runs Python's garbage collector rarely, but not never, while a task reads rows.
 
-Our own rows are tuples and generators without cycles, and the collector would only walk them again and again, and with them
-every module that the worker has loaded. User code may make cycles, though, and a task may read for hours.
+Our own rows are tuples and generators without cycles; the collector would only traverse them repeatedly, along with every
+module that the worker has loaded. User code may create cycles, though, and a task may read for hours.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 YOUNG = 50_000
-"""How many more containers must have been made than let go before the youngest are looked at. Python's default is 700."""
+"""Allocations of containers, less deallocations, before the youngest generation is collected. Python's default is 700."""
 
 
 @contextmanager
 def seldom_collecting() -> Iterator[None]:
-    """What exists already is not looked at within the block; what comes to be is, every `YOUNG` objects."""
+    """Within the block, existing objects are not traversed; new ones are, every `YOUNG` objects."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(YOUNG, *before[1:])

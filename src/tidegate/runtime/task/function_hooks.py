@@ -1,4 +1,4 @@
-"""The calls by which a function's own variables become operator state, and are filled from it."""
+"""The hooks through which a function's own variables are saved to and restored from operator state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULT = "_default_"
 
 
 class _Initialization:
-    """What `initialize_state` may ask."""
+    """The context of `initialize_state`."""
 
     def __init__(self, states: OperatorStates) -> None:
         self._states = states
@@ -36,7 +36,7 @@ class _Initialization:
 
 
 class _Snapshot:
-    """What `snapshot_state` may ask."""
+    """The context of `snapshot_state`."""
 
     def __init__(self, epoch: EpochId | None, clock_ms: int) -> None:
         self._number, self._clock_ms = 0 if epoch is None else epoch.number, clock_ms
@@ -49,7 +49,7 @@ class _Snapshot:
 
 
 class FunctionHooks:
-    """Of one function in one attempt. Does nothing for a function that has no such methods."""
+    """The hooks of one function in one attempt. Does nothing for a function without such methods."""
 
     def __init__(
         self, name: str, function: Any, states: OperatorStates | None, epoch: EpochId | None, clock_ms: int
@@ -61,7 +61,7 @@ class FunctionHooks:
             states.bind(function)
 
     def initialize(self) -> None:
-        """Before `open`."""
+        """Called before `open`."""
         if self._states is None:
             return
         try:
@@ -74,7 +74,7 @@ class FunctionHooks:
             raise FunctionFailed(self._name, error) from error
 
     def snapshot(self) -> None:
-        """After the last row and timer of an epoch, before `close`."""
+        """Called after the last row and timer of an epoch, before `close`."""
         if self._states is None:
             return
         context = _Snapshot(self._epoch, self._clock_ms)

@@ -1,4 +1,4 @@
-"""The operators of one task attempt, connected to each other and to the next level. Knows no Spark."""
+"""The operators of one task attempt, connected to each other and to the next level. Independent of Spark."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from tidegate.state.ttl import StateClock
 
 
 class OperatorChain:
-    """Empty until `open`: a task without rows makes no operators. If `open` raises, it keeps those it has made, so that the
-    attempt can abort their sinks."""
+    """Empty until `open`: a task without rows creates no operators. If `open` raises, it keeps those already created, so
+    that the attempt can abort their sinks.
+    """
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class OperatorChain:
         self._sinks: list[SinkOperator] = []
 
     def open(self) -> None:
-        """Make the operators, consumers before producers, and open their functions."""
+        """Create the operators, consumers before producers, and open their functions."""
         for node in reversed(self._program.nodes):
             operator = self._operator(node)
             if operator is not None:
@@ -64,7 +65,7 @@ class OperatorChain:
             operator.open()
 
     def snapshot(self) -> None:
-        """Ask every function to put what it holds into state."""
+        """Ask every function to save its variables to state."""
         for operator in self.operators.values():
             operator.snapshot()
 
@@ -74,7 +75,7 @@ class OperatorChain:
             operator.close()
 
     def prepare_commit(self) -> tuple[TaskCommittable, ...]:
-        """Let the sink writers finish staging. Return what there is to commit."""
+        """Let the sink writers finish staging. Return the committables."""
         prepared = [sink.prepare_commit() for sink in self._sinks]
         return tuple(item for item in prepared if item is not None)
 
@@ -160,7 +161,7 @@ class OperatorChain:
         )
 
     def _emit(self, node: Transform | Process, tag: str | None = None) -> Emit:
-        """The call that brings the rows of an output of a node to all its consumers."""
+        """Return the call that passes the rows of a node's output to all its consumers."""
         stream = StreamRef(node.id, tag)
         consumers: list[Emit] = [self.operators[id].accept for id in self._program.consumers.get(stream, ())]
         for edge in self._program.outgoing:
@@ -172,7 +173,7 @@ class OperatorChain:
             try:
                 emit(rows)
             except SchemaError as error:
-                # The operator that made the rows made them wrong, however far down that shows.
+                # The operator that produced the rows is at fault, however far downstream the error shows.
                 raise FunctionFailed(maker, error) from error
 
         return checked

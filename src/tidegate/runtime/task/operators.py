@@ -1,6 +1,6 @@
-"""Operators of a level as they run in one task: chained calls on lists of rows. Knows no Spark.
+"""Operators of a level as they run in one task: chained calls on lists of rows. Independent of Spark.
 
-Everything here is made afresh for each attempt of a task.
+Everything here is created for each attempt of a task.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ Emit = Callable[[Sequence[Any]], None]
 
 
 class Operator(Protocol):
-    """A node at work. `accept` takes rows as their producer made them; `accept_edge` takes rows as they came over a shuffle."""
+    """A running node. `accept` takes rows as their producer emitted them; `accept_edge` takes rows
+    as they arrived over a shuffle.
+    """
 
     name: str
     rows_in: int
@@ -57,7 +59,7 @@ class Operator(Protocol):
 
 
 def emit_to(consumers: Sequence[Emit]) -> Emit:
-    """One call that reaches all consumers of a stream."""
+    """Return one call that reaches all consumers of a stream."""
     if len(consumers) == 1:
         return consumers[0]
 
@@ -69,7 +71,7 @@ def emit_to(consumers: Sequence[Emit]) -> Emit:
 
 
 class FunctionContext:
-    """What a function may ask in `open`."""
+    """The context of a function in `open`."""
 
     def __init__(self, name: str, subtask: int, parallelism: int, epoch: EpochId | None = None) -> None:
         self.epoch = epoch
@@ -88,7 +90,7 @@ class FunctionContext:
 
 
 class KeyedElementContext:
-    """What a keyed function may ask while it processes a row or a timer."""
+    """The context of a keyed function while it processes a row or a timer."""
 
     __slots__ = ("_scope", "_service", "_sides", "domain", "namespace", "row_time")
 
@@ -99,7 +101,7 @@ class KeyedElementContext:
         self.row_time: int | None = None
         self.domain = TimeDomain.EVENT_TIME
         self.namespace: Namespace = None
-        """Of the timer that fires."""
+        """The namespace of the timer that fires."""
 
     def timestamp(self) -> int | None:
         """Event time of the row, or the time of the timer, in milliseconds."""
@@ -145,12 +147,12 @@ def _closed(function: Any, name: str) -> None:
 
 
 def _not_rows(result: Any, function: Callable[..., Any]) -> SchemaError | None:
-    """What to say of a function that returned neither rows nor None."""
+    """Return the error for a function that returned neither rows nor None."""
     if result is None or hasattr(result, "__iter__"):
         return None
     return SchemaError(
-        f"{getattr(function, '__qualname__', function)} returned {result!r:.200}, which is not a list of rows. Let it yield "
-        "rows, or return a list of them."
+        f"{getattr(function, '__qualname__', function)} returned {result!r:.200}, which is not a list of rows. "
+        "Yield rows, or return a list of them."
     )
 
 
@@ -159,7 +161,7 @@ def _no_timer(timestamp: int, context: Any) -> None:
 
 
 class _Side:
-    """One input of a keyed function: how its rows are read, and what is called with them."""
+    """One input of a keyed function: how its rows are read, and which function processes them."""
 
     def __init__(self, input: Input, call: Callable[[Any, Any], Iterable[Any] | None]) -> None:
         self.schema = input.schema
@@ -171,7 +173,7 @@ class _Side:
 
 
 class _CombinedSide:
-    """Rows that Spark SQL has combined (see `graph.combine`): each is (rows it is made of, late row or None, parts)."""
+    """Rows that Spark SQL has combined (see `graph.combine`): each is (number of rows combined, late row or None, parts)."""
 
     def __init__(self, combine: Combine, call: Call) -> None:
         self.schema = schema = combine.schema
@@ -182,7 +184,7 @@ class _CombinedSide:
         self.call = call
 
     def read(self, columns: Sequence[pa.Array]) -> tuple[Iterable[Any], list[Any], list[int | None], int]:
-        """Rows, their keys, their times, and how many rows of the source they are made of."""
+        """Return the rows, their keys, their times, and the number of source rows they combine."""
         fields = self.schema.fields
         values = [to_python(c, f.type) for c, f in zip(columns, fields)]
         late: Iterable[Any] = repeat(None) if self._late is None else values[self._late]
@@ -192,10 +194,10 @@ class _CombinedSide:
 
 
 class ProcessOperator:
-    """A keyed function, row by row, with its state bound to the row's key."""
+    """A keyed function, called row by row, with its state bound to the row's key."""
 
     FIRED_AT_ONCE = 10_000
-    """Timers whose output is collected before it is sent on."""
+    """Timers whose output is collected before it is sent downstream."""
 
     def __init__(
         self, node: Process, states: KeyedStates, context: FunctionContext, emit: Emit, side_emits: dict[str, Emit],
@@ -257,7 +259,7 @@ class ProcessOperator:
     def open(self) -> None:
         self._hooks.initialize()
         _opened(self._function, self._context, self.name)
-        # Not before: there is no key yet in `open`, and a declared state says so as long as it is not bound.
+        # Not earlier: there is no key in `open`, and a declared state reports that until it is bound.
         if not hasattr(self._function, "attach_states"):
             self._states.bind(self._function)
 
@@ -290,7 +292,7 @@ class ProcessOperator:
         self.process(map(side.row, zip(*columns)), keys, rows.groups.tolist(), times, rows.edge.input)
 
     def accept_combined(self, columns: Sequence[pa.Array], groups: Sequence[int]) -> None:
-        """Combined rows, as columns of their schema."""
+        """Process combined rows, given as columns of their schema."""
         assert self._combined is not None
         rows, keys, times, made_of = self._combined.read(columns)
         self._process(rows, keys, groups, times, self._combined.call)
@@ -300,14 +302,14 @@ class ProcessOperator:
         self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int],
         times: Sequence[int | None] | None = None, input: int = 0,
     ) -> None:  # fmt: skip
-        """Rows of an input, with their keys, key groups and event times."""
+        """Process rows of an input, with their keys, key groups and event times."""
         self._process(rows, keys, groups, times, self._inputs[input].call)
 
     def _process(
         self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int],
         times: Sequence[int | None] | None, function: Call,
     ) -> None:  # fmt: skip
-        """The loop. Everything in it is paid for each row."""
+        """The inner loop. Everything in it costs time for every row."""
         out: list[Any] = []
         extend = out.extend
         scope, context = self._states.scope, self._process_context
@@ -334,7 +336,7 @@ class ProcessOperator:
         self._states.bound_memory()
 
     def process_broadcast(self, rows: Sequence[Any], times: Sequence[int | None] | None = None) -> None:
-        """Rows of the broadcast side, which every task of the operator sees."""
+        """Process rows of the broadcast side, which every task of the operator sees."""
         assert self.broadcast is not None
         out: list[Any] = []
         try:
@@ -346,7 +348,7 @@ class ProcessOperator:
         self._states.bound_memory()
 
     def advance(self, time: EpochTime) -> int:
-        """The rows of the epoch are done: let its clocks hold, and fire what is due. Answers how many timers fired."""
+        """Finish the rows of the epoch: apply its clocks and fire the timers that are due. Return the number of timers fired."""
         self._service.advance(time)
         self._states.set_time(self._service.clock_ms, self._service.watermark_ms)
         if self._states.timers is None:
@@ -356,11 +358,11 @@ class ProcessOperator:
 
     @property
     def late_dropped(self) -> int:
-        """Rows that an operator of windows dropped because they came too late."""
+        """Return the number of rows that a window operator dropped because they were late."""
         return int(getattr(self._function, "late_rows_dropped", 0))
 
     def pending(self) -> tuple[int | None, int | None]:
-        """The earliest timers: in event time, in processing time."""
+        """Return the earliest timers: in event time, in processing time."""
         timers = self._states.timers
         if timers is None:
             return None, None
@@ -391,7 +393,7 @@ class ProcessOperator:
         return fired
 
     def _fire_together(self, due: Iterator[Any], fire: Callable[[Sequence[Any]], list[Any]]) -> int:
-        """Timers that neither need one another nor a context."""
+        """Fire timers that depend neither on each other nor on a context."""
         fired = 0
         try:
             while some := list(islice(due, self.FIRED_AT_ONCE)):
@@ -459,7 +461,7 @@ class TransformOperator:
         left = iter(rows)
         try:
             if self._kind == "map":
-                # Not list(map(…)): a StopIteration out of the function would end it early and in silence.
+                # Not list(map(…)): a StopIteration raised by the function would end it early and silently.
                 out = [call(row) for row in left]
             elif self._kind == "filter":
                 out = [row for row in left if call(row)]
@@ -470,7 +472,7 @@ class TransformOperator:
                     if result is not None:
                         out.extend(result)
         except Exception as error:
-            # The iterator has moved past the row that failed, and knows how many are left.
+            # The iterator has moved past the failed row, and knows how many are left.
             raise FunctionFailed(self.name, error, rows[len(rows) - length_hint(left) - 1]) from error
         self.rows_in += len(rows)
         self.rows_out += len(out)
@@ -479,7 +481,7 @@ class TransformOperator:
 
 
 class SinkOperator:
-    """A sink's writer, chained behind whatever makes its rows."""
+    """A sink's writer, chained behind the operator that produces its rows."""
 
     def __init__(self, node: SinkNode, context: WriterContext, staging: JobStaging) -> None:
         self._staging = staging
@@ -522,7 +524,7 @@ class SinkOperator:
         payload = None if self._writer is None else self._writer.prepare_commit()
         if payload is None:
             return None
-        # A writer that takes rows as they are is measured by what it stages.
+        # For a writer that takes rows unchanged, measure what it stages.
         size = self._written_bytes or max(self._staging.size_bytes, len(payload))
         return TaskCommittable(str(self.uid), payload, tuple(self._staging.paths), size)
 
@@ -536,7 +538,7 @@ def key_codec(schema: Schema, key: Sequence[str]) -> KeyCodec:
 
 
 def as_rows(rows: Sequence[Any], schema: Schema, row: type[tuple[Any, ...]]) -> list[Any]:
-    """Rows as functions read them, out of what another function emitted: tuples, dicts or rows."""
+    """Convert what another function emitted (tuples, dicts or rows) to rows as functions read them."""
     classes = set(map(type, rows))
     if classes == {row}:
         return list(rows)

@@ -1,4 +1,4 @@
-"""Functions that may fail on a row: the row's state changes and output are undone, and the job goes on."""
+"""Functions that may fail on a row: the row's state changes and output are rolled back, and the job continues."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tidegate.state.operator_states import OperatorStates
 
 _log = logging.getLogger("tidegate")
 _OF_THE_ROW = (WrongValue, InvalidKey)
-"""Errors of ours that a row can be to blame for. All others, a broken disk above all, end the attempt."""
+"""Errors of ours that a row can cause. All others, above all a broken disk, end the attempt."""
 
 Call = Callable[[Any, Any], Iterable[Any] | None]
 
 
 class Guard:
-    """Of one operator in one attempt. Its states must be guarded (see `state.guarded`)."""
+    """The error handler of one operator in one attempt. Its states must be guarded (see `state.guarded`)."""
 
     def __init__(
         self, name: str, choice: OnError, keyed: KeyedStates, operator: OperatorStates | None,
@@ -34,12 +34,13 @@ class Guard:
         """Rows and timers whose function raised."""
 
     def around(self, function: Call, *, timer: bool = False, afterwards: Call | None = None) -> Call:
-        """`function`, called with a row (or the time of a timer) and a context, and its output as a list. `afterwards` is
-        called with the same once what a failed call did is undone.
+        """Wrap `function`, which is called with a row (or the time of a timer) and a context, and return its output as a
+        list. `afterwards` is called with the same arguments once the effects of a failed call are rolled back.
 
-        1. Note where state and side outputs stand.
-        2. Call, and read all that it yields: an error may come after the first rows. See that what it wrote can be stored.
-        3. If it raised: put everything back; count it; leave a dead letter if that is wanted.
+        1. Record the current position of state and side outputs.
+        2. Call the function and read everything it yields: an error may come after the first rows. Check
+           that what it wrote can be stored.
+        3. If it raised: roll everything back; count the row; write a dead letter if requested.
         """
 
         def guarded(row: Any, context: Any) -> Iterable[Any] | None:
@@ -71,7 +72,7 @@ class Guard:
         self.failed += 1
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if self.failed == 1:
-            _log.warning("operator %r: a row was left out (%s), the first in this task and epoch", self._name, text)
+            _log.warning("operator %r: a row was skipped (%s), the first in this task and epoch", self._name, text)
         if self._choice.action is ErrorAction.DEAD_LETTER:
             key = _json(self._keyed.scope.key)
             epoch = None if self._epoch is None else str(self._epoch)
@@ -82,7 +83,7 @@ class Guard:
 
 
 def _position(row: dict[str, Any] | None) -> str | None:
-    """Where a row came from, where its columns tell."""
+    """Describe where a row came from, if its columns show it."""
     for columns in POSITION_COLUMNS:
         if row is not None and all(column in row for column in columns):
             return _json({column: row[column] for column in columns})

@@ -1,6 +1,7 @@
-"""One task of one epoch: read rows, run operators, make the next state version, send rows and barriers on. Knows no Spark.
+"""One task of one epoch: read rows, run operators, create the next state version, send rows and
+barriers. Independent of Spark.
 
-`run_level` is what `mapInArrow` calls in a Python worker (through `runtime.driver.epoch_frame`), and what tests call directly.
+`mapInArrow` calls `run_level` in a Python worker (through `runtime.driver.epoch_frame`); tests call it directly.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from tidegate.state.local_root import LocalRoot
 from tidegate.state.version import Manifest
 
 LAST = pa.schema([pa.field("ctl", pa.binary())])
-"""What the last level sends to the driver."""
+"""The schema of what the last level sends to the driver."""
 
 
 class _TaskAttempt:
@@ -50,7 +51,7 @@ class _TaskAttempt:
         self.assignment, self.program, self.slot, self.partition = assignment, program, slot, partition
         self.attempt = attempt
         self.root = LocalRoot.open(assignment.local_dir)
-        # In the source stage there may be more tasks than slots; there a task is named by its partition.
+        # In the source stage there may be more tasks than slots; a task is identified there by its partition.
         self.sender = int(slot) if program.level > 0 else partition
         self.barriers = BarrierTracker(
             epoch=assignment.epoch, level=program.level, slot=slot, senders=assignment.senders
@@ -71,7 +72,7 @@ class _TaskAttempt:
             writer=self.writer,
         )
         self.operators = self.chain.operators
-        """The dictionary of the chain, which `OperatorChain.open` fills: rows reach their operator without a detour."""
+        """The dictionary of the chain, which `OperatorChain.open` fills: rows reach their operator without indirection."""
         self.event_times: dict[str, int] = {}
         self.timers: tuple[int | None, int | None] | None = None
         self.fired = 0
@@ -120,8 +121,9 @@ class _TaskAttempt:
                 self.event_times[name] = max(greatest, self.event_times.get(name, greatest))
 
     def advance(self) -> Iterator[pa.RecordBatch]:
-        """After the last row: apply the clocks of the epoch, fire the timers that are due, note the earliest of the rest. Yield
-        what is ready to be sent."""
+        """After the last row: apply the clocks of the epoch, fire the timers that are due, and record the earliest
+        remaining ones. Yield what is ready to be sent.
+        """
         if not self.operators and self.assignment.wake and self.assignment.wake[self.slot]:
             self.chain.open()
         pending: list[tuple[int | None, int | None]] = []
@@ -136,7 +138,7 @@ class _TaskAttempt:
             self.timers = _least(event), _least(processing)
 
     def seal(self) -> Manifest | None:
-        """Snapshot and close the functions. Make the next version of the state, unless nothing changed."""
+        """Snapshot and close the functions. Create the next version of the state, unless nothing changed."""
         self.chain.snapshot()
         self.chain.close()
         if self.untouched:
@@ -229,7 +231,7 @@ def _least(times: Iterable[int | None]) -> int | None:
 def run_level(
     assignment: TaskAssignment, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One attempt of one task of levels 1 and up.
+    """Run one attempt of one task of levels 1 and up.
 
     1. Find the slot and the version to start from; in the first epoch after a recovery, restore it. If the version is not on
        this host, drain the input and report a miss. Otherwise start or continue background work, which runs during the
@@ -305,8 +307,8 @@ def _user_fault(failed: FunctionFailed) -> Fault:
 def run_source_stage(
     assignment: TaskAssignment, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One attempt of a task of the source stage, for a job with Python functions before the first shuffle. The task has neither
-    state nor a slot, and sends barriers.
+    """Run one attempt of a task of the source stage, for a job with Python functions before the first shuffle. The task has
+    neither state nor a slot, and sends barriers.
 
     Input columns are one struct per source, in the order of the program's sources.
     """
@@ -320,7 +322,7 @@ def run_source_stage(
         except FunctionFailed as failed:
             fault = _user_fault(failed)
             for _ in stream:
-                pass  # Spark ends a worker that leaves input unread.
+                pass  # Spark kills a worker that leaves input unread.
         yield from task.finish(fault, None, (), 0, started)
 
 

@@ -1,4 +1,4 @@
-"""What a function may ask of time: the clocks of the epoch, and timers of the current key."""
+"""The time service of a function: the clocks of the epoch, and timers of the current key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.state.timers import TimerState
 
 
 class KeyTimerService:
-    """One for each operator and attempt. Without `on_timer` there are only clocks."""
+    """One for each operator and attempt. Without `on_timer` it offers only clocks."""
 
     def __init__(self, scope: KeyScope, timers: TimerState | None, time: EpochTime) -> None:
         self._scope = scope
@@ -42,14 +42,14 @@ class KeyTimerService:
         self._known().delete(TimeDomain.PROCESSING_TIME, time_ms(timestamp), scope.key, scope.key_group)
 
     def advance(self, time: EpochTime) -> None:
-        """The rows of the epoch are done: its watermark holds from now on. Neither clock goes back."""
+        """Finish the rows of the epoch: its watermark applies from now on. Neither clock moves backwards."""
         self.clock_ms = max(self.clock_ms, time.clock_ms)
         self.watermark_ms = max(self.watermark_ms, time.watermark_ms)
 
     def _known(self) -> TimerState:
         if self._timers is None:
             raise GraphError(
-                "The function sets a timer and has no method on_timer, so nothing would happen when it fires. Add "
-                "def on_timer(self, timestamp, ctx) to its class."
+                "The function sets a timer but has no method on_timer, so nothing would happen when it fires. Add def "
+                "on_timer(self, timestamp, ctx) to its class."
             )
         return self._timers

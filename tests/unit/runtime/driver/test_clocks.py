@@ -99,7 +99,7 @@ def test_a_watermark_of_ones_own_is_made_of_the_greatest_time_and_the_clock():
     clocks = Clocks().after(EpochTime(10), {"a": 500}, sources)
     assert clocks.next(sources, 400).watermark_ms == 350
     assert clocks.next(sources, 4000).watermark_ms == 500
-    with pytest.raises(WrongValue, match="source 'a' answered None"):
+    with pytest.raises(WrongValue, match="source 'a' returned None"):
         clocks.next([source("a", generator=lambda greatest, clock: None)], 5)
 
 

@@ -119,7 +119,7 @@ def test_a_damaged_version_is_told_apart_from_a_missing_one():
 
 def test_a_protocol_fault_breaks_it():
     acks = two_levels()
-    acks[2] = msgspec.structs.replace(acks[2], fault=Fault(FaultKind.PROTOCOL, "3 rows were read and 4 were sent"))
+    acks[2] = msgspec.structs.replace(acks[2], fault=Fault(FaultKind.PROTOCOL, "3 rows were read, but 4 were sent"))
     assert "4 were sent" in verdict(acks).reason
 
 

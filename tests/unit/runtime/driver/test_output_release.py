@@ -642,6 +642,6 @@ def test_a_task_is_not_asked_again_for_what_its_target_took_before_it_failed(pla
 def test_an_end_that_failed_names_who_did_not_answer_and_how_it_came_about() -> None:
     waits = WaitingOutput(Uid("out"), 1, 0, EpochId(Term(1), 1), "down")
     assert "has stopped with checkpoint 3" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
-    assert "a sink did not take" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
-    assert "storage did not take the record" in str(OutputNotPublished.in_time("checkpoint 3", [], 5))
+    assert "a sink did not accept" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
+    assert "storage did not accept the record" in str(OutputNotPublished.in_time("checkpoint 3", [], 5))
     assert "has read all its input" in str(OutputNotPublished.in_time("checkpoint 3", [], 5, stopped=False))

@@ -94,5 +94,5 @@ def test_a_log_that_was_written_by_another_rule_is_mended() -> None:
 
 
 def test_a_batch_without_files_is_refused() -> None:
-    with pytest.raises(ProtocolViolation, match="says nothing"):
+    with pytest.raises(ProtocolViolation, match="is missing some batches"):
         put_down({"9.compact": entry(*range(10)), "10": entry(10), "11": b"v1"}, 11, 11)

@@ -57,7 +57,7 @@ def test_a_file_that_is_gone_is_told(read):
     directory, positions, kept = read
     check_kept(directory, positions, sources(False))
     kept.unlink()
-    with pytest.raises(FilesVanish, match=r"a.json was read by source 'files'"):
+    with pytest.raises(FilesVanish, match=r"a.json was just read by source 'files'"):
         check_kept(directory, positions, sources(False))
     check_kept(directory, positions, sources(True))
 

@@ -44,7 +44,7 @@ def test_positions_are_read_from_the_offset_log(tmp_path):
 def test_an_unknown_form_of_the_log_is_refused(tmp_path, text):
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "4").write_text(text)
-    with pytest.raises(ProtocolViolation, match="form that tidegate does not know"):
+    with pytest.raises(ProtocolViolation, match="format that tidegate does not know"):
         read_positions(tmp_path, 4)
 
 
