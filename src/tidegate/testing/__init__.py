@@ -1,4 +1,4 @@
-"""For users' tests: a harness without a JVM, fault points, fakes that pass the contracts of the real ones."""
+"""Test kit for users: a harness without a JVM, fault points, and fakes that pass the contracts of the real implementations."""
 
 from tidegate.testing.harness import Harness, Snapshot, frame, harness
 

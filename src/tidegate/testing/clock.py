@@ -1,4 +1,4 @@
-"""Clocks for tests: one that is moved by hand, and the machine's own with a wall that can be set."""
+"""Clocks for tests: one that is advanced manually, and the machine's own clocks with an adjustable wall clock."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from tidegate.core.clock import SYSTEM_CLOCK, Instant, MonotonicMs, WallMs
 
 
 def at(monotonic_ms: int, wall_ms: int | None = None) -> Instant:
-    """A moment. Without `wall_ms` both clocks show the same."""
+    """Create an instant. Without `wall_ms`, both clocks show the same."""
     return Instant(MonotonicMs(monotonic_ms), WallMs(monotonic_ms if wall_ms is None else wall_ms))
 
 
 class ManualClock:
-    """Stands still until it is told otherwise."""
+    """Stands still until it is advanced."""
 
     def __init__(self, monotonic_ms: int = 0, wall_ms: int = 0) -> None:
         self._monotonic_ms, self._wall_ms = monotonic_ms, wall_ms
@@ -30,7 +30,7 @@ class ManualClock:
 
 
 class SteppedClock:
-    """The machine's own clocks, with a wall that can be set while a job runs."""
+    """The machine's own clocks, with a wall clock that can be set while a job runs."""
 
     def __init__(self) -> None:
         self._offset_ms = 0

@@ -1,8 +1,8 @@
-"""A real Spark cluster on one machine: a master and several workers, each on a loopback address of its own.
+"""A real Spark cluster on one machine: a master and several workers, each on its own loopback address.
 
-Each worker plays a host. Its local state root is its own (`TIDEGATE_LOCAL_DIR`, inherited by executors and Python
-workers) and is wiped when the host is lost, as are Spark's own files: a version that survives here would survive a dead
-disk. pyspark is only looked up, never imported: the daemons are started by the package's own `spark-class`.
+Each worker plays a host. It has its own local state root (`TIDEGATE_LOCAL_DIR`, inherited by executors and Python workers),
+which is wiped when the host is lost, as are Spark's own files: a version that survives here would survive a dead disk.
+pyspark is only located, never imported: the daemons are started by the package's own `spark-class`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClusterError(ControlError):
 
 @dataclass(slots=True)
 class Worker:
-    """One host of the cluster: an address, directories that die with it, and a daemon unless it is lost."""
+    """One host of the cluster: an address, directories that are lost with it, and a daemon unless the host is lost."""
 
     index: int
     host: str
@@ -51,24 +51,25 @@ class Worker:
 
     @property
     def local_root(self) -> Path:
-        """Where tidegate keeps state versions on this host."""
+        """The directory where tidegate keeps state versions on this host."""
         return self.directory / "state"
 
     @property
     def spark_root(self) -> Path:
-        """Where Spark keeps shuffle files and cached blocks on this host."""
+        """The directory where Spark keeps shuffle files and cached blocks on this host."""
         return self.directory / "spark"
 
     @property
     def log(self) -> Path:
-        """What the daemon of the latest start said."""
+        """The log of the most recently started daemon."""
         return self.directory.parent / f"worker-{self.index}.{self.starts}.log"
 
 
 class StandaloneCluster:
     """Master on 127.0.0.1, workers on 127.0.0.2 and up. Start and stop it, or use it in a `with` block.
 
-    Workers are named by index, from 0. Nothing survives the process that made the cluster, not even a paused worker.
+    Workers are identified by index, from 0. Nothing outlives the process that created the
+    cluster, not even a paused worker.
     """
 
     def __init__(
@@ -81,9 +82,9 @@ class StandaloneCluster:
         environment: Mapping[str, str] | None = None,
         lost_after_s: int = 8,
     ) -> None:
-        """`environment` is added to that of the daemons, so that of executors and Python workers too.
+        """`environment` is added to that of the daemons, and therefore of executors and Python workers too.
 
-        `lost_after_s`: a worker that is silent for so long counts as lost; one that dies is noticed at once.
+        `lost_after_s`: a worker that is silent for this long counts as lost; one that dies is noticed immediately.
         """
         self._given_directory = directory
         self._directory = directory or Path()
@@ -97,25 +98,25 @@ class StandaloneCluster:
 
     @property
     def url(self) -> str:
-        """What a session gives to `master`."""
+        """The value for a session's `master`."""
         if not self._url:
             raise ClusterError("The cluster is not running. Call start() first.")
         return self._url
 
     @property
     def cores(self) -> int:
-        """Cores of all workers together."""
+        """The number of cores of all workers together."""
         return self._count * self._cores
 
     @property
     def directory(self) -> Path:
-        """Holds the logs, the work directories and the hosts' roots."""
+        """Contains the logs, the work directories and the hosts' roots."""
         return self._directory
 
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> StandaloneCluster:
-        """Bring up the master, then all workers. If anything fails, everything is ended again."""
+        """Start the master, then all workers. If anything fails, everything is stopped again."""
         self._leash = Leash()
         self._directory = self._given_directory or Path(tempfile.mkdtemp(prefix="tidegate-cluster-"))
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -132,7 +133,7 @@ class StandaloneCluster:
         return self
 
     def stop(self) -> None:
-        """End every process of the cluster and remove its directory, unless that was given. May be called again."""
+        """Stop every process of the cluster and remove its directory, unless that was given. May be called again."""
         for worker in self.workers:
             self._end(worker.daemon)
             worker.daemon = None
@@ -155,7 +156,7 @@ class StandaloneCluster:
     # -- who is there ----------------------------------------------------------------------------------------------
 
     def executors(self, worker: int) -> list[int]:
-        """Process ids of the executors that run on a worker now."""
+        """Return the process ids of the executors currently running on a worker."""
         daemon = self.workers[worker].daemon
         if daemon is None:
             return []
@@ -164,26 +165,26 @@ class StandaloneCluster:
         ]
 
     def python_workers(self, worker: int) -> list[int]:
-        """Process ids of the Python workers of a host: those that run tasks, not the daemon that forks them."""
+        """Return the process ids of the Python workers of a host: those that run tasks, not the daemon that forks them."""
         below = [child for pid in self.executors(worker) for child in children(pid)]
         forkers = [pid for pid in below if "pyspark.daemon" in command_line(pid)]
         return [pid for forker in forkers for pid in children(forker)]
 
     def worker_of(self, host: str) -> int:
-        """Index of the worker with this address."""
+        """Return the index of the worker with this address."""
         return next(worker.index for worker in self.workers if worker.host == host)
 
     # -- what may go wrong ------------------------------------------------------------------------------------------
 
     def kill_executor(self, worker: int) -> list[int]:
-        """SIGKILL the executors of a host; the worker starts new ones. Its local root stays. Returns who was killed."""
+        """SIGKILL the executors of a host; the worker starts new ones. Its local root stays. Return the killed process ids."""
         killed = self.executors(worker)
         send(killed, signal.SIGKILL)
         wait_gone(killed)
         return killed
 
     def kill_worker(self, worker: int, *, wipe: bool = True) -> list[int]:
-        """Lose a host: its daemon, executors and Python workers at once, then, if `wipe`, its disks."""
+        """Lose a host: its daemon, executors and Python workers together, then, if `wipe`, its disks."""
         host = self.workers[worker]
         daemon = host.daemon
         if daemon is None:
@@ -196,7 +197,7 @@ class StandaloneCluster:
         return killed
 
     def restart_worker(self, worker: int) -> None:
-        """Bring a lost host back, under the same address, with whatever its disks still hold."""
+        """Restart a lost host under the same address, with whatever its disks still hold."""
         host = self.workers[worker]
         if host.daemon is not None and host.daemon.poll() is None:
             raise ClusterError(f"Worker {worker} is running. Call kill_worker({worker}) first.")
@@ -211,16 +212,16 @@ class StandaloneCluster:
         return killed
 
     def pause(self, worker: int) -> None:
-        """Freeze a host: daemon, executors and Python workers stop where they are, and answer nothing."""
+        """Freeze a host: daemon, executors and Python workers stop where they are, and do not respond."""
         send(self._tree(worker), signal.SIGSTOP)
 
     def resume(self, worker: int) -> None:
-        """Let a frozen host go on as if no time had passed."""
+        """Resume a frozen host as if no time had passed."""
         send(self._tree(worker), signal.SIGCONT)
 
     @contextlib.contextmanager
     def paused(self, pids: list[int]) -> Iterator[None]:
-        """Freeze single processes, such as Python workers, for the length of a block."""
+        """Freeze single processes, such as Python workers, for the duration of a block."""
         send(pids, signal.SIGSTOP)
         try:
             yield
@@ -261,7 +262,8 @@ class StandaloneCluster:
         environment = {
             **inherited,
             "SPARK_HOME": str(home),
-            # The folder does not exist: with a folder among its paths, Java could not share class data (tests/tiers/jvms.py).
+            # The folder does not exist: with a folder on its class path, Java could not share
+            # class data (tests/tiers/jvms.py).
             "SPARK_CONF_DIR": str(self._directory / "conf"),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": options,
@@ -270,7 +272,7 @@ class StandaloneCluster:
             **own,
         }
         with log.open("ab") as sink:
-            # A session of its own: Ctrl-C in the terminal reaches the tests first, and they end the cluster in order.
+            # Its own session: Ctrl-C in the terminal reaches the tests first, and they stop the cluster gracefully.
             process = subprocess.Popen(
                 [str(home / "bin" / "spark-class"), *arguments],
                 env=environment,
@@ -302,7 +304,7 @@ class StandaloneCluster:
 
 
 def spark_home() -> Path:
-    """The directory of the installed pyspark package, found without importing it."""
+    """Return the directory of the installed pyspark package, located without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise ClusterError("pyspark is not installed in this environment. Install tidegate with its dependencies.")
@@ -310,7 +312,7 @@ def spark_home() -> Path:
 
 
 def _await_line(log: Path, pattern: re.Pattern[str], process: subprocess.Popen[bytes], timeout_s: float = 240.0) -> str:
-    """The first group of the pattern, as soon as the log has it. Raises with the log's end if it never does."""
+    """Return the first group of the pattern as soon as it appears in the log. Raises with the end of the log if it never does."""
     deadline = time.monotonic() + timeout_s
     while True:
         text = log.read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""Faults by order: files in a directory say what is to happen, where, and how often, in whatever process gets there first.
+"""Faults on demand: files in a directory define what happens, where, and how often, in whichever process gets there first.
 
     TIDEGATE_FAULTS        the path of this file; set for drivers and executors before they start
     TIDEGATE_FAULT_ORDERS  the directory, which all of them share
@@ -7,12 +7,12 @@
     order = orders.give("task.4-sealed", "kill", level=2, times=1)
     orders.wait(order)
 
-Processes look the directory up at each point they reach, so orders can be given while a job runs. Each order is obeyed as
-often as it says, over all processes together: to obey is to take one of its tokens, and a file is renamed only once.
+Processes read the directory at each point they reach, so orders can be given while a job runs. Each order is carried out as
+often as it says, over all processes together: a process takes one of its tokens first, and a file can be renamed only once.
 
     kill          SIGKILL to the process        raise         an exception in the task
     stop          SIGSTOP to the process        sleep         for `seconds`
-    kill-executor SIGKILL to the executor       lose-reply    storage did it, and its answer does not arrive
+    kill-executor SIGKILL to the executor       lose-reply    storage did it, but its response is lost
     miscount      announce a row too many       drop-barrier  send none to slot 0
 """
 
@@ -37,7 +37,9 @@ class FaultOrders:
         directory.mkdir(parents=True, exist_ok=True)
 
     def give(self, point: str, action: str, *, times: int = 1, seconds: float = 0.0, **match: Any) -> str:
-        """Order `action` at `point`, where the context's attributes equal `match` (`level`, `slot`). Returns its name."""
+        """Order `action` at `point`, where the context's attributes equal `match` (`level`,
+        `slot`). Return the name of the order.
+        """
         if action not in _ACTIONS:
             raise ValueError(f"There is no fault {action!r}. Choose one of {', '.join(sorted(_ACTIONS))}.")
         name = uuid.uuid4().hex
@@ -50,20 +52,20 @@ class FaultOrders:
         return name
 
     def obeyed(self, name: str) -> list[int]:
-        """Process ids of those who carried the order out, one for each time."""
+        """Return the ids of the processes that carried out the order, one for each time."""
         return [int(path.read_text()) for path in sorted(self.directory.glob(f"{name}.*.done"))]
 
     def wait(self, name: str, timeout_s: float = 60.0) -> int:
-        """Wait until someone carries the order out, and say which process does. Raises TimeoutError if nobody does."""
+        """Wait until a process carries out the order, and return its id. Raises TimeoutError if none does."""
         deadline = time.monotonic() + timeout_s
         while not (found := self.obeyed(name)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"Nobody came to the point of the order within {timeout_s:g} s.")
+                raise TimeoutError(f"No process reached the point of the order within {timeout_s:g} s.")
             time.sleep(0.02)
         return found[0]
 
     def clear(self) -> None:
-        """Take all orders back. Who sleeps by one, goes on sleeping."""
+        """Withdraw all orders. A process that already sleeps because of one continues to sleep."""
         for path in sorted(self.directory.iterdir(), key=lambda path: path.suffix != ".order"):
             path.unlink(missing_ok=True)
 
@@ -90,7 +92,9 @@ def _matches(match: dict[str, Any], context: dict[str, Any]) -> bool:
 
 
 def _take(directory: Path, name: str) -> bool:
-    """Take a token, once for all processes: 1. rename it, 2. write one's id, 3. show it. Dying between leaves no trace."""
+    """Take a token, once for all processes: 1. rename it, 2. write the process id, 3. show it.
+    Dying in between leaves no trace.
+    """
     for token in directory.glob(f"{name}.*.token"):
         taken = token.with_suffix(".taken")
         try:
@@ -112,7 +116,7 @@ def _stop(order: dict[str, Any], context: dict[str, Any]) -> None:
 
 
 def _kill_executor(order: dict[str, Any], context: dict[str, Any]) -> None:
-    """The JVM above this Python worker. The worker itself goes on until it notices."""
+    """Kill the JVM above this Python worker. The worker itself continues until it notices."""
     pid = os.getpid()
     while pid > 1:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -125,7 +129,7 @@ def _kill_executor(order: dict[str, Any], context: dict[str, Any]) -> None:
 def _lose_reply(order: dict[str, Any], context: dict[str, Any]) -> None:
     from tidegate.storage import StorageUnavailable
 
-    raise StorageUnavailable("(ordered)", str(context.get("path")), "The answer of the store was lost, as ordered.")
+    raise StorageUnavailable("(ordered)", str(context.get("path")), "The response of the store was lost, as ordered.")
 
 
 def _raise(order: dict[str, Any], context: dict[str, Any]) -> None:
@@ -137,7 +141,7 @@ def _sleep(order: dict[str, Any], context: dict[str, Any]) -> None:
 
 
 def _miscount(order: dict[str, Any], context: dict[str, Any]) -> None:
-    """Announce one row more to slot 0 than was sent there."""
+    """Announce one more row to slot 0 than was sent there."""
     context["task"].writer.rows_per_slot[0] += 1
 
 

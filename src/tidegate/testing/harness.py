@@ -1,13 +1,13 @@
-"""Runs one keyed function without a JVM: feed rows, read output and state, snapshot, restore into another parallelism.
+"""Runs one keyed function without a JVM: feed rows, read output and state, snapshot, restore with another parallelism.
 
     with tg.testing.harness(Totals(), key="user", schema="user string, amount double") as h:
         h.process(("ann", 5.0))
         assert h.output() == [("ann", 5.0)]
 
-Time stands still unless it is moved: `h.advance_watermark(t)` and `h.set_processing_time(t)` fire the timers that are due.
-An operator of a job, such as a window, is taken from its stream: `harness(stream)`, on a source made with `frame`.
+Time stands still unless it is advanced: `h.advance_watermark(t)` and `h.set_processing_time(t)` fire the timers that are
+due. To test an operator of a job, such as a window, pass its stream: `harness(stream)`, on a source created with `frame`.
 
-The function runs in the operator that runs it on Spark, over a real state backend in a temporary directory.
+The function runs in the same operator as on Spark, over a real state backend in a temporary directory.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _UID = Uid("function")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All state of a function at one moment, ready for any parallelism."""
+    """All state of a function at one moment, restorable with any parallelism."""
 
     max_parallelism: int
     state_ids: Mapping[tuple[Uid, str], int]
@@ -83,7 +83,7 @@ class _Subtask:
         self.begin()
 
     def begin(self) -> None:
-        """Start the next epoch: a new attempt over the version sealed last, with a fresh copy of the function."""
+        """Start the next epoch: a new attempt over the last sealed version, with a new copy of the function."""
         h = self._harness
         self._number += 1
         self._target = VersionId(EpochId(Term(1), self._number), AttemptId(self._number))
@@ -123,13 +123,13 @@ class _Subtask:
             self.operator.open()
 
     def adopt(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Begin with what a restore gives."""
+        """Start with restored entries."""
         self.store.write(entries)
         self._version = self.store.seal().version
         self.begin()
 
     def seal(self) -> None:
-        """End the epoch and begin the next."""
+        """End the epoch and start the next."""
         operator = self.transform if isinstance(self._harness.node, Transform) else self.operator
         with own_errors():
             operator.snapshot()
@@ -146,7 +146,7 @@ class _Subtask:
 
 
 class Harness:
-    """Drives one function. Made by `harness`."""
+    """Drives one function. Created by `harness`."""
 
     def __init__(
         self, node: Process | Transform, parallelism: int, max_parallelism: int, restore: Snapshot | None,
@@ -180,8 +180,9 @@ class Harness:
             self._restore(restore)
 
     def process(self, *rows: Any) -> None:
-        """Feed rows: tuples or dicts in the columns of the schema. Each goes to the instance that owns its key, or, for a
-        function without keys, to the instances in turn."""
+        """Feed rows: tuples or dicts in the columns of the schema. Each goes to the instance that owns its key or, for a
+        function without keys, to the instances in turn.
+        """
         self._process(0, rows)
 
     process1 = process
@@ -195,7 +196,7 @@ class Harness:
         input = self.node.broadcast if isinstance(self.node, Process) else None
         if input is None:
             raise GraphError(
-                f"{self.node} has no broadcast input. Give the harness a stream made by connect(…).process."
+                f"{self.node} has no broadcast input. Pass the harness a stream created by connect(…).process."
             )
         for subtask in self._subtasks:
             fed = as_in_a_job(rows, input.schema)
@@ -229,11 +230,13 @@ class Harness:
                 subtask.operator.process([row], [key], [group], times, number)
 
     def advance_watermark(self, timestamp: int | datetime) -> None:
-        """All rows up to this event time have come: fire the timers up to it. It does not go back."""
+        """Advance the watermark and fire the timers up to it: all rows up to this event time have
+        arrived. It does not move backwards.
+        """
         self._advance(_time(self.time.clock_ms, max(time_ms(timestamp), self.time.watermark_ms)))
 
     def set_processing_time(self, timestamp: int | datetime) -> None:
-        """Move the clock, and fire the timers up to then. It does not go back."""
+        """Advance the clock and fire the timers up to it. It does not move backwards."""
         self._advance(_time(max(time_ms(timestamp), self.time.clock_ms), self.time.watermark_ms))
 
     def _advance(self, time: EpochTime) -> None:
@@ -243,14 +246,16 @@ class Harness:
                 subtask.operator.advance(time)
 
     def next_timers(self) -> tuple[int | None, int | None]:
-        """The times of the earliest event-time timer and the earliest processing-time timer of all keys."""
+        """Return the times of the earliest event-time timer and the earliest processing-time timer of all keys."""
         event, processing = zip(*(subtask.operator.pending() for subtask in self._subtasks))
         least = [min((t for t in times if t is not None), default=None) for times in (event, processing)]
         return least[0], least[1]
 
     def output(self) -> list[Any]:
-        """What the function emitted since the last call, as the next operator would read it: rows of the schema where the
-        harness knows it, else what the function gave, lists as tuples. A row equals a tuple of its values."""
+        """Return what the function emitted since the last call, as the next operator would read it: rows of
+        the schema if the harness knows it, otherwise what the function emitted, with lists as tuples. A
+        row equals a tuple of its values.
+        """
         found = list(self.collected)
         self.collected.clear()
         return found
@@ -261,7 +266,7 @@ class Harness:
         return found
 
     def state(self, name: str, key: Any) -> Any:
-        """What is stored for a key: a value, a list, a dict; None where nothing is, whatever the declared default."""
+        """Return what is stored for a key: a value, a list, a dict; None if there is nothing, whatever the declared default."""
         spec = next((spec for spec in self.node.states if spec.name == name), None)
         if spec is None:
             raise GraphError(f"The function declares no state {name!r}; it has {[s.name for s in self.node.states]}.")
@@ -272,13 +277,13 @@ class Harness:
         return subtask.states.accessors[name].stored()
 
     def operator_state(self, name: str) -> list[Any]:
-        """What each instance has of an operator state now: lists, or for broadcast state dicts."""
+        """Return the current operator state of each instance: lists, or dicts for broadcast state."""
         if name not in self._subtasks[0].lists.all:
             raise GraphError(f"The function declares no operator state {name!r}.")
         return [subtask.lists.all[name].stored() for subtask in self._subtasks]
 
     def snapshot(self) -> Snapshot:
-        """Make everything so far durable, as at the end of an epoch, and give it out. The function goes on then."""
+        """Make everything so far durable, as at the end of an epoch, and return it. The function can continue afterwards."""
         entries: list[tuple[bytes, bytes]] = []
         held: list[Held] = []
         for subtask in self._subtasks:
@@ -297,7 +302,7 @@ class Harness:
         )
 
     def subtask_of(self, key: Any) -> int:
-        """Which parallel instance owns a key."""
+        """Return the index of the parallel instance that owns a key."""
         return int(self._owner(self._codec.normalized(key))[1].slot)
 
     def close(self) -> None:
@@ -338,13 +343,14 @@ def _time(clock_ms: int, watermark_ms: int) -> EpochTime:
 
 
 def as_in_a_job(rows: Sequence[Any], schema: Schema) -> list[Any]:
-    """Rows as an operator reads them from Spark, out of tuples, lists, dicts or objects: 5 is 5.0 in a double column. Raises
-    SchemaError for what does not fit."""
+    """Convert tuples, lists, dicts or objects to rows as an operator reads them from Spark: 5 is 5.0 in a double column.
+    Raises SchemaError for values that do not fit.
+    """
     return rows_of(batch_from_rows(rows, schema).columns, schema, struct_class(schema.fields))
 
 
 def _checked(collected: list[Any], schema: Schema | None) -> Emit:
-    """Takes what a function emits. Rows that do not fit the schema fail at once, as they would in a job."""
+    """Collect what a function emits. Rows that do not fit the schema fail immediately, as they would in a job."""
 
     def emit(rows: Sequence[Any]) -> None:
         if schema is not None:
@@ -353,8 +359,8 @@ def _checked(collected: list[Any], schema: Schema | None) -> Emit:
         for row in rows:
             if isinstance(row, str | bytes | int | float | None):
                 raise SchemaError(
-                    f"The function gave out {row!r}, which is not a row: rows are tuples or dicts. If it returns one row, let it "
-                    f"yield the row instead; a row of one column is written ({row!r},)."
+                    f"The function emitted {row!r}, which is not a row: rows are tuples or dicts. To emit one row, yield it "
+                    f"instead of returning it; a row of one column is written ({row!r},)."
                 )
         collected.extend(tuple(row) if isinstance(row, list) else row for row in rows)
 
@@ -363,7 +369,7 @@ def _checked(collected: list[Any], schema: Schema | None) -> Emit:
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """A test wants the function's own error, with its own traceback."""
+    """Raise the function's own error, with its own traceback, which is what a test expects."""
     try:
         yield
     except FunctionFailed as failed:
@@ -371,7 +377,7 @@ def own_errors() -> Iterator[None]:
 
 
 class DeclaredFrame:
-    """Stands in for a streaming DataFrame where a job is declared and not run."""
+    """Stands in for a streaming DataFrame when a job is declared but not run."""
 
     isStreaming = True
 
@@ -391,7 +397,7 @@ class DeclaredFrame:
 
 
 def frame(schema: str | Schema) -> DeclaredFrame:
-    """What `job.source` takes in a test without a JVM: only columns, no rows."""
+    """Create what `job.source` takes in a test without a JVM: only columns, no rows."""
     return DeclaredFrame(schema)
 
 
@@ -402,11 +408,11 @@ def harness(  # noqa: PLR0913 what a user may choose
     output_schema: str | Schema | None = None, broadcast_schema: str | Schema | None = None,
     on_error: OnError | str = "fail",
 ) -> Harness:  # fmt: skip
-    """A harness for a function, or for the operator that a stream comes from.
+    """Create a harness for a function, or for the operator that produces a stream.
 
-    For a function, `schema` names and types the columns of the rows, `key` the key columns, `event_time` the column of event
-    times, `broadcast_schema` the columns of the broadcast input. What it emits is checked where `output_schema`, and
-    `side_outputs` as a dict, say what it should be. A stream, as `key_by(…).process(…)` gives one, has all of that.
+    For a function, `schema` names and types the columns of the rows, `key` the key columns, `event_time` the event-time
+    column, `broadcast_schema` the columns of the broadcast input. Output is checked against `output_schema`, and against
+    `side_outputs` if that is a dict. A stream, as returned by `key_by(…).process(…)`, already has all of that.
     """
     if isinstance(function, Stream):
         node = _node_of(function)
@@ -437,7 +443,7 @@ def harness(  # noqa: PLR0913 what a user may choose
 def _node_of(stream: Stream) -> Process | Transform:
     node = stream.node()
     if not isinstance(node, Process | Transform):
-        raise GraphError(f"The harness runs operators; {node} is none.")
+        raise GraphError(f"The harness runs operators; {node} is not one.")
     return node
 
 
@@ -469,7 +475,8 @@ def _node(
         )
     if key is None or schema is None:
         raise GraphError(
-            "Tell the harness what the rows look like: harness(function, key='user', schema='user string, …')."
+            "Give the harness the key and the columns of the rows: harness(function, key='user', schema='user "
+            "string, …')."
         )
     columns = (key,) if isinstance(key, str) else tuple(key)
     parsed = schema if isinstance(schema, Schema) else Schema.parse(schema)
@@ -483,7 +490,7 @@ def _node(
     broadcast = None
     if hasattr(function, "process_broadcast_element"):
         if broadcast_schema is None:
-            raise GraphError("Tell the harness what broadcast rows look like: broadcast_schema='name string, …'.")
+            raise GraphError("Give the harness the columns of the broadcast rows: broadcast_schema='name string, …'.")
         broadcast = Input((), as_schema(broadcast_schema), broadcast=True)
     return Process(
         id=NodeId(0),

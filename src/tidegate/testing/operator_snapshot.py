@@ -1,4 +1,4 @@
-"""Operator state in a snapshot of the harness, and its way into another parallelism: planned and dealt out as in a job."""
+"""Operator state in a snapshot of the harness, and its redistribution to another parallelism: planned as in a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EPOCH = EpochId(Term(1), 1)
 
 
 class Held(dict[int, tuple[bytes, ...]]):
-    """What one instance holds of operator state, by state id. Reads like the store it came from."""
+    """The operator state of one instance, by state id. Reads like the store it came from."""
 
     @staticmethod
     def of(store: StateStore, specs: Sequence[StateSpec], ids: Mapping[tuple[Uid, str], int], uid: Uid) -> Held:
@@ -38,7 +38,7 @@ class Held(dict[int, tuple[bytes, ...]]):
 
 
 class _Reader:
-    """As much of a store as restoring lists needs."""
+    """The part of a store that restoring lists needs."""
 
     def __init__(self, entries: Mapping[bytes, bytes]) -> None:
         self._entries = entries
@@ -54,7 +54,7 @@ def dealt_out(
     held: Sequence[Held], specs: Sequence[StateSpec], ids: Mapping[tuple[Uid, str], int], uid: Uid, parallelism: int,
     max_parallelism: int,
 ) -> Iterator[list[tuple[bytes, bytes]]]:  # fmt: skip
-    """For each new instance, the entries of operator state to begin with."""
+    """Yield, for each new instance, its initial entries of operator state."""
     states = tuple(
         StateInfo(
             name=spec.name,

@@ -1,6 +1,6 @@
-"""Real processes in tests: who descends from whom, how to end a whole tree, and a leash that outlives the test run.
+"""Real processes in tests: the process tree, how to kill a whole tree, and a leash that outlives the test run.
 
-Everything here goes by process id and reads `/proc`, so it needs Linux. Nothing is ever found by name alone.
+Everything here uses process ids and reads `/proc`, so it needs Linux. No process is ever found by name alone.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 
 def alive(pid: int) -> bool:
-    """Whether the process still runs. One that has ended and only waits for its parent to ask is not alive."""
+    """Whether the process still runs. A zombie, which has ended and waits for its parent, is not alive."""
     status = _status(pid)
     return status is not None and status[1] not in "ZX"
 
 
 def command_line(pid: int) -> list[str]:
-    """The arguments a process was started with; empty when it is gone."""
+    """Return the arguments a process was started with; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:
@@ -30,12 +30,12 @@ def command_line(pid: int) -> list[str]:
 
 
 def children(pid: int) -> list[int]:
-    """Living processes whose parent is `pid` at this moment."""
+    """Return the living processes whose parent is `pid` at this moment."""
     return sorted(child for child, parent in _parents() if parent == pid)
 
 
 def descendants(pid: int) -> list[int]:
-    """Living processes below `pid`, nearest first, without `pid` itself."""
+    """Return the living processes below `pid`, nearest first, without `pid` itself."""
     below: dict[int, list[int]] = {}
     for child, parent in _parents():
         below.setdefault(parent, []).append(child)
@@ -48,27 +48,27 @@ def descendants(pid: int) -> list[int]:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Signal each process; one that is already gone is no error."""
+    """Signal each process; a process that is already gone is not an error."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def wait_gone(pids: Iterable[int], timeout_s: float = 10.0) -> None:
-    """Return when none of the processes is alive. Raises TimeoutError with those that are."""
+    """Wait until none of the processes is alive. Raises TimeoutError with those that are."""
     deadline = time.monotonic() + timeout_s
     left = [pid for pid in pids if alive(pid)]
     while left:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"Still alive after {timeout_s:g} s: {left}. Look for a disk that does not answer.")
+            raise TimeoutError(f"Still alive after {timeout_s:g} s: {left}. Check for a disk that does not respond.")
         time.sleep(0.01)
         left = [pid for pid in left if alive(pid)]
 
 
 def kill_tree(pid: int, timeout_s: float = 10.0) -> list[int]:
-    """SIGKILL a process and everything below it, and wait until all are gone. Returns who was killed.
+    """SIGKILL a process and everything below it, and wait until all are gone. Return the killed process ids.
 
-    1. Stop the root, then whoever is below it, until a look finds nobody new: a stopped process starts no other.
+    1. Stop the root, then all processes below it, until a scan finds no new one: a stopped process starts no other.
     2. Kill them all. A crash between the steps leaves stopped processes, which the leash kills when this process ends.
     """
     send([pid], signal.SIGSTOP)
@@ -82,9 +82,9 @@ def kill_tree(pid: int, timeout_s: float = 10.0) -> list[int]:
 
 
 class Leash:
-    """Ends process trees when the process that made the leash ends, however it ends, SIGKILL included.
+    """Kills process trees when the process that created the leash ends, however it ends, including by SIGKILL.
 
-    A small process of its own reads the ids from a pipe; the end of the pipe is the end of its owner.
+    A small separate process reads the ids from a pipe; when the pipe closes, its owner has ended.
     """
 
     def __init__(self) -> None:
@@ -96,15 +96,15 @@ class Leash:
         )
 
     def hold(self, pid: int) -> None:
-        """End this tree with us."""
+        """Kill this tree when this process ends."""
         self._tell(f"+{pid}\n")
 
     def release(self, pid: int) -> None:
-        """Forget this tree: it has been ended."""
+        """Forget this tree: it has already ended."""
         self._tell(f"-{pid}\n")
 
     def close(self) -> None:
-        """End whatever is still held, and the guard."""
+        """Kill everything still held, and the guard process."""
         assert self._guard.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._guard.stdin.close()
@@ -123,7 +123,9 @@ def _parents() -> Iterator[tuple[int, int]]:
 
 
 def _status(pid: int) -> tuple[int, str] | None:
-    """Parent and state letter of a process. The name before them may hold anything, so count from its last bracket."""
+    """Return the parent and the state letter of a process. The name before them may contain anything,
+    so count from its last bracket.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:

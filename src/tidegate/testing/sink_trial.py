@@ -1,12 +1,12 @@
-"""A job's side of the sink contract without Spark: epochs, checkpoints, drivers that die, and another one taking over.
+"""The job's side of the sink contract without Spark: epochs, checkpoints, and drivers that die and are replaced.
 
     trial = SinkTrial(FileSink(str(folder)))
     trial.epoch(5, 5)                      # five rows in each of two slots
     with dies_at(step := 2):
-        trial.checkpoint()                 # the driver dies at the third step it comes to
-    trial.restart()                        # another one commits what the checkpoint carried, perhaps again
+        trial.checkpoint()                 # the driver dies at the third step it reaches
+    trial.restart()                        # another driver commits what the checkpoint carried, possibly again
 
-What is carried from checkpoint to checkpoint is decided by the code that decides it in a job.
+The same code as in a job decides what is carried from checkpoint to checkpoint.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = Schema.parse("n bigint, name string")
-"""Of the rows of every trial. `n` is different in each row."""
+"""The schema of the rows of every trial. `n` is different in each row."""
 
 NAMES = (
     "plain",
@@ -65,12 +65,12 @@ _attempts = itertools.count(1)
 
 
 class Killed(BaseException):
-    """The process died here, as far as anybody can see. No `except Exception` holds it up."""
+    """Simulates the death of the process. No `except Exception` catches it."""
 
 
 @dataclass(slots=True)
 class Death:
-    """What `dies_at` saw."""
+    """What `dies_at` observed."""
 
     step: int
     reached: list[str] = field(default_factory=list)
@@ -79,9 +79,9 @@ class Death:
 
 @contextmanager
 def dies_at(step: int) -> Iterator[Death]:
-    """Whoever comes to the fault point number `step`, counted from 0, dies there, and with it all that is inside.
+    """The process that reaches fault point number `step`, counted from 0, dies there, with everything inside the block.
 
-    `happened` is false when the work was done before: then there are no further steps.
+    `happened` is false if the work was done before that: then there are no further steps.
     """
     death = Death(step)
 
@@ -101,7 +101,7 @@ def dies_at(step: int) -> Iterator[Death]:
 
 @contextmanager
 def error_at(step: int, error: Exception) -> Iterator[Death]:
-    """The fault point number `step`, counted from 0, raises `error` once: as a target that goes away for a moment would."""
+    """Fault point number `step`, counted from 0, raises `error` once: like a target that is briefly unavailable."""
     fault = Death(step)
 
     def reached(point: str, **context: Any) -> None:
@@ -119,7 +119,7 @@ def error_at(step: int, error: Exception) -> Iterator[Death]:
 
 @contextmanager
 def watching(look: Callable[[], object]) -> Iterator[None]:
-    """Call `look` at every fault point, as a reader would who never takes his eyes off the target."""
+    """Call `look` at every fault point, like a reader that watches the target all the time."""
     one_at_a_time = threading.Lock()
 
     def reached(point: str, **context: Any) -> None:
@@ -135,7 +135,7 @@ def watching(look: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def failing(prefix: str, error: Exception) -> Iterator[None]:
-    """Every fault point whose name begins with `prefix` raises `error`: as a target that is down would."""
+    """Every fault point whose name begins with `prefix` raises `error`: like a target that is down."""
 
     def reached(point: str, **context: Any) -> None:
         if point.startswith(prefix):
@@ -149,7 +149,7 @@ def failing(prefix: str, error: Exception) -> Iterator[None]:
 
 
 class SinkTrial:
-    """One job with one sink. `expected` is every row that readers must find once, per slot in the order of epochs."""
+    """One job with one sink. `expected` is every row that readers must find once, per slot in epoch order."""
 
     def __init__(self, sink: Sink, uid: str = "out", parallelism: int = 2) -> None:
         self.sink, self.uid, self.parallelism = sink, Uid(uid), parallelism
@@ -161,15 +161,15 @@ class SinkTrial:
         self.at = EpochId(Term(1), 0)
         self.ledger = Ledger()
         self.completed: list[Committable] = []
-        """What checkpoints carried: all that a driver may commit once more, if the records of it are lost."""
+        """What checkpoints carried: everything that a driver may commit again if its records are lost."""
         self.expected: list[Row] = []
         self.epoch_by_number: dict[int, EpochId] = {}
-        """The first column of each accepted row → the epoch that made it, the last one where several did."""
+        """The first column of each accepted row → the epoch that produced it, the last one if several did."""
         self._open: list[tuple[EpochId, list[Row]]] = []
         self.committer = self.new_committer()
 
     def new_committer(self) -> Committer:
-        """As another process would make it: of a sink that came there pickled."""
+        """Create a committer as another process would: from a pickled sink."""
         return self._sink().create_committer(CommitterContext(SCHEMA, partial(self._read)))
 
     def _sink(self) -> Sink:
@@ -183,24 +183,24 @@ class SinkTrial:
     # -- epochs ------------------------------------------------------------------------------------------------------
 
     def epoch(self, *counts: int) -> list[Row]:
-        """An accepted epoch with so many new rows in each slot. Answer: the rows."""
+        """Run an accepted epoch with this many new rows in each slot. Return the rows."""
         return self.epoch_of(*(new_rows(count) for count in counts))
 
     def epoch_of(self, *slots: Sequence[Row]) -> list[Row]:
-        """An accepted epoch with these rows in each slot; one slot may fail after another has prepared."""
+        """Run an accepted epoch with these rows in each slot; one slot may fail after another has prepared."""
         self.at = self.at.next()
         found = [self.attempt(slot, rows) for slot, rows in enumerate(slots)]
         self.accept(found, [row for rows in slots for row in rows])
         return self._open[-1][1]
 
     def accept(self, prepared: Sequence[Committable | None], rows: list[Row]) -> None:
-        """The attempts whose rows count. What others of the epoch did is thrown away."""
+        """Accept the attempts whose rows count. Other attempts of the epoch are discarded."""
         self.ledger.accept(each for each in prepared if each is not None)
         self._open.append((self.at, rows))
         self.epoch_by_number |= {row[0]: self.at for row in rows}
 
     def attempt(self, slot: int, rows: Sequence[Row]) -> Committable | None:
-        """One attempt of one task in the present epoch. Dying in it leaves whatever the writer left."""
+        """Run one attempt of one task in the current epoch. Dying in it leaves whatever the writer left."""
         staging, writer = self.open_writer(slot)
         half = len(rows) // 2
         for part in (rows[:half], rows[half:]):
@@ -237,19 +237,19 @@ class SinkTrial:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def complete(self) -> None:
-        """A checkpoint is complete; nothing is committed yet."""
+        """Complete a checkpoint; nothing is committed yet."""
         self.expected += [row for _, rows in self._open for row in rows]
         self._open = []
         known = {(c.slot, c.epoch) for c in self.completed}
         self.completed += [c for c in self.ledger.carried_by(self.at) if (c.slot, c.epoch) not in known]
 
     def checkpoint(self) -> bool:
-        """Complete a checkpoint and release what it carries. Answer: whether the target took all of it."""
+        """Complete a checkpoint and release what it carries. Return whether the target accepted all of it."""
         self.complete()
         return self.release()
 
     def release(self) -> bool:
-        """Offer all that waits, in one call. Answer: whether the target took all of it."""
+        """Commit everything that waits, in one call. Return whether the target accepted all of it."""
         carried = self.ledger.carried_by(self.at)
         if not carried:
             return True
@@ -275,14 +275,16 @@ class SinkTrial:
         return [list(found) for _, found in itertools.groupby(self.requests(), lambda request: request.epoch)]
 
     def rewind(self) -> None:
-        """The same driver goes back to the newest checkpoint: epochs after it never were. Their numbers stay used."""
+        """Return to the latest checkpoint in the same driver: epochs after it are discarded. Their numbers are not reused."""
         done = [c.epoch for c in self.completed]
         self.ledger.rewind(self.at.term, max(done, default=None))
         self._open = []
 
     def restart(self, parallelism: int | None = None) -> bool:
-        """Another driver claims the job, with a new term. Epochs after the newest checkpoint never were, and all that
-        is complete is committed, again where that had been done: the records of it are lost. Answer: all was taken."""
+        """Let another driver claim the job, with a new term. Epochs after the latest checkpoint are discarded,
+        and everything complete is committed, again if that was already done: the records of it are lost.
+        Return whether all was accepted.
+        """
         self.parallelism = parallelism or self.parallelism
         self._open = []
         self.at = EpochId(Term(self.at.term + 1), 0)
@@ -291,7 +293,7 @@ class SinkTrial:
         return self.release()
 
     def rescale(self, parallelism: int) -> bool:
-        """As `restart`, where the records of what was published are kept: only what waits is offered."""
+        """Like `restart`, but the records of what was published are kept: only what waits is committed."""
         self.parallelism = parallelism
         self._open = []
         self.at = EpochId(Term(self.at.term + 1), 0)
@@ -300,12 +302,12 @@ class SinkTrial:
         return self.release()
 
     def start_from(self, carried: Sequence[Committable]) -> bool:
-        """Another driver starts from a savepoint that carried these. What was published since stays published."""
+        """Let another driver start from a savepoint that carried these. What was published since stays published."""
         self.completed = list(carried)
         return self.restart()
 
     def cold_start(self) -> None:
-        """A job of the same name begins from nothing, under a lineage of its own."""
+        """Start a job of the same name from nothing, with a new lineage."""
         self._begin()
 
     def sweep(self, waiting: Sequence[Committable] = (), upto: EpochId | None = None) -> bool:
@@ -318,7 +320,7 @@ class SinkTrial:
 
 
 def new_rows(count: int) -> list[Row]:
-    """Rows that were never used, with names that are hard to write down."""
+    """Return rows that were never used, with names that are hard to encode."""
     return [(n, NAMES[n % len(NAMES)]) for n in itertools.islice(_numbers, count)]
 
 

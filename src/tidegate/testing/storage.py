@@ -1,4 +1,4 @@
-"""Storage for tests: in memory, and with scripted faults around any other. Both pass the contract of the real ones."""
+"""Storage for tests: in memory, and with scripted faults around any other. Both pass the contract of the real implementations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class MemoryStorage:
-    """Objects in a dict. Refuses what a file system could not hold, so that no test passes where a directory fails."""
+    """Objects in a dict. Rejects what a file system could not hold, so that no test passes where a directory would fail."""
 
     def __init__(self, url: str = "memory://test") -> None:
         self._url = url
@@ -104,7 +104,7 @@ class MemoryStorage:
 
 
 class Crash(BaseException):
-    """Stands for the death of the process: passes every `except Exception`, as a kill would."""
+    """Stands for the death of the process: it passes every `except Exception`, as a kill would."""
 
 
 class Strike(Enum):
@@ -118,7 +118,7 @@ class Strike(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StorageFault:
-    """Strikes the `nth` operation (1 = the first) of this kind on a path in which `path` is found, `times` times."""
+    """Strikes the `nth` operation (1 = the first) of this kind on a path that contains `path`, `times` times."""
 
     strike: Strike
     operation: str
@@ -128,7 +128,7 @@ class StorageFault:
 
 
 class FaultyStorage:
-    """Another store, some of whose operations fail as scripted. Without faults it is that store."""
+    """Another store, some of whose operations fail as scripted. Without faults it behaves like that store."""
 
     def __init__(self, inner: Storage, faults: Iterable[StorageFault] = ()) -> None:
         self._inner = inner
@@ -136,7 +136,7 @@ class FaultyStorage:
         self.script(*faults)
 
     def script(self, *faults: StorageFault) -> None:
-        """Replace the faults, and forget what was seen."""
+        """Replace the faults, and reset the counts."""
         with self._lock:
             self._faults = dict.fromkeys(faults, 0)
             self.seen: builtins.list[tuple[str, str]] = []
@@ -167,7 +167,7 @@ class FaultyStorage:
         return self._run("folders", prefix, lambda: self._inner.folders(prefix))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """One operation for each path, so that a fault may strike in the middle."""
+        """Delete with one operation for each path, so that a fault may strike in the middle."""
         for path in paths:
             self._run("delete", path, lambda path=path: self._inner.delete([path]))  # type: ignore[misc]
 
@@ -188,7 +188,9 @@ class FaultyStorage:
         return result
 
     def _failure(self, operation: str, path: str) -> StorageError:
-        """What a real store would raise: its callers cannot tell whether it was done, so neither may this one's."""
+        """Return what a real store would raise: its callers cannot tell whether the operation was
+        done, so neither may this one's.
+        """
         if operation == "create":
             return OutcomeUnknown.of(self.url, path, "scripted fault")
         return StorageUnavailable(self.url, path, f"Scripted fault: {operation} of {path!r} in {self.url}. Try again.")

@@ -1,4 +1,4 @@
-"""A table in the memory of the test's process: the smallest sink that keeps the contract.
+"""A table in the memory of the test process: the smallest sink that fulfils the contract.
 
 Rows wait in the job's storage. A commit appends them and sets the marker under one lock, which is its transaction.
 """
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class MemoryTable:
-    """Rows and markers; while it is `down`, or has a `refusal`, it takes no transaction."""
+    """Rows and markers; while it is `down`, or has a `refusal`, it accepts no transaction."""
 
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     markers: dict[tuple[Lineage, Uid, Slot], EpochId] = field(default_factory=dict)
     commits: int = 0
-    """How many transactions brought rows."""
+    """The number of transactions that added rows."""
     down: bool = False
     refusal: Exception | None = None
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -71,7 +71,7 @@ class TableSink:
 
 
 class TableCommitter:
-    """1. Read what was staged. A death here leaves nothing.
+    """1. Read what was staged. A crash here leaves nothing.
     2. In one transaction: if the marker is behind, append the rows and move it. A repeat finds it moved.
     """
 
@@ -105,5 +105,5 @@ class TableCommitter:
 
 
 def table_named(name: str) -> MemoryTable:
-    """The one table of this name in this process, made when first asked for."""
+    """Return the one table of this name in this process, created on first use."""
     return _tables.setdefault(name, MemoryTable())

@@ -211,7 +211,7 @@ MISTAKES = {
     ),
     "one row returned, unseen": (
         lambda _: tried(ReturnsOneRowUnseen()),
-        r"gave out 'ann', which is not a row.*yield the row instead.*\('ann',\)",
+        r"emitted 'ann', which is not a row.*yield it instead.*\('ann',\)",
     ),
     "a number returned": (
         lambda _: tried(ReturnsANumber()),

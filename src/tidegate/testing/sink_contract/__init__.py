@@ -33,4 +33,4 @@ class SinkContract(
     VisibilityContract,
     OrderContract,
 ):
-    """All that an exactly-once sink must keep. pytest runs the tests of the last base first."""
+    """Everything that an exactly-once sink must guarantee. pytest runs the tests of the last base first."""

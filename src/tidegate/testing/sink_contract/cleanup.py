@@ -1,4 +1,4 @@
-"""A sweep removes what no commit needs any more, and nothing else."""
+"""A sweep removes what no commit needs, and nothing else."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tidegate.testing.sink_trial import SinkTrial, dies_at, error_at, new_rows
 
 class CrashContract:
     def test_a_driver_may_die_at_any_step_of_a_commit(self, target: SinkTarget) -> None:
-        """A reader may take away what it sees before the next driver starts."""
+        """A reader may remove what it sees before the next driver starts."""
         for step in count():
             trial = SinkTrial(target.sink())
             trial.epoch(3, 3)

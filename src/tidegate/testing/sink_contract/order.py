@@ -80,7 +80,7 @@ class OrderContract:
         check(target, trial)
 
     def test_a_call_with_many_slots_and_epochs_is_one_commit(self, target: SinkTarget) -> None:
-        """If the target counts its commits."""
+        """Applies if the target counts its commits."""
         trial = SinkTrial(target.sink(), parallelism=8)
         for _ in range(10):
             trial.epoch(*[1] * 8)

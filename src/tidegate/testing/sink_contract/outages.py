@@ -26,7 +26,7 @@ class OutageContract:
         check(target, trial)
 
     def test_a_target_that_is_down_is_tried_again(self, target: SinkTarget) -> None:
-        """The outage is no reason to stop the job: no output is refused, and none is in doubt."""
+        """The outage is no reason to stop the job: no output is rejected, and none is in doubt."""
         trial = SinkTrial(target.sink())
         trial.epoch(2, 2)
         trial.complete()

@@ -23,7 +23,7 @@ class RepeatContract:
         check(target, trial)
 
     def test_a_first_commit_is_told_from_a_repeat(self, target: SinkTarget) -> None:
-        """If the committer distinguishes the two. A call that was half done is no repeat."""
+        """Applies if the committer distinguishes the two. A call that was half done is not a repeat."""
         trial = SinkTrial(target.sink())
         trial.epoch(2, 2)
         trial.complete()

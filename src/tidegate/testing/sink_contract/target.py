@@ -15,24 +15,24 @@ class SinkTarget(Protocol):
     """Where one test's rows go. Its sink takes rows of `sink_trial.SCHEMA`."""
 
     ordered: bool
-    """Whether `rows` gives each slot's rows in the order in which they were published."""
+    """Whether `rows` returns each slot's rows in the order in which they were published."""
 
     def sink(self) -> Sink: ...
 
     def rows(self) -> list[Row]:
-        """What a reader finds now."""
+        """Return what a reader finds now."""
         ...
 
     def take_away(self) -> None:
-        """A reader removes all rows it finds, as one that moves files or empties a table does."""
+        """Remove all rows that a reader finds, as one that moves files or empties a table does."""
         ...
 
     def outage(self) -> AbstractContextManager[object]:
-        """While it lasts, the target takes no commits."""
+        """While it lasts, the target accepts no commits."""
         ...
 
     def leavings(self) -> list[str]:
-        """Names of what readers do not see: staged rows, open transactions, markers of single commits."""
+        """Return the names of what readers do not see: staged rows, open transactions, markers of single commits."""
         ...
 
 
@@ -53,23 +53,23 @@ class ShowsMarkers(Protocol):
 
 
 def check(target: SinkTarget, *trials: SinkTrial) -> None:
-    """Readers find every row of the completed checkpoints once, and nothing else."""
+    """Check that readers find every row of the completed checkpoints once, and nothing else."""
     check_same(target.rows(), [row for trial in trials for row in trial.expected])
 
 
 def check_same(found: Iterable[Row], expected: Iterable[Row]) -> None:
-    """Both hold the same rows, each as often as the other."""
+    """Check that both hold the same rows, each equally often."""
     counted, wanted = Counter(found), Counter(expected)
     assert counted == wanted, f"missing {wanted - counted or 'none'}, too many {counted - wanted or 'none'}"
 
 
 def check_order(target: SinkTarget, trial: SinkTrial, rows: list[Row] | None = None) -> None:
-    """Readers see no row of an epoch, and saw none, while rows of an earlier epoch are missing."""
+    """Check that readers see, and saw, no row of an epoch while rows of an earlier epoch are missing."""
     epochs = [trial.epoch_by_number[n] for n, _ in (target.rows() if rows is None else rows)]
     if not epochs:
         return
     wanted = Counter(trial.epoch_by_number[n] for n, _ in trial.expected)
     late = {epoch: count for epoch, count in (wanted - Counter(epochs)).items() if epoch < max(epochs)}
-    assert not late, f"rows of epoch {max(epochs)} are seen, and rows of earlier ones are missing: {late}"
+    assert not late, f"rows of epoch {max(epochs)} are visible, but rows of earlier ones are missing: {late}"
     if target.ordered:
         assert epochs == sorted(epochs), "a row of an earlier epoch comes after one of a later epoch"
