@@ -1,4 +1,4 @@
-"""The command `tidegate`. Every command is a module of its own, imported when it is called."""
+"""The command `tidegate`. Every command has its own module, imported when it is called."""
 
 from tidegate.control.cli.main import main
 

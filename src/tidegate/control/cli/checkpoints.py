@@ -1,4 +1,4 @@
-"""`tidegate checkpoints`: what a job retains, read from its log and the metadata of its checkpoints."""
+"""`tidegate checkpoints`: the retained checkpoints of a job, read from its log and their metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def command() -> None:
 @click.argument("directory")
 @speaks
 def list_(out: Output, directory: str) -> None:
-    """The retained checkpoints of the job in DIRECTORY, or of all jobs of a checkpoint directory."""
+    """List the retained checkpoints of the job in DIRECTORY, or of all jobs of a checkpoint directory."""
     from tidegate.control.stored_jobs import jobs_in
 
     documents: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ def list_(out: Output, directory: str) -> None:
 @click.argument("path")
 @speaks
 def show(out: Output, path: str) -> None:
-    """All that the checkpoint at PATH says about itself."""
+    """Show the metadata of the checkpoint at PATH."""
     from tidegate.control.cli.describe import blocks, document
     from tidegate.savepoint.snapshot import StoredSnapshot
 
@@ -61,10 +61,10 @@ def show(out: Output, path: str) -> None:
 
 @command.command("verify")
 @click.argument("paths", nargs=-1, required=True)
-@click.option("--quick", is_flag=True, help="Look at the sizes of files only, not at their content.")
+@click.option("--quick", is_flag=True, help="Check only the sizes of files, not their content.")
 @speaks
 def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
-    """Check that every file of each PATH is there and as it was written. Exit code 1 when one is not whole.
+    """Check that every file of each PATH exists and is intact. Exit code 1 if one is not.
 
     A PATH may also be a job's directory: then all its retained checkpoints are checked.
     """
@@ -93,7 +93,7 @@ def verify_(out: Output, paths: tuple[str, ...], quick: bool) -> int:
 @click.argument("after")
 @speaks
 def diff(out: Output, before: str, after: str) -> None:
-    """What changed from the snapshot BEFORE to the snapshot AFTER: states, positions, files. Reads metadata only."""
+    """Show what changed from the snapshot BEFORE to the snapshot AFTER: states, positions, files. Reads metadata only."""
     from tidegate.savepoint.diff import differences, files_between
     from tidegate.savepoint.snapshot import StoredSnapshot
 

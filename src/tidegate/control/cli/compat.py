@@ -1,4 +1,4 @@
-"""`tidegate compat`: the verdict that a start would come to, without starting."""
+"""`tidegate compat`: the verdict that a start would reach, without starting."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tidegate.control.cli.output import NO, Line, Output, OutputTable
 @click.argument("job_file", type=click.Path(exists=True, dir_okay=False))
 @click.option("-s", "--from", "--fromSavepoint", "path", required=True, help="A checkpoint or savepoint.")
 @click.option("-n", "--allowNonRestoredState", "--allow-non-restored-state", "allow", is_flag=True,
-              help="State that the job has no place for may be dropped.")  # fmt: skip
-@click.option("--map-uid", "uids", multiple=True, metavar="OLD=NEW", help="The operator OLD is called NEW now.")
-@click.option("--renamed", multiple=True, metavar="UID/STATE:OLD=NEW", help="A field of a state got another name.")
+              help="Allow dropping state that the job does not declare.")  # fmt: skip
+@click.option("--map-uid", "uids", multiple=True, metavar="OLD=NEW", help="The operator OLD is now called NEW.")
+@click.option("--renamed", multiple=True, metavar="UID/STATE:OLD=NEW", help="A field of a state was renamed.")
 @speaks
 def command(out: Output, job_file: str, path: str, allow: bool, uids: tuple[str, ...], renamed: tuple[str, ...]) -> int:
-    """Will the job in JOB_FILE start from the snapshot --from? Exit code 0: yes; 1: no.
+    """Check whether the job in JOB_FILE can start from the snapshot --from. Exit code 0: yes; 1: no.
 
-    JOB_FILE is imported, not run: it must hold a Job, or a function build() or build(spark) that makes one.
+    JOB_FILE is imported, not run: it must hold a Job, or a function build() or build(spark) that creates one.
     """
     from tidegate.control.job_file import declared, load_job
     from tidegate.savepoint.compatibility import judge
@@ -61,5 +61,5 @@ def _fields(texts: tuple[str, ...]) -> dict[tuple[str, str], dict[str, str]]:
 def _pair(text: str) -> tuple[str, str]:
     old, equals, new = text.partition("=")
     if not (old and equals and new):
-        raise click.UsageError(f"OLD=NEW is wanted, not {text!r}.")
+        raise click.UsageError(f"Expected OLD=NEW, not {text!r}.")
     return old, new

@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the script that completes commands in a SHELL.
+    """Print the completion script for a SHELL.
 
     For bash and zsh: eval "$(tidegate completion bash)"; for fish: tidegate completion fish | source.
     """

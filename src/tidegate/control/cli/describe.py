@@ -1,4 +1,4 @@
-"""A snapshot's metadata as a document and as blocks for people; `checkpoints show` and `savepoint show` share it."""
+"""A snapshot's metadata as a document and as tables for people; shared by `checkpoints show` and `savepoint show`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.savepoint.snapshot import StoredSnapshot
 
 
 def document(snapshot: StoredSnapshot) -> dict[str, Any]:
-    """Field names are those of Flink's REST API where it has them."""
+    """Return the metadata as a document, with the field names of Flink's REST API if it has them."""
     m = snapshot.metadata
     return {
         "id": m.checkpoint_id,

@@ -14,7 +14,7 @@ from tidegate.control.client import DEFAULT_ADDRESS, Client
 
 
 def at(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command `-m`: where the job's driver listens."""
+    """Add `-m` to a command: the address of the job's driver."""
     return click.option(
         "-m", "--jobmanager", "address", default=DEFAULT_ADDRESS, show_default=True, envvar="TIDEGATE_REST",
         help="Address of the driver's REST server.",
@@ -22,20 +22,20 @@ def at(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def typed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command `--type`: how the savepoint is written."""
+    """Add `--type` to a command: the format of the savepoint."""
     return click.option(
         "-type", "--type", "format", type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical",
-        show_default=True, help="Tables that any backend restores from, or the backend's own files.",
+        show_default=True, help="Tables that any backend can restore, or the backend's own files.",
     )(function)  # fmt: skip
 
 
 @click.command("list")
 @click.option("-r", "--running", is_flag=True, help="Only running jobs.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Also those that have ended.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also jobs that have ended.")
 @at
 @speaks
 def list_jobs(out: Output, address: str, running: bool, everything: bool) -> None:
-    """Jobs at an address."""
+    """List the jobs at an address."""
     jobs = Client(address).jobs()
     if running and not everything:
         jobs = [job for job in jobs if job["state"] == "RUNNING"]
@@ -46,7 +46,11 @@ def list_jobs(out: Output, address: str, running: bool, everything: bool) -> Non
 @click.command("checkpoint")
 @click.argument("job")
 @click.option(
-    "-full", "--full", "full", is_flag=True, help="Store every file anew, also those that earlier checkpoints have."
+    "-full",
+    "--full",
+    "full",
+    is_flag=True,
+    help="Store every file again, including those that earlier checkpoints have.",
 )
 @at
 @speaks
@@ -62,7 +66,7 @@ def checkpoint(out: Output, address: str, job: str, full: bool) -> None:
 
 @click.command("stop")
 @click.argument("job")
-@click.option("-p", "--savepointPath", "target", help="Where the savepoint goes; without it, the configured place.")
+@click.option("-p", "--savepointPath", "target", help="Directory for the savepoint; defaults to the configured one.")
 @click.option("-d", "--drain", is_flag=True, help="Let all event time pass first: timers fire, windows close.")
 @typed
 @click.option("-detached", "--detached", "detached", is_flag=True, help="Do not wait.")
@@ -85,7 +89,7 @@ def stop(out: Output, address: str, job: str, target: str | None, drain: bool, f
 @at
 @speaks
 def cancel(out: Output, address: str, job: str) -> None:
-    """Cancel JOB. Its next start goes on from its last checkpoint."""
+    """Cancel JOB. Its next start continues from its last checkpoint."""
     Client(address).ask("PATCH", f"/jobs/{job}?mode=cancel", {})
     out.show({"job": job}, Line(f"Cancelled job {job}."))
 
@@ -98,7 +102,7 @@ def cancel(out: Output, address: str, job: str) -> None:
 @at
 @speaks
 def take_savepoint(out: Output, address: str, job: str, target: str | None, format: str, detached: bool) -> None:
-    """Take a savepoint of JOB into a new folder below TARGET, without stopping it."""
+    """Take a savepoint of JOB in a new folder below TARGET, without stopping it."""
     client = Client(address)
     body = {"target-directory": target, "formatType": format.upper()}
     trigger = client.ask("POST", f"/jobs/{job}/savepoints", body)["request-id"]

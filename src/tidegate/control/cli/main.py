@@ -1,4 +1,4 @@
-"""The groups of commands and what all of them share: lazy loading, `--output`, errors as messages and exit codes."""
+"""The command groups and what all commands share: lazy loading, `--output`, errors as messages and exit codes."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _COMMANDS = {
     "cancel": "Cancel a running job.",
     "checkpoint": "Take a checkpoint of a running job.",
     "checkpoints": "List, show, verify and compare the checkpoints of a job.",
-    "compat": "Will this job start from that snapshot?",
-    "completion": "Print the script that completes commands in a shell.",
+    "compat": "Check whether a job can start from a snapshot.",
+    "completion": "Print the completion script for a shell.",
     "list": "List running jobs.",
-    "run": "Run the job of a file.",
+    "run": "Run the job in a file.",
     "savepoint": "Take a savepoint of a running job; show, copy, change and dispose of savepoints.",
     "stop": "Stop a running job with a savepoint.",
-    "state": "Look into the state of a checkpoint or savepoint.",
+    "state": "Inspect the state of a checkpoint or savepoint.",
 }
 """Command → help. Its module, of the same name in this package, is imported when the command is called."""
 
 _AMONG_JOBS = {"cancel": "cancel", "checkpoint": "checkpoint", "list": "list_jobs", "stop": "stop"}
-"""Those that are in the module `jobs`, and what they are called there."""
+"""Commands in the module `jobs`, and their names there."""
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name alone."""
+    """Knows its commands only by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*_COMMANDS, *super().list_commands(ctx)})
@@ -57,14 +57,14 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tidegate", prog_name="tidegate")
 def main() -> None:
-    """Run jobs, and see to their state, checkpoints and savepoints; the latter on storage alone, while no job runs.
+    """Run jobs, and manage their state, checkpoints and savepoints; the latter on storage alone, while no job runs.
 
     A PATH is a checkpoint's or savepoint's directory, or the _metadata in it: a local path, s3://…, gs://… or az://….
     """
 
 
 def speaks(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command `--output`, passes it an `Output`, and turns errors into a message and exit code 3."""
+    """Add `--output` to a command, pass it an `Output`, and turn errors into a message and exit code 3."""
 
     @click.option(
         "--output", "-o", "form", type=click.Choice(["text", "json"]), default="text", envvar="TIDEGATE_OUTPUT",

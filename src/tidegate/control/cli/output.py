@@ -1,6 +1,7 @@
-"""What commands speak to: tables for people, one JSON document for programs, progress on the error stream.
+"""The output of commands: tables for people, one JSON document for programs, progress on standard error.
 
-Exit codes: 0 done; 1 the answer is no (problems found, incompatible, nothing there); 2 wrong usage; 3 it could not be done.
+Exit codes: 0 success; 1 the answer is no (problems found, incompatible, nothing found); 2
+wrong usage; 3 the command failed.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ Block = OutputTable | Facts | Line
 
 
 class Output:
-    """One per command. `json` decides who is spoken to."""
+    """One per command. `json` selects the audience."""
 
     def __init__(self, json: bool) -> None:
         self.json = json
 
     def show(self, document: Any, *blocks: Block) -> None:
-        """Print the document, or the blocks that say the same to a person."""
+        """Print the document, or the tables that show the same to a person."""
         if self.json:
             sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
             return
@@ -65,7 +66,7 @@ class Output:
 
     @contextlib.contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar while a long work runs; nothing where nobody looks."""
+        """Show a progress bar during long work; silent without a terminal."""
         if self.json or not sys.stderr.isatty():
             yield lambda _: None
             return
@@ -102,7 +103,7 @@ def _print(console: Any, block: Block) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value in a cell. Absent ones are a dash, as in Flink's tables."""
+    """Format a value for a cell. Absent values are a dash, as in Flink's tables."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -111,14 +112,14 @@ def shown(value: Any) -> str:
 
 
 def visible(text: str) -> str:
-    """Text without characters that a terminal obeys instead of showing them."""
+    """Remove characters that a terminal would interpret instead of showing."""
     if text.isprintable():
         return text
     return "".join(c if c == "\n" or unicodedata.category(c) != "Cc" else f"\\x{ord(c):02x}" for c in text)
 
 
 def size(count: int) -> str:
-    """Bytes for people: `12.3 MiB`."""
+    """Format bytes for people: `12.3 MiB`."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if amount < 1024 or unit == "TiB":
@@ -128,7 +129,7 @@ def size(count: int) -> str:
 
 
 def moment(ms: int | None) -> str | None:
-    """Milliseconds since 1970 for people, in UTC."""
+    """Format milliseconds since 1970 for people, in UTC."""
     if ms is None:
         return None
     from datetime import UTC, datetime

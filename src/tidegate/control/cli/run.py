@@ -1,4 +1,4 @@
-"""`tidegate run job.py`: a job with REST in its driver, ended in order by SIGTERM and SIGINT."""
+"""`tidegate run job.py`: a job with REST in its driver, stopped gracefully by SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
 
 _LINGER_S = 10.0
-"""How long REST outlives the job for those who wait for an answer. They ask five times a second."""
+"""How long REST outlives the job for clients that wait for a result. They poll five times a second."""
 
 
 class BadOption(ConfigurationError):
@@ -29,21 +29,24 @@ class BadOption(ConfigurationError):
 @click.command("run")
 @click.argument("job_file", metavar="JOB.PY", type=click.Path(exists=True, dir_okay=False))
 @click.option("-s", "--fromSavepoint", "path", help="Start from this checkpoint or savepoint: its folder or _metadata.")
-@click.option("-n", "--allowNonRestoredState", "allow", is_flag=True, help="Drop state that the job does not claim.")
+@click.option("-n", "--allowNonRestoredState", "allow", is_flag=True, help="Drop state that the job does not declare.")
 @click.option("--strict", is_flag=True, help="Refuse a snapshot of another job whose output may not be published.")
 @click.option(
     "-cm", "--claimMode", "claim_mode", type=click.Choice(["claim", "no_claim"], case_sensitive=False),
     help="Who owns the snapshot afterwards.",
 )  # fmt: skip
-@click.option("--map-uid", "uids", multiple=True, metavar="OLD=NEW", help="The operator OLD is called NEW now.")
-@click.option("--renamed", multiple=True, metavar="UID/STATE:OLD=NEW", help="A field of a state got another name.")
+@click.option("--map-uid", "uids", multiple=True, metavar="OLD=NEW", help="The operator OLD is now called NEW.")
+@click.option("--renamed", multiple=True, metavar="UID/STATE:OLD=NEW", help="A field of a state was renamed.")
 @click.option("-p", "--parallelism", type=int, help="Slots of every level.")
 @click.option("-D", "settings", multiple=True, metavar="KEY=VALUE", help="Any option by its key.")
-@click.option("--trigger", help="How often an epoch begins: '5 s', 'available-now'; without it, as often as possible.")
-@click.option("--fresh", is_flag=True, help="Give up the job's history and begin anew.")
-@click.option("--force", is_flag=True, help="Take the job over from a driver that seems to live and hangs.")
+@click.option("--trigger", help="How often an epoch starts: '5 s', 'available-now'; by default, as often as possible.")
+@click.option("--fresh", is_flag=True, help="Abandon the job's history and start over.")
+@click.option("--force", is_flag=True, help="Take over the job from a driver that hangs but seems alive.")
 @click.option(
-    "--stop-within", default=STOP_WITHIN, show_default=True, help="How long SIGTERM and SIGINT wait for an orderly end."
+    "--stop-within",
+    default=STOP_WITHIN,
+    show_default=True,
+    help="How long SIGTERM and SIGINT wait for a graceful stop.",
 )
 @click.option("--savepoint-on-stop", is_flag=True, help="SIGTERM and SIGINT end the job with a savepoint.")
 @speaks
@@ -57,8 +60,8 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     JOB.PY has a function build(spark) that returns the Job. SIGTERM and SIGINT let the epoch finish and take a last
     checkpoint, or a savepoint.
 
-    Exit code 0: finished, or stopped in order; 1: it failed; 3: it could not be started; 4: cancelled; 5: told to stop, and
-    not done in time; 6: another driver took the job over.
+    Exit code 0: finished, or stopped gracefully; 1: it failed; 3: it could not be started; 4: cancelled; 5: asked to stop,
+    and not done in time; 6: another driver took over the job.
     """
     from tidegate.control.job_file import load_job, module_of
     from tidegate.control.rest import serve
@@ -68,7 +71,7 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     speak()
     options = dict(map(_setting, settings))
     if not options.get("rest.port", "0").isdecimal():
-        raise BadOption(f"rest.port is a number, 0 for any free port, not {options['rest.port']!r}.")
+        raise BadOption(f"rest.port must be a number, 0 for any free port, not {options['rest.port']!r}.")
     if "rest.token" in options:
         raise BadOption("Every user of this machine can read a token on the command line. Set TIDEGATE_TOKEN instead.")
     if path:
@@ -95,7 +98,7 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     run = job.start(trigger=trigger, options=options, fresh=fresh, force=force)
     if savepoint_on_stop and (run.checkpoint_config is None or run.checkpoint_config.savepoint_dir is None):
         run.cancel()
-        raise BadOption(f"--savepoint-on-stop needs a place for savepoints: -D{SAVEPOINT_DIR}=PATH.")
+        raise BadOption(f"--savepoint-on-stop needs a directory for savepoints: -D{SAVEPOINT_DIR}=PATH.")
     ending = Ending(run=run, within_s=within_s, savepoint=savepoint_on_stop)
     with ending.listening():
         server = serve(run, host=host, port=port, allowed_hosts=allowed)
@@ -115,8 +118,9 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
 
 
 def snapshot_path(text: str) -> str:
-    """What `-s` names: a path is one of the current directory, as everywhere in a shell. One that is not there may still be
-    relative to the directory of checkpoints."""
+    """Resolve the path given with `-s`: relative to the current directory, as usual in a shell. If nothing exists there, it
+    may still be relative to the checkpoint directory.
+    """
     return text if "://" in text or not Path(text).exists() else str(Path(text).absolute())
 
 

@@ -1,4 +1,4 @@
-"""`tidegate savepoint`: what is done to savepoints without their job."""
+"""`tidegate savepoint`: operations on savepoints without their job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _OrJob(click.Group):
-    """`savepoint JOB [TARGET]` takes a savepoint, as Flink's CLI does; a word that is no command of ours is a job."""
+    """`savepoint JOB [TARGET]` takes a savepoint, as Flink's CLI does; any word that is not one of our commands is a job."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -43,7 +43,7 @@ def command(ctx: click.Context, disposed: str | None) -> None:
 @click.argument("path")
 @speaks
 def show(out: Output, path: str) -> None:
-    """All that the savepoint at PATH says about itself."""
+    """Show the metadata of the savepoint at PATH."""
     from tidegate.control.cli.describe import blocks, document
     from tidegate.savepoint.snapshot import StoredSnapshot
 
@@ -53,10 +53,10 @@ def show(out: Output, path: str) -> None:
 
 @command.command("dispose")
 @click.argument("path")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @speaks
 def dispose_(out: Output, path: str, yes: bool) -> None:
-    """Delete the savepoint at PATH. A checkpoint is refused: it belongs to its job."""
+    """Delete the savepoint at PATH. A checkpoint is rejected: it belongs to its job."""
     from tidegate.savepoint.dispose import NotASavepoint, dispose
     from tidegate.savepoint.snapshot import StoredSnapshot
 
@@ -77,12 +77,12 @@ def dispose_(out: Output, path: str, yes: bool) -> None:
 @click.argument("target")
 @click.option(
     "-type", "--type", "form_of_state", type=click.Choice(["canonical", "native"], case_sensitive=False), default="canonical",
-    show_default=True, help="Canonical: tables that anything can read and any backend restores. Native: the backend's files.",
+    show_default=True, help="Canonical: tables that any tool can read and any backend can restore. Native: the backend's files.",
 )  # fmt: skip
-@click.option("--max-parallelism", type=int, help="Cut the key groups anew. Canonical only.")
-@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Give an operator or source another uid.")
+@click.option("--max-parallelism", type=int, help="Redistribute the key groups. Canonical only.")
+@click.option("--rename", "renames", multiple=True, metavar="OLD=NEW", help="Change the uid of an operator or source.")
 @click.option(
-    "--drop", "drops", multiple=True, metavar="UID[/STATE]", help="Leave out an operator's state, or one of it."
+    "--drop", "drops", multiple=True, metavar="UID[/STATE]", help="Omit all state of an operator, or one of its states."
 )
 @click.option(
     "--for", "job_file", type=click.Path(exists=True, dir_okay=False),
@@ -93,7 +93,7 @@ def copy(
     out: Output, origin: str, target: str, form_of_state: str, max_parallelism: int | None, renames: tuple[str, ...],
     drops: tuple[str, ...], job_file: str | None,
 ) -> None:  # fmt: skip
-    """Make a savepoint in the empty directory TARGET out of the checkpoint or savepoint ORIGIN."""
+    """Create a savepoint in the empty directory TARGET from the checkpoint or savepoint ORIGIN."""
     from tidegate.savepoint.changes import Changes
     from tidegate.savepoint.copy import copy_snapshot
     from tidegate.savepoint.snapshot import StoredSnapshot
@@ -110,8 +110,8 @@ def copy(
         "state_size": copied.metadata.full_size_bytes, "waiting_committables": copied.waiting_output,
     }  # fmt: skip
     left = Line(
-        f"{copied.waiting_output} pieces of output of that checkpoint may still wait for it: its own job commits them, not "
-        "one that starts from the copy.",
+        f"{copied.waiting_output} pieces of output of that checkpoint may still be uncommitted: its own job "
+        "commits them, not one that starts from the copy.",
         "yellow",
     )
     out.show(document, Line(f"Savepoint completed. Path: {copied.url}"), *([left] if copied.waiting_output else []))

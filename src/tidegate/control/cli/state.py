@@ -14,7 +14,7 @@ from tidegate.control.cli.output import NO, Line, Output, OutputTable
 
 @click.group("state")
 def command() -> None:
-    """Look into the state of a checkpoint or savepoint."""
+    """Inspect the state of a checkpoint or savepoint."""
 
 
 @command.command("show")
@@ -24,7 +24,7 @@ def command() -> None:
 @click.option("--limit", default=20, show_default=True, help="How many entries to show.")
 @speaks
 def show(out: Output, path: str, uid: str | None, state: str | None, limit: int) -> None:
-    """The states in PATH; with UID and STATE, their first entries."""
+    """List the states in PATH; with UID and STATE, show their first entries."""
     from tidegate.control.cli.describe import state_table, states
     from tidegate.savepoint.reader import SnapshotReader
     from tidegate.savepoint.snapshot import StoredSnapshot
@@ -55,7 +55,7 @@ def show(out: Output, path: str, uid: str | None, state: str | None, limit: int)
 @click.argument("state")
 @click.argument("key", nargs=-1, required=True)
 @click.option("--map-key", help="One entry of a map.")
-@click.option("--window", nargs=2, type=int, metavar="START END", help="Of a window, in milliseconds since 1970.")
+@click.option("--window", nargs=2, type=int, metavar="START END", help="The window, in milliseconds since 1970.")
 @speaks
 def get(
     out: Output,
@@ -66,7 +66,7 @@ def get(
     map_key: str | None,
     window: tuple[int, int] | None,
 ) -> int:
-    """What STATE of UID holds for KEY: one value for each key column. Exit code 1 when there is nothing.
+    """Show what STATE of UID holds for KEY: one value for each key column. Exit code 1 if there is nothing.
 
     Fetches the files of one task only.
     """
@@ -81,7 +81,7 @@ def get(
     more: dict[str, Any] = {}
     if map_key is not None:
         if layout.map_key is None:
-            raise click.UsageError(f"{uid}/{state} is no map, so it has no --map-key.")
+            raise click.UsageError(f"{uid}/{state} is not a map, so it has no --map-key.")
         more["map_key"] = value_from(map_key, layout.map_key)
     with SnapshotReader(snapshot) as reader:
         found = reader.get(uid, state, wanted, TimeWindow(*window) if window else None, **more)
