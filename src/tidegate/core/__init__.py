@@ -1,1 +1,1 @@
-"""Words every other package speaks: ids, errors, durations, fault points. Imports nothing of tidegate's."""
+"""Vocabulary shared by all packages: ids, errors, durations, fault points. Imports no other tidegate package."""

@@ -1,8 +1,8 @@
 """Monotonic time and wall time, kept apart by their types.
 
-Monotonic time is for everything that waits: cadence, pauses, deadlines, backoff, durations. It never goes back and never
-jumps. Wall time is for people: timestamps in metadata, statistics, the REST API and logs. An operator or NTP may set the
-wall clock by hours at any moment, so no decision depends on it.
+Monotonic time is for everything that waits: cadence, pauses, deadlines, backoff, durations. It never goes backwards and
+never jumps. Wall time is for people: timestamps in metadata, statistics, the REST API and logs. An administrator or NTP
+may shift the wall clock by hours at any moment, so no decision depends on it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NewType, Protocol
 
 MonotonicMs = NewType("MonotonicMs", int)
-"""Milliseconds since an arbitrary moment. Comparable within one process only, so it is never stored."""
+"""Milliseconds since an arbitrary moment. Comparable only within one process, so it is never stored."""
 
 WallMs = NewType("WallMs", int)
 """Milliseconds since 1970-01-01 UTC, according to this machine. Shown and stored, never waited for."""
@@ -26,16 +26,16 @@ class Instant:
     wall_ms: WallMs
 
     def plus(self, duration_ms: int) -> MonotonicMs:
-        """The moment to wait for when something is due in `duration_ms`."""
+        """Return the deadline of something due in `duration_ms`."""
         return MonotonicMs(self.monotonic_ms + duration_ms)
 
     def since(self, earlier: Instant) -> int:
-        """Milliseconds that have passed, however the wall clock was set in between."""
+        """Return the milliseconds elapsed since `earlier`, regardless of changes to the wall clock."""
         return self.monotonic_ms - earlier.monotonic_ms
 
 
 class Clock(Protocol):
-    """Where a process reads the time. Tests and the simulation pass one of their own."""
+    """The source of time for a process. Tests and the simulation pass their own."""
 
     def now(self) -> Instant: ...
 

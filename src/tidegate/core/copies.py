@@ -1,6 +1,6 @@
-"""Copies of values of state, so that no one but the state changes what it holds.
+"""Copies of state values, so that a stored value changes only through the state API.
 
-A function that changes a list in place after `value()`, or after `update(list)`, changes its own list. Without copies, whether
+A function that mutates a list after `value()`, or after `update(list)`, mutates its own copy. Without copies, whether
 such a change is kept would depend on caches, backends and restarts.
 """
 
@@ -19,10 +19,10 @@ _SHALLOW: dict[str, Any] = {"list": list, "dict": dict, "set": set}
 
 @cache
 def copier_of(tp: Any) -> Callable[[Any], Any] | None:
-    """What makes a copy of a value of this type. None where values cannot be changed, and need none.
+    """Return the function that copies values of this type, or None if they are immutable and need no copy.
 
-    A list, dict, set or object that holds only what cannot be changed is copied as it is; all else goes through bytes and back,
-    as it would in a checkpoint. Raises WrongValue for what does not fit the type.
+    A list, dict, set or object that holds only immutable values is copied shallowly. Everything else is serialized and
+    deserialized, as in a checkpoint. The copy raises WrongValue for a value that does not fit the type.
     """
     schema = schema_of(tp)
     inner = schema["of"] if schema["type"] == "optional" else schema
@@ -41,7 +41,7 @@ def copier_of(tp: Any) -> Callable[[Any], Any] | None:
 
 
 def _shallow(tp: Any, schema: TypeSchema) -> tuple[type | None, Callable[[Any], Any]]:
-    """The class whose objects may be copied without what they hold, since that cannot be changed, and how."""
+    """Return the class whose objects can be copied shallowly, since their contents are immutable, and the copy function."""
     plain = _SHALLOW.get(schema["type"])
     if plain is not None and all(_is_fixed(schema[part]) for part in ("element", "key", "value") if part in schema):
         return plain, plain.copy
@@ -60,7 +60,7 @@ def _copied_attributes(value: Any) -> Any:
 
 
 def _is_fixed(schema: TypeSchema) -> bool:
-    """Whether nothing in a value of this type can be changed. Of a class its description does not tell."""
+    """Whether a value of this type is deeply immutable. The schema of a class does not say, so it counts as mutable."""
     match schema:
         case {"type": "optional", "of": inner}:
             return _is_fixed(inner)

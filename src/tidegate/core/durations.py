@@ -32,7 +32,7 @@ Duration = timedelta | str | int
 
 
 def duration_ms(value: Duration) -> int:
-    """Milliseconds of a duration. Raises ValueError with the accepted forms when it cannot be read."""
+    """Convert a duration to milliseconds. Raises ValueError, listing the accepted forms, if it cannot be parsed."""
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
     if isinstance(value, int):
@@ -41,14 +41,14 @@ def duration_ms(value: Duration) -> int:
 
 
 def size_bytes(value: str | int) -> int:
-    """Bytes of a size, with Flink's units (1 kb = 1024 bytes)."""
+    """Convert a size to bytes, with Flink's units (1 kb = 1024 bytes)."""
     if isinstance(value, int):
         return value
     return round(_scaled(value, _UNITS_BYTES, "a size such as '20 kb', '8 mb' or '1 gb'"))
 
 
 def show_ms(ms: int) -> str:
-    """A duration as a person reads it."""
+    """Format a duration for people."""
     if ms < 1000:
         return f"{ms} ms"
     for limit, unit, name in ((60_000, 1000, "s"), (3_600_000, 60_000, "min"), (86_400_000, 3_600_000, "h")):

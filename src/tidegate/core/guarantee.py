@@ -1,4 +1,4 @@
-"""How often a row's effect shows, through every failure. Of a source, the engine, a sink, and a whole job."""
+"""How often the effect of a row becomes visible despite failures: for a source, the engine, a sink, and a whole job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Guarantee(enum.Enum):
     AT_MOST_ONCE = "at most once"
     """After a failure rows may be missing."""
     AT_LEAST_ONCE = "at least once"
-    """After a failure rows may show again."""
+    """After a failure rows may appear twice."""
     EXACTLY_ONCE = "exactly once"
 
     def __str__(self) -> str:

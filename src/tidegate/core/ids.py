@@ -1,4 +1,4 @@
-"""The identities of tidegate, each a type of its own. Together they are the glossary."""
+"""The identifiers of tidegate, each with its own type. Together they are the glossary."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from typing import NewType
 
 Uid = NewType("Uid", str)
-"""Names an operator, a source or a sink for ever. Given by the user; state and positions are found by it."""
+"""The permanent name of an operator, a source or a sink. Chosen by the user; state and positions are stored under
+it."""
 
 Lineage = NewType("Lineage", str)
-"""Names a line of history: minted when a job is created, new for a fork. With the epoch it names output for ever."""
+"""Identifies a line of history: generated when a job is created, new for a fork. With the epoch it identifies output
+permanently."""
 
 Term = NewType("Term", int)
-"""Counts the claims of a job. Every run of a driver has one of its own; grows through restarts and rollbacks."""
+"""Counts the claims of a job. Every run of a driver has its own; it only grows, across restarts and rollbacks."""
 
 Slot = NewType("Slot", int)
-"""Index of a share of the key groups, 0 to parallelism - 1. Which Spark partition serves it is decided by placement."""
+"""Index of a share of the key groups, 0 to parallelism - 1. Placement decides which Spark partition serves it."""
 
 Partition = NewType("Partition", int)
 """Index of a Spark partition of a level, 0 to parallelism - 1."""
@@ -24,15 +26,15 @@ AttemptId = NewType("AttemptId", int)
 """Spark's `taskAttemptId`: unique in one Spark application, so unique within a term."""
 
 HostId = NewType("HostId", str)
-"""Names a local state root: the UUID kept in it and the boot id of its machine."""
+"""Identifies a local state root: the UUID stored in it and the boot id of its machine."""
 
 KeyGroup = NewType("KeyGroup", int)
-"""The atom of keyed state distribution, 0 to max parallelism - 1."""
+"""The smallest unit of keyed state distribution, 0 to max parallelism - 1."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class EpochId:
-    """One pass of data through the whole graph. Ordered; never used twice, through restarts, rollbacks and upgrades."""
+    """One pass of data through the whole graph. Ordered; never reused, across restarts, rollbacks and upgrades."""
 
     term: Term
     number: int

@@ -1,4 +1,4 @@
-"""Where installed Python code lies, by the beginning of its files' paths."""
+"""Path prefixes of installed Python code."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import sysconfig
 from pathlib import Path
 
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-"""The standard library, and what pip has installed."""
+"""The standard library, and packages installed with pip."""
 TIDEGATE = str(Path(__file__).parents[1])
-"""This package, which need not be among them: an editable install lies elsewhere."""
+"""This package, which may lie outside of these: an editable install does."""

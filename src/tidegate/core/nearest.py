@@ -1,4 +1,4 @@
-"""The name that was probably meant, for messages."""
+"""Suggestions of a similar name, for error messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def no_column(name: str, known: Iterable[str], purpose: str = "") -> str:
-    """What to say of a column that does not exist; `purpose` is what it was wanted for: "to key by"."""
+    """The error message for a column that does not exist; `purpose` says what it was needed for: "to key by"."""
     columns = list(known)
     near = nearest(name, columns)
     meant = "" if near is None else f"Did you mean {near!r}? "

@@ -1,4 +1,4 @@
-"""Names of processes that tell, on the same machine, whether a process of that name still lives."""
+"""Process names from which another process on the same machine can tell whether the process is still alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PROC = Path("/proc")
 
 @cache
 def this_process() -> str:
-    """`machine's boot / process namespace / pid / when it began`; empty where the system does not tell."""
+    """`boot id of the machine / pid namespace / pid / start time`; empty if the system does not provide these."""
     try:
         return f"{_machine()}/{os.getpid()}/{_begun(os.getpid())}"
     except OSError:
@@ -19,7 +19,7 @@ def this_process() -> str:
 
 
 def has_died(process: str) -> bool:
-    """Whether a process of this machine and namespace is certainly gone. False where nobody here can know."""
+    """Whether a process of this machine and namespace has certainly ended. False if this process cannot know."""
     machine, _, rest = process.rpartition("/")[0].rpartition("/")
     begun = process.rpartition("/")[2]
     try:
@@ -38,7 +38,7 @@ def _machine() -> str:
 
 
 def _begun(pid: int) -> str:
-    """When a process began, in ticks since the boot; a dead one that nobody has waited for counts as gone."""
+    """Return the start time of a process in ticks since boot. A zombie counts as gone."""
     fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     if fields[0] in ("Z", "X"):
         raise FileNotFoundError(f"process {pid} is dead")

@@ -1,6 +1,7 @@
-"""Texts without the secrets that users put into them: for errors, logs, answers and whatever is stored for people.
+"""Removes secrets from user-supplied text, for errors, logs, API responses and everything stored for people to read.
 
-With this module comes a filter of tidegate's log: its lines are redacted, whatever error or address they quote.
+Importing this module installs a filter on tidegate's logger, so log lines are redacted whatever error or address they
+quote.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from tidegate.core.errors import GraphError
 
 HIDDEN = "***"
 
-# Up to the last @, since secrets of S3 have slashes in them; a port after the colon is not one.
+# Match up to the last @, since S3 secrets contain slashes; a port after the colon is not a password.
 _USERINFO = re.compile(r"""(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://[^/\s'"@:]*:(?!\d{1,5}(?:[/?#\s'"]|$))[^\s'"]*@""")
 _USER = re.compile(r"""(?P<scheme>s3|s3a|s3n|gs)://[^/\s'"@]+@""", re.IGNORECASE)
-"""In these a user's name is a key; in abfss://container@account it is not."""
+"""In these schemes the user name is a key; in abfss://container@account it is not."""
 _NAMED = re.compile(
     r"""(?P<name>[\w.-]*(?:password|passwd|secret|token|credential|signature|api[_-]?key|access[_-]?key|private[_-]?key)[\w.-]*)"""
     r"""(?P<sign>["']?\s*[=:]\s*)(?P<value>'[^']*'|"[^"]*"|[^\s,;&'"}]+)""",
@@ -24,7 +25,8 @@ _NAMED = re.compile(
 
 
 def redacted(text: str) -> str:
-    """The text with passwords in URLs, and values of names such as `password` or `secret_key`, replaced by `***`."""
+    """Return the text with passwords in URLs, and values of names such as `password` or `secret_key`, replaced by
+    `***`."""
     text = _USERINFO.sub(rf"\g<scheme>://{HIDDEN}@", text)
     text = _USER.sub(rf"\g<scheme>://{HIDDEN}@", text)
     return _NAMED.sub(rf"\g<name>\g<sign>{HIDDEN}", text)
@@ -36,9 +38,11 @@ def has_credentials(url: str) -> bool:
 
 
 def refuse_credentials(url: str, what: str, instead: str) -> None:
-    """Raises GraphError for an address with credentials in it: addresses are shown, in plans, logs and errors."""
+    """Raise GraphError if an address contains credentials, since plans, logs and errors show addresses."""
     if has_credentials(url):
-        raise GraphError(f"The address of {what}, {redacted(url)}, carries credentials. Give them as {instead}.")
+        raise GraphError(
+            f"The address of {what}, {redacted(url)}, contains credentials. Pass them as {instead} instead."
+        )
 
 
 def _redact(record: logging.LogRecord) -> bool:

@@ -26,28 +26,29 @@ class TimeDomain(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EpochTime:
-    """The clocks of one epoch, fixed by the driver before it begins, so that all attempts see the same."""
+    """The clocks of one epoch, fixed by the driver before the epoch starts, so that all attempts see the same time."""
 
     clock_ms: int = 0
     """Processing time."""
     applied_ms: int = MIN_WATERMARK
-    """The watermark while rows are processed: the one that the epoch before applied at its end."""
+    """The watermark while rows are processed: the one that the previous epoch applied at its end."""
     watermark_ms: int = MIN_WATERMARK
     """The watermark that each level applies after its rows."""
 
 
 NO_TIME = EpochTime()
-"""The clocks where nobody has set any."""
+"""The clocks when none have been set."""
 
 
 def time_ms(moment: int | datetime) -> int:
-    """Milliseconds of a moment. A datetime without a zone, as a `timestamp_ntz` column has, is taken as UTC."""
+    """Convert a time to milliseconds. A datetime without a time zone, as in a `timestamp_ntz` column, is taken as
+    UTC."""
     if isinstance(moment, datetime):
         return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
     if isinstance(moment, bool) or not isinstance(moment, int):
-        raise WrongValue(f"{moment!r} is no time. Use a datetime, or milliseconds since 1970 as an int.")
+        raise WrongValue(f"{moment!r} is not a time. Use a datetime, or milliseconds since 1970 as an int.")
     if not MIN_WATERMARK <= moment <= MAX_WATERMARK:
-        raise WrongValue(f"{moment} ms is outside of 64 bits. Use milliseconds since 1970.")
+        raise WrongValue(f"{moment} ms does not fit into 64 bits. Use milliseconds since 1970.")
     return moment
 
 

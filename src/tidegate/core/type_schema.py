@@ -1,7 +1,8 @@
-"""Python types of state: what may be stored, and how it is described in snapshots.
+"""Python types of state: which types can be stored, and how snapshots describe them.
 
-A description (`schema_of`) is a tree of plain dicts, lists and texts. It is written beside every snapshot, compared on
-restore, and enough to read the bytes without the user's classes. Its forms never change, only new ones may come:
+A description (`schema_of`) is a tree of plain dicts, lists and strings. It is stored with every snapshot, compared on
+restore, and sufficient to read the bytes without the user's classes. Existing forms never change; new ones may be
+added:
 
     {"type": "int"}                                   also bool, float, str, bytes, datetime, date, time, timedelta,
                                                       decimal, uuid
@@ -22,7 +23,7 @@ from typing import Any
 from tidegate.core.errors import UnsupportedType
 
 TypeSchema = dict[str, Any]
-"""The description of a type, as `schema_of` gives it. JSON-able."""
+"""The description of a type, as returned by `schema_of`. Serializable as JSON."""
 
 ADVICE = (
     "Use bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal, UUID, an Enum, list[T], dict[K, V], "
@@ -43,7 +44,7 @@ _SCALAR_INFO = {
     "DecimalType": "decimal",
     "UUIDType": "uuid",
 }
-"""Names of classes in `msgspec.inspect`. msgspec is imported when first needed, to keep `import tidegate` quick."""
+"""Class names in `msgspec.inspect`. msgspec is imported on first use, to keep `import tidegate` fast."""
 
 
 def show_type(tp: Any) -> str:
@@ -54,7 +55,7 @@ def show_type(tp: Any) -> str:
 
 
 def schema_of(tp: Any) -> TypeSchema:
-    """Describe a type. Raises UnsupportedType, saying where in the type the trouble is and what to use instead."""
+    """Describe a type. Raises UnsupportedType, naming the unsupported part of the type and an alternative."""
     return _describe(_inspect(tp), show_type(tp), ())
 
 
@@ -62,7 +63,7 @@ def _inspect(tp: Any) -> Any:
     from msgspec import inspect  # noqa: PLC0415 start-up time
 
     if isinstance(tp, str):
-        raise _refusal(tp, "", f"is a text. Write the type itself, not its name. {ADVICE}")
+        raise _refusal(tp, "", f"is a string. Write the type itself, not its name. {ADVICE}")
     try:
         return inspect.type_info(tp)
     except (TypeError, NameError) as error:
@@ -121,7 +122,7 @@ def _describe(info: Any, path: str, inside: tuple[type, ...]) -> TypeSchema:  # 
         case i.NoneType():
             raise _refusal(path, "", "holds nothing but None. Use bool to remember that something happened.")
         case i.ByteArrayType() | i.MemoryViewType():
-            raise _refusal(path, "", "is a changeable buffer. Use bytes.")
+            raise _refusal(path, "", "is a mutable buffer. Use bytes.")
         case i.CustomType(cls=cls):
             raise _refusal(path, cls.__name__, f"cannot be stored. {ADVICE}")
     raise _refusal(path, "", f"cannot be stored. {ADVICE}")

@@ -1,8 +1,8 @@
-"""Python types of state as bytes.
+"""Serialization of Python state types.
 
-Bytes are MessagePack. A struct of layout "map" is a map by field name, so fields may be added and moved; NamedTuples
-are arrays. A datetime with a zone is stored as its instant and read back in UTC; one without a zone stays without.
-What may be stored, and how types are described, is in `type_schema`.
+Bytes are MessagePack. A struct of layout "map" is a map by field name, so fields can be added and moved; NamedTuples
+are arrays. A datetime with a time zone is stored as its instant and read back in UTC; one without a time zone stays
+without. `type_schema` defines which types can be stored and how they are described.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Codec", "TypeSchema", "codec_of", "schema_of", "show_type"]
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """Turns values of one type into bytes and back.
+    """Converts values of one type to bytes and back.
 
-    `encode` raises WrongValue for what does not fit the type, so nothing unreadable is ever stored. `decode` raises
-    StateError for bytes of another type.
+    `encode` raises WrongValue for a value that does not fit the type, so nothing unreadable is ever stored. `decode`
+    raises StateError for bytes of another type.
     """
 
     encode: Callable[[Any], bytes]
@@ -73,8 +73,8 @@ def codec_of(tp: Any) -> Codec:
         return Codec(encode_scalar, decode)
 
     def encode(value: Any) -> bytes:
-        # Encoding alone does not look at the declared type. A wrong value would only show at the next read, when it is
-        # already part of checkpoints; reading it back here costs less than that.
+        # Encoding does not check the declared type. A wrong value would only surface at the next read, when it is
+        # already part of checkpoints, so it is worth the cost of decoding it here.
         try:
             data = raw_encode(value)
             raw_decode(data)
@@ -100,7 +100,8 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 
 
 def _plain(value: Any) -> Any:
-    """The plain value inside a NumPy scalar or a subclass of a built-in type. Raises TypeError for anything else."""
+    """Return the plain value of a NumPy scalar or of an instance of a built-in type's subclass. Raises TypeError for
+    anything else."""
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return value.item()
     if not isinstance(value, enum.Enum):
