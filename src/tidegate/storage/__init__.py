@@ -1,4 +1,4 @@
-"""Where checkpoints live: one port, and stores that keep its promises. An object store's client is loaded at need."""
+"""Storage for checkpoints: one port and its implementations. The client of an object store is loaded on demand."""
 
 from tidegate.core.errors import StorageError
 from tidegate.storage.download import download, fetch

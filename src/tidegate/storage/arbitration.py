@@ -1,4 +1,4 @@
-"""Put-if-absent that knows who won, over stores whose answers can be lost or lie about whose write it was."""
+"""Put-if-absent that determines the winner, on stores whose responses can be lost or can misattribute a write."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def arbitrate(
 ) -> Won | Lost:
     """Settle one race for `path`.
 
-    `send` puts `data` if absent: True = accepted, False = "exists". It raises a retryable error when the write may or
-    may not have happened, and any other error when it certainly did not.
+    `send` puts `data` if absent: True = accepted, False = "exists". It raises a retryable error if the write may or may
+    not have happened, and any other error if it certainly did not.
 
     1. Send. Accepted: won. A crash here leaves the object or nothing.
-    2. Otherwise read the name back, whatever the answer was: "exists" may be about our own write, made by a request
-       whose answer was lost, and stores answer a conflict (409) although nothing exists yet.
-       Ours: won. Another's: lost. Missing: wait, then 1 again. Unreadable: unknown, stop.
+    2. Otherwise read the object back, whatever the response was: "exists" may refer to our own write, made by a request
+       whose response was lost, and stores report a conflict (409) although nothing exists yet. Ours: won. Another
+       writer's: lost. Missing: wait, then repeat step 1. Unreadable: unknown, stop.
 
-    A write that was given up in doubt may be applied by the store at any later time, so once one is in doubt the only
-    ways out are reading a body back, or `OutcomeUnknown`.
+    The store may apply a write of unknown outcome at any later time. Once a write is in doubt, the only ways out are
+    reading a body back, or `OutcomeUnknown`.
     """
     failures = 0
     in_doubt = False

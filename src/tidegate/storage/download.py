@@ -1,4 +1,4 @@
-"""Verified downloads: what arrives is what the handle says, or nothing."""
+"""Verified downloads: the result matches its handle, or nothing is left."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tidegate.storage.port import Storage
 
 
 def download(storage: Storage, handle: FileHandle, target: Path) -> None:
-    """Bring a stored file to `target`, at most one part in memory at a time. May be repeated.
+    """Download a stored file to `target` with at most one part in memory at a time. Can be repeated.
 
-    1. Write the parts into a private file beside the target. A crash leaves that file; remove it with its folder.
-    2. Compare the checksum. Raises `CorruptFile`, leaving nothing.
-    3. Give it its name, in one step: `target` is never seen half or unverified.
+    1. Write the parts to a private file next to the target. A crash leaves that file, to be removed with its folder.
+    2. Compare the checksum. On a mismatch, raise `CorruptFile` and leave nothing.
+    3. Rename the file atomically: `target` is never visible incomplete or unverified.
     """
     private = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
     checksum = Checksum()
@@ -33,7 +33,7 @@ def download(storage: Storage, handle: FileHandle, target: Path) -> None:
 
 
 def fetch(storage: Storage, handle: FileHandle) -> bytes:
-    """A small stored file, verified, in memory."""
+    """Read a small stored file into memory and verify it."""
     checksum = Checksum()
     pieces = list(_pieces(storage, handle))
     for data in pieces:

@@ -1,4 +1,4 @@
-"""What can go wrong with storage, in tidegate's words. Each adapter translates its client's exceptions into these."""
+"""Storage errors. Each adapter translates the exceptions of its client into these."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.core.errors import StorageError
 
 
 class ObjectMissing(StorageError):
-    """The name does not exist. An answer rather than a fault: whoever expected the object decides what that means."""
+    """The name does not exist. This is a result rather than a fault: the caller decides what it means."""
 
     code = "STORAGE_MISSING"
 
@@ -20,41 +20,41 @@ class ObjectMissing(StorageError):
 
 
 class StorageUnavailable(StorageError):
-    """The store did not answer, answered with a fault of its own, or is full. The same call may succeed later."""
+    """The store did not respond, responded with an internal error, or is full. The same call may succeed later."""
 
     code = "STORAGE_UNAVAILABLE"
     retryable = True
 
 
 class StorageDenied(StorageError):
-    """The store refused: credentials or rights. Nothing was changed."""
+    """The store denied access because of credentials or permissions. Nothing was changed."""
 
     code = "STORAGE_DENIED"
 
 
 class StorageRefused(StorageError):
-    """The store understood the request and will never grant it as it is. Nothing was changed."""
+    """The store understood the request and will never accept it as it is. Nothing was changed."""
 
     code = "STORAGE_REFUSED"
 
 
 class StorageMisconfigured(StorageError):
-    """The URL, an option or the kind of store cannot serve for checkpoints."""
+    """The URL, an option or the kind of store cannot be used for checkpoints."""
 
     code = "STORAGE_CONFIG"
 
 
 class InvalidPath(StorageError):
-    """The name is outside of what every store keeps apart and gives back unchanged."""
+    """The name is not one that every store keeps distinct and returns unchanged."""
 
     code = "STORAGE_PATH"
 
 
 class OutcomeUnknown(StorageError):
-    """A put-if-absent was sent, and neither its answer nor the name could be read: it may or may not have won.
+    """A put-if-absent was sent, and neither its response nor the object could be read: it may or may not have won.
 
-    Whoever gets this must stop acting as the owner of what the name decides. Calling `create` again later with the
-    *same* body is allowed and will tell.
+    The caller must stop acting as the owner of what the name decides. It may call `create` again later with the *same*
+    body to find out who won.
     """
 
     code = "STORAGE_OUTCOME_UNKNOWN"
@@ -70,6 +70,6 @@ class OutcomeUnknown(StorageError):
 
 
 class CorruptFile(StorageError):
-    """A stored file is short, long or has another checksum than its handle says."""
+    """The length or checksum of a stored file differs from its handle."""
 
     code = "STORAGE_CORRUPT"

@@ -1,4 +1,4 @@
-"""Handles: all that must be known to fetch a stored file and to know that it is the right one."""
+"""Handles: everything needed to fetch a stored file and to verify its content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PART_BYTES = 8 * 1024 * 1024
-"""A file is moved in parts of at most this size: what is lost when a worker dies in the middle."""
+"""Files are transferred in parts of at most this size, which is the most that is repeated if a worker dies."""
 
 _ALGORITHM = "sha256"
 _BLOCK_BYTES = 1024 * 1024
@@ -28,16 +28,16 @@ class FileHandle:
     part_bytes: int = PART_BYTES
 
     def parts(self) -> Iterator[tuple[str, int]]:
-        """Names and sizes of the objects, in order of content."""
+        """Yield the names and sizes of the objects, in content order."""
         return parts_of(self.path, self.size_bytes, self.part_bytes)
 
     def objects(self) -> tuple[str, ...]:
-        """Names of the objects: what clean-up must keep for this file, or delete with it."""
+        """Return the names of the objects that clean-up must keep or delete together with this file."""
         return tuple(name for name, _ in self.parts())
 
 
 class Checksum:
-    """A running checksum in the form handles carry."""
+    """A running checksum in the format used by handles."""
 
     def __init__(self) -> None:
         self._hash = hashlib.new(_ALGORITHM)

@@ -1,4 +1,4 @@
-"""Storage in a directory: of one machine, or of a file system with hard links that all mount (NFS, CephFS, …)."""
+"""Storage in a directory: on one machine, or on a shared file system with hard links (NFS, CephFS, …)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ _SYNC_NOT_POSSIBLE = {errno.EINVAL, errno.EROFS, errno.EACCES, errno.ENOTSUP}
 
 
 class LocalStorage:
-    """Objects are files below `root`. A body is written to a private file and gets its name by a hard link.
+    """Objects are files below `root`. A body is written to a private file and then hard-linked to its name.
 
-    With `confined`, a name that a symbolic link leads out of the root is refused: nothing outside is read or deleted.
+    With `confined`, a name that leaves the root through a symbolic link is rejected: nothing outside is read or
+    deleted.
     """
 
     def __init__(self, root: Path, patience: Patience | None = None, confined: bool = False) -> None:
@@ -53,12 +54,14 @@ class LocalStorage:
         return f"LocalStorage({str(self._root)!r})"
 
     def put(self, path: str, data: bytes) -> None:
-        """As the port says.
+        """Implement `Storage.put`.
 
-        1. Write the body to a private file beside the target, to the disk. A crash leaves that file, never listed.
-        2. Link it to its name; if that is taken, put the new file in its place in one step. Now it is visible, whole.
-        3. Remove the private name. A crash before leaves it to `sweep`.
-        4. Bring the directories to the disk. Before that, a power failure may take the object back.
+        1. Write the body to a private file next to the target and sync it. A crash leaves that file, which is never
+           listed.
+        2. Link it to its name; if the name is taken, replace the old file atomically. The object is now visible,
+           complete.
+        3. Remove the private name. After a crash before this step, `sweep` removes it.
+        4. Sync the directories. Before that, a power failure may undo the write.
         """
         target = self._target(path)
 
@@ -71,7 +74,7 @@ class LocalStorage:
         self._patience.persist(lambda: self._write("put", path, data, name_it))
 
     def create(self, path: str, data: bytes, nonce: Nonce) -> Won | Lost:
-        """As the port says; the same steps as `put`, but a taken name stays as it is."""
+        """Implement `Storage.create`: the same steps as `put`, but a taken name stays as it is."""
         check_nonce(self.url, path, data, nonce)
         target = self._target(path)
 
@@ -88,7 +91,7 @@ class LocalStorage:
         target = self._readable(path)
         with self._translated(path):
             data = target.read_bytes()
-            # Its writer may have died between link and sync, and the reader is going to act on what it read.
+            # The writer may have died between link and sync, and the reader will act on what it read.
             try:
                 self._sync_folders(target.parent)
             except OSError as error:
@@ -133,7 +136,7 @@ class LocalStorage:
                 return []
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Removes the files, then folders that became empty; a writer that loses its folder so makes it again."""
+        """Remove the files, then folders that became empty. A writer that loses its folder this way recreates it."""
         folders = set()
         for path in paths:
             target = self._target(path)
@@ -180,7 +183,7 @@ class LocalStorage:
             )
 
     def _write(self, operation: str, path: str, data: bytes, name_it: Callable[[Path], None]) -> None:
-        """Steps 1 to 4 of `put`. FileExistsError passes through, with nothing left behind."""
+        """Perform steps 1 to 4 of `put`. FileExistsError propagates, with nothing left behind."""
         folder = self._target(path).parent
         point = f"storage.local.{operation}"
         temporary = folder / f"{_TEMPORARY}{uuid.uuid4().hex}"
@@ -199,7 +202,7 @@ class LocalStorage:
         try:
             self._sync_folders(folder)
         except OSError as error:
-            # A second sync may succeed although the first one lost the entry, so this cannot be tried again.
+            # A second sync may succeed although the first one lost the entry, so a retry cannot help.
             raise OutcomeUnknown.of(self.url, path, error) from error
         reach(f"{point}.4-durable", path=path)
 
@@ -214,14 +217,14 @@ class LocalStorage:
             raise StorageMisconfigured(
                 self.url,
                 path,
-                f"The file system of {self.url} makes no hard links ({error}), so it cannot decide who owns a job. "
-                "Keep checkpoints on a POSIX file system or in an object store.",
+                f"The file system of {self.url} does not support hard links ({error}), so it cannot decide which driver "
+                "owns a job. Keep checkpoints on a POSIX file system or in an object store.",
             ) from error
 
     def _sync_folders(self, folder: Path) -> None:
-        """Bring the entries from `folder` up to the root to the disk. Folders without changes cost next to nothing."""
+        """Sync the directory entries from `folder` up to the root. Unchanged folders cost next to nothing."""
         while True:
-            # A folder that is gone was emptied by a deleter, after the object had been there.
+            # A missing folder was emptied by a delete, after the object had been there.
             with contextlib.suppress(FileNotFoundError):
                 _sync(folder)
             if folder == self._root:
@@ -232,17 +235,17 @@ class LocalStorage:
         if not self._root.exists():
             self._root.mkdir(parents=True, exist_ok=True)
             for above in self._root.parents:
-                # Folders of other owners may not be ours to open; they were there before.
+                # This user may not be allowed to open folders of other owners; those existed before.
                 with contextlib.suppress(OSError):
                     _sync(above)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
-            raise NotADirectoryError(errno.ENOTDIR, "a file is in the place of a folder", str(folder)) from error
+            raise NotADirectoryError(errno.ENOTDIR, "a file exists where a folder is needed", str(folder)) from error
 
     @contextmanager
     def _open_new(self, file: Path) -> Iterator[int]:
-        """A descriptor of the new file; its folder is made if missing, again if a deleter takes it away in between."""
+        """Open the new file. Its folder is created if missing, and again if a concurrent delete removes it."""
         for tries_left in reversed(range(100)):
             try:
                 self._make_folder(file.parent)
@@ -257,7 +260,7 @@ class LocalStorage:
             os.close(descriptor)
 
     def _files(self, folder: Path) -> Iterator[Path]:
-        """All files below, as they are met. Folders that vanish meanwhile have none."""
+        """Yield all files below `folder` in the order found. A folder that vanishes meanwhile yields none."""
         try:
             with os.scandir(folder) as entries:
                 found = list(entries)
@@ -283,7 +286,7 @@ class LocalStorage:
             return ObjectMissing.of(self.url, path)
         if error.errno in _DENIED:
             return StorageDenied(
-                self.url, path, f"{error}. Give this user the right to read and write below {self.url}."
+                self.url, path, f"{error}. Grant this user read and write permission below {self.url}."
             )
         if error.errno in _BOTH_FILE_AND_FOLDER:
             return InvalidPath(

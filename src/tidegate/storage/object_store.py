@@ -1,6 +1,7 @@
-"""Storage in an object store (S3 and what speaks it, GCS, Azure), through `obstore`, whose only home is this file.
+"""Storage in an object store (S3 and compatible stores, GCS, Azure) through `obstore`, which only this file imports.
 
-The client's own retries are off: it would send a put-if-absent twice and report the second answer. Patience is ours.
+The client's retries are off, since it would send a put-if-absent twice and report the second response. tidegate retries
+itself.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ _DELETE_BATCH = 1000
 _LIST_BATCH = 1000
 
 _runtime_process: int | None = None
-"""The process in which the client's threads were started. A forked child has none of them, and a call would hang."""
+"""The process in which the client's threads were started. In a forked child they do not exist, and a call would hang."""
 
 
 class ObjectStorage:
-    """Objects below a bucket and prefix. `options` are the client's for this kind of store, credentials included."""
+    """Objects below a bucket and prefix. `options` are client options for this kind of store, including credentials."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None, patience: Patience | None = None) -> None:
         self._url = url.rstrip("/")
@@ -123,7 +124,7 @@ class ObjectStorage:
             self._delete_batch(waiting[start : start + _DELETE_BATCH])
 
     def sweep(self, prefix: str = "") -> int:
-        """Nothing to do: objects appear whole or not at all, and multipart uploads, which leave parts, are not used."""
+        """Do nothing: objects appear complete or not at all, and multipart uploads, which could leave parts, are not used."""
         check_prefix(self._url, prefix)
         return 0
 
@@ -131,7 +132,7 @@ class ObjectStorage:
         try:
             self._persist(paths[0], lambda: obstore.delete(self._store, paths))
         except ObjectMissing:
-            # GCS and Azure object to a missing one and may have left others behind it.
+            # GCS and Azure fail on a missing object and may not have deleted the ones after it.
             if len(paths) > 1:
                 for path in paths:
                     self._delete_batch([path])
@@ -143,7 +144,7 @@ class ObjectStorage:
         return self._patience.persist(lambda: self._once(path, act))
 
     def _once(self, path: str, act: Callable[[], T]) -> T:
-        """Call the client, its errors translated."""
+        """Call the client and translate its errors."""
         _refuse_after_fork(self._url, path)
         try:
             return act()
@@ -161,7 +162,7 @@ class ObjectStorage:
             return StorageDenied(
                 self._url,
                 path,
-                f"The store refused access to {where}: {text}. Check the credentials and the rights of this user.",
+                f"The store refused access to {where}: {text}. Check the credentials and the permissions of this user.",
             )
         if isinstance(error, client_errors.InvalidPathError):
             return InvalidPath(self._url, path, f"{where}: {text}. Choose another name.")
@@ -178,7 +179,7 @@ class ObjectStorage:
         return StorageUnavailable(
             self._url,
             path,
-            f"The store did not serve {where}: {text}. Check that it can be reached from here and is well.",
+            f"The store did not serve {where}: {text}. Check that the store is healthy and reachable from here.",
         )
 
     def _too_short(self, path: str) -> CorruptFile:

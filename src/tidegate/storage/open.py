@@ -1,4 +1,4 @@
-"""From the URL a user writes to a store."""
+"""Opens the store that a URL names."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ _OTHERS = {
 def open_storage(
     url: str | Path, *, patience: Patience | None = None, confined: bool = False, **options: Any
 ) -> Storage:
-    """The store at `url`: a path, `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://account/container/…`.
+    """Open the store at `url`: a path, `file:///…`, `s3://bucket/prefix`, `gs://bucket/prefix`,
+    `az://account/container/…`.
 
-    `options` go to the client of an object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`, …; what
-    is not given comes from its usual environment variables. Nothing is sent yet; `probe` tells if the store will do.
-    `confined` is for a directory that somebody else may have filled: names that leave it by symbolic links are refused.
+    `options` are passed to the client of an object store: `endpoint`, `region`, `access_key_id`, `secret_access_key`,
+    …; missing ones come from its usual environment variables. No request is sent yet; `probe` checks that the store is
+    suitable. Use `confined` for a directory that others may have written to: names that leave it through symbolic links
+    are rejected.
     """
     text = str(url)
     if has_credentials(text):

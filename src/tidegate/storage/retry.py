@@ -1,4 +1,4 @@
-"""How long to go on trying: growing waits with jitter. Clock and chance are handed in."""
+"""Retries with exponential backoff and jitter. The clock and the random source are injected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Up to `attempts` tries; before try n + 1 a wait between half and all of `first_ms * factor ** (n - 1)`."""
+    """Up to `attempts` tries; the wait before try n + 1 is between half and all of `first_ms * factor ** (n - 1)`."""
 
     attempts: int = 7
     first_ms: int = 100
@@ -29,14 +29,14 @@ class Patience:
         return full * (0.5 + 0.5 * self.chance())
 
     def wait(self, failures: int) -> bool:
-        """Wait after the given number of failures; False, at once, when there have been enough."""
+        """Wait after the given number of failures. Return False immediately if no try is left."""
         if failures >= self.attempts:
             return False
         self.sleep(self.delay_ms(failures) / 1000)
         return True
 
     def persist(self, act: Callable[[], T]) -> T:
-        """Call `act` until it succeeds, fails for good, or patience ends. Only for what may be repeated."""
+        """Call `act` until it succeeds, fails permanently, or no try is left. `act` must be safe to repeat."""
         failures = 0
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A job's storage that also finds names elsewhere: savepoints lie where the user wants them."""
+"""The storage of a job that also resolves names elsewhere: savepoints lie wherever the user put them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def is_absolute(path: str) -> bool:
 
 
 def name_below(root: str, name: str) -> str:
-    """The name in storage of a file that metadata names relative to `root`, unless it is absolute."""
+    """Return the storage name of a file that metadata names relative to `root` or absolutely."""
     return name if not root or is_absolute(name) else f"{root}/{name}"
 
 
 class RoutedStorage:
-    """Names relative to `home` are there; a name with `://` or a leading slash is an object of the folder it names.
+    """Relative names are in `home`; a name with `://` or a leading slash is an object of the folder it names.
 
-    `options` are the client's, used for stores of the same kind as `home`. Where a `_metadata` was read, that folder may be a
-    stranger's: names below it must not leave it.
+    `options` are client options, used for stores of the same kind as `home`. A folder whose `_metadata` was read may be
+    untrusted: names below it must not leave it.
     """
 
     def __init__(self, home: Storage, options: Mapping[str, Any] | None = None, snapshots: Iterable[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Resumable uploads: one local file to storage, one part at a time, continued by whoever finds the record."""
+"""Resumable uploads: one local file to storage, one part at a time, continued by any process that finds the record."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ _PRIVATE = re.compile(r".+\.[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class UploadRecord:
-    """How far an upload has come. Kept beside the file, for any process of this machine to go on from."""
+    """The progress of an upload. Stored next to the file, so that any process on this machine can continue it."""
 
     path: str
     size_bytes: int
     part_bytes: int
     parts_done: int = 0
     checksum: str | None = None
-    """Of the whole file; known once all parts are stored, which is what it stands for."""
+    """Of the whole file. Set once all parts are stored, and thus marks the upload as complete."""
 
 
 class Upload:
-    """Moves one immutable file. Used by one thread; several processes may work at the same file, and only waste effort.
+    """Uploads one immutable file. Used by one thread. If several processes upload the same file, they only waste
+    effort.
 
-    1. The first to begin writes its stored name into the record, if there is none. All others adopt that.
-    2. `step` stores the next part. A crash leaves an object that the next one writes again, with the same bytes.
-    3. `step` then records it. Two processes may set the record back; parts are stored again then, nothing worse.
-    4. After the last part the checksum is recorded, and from then on `handle` is answered from the record alone.
+    1. The first process writes the stored name into the record, if there is none. All others adopt that name.
+    2. `step` stores the next part. A crash leaves an object that the next process overwrites with the same bytes.
+    3. `step` then records the part. Two processes may set the record back; then parts are merely stored again.
+    4. After the last part, the checksum is recorded. From then on, `handle` needs only the record.
     """
 
     def __init__(self, storage: Storage, source: Path, path: str, record: Path, part_bytes: int = PART_BYTES) -> None:
-        """Begin under the stored name `path`, which is nobody else's, or go on from `record`, which has the name."""
+        """Start under the stored name `path`, which must be unique, or continue from `record`, which contains the name."""
         self._storage = storage
         self._source = source
         self._record_file = record
@@ -55,7 +56,7 @@ class Upload:
 
     @property
     def handle(self) -> FileHandle | None:
-        """The stored file, once it is complete."""
+        """The handle of the stored file, or None until it is complete."""
         done = self._record
         return None if done.checksum is None else FileHandle(done.path, done.size_bytes, done.checksum, done.part_bytes)
 
@@ -64,7 +65,7 @@ class Upload:
         return 0 if self._record.checksum is not None else len(self._parts) - self._record.parts_done
 
     def step(self) -> FileHandle | None:
-        """Store one more part; the handle, if that was the last. May be called when complete."""
+        """Store one more part and return the handle if it was the last. Can be called when complete."""
         if self._record.checksum is None:
             index = self._record.parts_done
             if index < len(self._parts):
@@ -75,7 +76,7 @@ class Upload:
         return self.handle
 
     def run(self) -> FileHandle:
-        """All that is left."""
+        """Store all remaining parts."""
         while (handle := self.step()) is None:
             pass
         return handle
@@ -97,7 +98,7 @@ class Upload:
         reach("storage.upload.3-recorded", path=name, index=index)
 
     def _whole_checksum(self) -> str:
-        """Of what this process read, if it read all; another's parts are read again, from the same immutable file."""
+        """Checksum what this process read, if it read everything; otherwise read the same immutable file again."""
         if self._checksummed_bytes == self._record.size_bytes:
             return self._checksum.text()
         return checksum_of_file(self._source)
@@ -108,7 +109,7 @@ class Upload:
 
 
 def store(storage: Storage, path: str, data: bytes) -> FileHandle:
-    """Keep bytes that are in memory under a name that is nobody else's, in parts as an `Upload` would. `fetch` reads them."""
+    """Store bytes from memory under a unique name, in parts as an `Upload` would. `fetch` reads them."""
     handle = FileHandle(path, len(data), checksum_of(data))
     at = 0
     for name, size in handle.parts():
@@ -118,7 +119,7 @@ def store(storage: Storage, path: str, data: bytes) -> FileHandle:
 
 
 def _begin(file: Path, record: UploadRecord) -> UploadRecord:
-    """Write the first record, or adopt the one of whoever was faster."""
+    """Write the first record, or adopt the one that another process wrote first."""
     private = _write_private(file, msgspec.json.encode(record))
     try:
         os.link(private, file)
@@ -133,19 +134,19 @@ def _begin(file: Path, record: UploadRecord) -> UploadRecord:
 
 
 def _read(file: Path) -> UploadRecord | None:
-    """None without a record, or with one that a power failure tore: then the upload begins anew under a new name."""
+    """Return None if there is no record, or if a power failure tore it: then the upload restarts under a new name."""
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
         return msgspec.json.decode(file.read_bytes(), type=UploadRecord)
     return None
 
 
 def replace_whole(file: Path, data: bytes) -> None:
-    """Write a small file in one step. When it fails, on a full disk say, nothing is left that takes space."""
+    """Write a small file atomically. On failure, such as a full disk, nothing is left that takes space."""
     os.replace(_write_private(file, data), file)
 
 
 def remove_private(folder: Path) -> None:
-    """Remove what killed processes left of such writes. Nobody may be writing in the folder."""
+    """Remove what killed processes left of such writes. No process may be writing to the folder."""
     for path in folder.iterdir():
         if _PRIVATE.fullmatch(path.name):
             path.unlink(missing_ok=True)

@@ -250,7 +250,7 @@ MISTAKES = {
         lambda tmp: stored(a_file(tmp) / "x"),
         r"file is a file. Choose a path whose parts are all folders",
     ),
-    "checkpoints in an impossible place": (lambda _: stored("/proc/checkpoints"), r"cannot be made.*Choose one"),
+    "checkpoints in an impossible place": (lambda _: stored("/proc/checkpoints"), r"cannot be created.*Choose one"),
     "a slash missing": (lambda _: stored("s3:/bucket/jobs"), r"a slash missing. Write s3://bucket/jobs"),
     "a store that is none": (lambda _: stored("ftp://host/x"), r"ftp:// is not supported. Use a path, file://, s3://"),
 }
