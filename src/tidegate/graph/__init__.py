@@ -1,1 +1,1 @@
-"""What the user meant: operators, uids, states, streams, levels. Pure data; knows neither Spark nor a backend."""
+"""The declared job: operators, uids, states, streams, levels. Pure data, independent of Spark and of state backends."""

@@ -1,6 +1,7 @@
-"""Arrow columns to Python values and rows, and back: what stands between a Spark task and the user's function.
+"""Converts Arrow columns to Python values and rows, and back, between a Spark task and the user's function.
 
-Both ways are per-record code. Nanoseconds per value, batches of 10,000 rows, garbage collection off, two busy cores:
+Both directions are per-record code. Nanoseconds per value, batches of 10,000 rows, garbage collection off, two busy
+cores:
 
 | type | to Python (`to_pylist`) | to Arrow |
 |---|---|---|
@@ -44,8 +45,9 @@ _LONG_DIGITS = 18
 
 
 def to_python(column: pa.Array, type: DataType) -> list[Any]:
-    """The values of a column as functions see them: nulls are None, timestamps aware and in UTC, structs named tuples,
-    maps dicts. Raises SchemaError for another type, and for dates and times outside of Python's years 1 to 9999."""
+    """Return the values of a column as functions see them: nulls are None, timestamps aware and in UTC, structs named
+    tuples, maps dicts. Raises SchemaError for any other type, and for dates and times outside Python's years 1 to
+    9999."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     match type.kind:
@@ -73,20 +75,20 @@ def to_python(column: pa.Array, type: DataType) -> list[Any]:
 
 
 def rows(columns: Sequence[Sequence[Any]], row_class: type[tuple[Any, ...]]) -> list[Any]:
-    """Rows of a named-tuple class out of its columns, in order. Goes past the class's own `__new__`: twice as fast."""
+    """Build rows of a named-tuple class from its columns, in order. Bypasses the class's `__new__`, which is twice as fast."""
     return list(map(partial(tuple.__new__, row_class), zip(*columns)))
 
 
 def rows_of(columns: Sequence[pa.Array], schema: Schema, row_class: type[tuple[Any, ...]]) -> list[Any]:
-    """The rows of columns that are those of `schema`, in order."""
+    """Build rows from the columns of `schema`, in order."""
     return rows(
         [to_python(column, field.type) for column, field in zip(columns, schema.fields, strict=True)], row_class
     )
 
 
 def normalized_keys(values: Sequence[list[Any]], types: Sequence[DataType]) -> list[Any]:
-    """The normalized key of each row: the value of one key column, or a tuple of several. Only floats have several forms of
-    one key; of all else Arrow gives just one."""
+    """Return the normalized key of each row: the value of one key column, or a tuple of several. Only floats have
+    several forms of one key; Arrow returns a single form of every other type."""
     columns = [
         list(map(normalizer(type), column)) if type.kind in ("float", "double") else column
         for column, type in zip(values, types)
@@ -96,21 +98,22 @@ def normalized_keys(values: Sequence[list[Any]], types: Sequence[DataType]) -> l
 
 @lru_cache(maxsize=512)
 def struct_class(fields: tuple[Field, ...]) -> type[tuple[Any, ...]]:
-    """The named tuple of a struct's values. A name that Python does not allow becomes `_0`, `_1`, … by its position."""
+    """Return the named-tuple class for the values of a struct. A name that Python does not allow becomes `_0`, `_1`, …
+    by position."""
     made = namedtuple("Struct", [field.name for field in fields], rename=True)  # type: ignore[misc]
     made.__getattr__ = _no_column  # type: ignore[attr-defined]
     return made
 
 
 def _no_column(row: Any, name: str) -> NoReturn:
-    """Called for an attribute that a row does not have, and for no other."""
+    """Called only for attributes that a row does not have."""
     if name.startswith("__"):
         raise AttributeError(name)
     raise AttributeError(no_column(name, row._fields))
 
 
 def plain_values(column: pa.Array, width: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The values of a column of fixed width as they lie in memory. Under a null there may be anything."""
+    """Return the raw values of a fixed-width column. Values under a null are arbitrary."""
     data = column.buffers()[1]
     if data is None:
         return np.zeros(len(column), width)
@@ -147,7 +150,7 @@ def _moments(column: pa.Array, epoch: datetime) -> list[Any]:
     us = plain_values(column, np.int64)
     if column.null_count:
         us = np.where(null_mask(column), 0, us)
-    # numpy makes the timedeltas in C; adding each to the epoch is the fastest way to a datetime with a time zone.
+    # numpy creates the timedeltas in C; adding each to the epoch is the fastest way to get an aware datetime.
     try:
         values = [epoch + since for since in us.view("m8[us]").tolist()]
     except OverflowError:
@@ -166,7 +169,7 @@ def _check_years(values: npt.NDArray[Any], first: int, last: int, unit: str) -> 
     if outside.size:
         row = int(outside[0])
         raise SchemaError(
-            f"Row {row} of a batch holds a date or time {values[row]} {unit} from 1970, outside of the years 1 to 9999 "
+            f"Row {row} of a batch holds a date or time {values[row]} {unit} from 1970, outside the years 1 to 9999 "
             "that Python can show. Filter such rows out before they enter the job, or carry them as bigint."
         )
 

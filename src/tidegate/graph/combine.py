@@ -1,12 +1,12 @@
-"""Rows that become fewer before they are shuffled: aggregates that commute, made by Spark SQL of the rows of one key and pane.
+"""Pre-aggregation before the shuffle: Spark SQL computes commutative aggregates over the rows of one key and pane.
 
-A pane is the longest piece of event time that no window cuts through. What leaves the source stage is then one row for each
-key, pane and epoch: the key, the pane's start, how many rows it is made of, the greatest event time for the watermark, and a
-partial aggregate for each part. An operator merges it as it would have added the rows.
+A pane is the longest interval of event time that no window boundary divides. The source stage then emits one row for
+each key, pane and epoch: the key, the start of the pane, the number of rows combined, the greatest event time for the
+watermark, and a partial aggregate for each part. The operator merges it as it would have added the rows.
 
-Rows that may be late for a window of theirs, by the watermark that holds while the rows of the epoch are processed, are not
-combined: each travels alone, as one that is made of itself, and whole where the operator sends late rows aside. So they are
-judged one by one, as ever.
+Rows that may be late for one of their windows, by the watermark in force while the rows of the epoch are processed, are
+not combined: each is sent as a group of one, with all its columns if the operator has a side output for late rows.
+Lateness is thus still decided row by row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OWN = re.compile(r"_(pane|rows|time|late|alone|[kp]\d+)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class PartialAggregate:
-    """One partial aggregate, as an expression of Spark SQL."""
+    """One partial aggregate, as a Spark SQL expression."""
 
     sql: str
     type: DataType
@@ -35,17 +35,17 @@ class PartialAggregate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combine:
-    """What an operator of windows takes in place of rows."""
+    """How the rows of a window operator are combined."""
 
     key: tuple[Field, ...]
     event_time: str | None
-    """None: all rows of a key are combined, whatever their times."""
+    """None: all rows of a key are combined, regardless of time."""
     size_ms: int
     slide_ms: int
     offset_ms: int
     parts: tuple[PartialAggregate, ...]
     rows: Schema | None = None
-    """The columns of late rows, where the operator wants to see them."""
+    """The columns of late rows, if the operator needs them."""
 
     @property
     def pane_ms(self) -> int:
@@ -53,7 +53,7 @@ class Combine:
 
     @property
     def schema(self) -> Schema:
-        """The columns of combined rows. The first are the key's, the last are the parts."""
+        """The columns of combined rows: first those of the key, last the parts."""
         timestamp = DataType("timestamp")
         late = () if self.rows is None else (Field(LATE, DataType("struct", fields=self.rows.fields)),)
         return Schema(
@@ -68,7 +68,7 @@ class Combine:
         )
 
     def steps_sql(self, watermark_ms: int) -> list[str]:
-        """Columns to add to each row before rows are grouped, one after the other."""
+        """Return the columns to add to each row before grouping, one after the other."""
         if self.event_time is None:
             return []
         ms = f"unix_millis({quoted(self.event_time)})"
@@ -84,11 +84,12 @@ class Combine:
         return steps
 
     def grouping(self) -> list[str]:
-        """Columns, besides those of the key, whose values the rows of a group share."""
+        """Grouping columns in addition to those of the key."""
         return [] if self.event_time is None else [PANE, _ALONE, *(() if self.rows is None else (LATE,))]
 
     def aggregates_sql(self, source_time: str | None) -> list[str]:
-        """What becomes of a group, in the order of `schema`. `source_time` is the column that the watermark is made of."""
+        """Return the aggregates of a group, in the order of `schema`. `source_time` is the column that the watermark is
+        derived from."""
         newest = "cast(null as timestamp)" if source_time is None else f"max({quoted(source_time)})"
         parts = [f"{part.sql} as _p{i}" for i, part in enumerate(self.parts)]
         no_pane = [f"cast(null as bigint) as {PANE}"] if self.event_time is None else []
@@ -96,7 +97,7 @@ class Combine:
 
 
 def in_the_way(names: Iterable[str]) -> bool:
-    """Whether a column has a name that combined rows need. Such rows are not combined."""
+    """Whether a column name clashes with one that combined rows need. Such rows are not combined."""
     return any(_OWN.fullmatch(name) for name in names)
 
 

@@ -1,4 +1,4 @@
-"""The type of a column: Spark's types that tidegate can carry through a row, as frozen data."""
+"""Column types: the Spark types that tidegate supports, as frozen data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from tidegate.core.errors import SchemaError
 
 EXAMPLE = "user string, total double, tags array<string>, m map<string,int>, s struct<a:int,b:decimal(10,2)>"
-"""A schema text with every shape in it; shown when a text cannot be read."""
+"""A schema with every kind of type in it, shown if a schema cannot be parsed."""
 
 _PYTHON_TYPES: dict[str, type] = {
     "boolean": bool,
@@ -34,14 +34,14 @@ _PYTHON_TYPES: dict[str, type] = {
 }
 KINDS = frozenset(_PYTHON_TYPES)
 KEY_KINDS = KINDS - {"array", "map", "struct"}
-"""Kinds a key column may have: those with one normalized byte string for equal values."""
+"""Kinds allowed for key columns: those with one normalized byte string for equal values."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """One type. `kind` says which; the other attributes belong to decimals, arrays, maps and structs and are None else.
+    """One type. The attributes other than `kind` belong to decimals, arrays, maps and structs and are None otherwise.
 
     Elements of arrays and values of maps may always be null.
     """
@@ -75,7 +75,7 @@ class DataType:
             )
 
     def ddl(self) -> str:
-        """The type as Spark's DDL writes it. Reading it back gives an equal type."""
+        """The type in Spark's DDL. Parsing it yields an equal type."""
         match self.kind:
             case "decimal":
                 return f"decimal({self.precision},{self.scale})"
@@ -90,7 +90,7 @@ class DataType:
     __str__ = ddl
 
     def python_type(self) -> type:
-        """The class of this type's values inside a function; a struct is a tuple, both timestamps are datetimes."""
+        """The Python class of this type's values in a function; a struct is a tuple, both timestamps are datetimes."""
         return _PYTHON_TYPES[self.kind]
 
     def to_arrow(self) -> Any:
@@ -124,7 +124,7 @@ class DataType:
         }[self.kind]()
 
     def without_nullability(self) -> DataType:
-        """The same type with every struct field nullable: what is left when only the shape of rows counts."""
+        """The same type with every struct field nullable, for comparing only the shape of rows."""
         match self.kind:
             case "array":
                 return DataType("array", element=_the(self.element).without_nullability())
@@ -162,18 +162,16 @@ class Field:
 
 
 def refuse_duplicates(fields: Iterable[Field], where: str) -> None:
-    """Raise when two names are equal to Spark, which by default does not tell upper from lower case."""
+    """Raise if two names are equal to Spark, which ignores case by default."""
     seen: dict[str, str] = {}
     for field in fields:
         first = seen.get(field.name.lower())
         if first is not None:
             both = f"{first!r} twice" if first == field.name else f"both {first!r} and {field.name!r}"
-            raise SchemaError(
-                f"The {where} has {both}; Spark takes column names without regard to case. Rename one of them."
-            )
+            raise SchemaError(f"The {where} has {both}; Spark ignores the case of column names. Rename one of them.")
         seen[field.name.lower()] = field.name
 
 
 def _the(part: DataType | None) -> DataType:
-    assert part is not None  # guaranteed by __post_init__ for the kind at hand
+    assert part is not None  # guaranteed by __post_init__ for this kind
     return part

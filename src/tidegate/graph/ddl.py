@@ -1,4 +1,4 @@
-"""Reads Spark's DDL texts, such as `user string, total double NOT NULL`, without a JVM."""
+"""Parses Spark DDL, such as `user string, total double NOT NULL`, without a JVM."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _TOKEN = re.compile(r"\s*(?:(?P<word>\w+)|`(?P<quoted>(?:[^`]|``)*)`|(?P<text>'(
 
 
 class Parser:
-    """One pass over one text. Every refusal shows the text, the place, and how it is written rightly."""
+    """A single-pass parser for one schema. Every error shows the text, the position, and a correct example."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
 
     def schema(self) -> tuple[Field, ...]:
-        """Columns `name type [NOT NULL] [COMMENT '…']`, or one whole `struct<…>` as Spark prints schemas."""
+        """Parse columns `name type [NOT NULL] [COMMENT '…']`, or one whole `struct<…>` as Spark prints schemas."""
         if re.match(r"\s*struct\s*<", self._text, re.IGNORECASE):
             fields = self.type().fields or ()
         else:

@@ -1,4 +1,4 @@
-"""Event times out of Arrow columns of timestamps."""
+"""Reads event times from Arrow timestamp columns."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _BETWEEN = "\x1f"
-"""Between a source and its split. No uid has it."""
+"""Separates a source from its split. No uid contains it."""
 
 
 def millis(column: pa.Array) -> list[int | None]:
-    """Milliseconds since 1970 of each value, None for null."""
+    """Convert each value to milliseconds since 1970, None for null."""
     values = (_micros(column).fill_null(0).to_numpy(zero_copy_only=False) // 1000).tolist()
     if column.null_count:
         return [ms if valid else None for ms, valid in zip(values, column.is_valid().to_pylist())]
@@ -20,13 +20,13 @@ def millis(column: pa.Array) -> list[int | None]:
 
 
 def greatest_ms(column: pa.Array) -> int | None:
-    """The greatest value in milliseconds; None for a column of nulls, or without rows."""
+    """Return the greatest value in milliseconds, or None if the column is empty or all null."""
     found: int | None = pc.max(_micros(column)).as_py()
     return None if found is None else found // 1000
 
 
 def greatest_by_split(column: pa.Array, splits: pa.Array) -> dict[str, int | None]:
-    """The greatest value in milliseconds of the rows of each split, whose name is the text of its value; null is one too."""
+    """Return the greatest value in milliseconds for each split, named by the text of its value; null is a split, too."""
     table = pa.table({"split": splits, "time": _micros(column)})
     found = table.group_by("split", use_threads=False).aggregate([("time", "max")])
     names, times = found.column("split").to_pylist(), found.column("time_max").to_pylist()
@@ -34,12 +34,12 @@ def greatest_by_split(column: pa.Array, splits: pa.Array) -> dict[str, int | Non
 
 
 def split_name(uid: str, split: str) -> str:
-    """One name for a split of a source, or, without a split, for the source."""
+    """Return the combined name of a source and its split, or of the source if the split is empty."""
     return uid if split == "" else f"{uid}{_BETWEEN}{split}"
 
 
 def of_split_name(name: str) -> tuple[str, str]:
-    """The other way round."""
+    """Inverse of `split_name`."""
     uid, _, split = name.partition(_BETWEEN)
     return uid, split
 

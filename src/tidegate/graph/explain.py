@@ -1,4 +1,4 @@
-"""A plan as a person reads it, from the sources down: every level with its operators, then the rows that leave it."""
+"""Formats a plan as text, from the sources down: every level with its operators, then the rows that leave it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def explain_text(
 ) -> str:
     """The whole job as text. The same graph gives the same text.
 
-    `forgetful`: sources that cannot be read again, and what they are.
+    `forgetful`: sources that cannot be re-read, each with a description.
     """
     labels, weak = Labels(graph), forgetful or {}
     lines = [f"Job {graph.job}", _totals(graph, plan), _parallel(parallelism, max_parallelism)]
@@ -66,7 +66,7 @@ def _parallel(parallelism: int | None, max_parallelism: int | None) -> str:
 
 
 def _guarantee(graph: Graph, forgetful: Mapping[Uid, str]) -> str:
-    """As the parts of the job go; the engine is exact if it takes checkpoints."""
+    """Describe the guarantee of the job; the engine is exactly-once if it takes checkpoints."""
     found = of_job(graph, sources=dict.fromkeys(forgetful, Guarantee.AT_MOST_ONCE))
     because = f", for {', '.join(found.weakest)}" if found.weakest else ""
     return f"{found.level} with checkpoints{because}; {Guarantee.AT_MOST_ONCE} without"
@@ -172,7 +172,7 @@ def _part(title: str, *values: str) -> Lines:
 
 
 def _aligned(arrows: list[str]) -> list[str]:
-    """Arrows below one another with their shafts drawn to one length."""
+    """Pad arrows in consecutive lines to the same length."""
     split = [arrow.split(" ── ", 1) for arrow in arrows]
     names = max(len(name) for name, _ in split)
     hows = max(len(rest.split(" ──▶ ", 1)[0]) for _, rest in split)

@@ -1,4 +1,4 @@
-"""What a whole job guarantees: what the weakest of its sources, its engine and its sinks does."""
+"""The guarantee of a whole job: the weakest of its sources, its engine and its sinks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tidegate.graph.model import Graph, SinkNode, Source
 class JobGuarantee:
     level: Guarantee
     weakest: tuple[str, ...]
-    """Whom it is due to, if it is less than exactly once: "the engine", or nodes as `source 'uid'` and `sink 'uid'`."""
+    """The parts that limit it to less than exactly once: "the engine", or nodes as `source 'uid'` and `sink 'uid'`."""
 
 
 def of_sink(sink: SinkNode) -> Guarantee:
-    """What the target says of itself. One that says nothing may repeat rows."""
+    """The guarantee that the target declares. A target that declares none may repeat rows."""
     found = getattr(sink.target, "guarantee", None)
     return found if isinstance(found, Guarantee) else Guarantee.AT_LEAST_ONCE
 
 
 def of_source(source: Source) -> Guarantee:
-    """Spark's sources promise to read again from a recorded position; whoever chose one that does not, said so."""
+    """Spark sources can re-read from a recorded position; a user who chose one that cannot has declared it."""
     return Guarantee.AT_MOST_ONCE if source.at_most_once else Guarantee.EXACTLY_ONCE
 
 
@@ -32,7 +32,7 @@ def of_job(
     graph: Graph, engine: Guarantee = Guarantee.EXACTLY_ONCE, sources: Mapping[Uid, Guarantee] | None = None
 ) -> JobGuarantee:
     """`engine`: exactly once with checkpoints, at most once without. `sources`: those known to be weaker than Spark's
-    promise to read again from a recorded position."""
+    promise to re-read from a recorded position."""
     told = sources or {}
     parts = {"the engine": engine}
     parts |= {

@@ -1,7 +1,8 @@
-"""Normalized keys: of all Python values that mean one key, the one that is used. One key, one hash, one byte string.
+"""Normalized keys: the one Python value that represents a key which can be written in several ways. One key, one hash,
+one byte string.
 
 -0.0 is 0.0; every NaN is the object `NAN`, so that a dict finds it; floats have the width of their column, Decimals its
-scale; aware datetimes are in UTC. A value that the column could not hold is refused: no row can ever have that key.
+scale; aware datetimes are in UTC. A value that the column could not hold is rejected: no row can ever have that key.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ INT_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _FLOAT = struct.Struct("<f")
 
 EXACT = Context(prec=76, Emin=-999_999, Emax=999_999, traps=[Inexact, InvalidOperation, Overflow, DivisionByZero])
-"""Decimal arithmetic that raises rather than rounds. The caller's own context plays no part in keys."""
+"""Decimal arithmetic that raises rather than rounds. The caller's context does not affect keys."""
 
 Normalize = Callable[[Any], Any]
 
@@ -48,13 +49,13 @@ class InvalidKey(StateError):
 
 
 def normalized(value: Any, type: DataType) -> Any:
-    """The normalized form of one key column's value; None stays None. Raises InvalidKey."""
+    """Normalize the value of one key column; None stays None. Raises InvalidKey."""
     return normalizer(type)(value)
 
 
 @lru_cache(maxsize=512)
 def normalizer(type: DataType) -> Normalize:
-    """`normalized` for one type, for those who have many values."""
+    """Return `normalized` specialized for one type, for normalizing many values."""
     convert, name = converter(type), type.ddl()
 
     def checked(value: Any) -> Any:
@@ -70,7 +71,8 @@ def normalizer(type: DataType) -> Normalize:
 
 @lru_cache(maxsize=512)
 def converter(type: DataType) -> Normalize:
-    """Makes any value but None normalized. Raises TypeError, ValueError or ArithmeticError for what cannot be a key."""
+    """Return a function that normalizes any value but None. It raises TypeError, ValueError or ArithmeticError for an
+    invalid key."""
     match type.kind:
         case "boolean":
             convert: Normalize = normalized_bool
@@ -110,7 +112,7 @@ def normalized_bool(value: Any) -> bool:
 
 
 def canonical_float(value: Any) -> float:
-    number = float(value + 0.0)  # the sum turns -0.0 into 0.0, and refuses text
+    number = float(value + 0.0)  # the addition turns -0.0 into 0.0, and raises for text
     return number if number == number else NAN
 
 
@@ -118,7 +120,7 @@ def canonical_str(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("Use a str.")
     if not value.isascii():
-        value.encode()  # a lone surrogate is no text
+        value.encode()  # rejects lone surrogates
     return value if type(value) is str else str.__str__(value)
 
 
@@ -160,7 +162,7 @@ def datetime_us(value: datetime) -> int:
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """The digits of a Decimal that is normalized for this scale, as one integer."""
+    """Return the digits of a Decimal normalized for this scale as an integer."""
     return int(EXACT.scaleb(value, scale))
 
 

@@ -1,4 +1,4 @@
-"""What nodes, streams and functions are called when a graph is shown to a person."""
+"""Display names of nodes, streams and functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.graph.model import Graph, NodeId, Source, StreamRef, Transform
 
 
 class Labels:
-    """Short, distinct names: the uid where there is one, else the transform's name, numbered where it is not unique."""
+    """Short, unique names: the uid if there is one, else the name of the transform, numbered if it is not unique."""
 
     def __init__(self, graph: Graph) -> None:
         plain = [node.name if isinstance(node, Transform) else str(node.uid) for node in graph.nodes]
@@ -38,13 +38,13 @@ class Labels:
 
 
 def name_of(function: Any) -> str | None:
-    """The class of a function object, or the name of a plain function; None for a lambda."""
+    """Return the class name of a function object or the name of a plain function, or None for a lambda."""
     name = getattr(function, "__name__", None) or type(function).__name__
     return None if name == "<lambda>" else str(name)
 
 
 def summary_of(function: Any) -> str | None:
-    """First line of the docstring that the user wrote. Docstrings of base classes say nothing about this function."""
+    """Return the first line of the user's docstring. Docstrings of base classes do not describe this function."""
     owner = function if inspect.isroutine(function) else type(function)
     if owner.__module__ in ("builtins", "functools"):
         return None

@@ -2,14 +2,13 @@
 
 - Sources are level 0.
 - A process is one above the highest of its producers, since its rows must be shuffled by key first.
-- A transform is where the highest of its producers is, chained behind it. At level 0 it runs in the source stage,
-  before the shuffle, only if a process follows it through transforms alone; otherwise nothing would be gained and it
-  is moved to level 1, beside the sinks. A transform with state is never in the source stage.
-- A sink is where the highest of its producers is, but never in the source stage.
+- A transform is on the level of its highest producer, chained to it. At level 0 it runs in the source stage, before the
+  shuffle, only if a process follows it through transforms alone; otherwise nothing would be gained and it is moved to
+  level 1, with the sinks. A transform with state is never in the source stage.
+- A sink is on the level of its highest producer, but never in the source stage.
 
-A stream whose producer is lower than its consumer crosses an exchange, an `Edge`. An edge over several levels is
-carried through the tasks of those in between, which hand its rows on as they came. Streams within a level are
-`Chain`s.
+A stream whose producer is on a lower level than its consumer crosses an exchange, an `Edge`. The rows of an edge over
+several levels pass unchanged through the tasks of the levels in between. Streams within a level are `Chain`s.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ from tidegate.graph.schema import Schema
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """Rows that go from a level to a higher one."""
+    """Rows sent from one level to a higher one."""
 
     id: int
-    """Index in `Plan.edges`. Tags the rows of the edge on their way; means nothing outside one run."""
+    """Index in `Plan.edges`. Tags the rows of the edge in transit; meaningless outside one run."""
     source: StreamRef
     target: NodeId
     input: int
     """Which input of the target the rows are for."""
     key: tuple[str, ...]
-    """Columns that decide the slot. Empty: forward, the rows stay in the slot they are in."""
+    """Columns that determine the slot. Empty: forward, rows stay in their slot."""
     schema: Schema
     from_level: int
     to_level: int
     broadcast: bool = False
-    """Every row goes to every slot; it is multiplied where it leaves `from_level`."""
+    """Every row goes to every slot; it is replicated when it leaves `from_level`."""
     combine: Combine | None = None
     """The rows are combined by Spark SQL before the shuffle; `schema` is that of combined rows, `key` names columns before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Rows that go from a node to another of the same level, by a call in the same task."""
+    """Rows passed from one node to another on the same level, by a call within the task."""
 
     source: StreamRef
     target: NodeId
@@ -60,11 +59,11 @@ class Level:
     incoming: tuple[Edge, ...]
     outgoing: tuple[Edge, ...]
     passing: tuple[Edge, ...]
-    """Edges that begin below and end above; their rows are handed on untouched."""
+    """Edges that start below and end above this level; their rows are forwarded unchanged."""
     chains: tuple[Chain, ...]
 
     def consumers(self, stream: StreamRef) -> tuple[Chain, ...]:
-        """Who reads a stream inside this level. A consumer that united the stream with itself is there twice."""
+        """Return the consumers of a stream within this level. A consumer that unites the stream with itself appears twice."""
         return tuple(chain for chain in self.chains if chain.source == stream)
 
 
@@ -121,9 +120,9 @@ def plan(graph: Graph) -> Plan:
 
 
 def _combined(graph: Graph, level_of: list[int], edges: list[Edge]) -> list[Edge]:
-    """Combine rows where that saves a shuffle of all of them: one source, read by one operator, with nothing in between.
+    """Combine rows where that avoids shuffling all of them: one source, read by one operator, with nothing in between.
 
-    A row that several operators read, or Python before the shuffle, would have the source read twice.
+    If several operators read a row, or Python runs before the shuffle, the source would be read twice.
     """
     sources = graph.sources
     if len(sources) != 1 or level_of.count(0) != 1 or len(edges) == 0:
@@ -161,7 +160,7 @@ def _assign(graph: Graph) -> list[int]:
 
 
 def _before_a_key(graph: Graph) -> list[bool]:
-    """For each node whether a process reads it, directly or through transforms."""
+    """For each node, return whether a process reads it, directly or through transforms."""
     found = [False] * len(graph.nodes)
     for node in reversed(graph.nodes):
         if isinstance(node, Process) or (isinstance(node, Transform) and found[node.id]):

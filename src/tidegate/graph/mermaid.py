@@ -15,7 +15,7 @@ _STYLES = (
 
 
 def explain_mermaid(graph: Graph, plan: Plan) -> str:
-    """One subgraph for each level; thick arrows are shuffles, dotted ones cross a level within their slot."""
+    """Return one subgraph per level; thick arrows are shuffles, dotted ones cross levels within their slot."""
     labels = Labels(graph)
     lines = ["flowchart LR"]
     for level in plan.levels:
@@ -68,5 +68,5 @@ _ENTITIES = str.maketrans({"#": "#35;", "&": "#amp;", '"': "#quot;", "<": "#lt;"
 
 
 def _text(text: str) -> str:
-    """Text inside quotes, with Mermaid's own entities for what it would take as markup."""
+    """Escape text in quotes, using Mermaid's entities for characters that it would treat as markup."""
     return text.translate(_ENTITIES)

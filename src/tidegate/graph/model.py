@@ -1,7 +1,7 @@
 """The graph of a job: nodes and the streams between them, as frozen data.
 
-A node with a `uid` owns state, positions or output under that name for ever. Everything else may change between runs.
-Functions of the user are opaque objects here; only the runtime calls them.
+A node with a `uid` owns state, positions or output permanently under that name. Everything else may change between
+runs. User functions are opaque objects here; only the runtime calls them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.graph.schema import Schema
 from tidegate.graph.states import StateSpec
 
 NodeId = NewType("NodeId", int)
-"""Index of a node in its graph, in the order of declaration. Means nothing outside one run."""
+"""Index of a node in its graph, in the order of declaration. Meaningless outside one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,15 @@ class StreamRef:
 class Input:
     """What a node reads: one or more streams of one schema (more than one is a union), keyed or not.
 
-    `key` names the key columns. Empty: the rows come as they are, chained where producer and consumer share a level.
+    `key` names the key columns. Empty: the rows are not repartitioned, and are chained if producer and consumer share a
+    level.
     """
 
     streams: tuple[StreamRef, ...]
     schema: Schema
     key: tuple[str, ...] = ()
     event_time: str | None = None
-    """The column that says when a row happened."""
+    """The column that holds the event time of a row."""
     broadcast: bool = False
     """Every row goes to every task."""
 
@@ -56,21 +57,21 @@ class Source:
     event_time: str | None = None
     out_of_orderness_ms: int = 0
     idleness_ms: int | None = None
-    """After how long without a row it no longer holds the watermark back. None: never."""
+    """How long without a row until the source no longer holds back the watermark. None: it always does."""
     split: str | None = None
-    """The column that tells the splits of the source apart, each with a watermark of its own."""
+    """The column that identifies the splits of the source. Each split has its own watermark."""
     watermark: str | None = None
-    """The column that the watermark is made of, where it is not the event time."""
+    """The column that the watermark is derived from, if it is not the event time."""
     generator: Callable[[int, int], int] | None = field(default=None, compare=False)
-    """Makes the watermark of (greatest time, clock), in place of the greatest less the disorder."""
+    """Computes the watermark from (greatest time, clock), instead of the greatest time minus the out-of-orderness."""
     at_most_once: bool = False
-    """The user knows that it does not give the same rows again, and accepts that a failure loses some."""
+    """The user accepts that the source cannot replay its rows, so a failure loses some."""
     files_kept: bool = False
-    """The user declares that files stay as long as a checkpoint needs them, where tidegate cannot see it."""
+    """The user declares that files are kept as long as a checkpoint needs them, if tidegate cannot verify it."""
 
     @property
     def watermark_column(self) -> str | None:
-        """What tasks look at: whose greatest value is reported."""
+        """The column whose greatest value tasks report."""
         return self.watermark or self.event_time
 
     def __str__(self) -> str:
@@ -89,12 +90,12 @@ class Transform:
     schema: Schema
     name: str
     uid: Uid | None = None
-    """Of a function with operator state; others need none."""
+    """Required for a function with operator state, optional otherwise."""
     states: tuple[StateSpec, ...] = ()
 
     @property
     def call(self) -> Callable[[Any], Any]:
-        """What to call with a row: the method named after the kind where there is one, else the function itself."""
+        """Return the callable for a row: the method named after the kind if there is one, else the function itself."""
         found: Callable[[Any], Any] = getattr(self.function, self.kind, self.function)
         return found
 
@@ -104,7 +105,7 @@ class Transform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A keyed function with declared state, of one input or of two."""
+    """A keyed function with declared state and one or two inputs."""
 
     id: NodeId
     uid: Uid
@@ -119,7 +120,7 @@ class Process:
     """The other input of a function that has `process_broadcast_element`."""
     on_error: OnError = FAIL
     combine: Combine | None = None
-    """How rows may be combined on the way: the function then has `process_combined` besides."""
+    """How rows can be combined before the shuffle; the function then also has `process_combined`."""
 
     @property
     def name(self) -> str:
@@ -156,7 +157,7 @@ Node = Source | Transform | Process | SinkNode
 class Graph:
     """A whole job. Nodes are in the order of declaration, which is a topological order.
 
-    What `Job.graph()` gives has passed `validate.check`; a graph put together by hand should be sent through it.
+    The result of `Job.graph()` has passed `validate.check`; pass a graph built by hand through it, too.
     """
 
     job: str
@@ -166,13 +167,13 @@ class Graph:
         return self.nodes[id]
 
     def inputs(self, node: Node) -> tuple[Input, ...]:
-        """What a node reads. Sources read nothing, a process one input or two, everything else one."""
+        """Return the inputs of a node: none for a source, one or two for a process, one for everything else."""
         if isinstance(node, Source):
             return ()
         return node.inputs if isinstance(node, Process) else (node.input,)
 
     def schema(self, stream: StreamRef) -> Schema:
-        """The columns of a stream. Raises GraphError where no such stream is declared."""
+        """Return the columns of a stream. Raises GraphError if no such stream is declared."""
         node = self.nodes[stream.node]
         if isinstance(node, SinkNode):
             raise GraphError(f"Nothing can be read from {node}: a sink ends its stream.")
@@ -183,7 +184,7 @@ class Graph:
             known = f"It declares {', '.join(map(repr, declared))}." if declared else "It declares none."
             raise GraphError(
                 f"The side output {stream.tag!r} of {node} is used but not declared. {known} "
-                f'Add it where the operator is made: process(…, side_outputs={{{stream.tag!r}: "…"}}).'
+                f'Declare it with the operator: process(…, side_outputs={{{stream.tag!r}: "…"}}).'
             )
         return declared[stream.tag]
 

@@ -1,4 +1,4 @@
-"""What becomes of a row whose function raised."""
+"""What happens to a row whose function raised an error."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tidegate.graph.schema import Schema
 DEAD_LETTER_COLUMNS = (
     "operator string, key string, row string, error string, traceback string, epoch string, position string"
 )
-"""Of a dead letter. `row` is JSON, null for a timer; `epoch` is the epoch's id, `term.number`; `position` is JSON of the columns
-that say where the row came from, null where it has none."""
+"""The schema of a dead letter. `row` is JSON, null for a timer; `epoch` is the epoch's id, `term.number`; `position` is
+JSON of the columns that say where the row came from, null if there are none."""
 POSITION_COLUMNS = (("topic", "partition", "offset"), ("partition", "offset"), ("file", "line"), ("file",))
-"""Columns that name a position, the more exact first: those of Kafka's source, and a file's as one may have selected them."""
+"""Columns that identify a position, most precise first: those of the Kafka source, and of files if the user selected them."""
 
 
 class ErrorAction(StrEnum):
@@ -25,9 +25,9 @@ class ErrorAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OnError:
-    """Fail the job (as Flink does), or go on without the row, its state changes and output undone.
+    """Fail the job (as Flink does), or continue without the row, with its state changes and output undone.
 
-    A dead letter goes to the side output `tag`, which the operator then has.
+    Dead letters go to the side output `tag`, which is added to the operator.
     """
 
     action: ErrorAction = ErrorAction.FAIL
@@ -35,7 +35,7 @@ class OnError:
 
     @staticmethod
     def of(choice: OnError | str) -> OnError:
-        """What the user gave: "fail", "skip", "dead-letter", or what `dead_letter(tag)` made."""
+        """Convert the user's choice: "fail", "skip", "dead-letter", or the result of `dead_letter(tag)`."""
         if isinstance(choice, OnError):
             return choice
         try:
@@ -54,5 +54,5 @@ FAIL = OnError()
 
 
 def dead_letter(tag: str = "dead-letter") -> OnError:
-    """`on_error=dead_letter("bad-orders")`: rows that fail go to the side output of that name, with what went wrong."""
+    """`on_error=dead_letter("bad-orders")`: failed rows go to the side output of that name, with the error."""
     return OnError(ErrorAction.DEAD_LETTER, tag)

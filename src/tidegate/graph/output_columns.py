@@ -1,8 +1,8 @@
-"""Python values and rows to Arrow, strictly: what a function emits must be what its schema says.
+"""Converts Python values and rows to Arrow strictly: a function must emit exactly what its schema declares.
 
-Nothing is converted that would lose or guess something: no float for an int, no bytes for a string, no naive datetime
-for a timestamp (treating it as UTC would be silent and usually wrong). An int is taken for a float, double or decimal
-if it fits. Classes are checked by their set, once per batch; only a batch with an odd one is looked at row by row.
+No conversion may lose information or guess: no float for an int, no bytes for a string, no naive datetime for a
+timestamp (treating it as UTC would be silent and usually wrong). An int is accepted for a float, double or decimal if
+it fits. The set of classes is checked once per batch; only a batch with an unexpected class is checked row by row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXACT: dict[str, frozenset[type]] = {
     "timestamp_ntz": frozenset({datetime}),
     "decimal": frozenset({Decimal, int}),
 }
-"""Classes that need no second look. Subclasses and numpy's scalars get one."""
+"""Classes that need no further check. Subclasses and numpy scalars do."""
 
 _NULL = frozenset({type(None)})
 _NO_ROW = (str, bytes, bytearray, int, float, bool, type(None))
@@ -46,7 +46,8 @@ _MISFIT = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
 
 
 def from_python(values: Sequence[Any], type: DataType, name: str = "value") -> pa.Array:
-    """A column of Python values, None for null. Raises SchemaError naming the column, the first misfit and its row."""
+    """Build a column from Python values, None for null. Raises SchemaError naming the column, the first invalid value
+    and its row."""
     classes = set(map(_class_of, values)) - _NULL
     if not classes <= _EXACT.get(type.kind, _NULL):
         values = [_fitted(value, type, name, row) for row, value in enumerate(values)]
@@ -62,8 +63,9 @@ def from_python(values: Sequence[Any], type: DataType, name: str = "value") -> p
 
 
 def batch_from_rows(rows: Sequence[Any], schema: Schema) -> pa.RecordBatch:
-    """A batch of rows: tuples and lists by position, dicts by name, other objects by attribute. Raises SchemaError
-    when a row has other columns than the schema, a value does not fit its column, or a NOT NULL column has a null."""
+    """Build a batch from rows: tuples and lists by position, dicts by name, other objects by attribute. Raises
+    SchemaError if the columns of a row differ from the schema, a value does not fit its column, or a NOT NULL column
+    has a null."""
     columns = _columns(rows, schema) if len(rows) else [()] * len(schema)
     arrays = [_not_null(from_python(column, field.type, field.name), field) for column, field in zip(columns, schema)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow())
@@ -78,7 +80,7 @@ _class_of: Callable[[Any], type] = type
 def _build(values: Sequence[Any], type: DataType) -> pa.Array:
     match type.kind:
         case "timestamp" | "timestamp_ntz":
-            # Subtraction refuses naive against aware, and Arrow reads timedeltas four times as fast as datetimes.
+            # Subtraction rejects a mix of naive and aware, and Arrow reads timedeltas four times as fast as datetimes.
             epoch = EPOCH if type.kind == "timestamp" else EPOCH_NTZ
             since = [None if value is None else value - epoch for value in values]
             return pa.array(since, pa.duration("us")).view(type.to_arrow())
@@ -104,7 +106,7 @@ def _fitted(value: Any, type: DataType, name: str, row: int) -> Any:
 
 
 def _fit(value: Any, type: DataType) -> Any:
-    """The value in a form that Arrow takes for this type without guessing. Raises TypeError or ValueError."""
+    """Convert the value to a form that Arrow accepts for this type without guessing. Raises TypeError or ValueError."""
     if value is None:
         return None
     match type.kind:
@@ -133,7 +135,7 @@ def _fit(value: Any, type: DataType) -> Any:
 def _fit_float(value: Any, kind: str) -> float:
     if isinstance(value, str | Decimal):
         raise TypeError("Convert it with float().")
-    number = float(value)  # and not converter(): the sign of a zero is kept in values
+    number = float(value)  # not converter(): values keep the sign of a zero
     if isinstance(value, int) and int(number) != value:
         raise ValueError("It has more digits than a floating point number can hold.")
     if kind == "float" and math.isfinite(number):
@@ -204,7 +206,7 @@ def _columns(rows: Sequence[Any], schema: Schema) -> Sequence[Sequence[Any]]:
             return [list(map(_attribute(name), rows)) for name in names]
         except AttributeError:
             pass
-    # Something is wrong: find the first row that has it.
+    # A row is invalid: find the first one.
     return list(zip(*[_one_row(row, number, schema) for number, row in enumerate(rows)]))
 
 
@@ -236,7 +238,7 @@ def _one_row(row: Any, number: int, schema: Schema) -> Sequence[Any]:
 
 
 def _declared(row_class: type, names: tuple[str, ...]) -> Sequence[str]:
-    """The columns that a class says it has; for one that says nothing, those that are asked for."""
+    """Return the columns that a class declares, or the requested names if it declares none."""
     if is_dataclass(row_class):
         return [field.name for field in dataclass_fields(row_class)]
     declared: Sequence[str] = getattr(row_class, "__struct_fields__", names)
@@ -244,5 +246,5 @@ def _declared(row_class: type, names: tuple[str, ...]) -> Sequence[str]:
 
 
 def _attribute(name: str) -> Callable[[Any], Any]:
-    # attrgetter would take a dot in a name for a path.
+    # attrgetter would treat a dot in a name as a path.
     return attrgetter(name) if "." not in name else lambda row: getattr(row, name)

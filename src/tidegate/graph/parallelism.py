@@ -15,7 +15,7 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 def check_parallelism(parallelism: int | None, max_parallelism: int | None) -> None:
-    """1 <= parallelism <= max parallelism <= 32768, for those that are given."""
+    """Require 1 <= parallelism <= max parallelism <= 32768, for those that are set."""
     if max_parallelism is not None and not 1 <= max_parallelism <= MAX_PARALLELISM:
         raise GraphError(f"max_parallelism is {max_parallelism}; it must be between 1 and {MAX_PARALLELISM}.")
     limit = max_parallelism or MAX_PARALLELISM

@@ -1,4 +1,4 @@
-"""Rows as values of state: the Python type of a schema, and rows made again out of what was stored."""
+"""Rows as state values: the Python type of a schema, and rows rebuilt from stored tuples."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tidegate.graph.schema import DataType, Schema
 
 
 def row_type(schema: Schema) -> Any:
-    """A tuple type for rows of the schema. Every column may be None: rows are stored as they come."""
+    """Return the tuple type for rows of the schema. Every column may be None: rows are stored as received."""
     return tuple[tuple(python_type(field.type) | None for field in schema)]  # type: ignore[misc]
 
 
 def python_type(type: DataType) -> Any:
-    """What a value of a column is in Python, None apart."""
+    """Return the Python type of a column's values, apart from None."""
     match type.kind:
         case "array":
             assert type.element is not None

@@ -1,4 +1,4 @@
-"""Row schemas: named, typed columns as Spark's DDL writes them, without a JVM."""
+"""Row schemas: named, typed columns as in Spark DDL, without a JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["EXAMPLE", "KEY_KINDS", "KINDS", "DataType", "Field", "Schema"]
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a stream, in order. Names are unique, also when upper and lower case are not told apart."""
+    """The columns of a stream, in order. Names are unique, ignoring case."""
 
     fields: tuple[Field, ...]
     names: tuple[str, ...] = field(init=False, compare=False, repr=False)
@@ -30,8 +30,8 @@ class Schema:
 
     @staticmethod
     def parse(ddl: str) -> Schema:
-        """Read Spark's DDL: `"user string, total double NOT NULL"`. Raises SchemaError, or UnsupportedType for types
-        that Spark has and tidegate does not carry."""
+        """Parse Spark DDL: `"user string, total double NOT NULL"`. Raises SchemaError, or UnsupportedType for Spark
+        types that tidegate does not support."""
         if not isinstance(ddl, str):
             raise SchemaError(f"A schema is written as text, such as {EXAMPLE!r}; got {ddl!r}.")
         fields = Parser(ddl).schema()
@@ -45,7 +45,7 @@ class Schema:
         return Schema(_fields_from_json(json))
 
     def ddl(self) -> str:
-        """The schema as DDL. `Schema.parse` of it gives an equal schema."""
+        """The schema as DDL. `Schema.parse` of it yields an equal schema."""
         return ", ".join(column.ddl() for column in self.fields)
 
     __str__ = ddl
@@ -67,7 +67,7 @@ class Schema:
         return pa.schema([column.to_arrow() for column in self.fields])
 
     def same_rows(self, other: Schema) -> bool:
-        """Whether rows of either fit both: the same names and types in the same order, nullable or not."""
+        """Whether both describe the same rows: equal names and types in the same order, nullable or not."""
         return self.names == other.names and all(
             a.type.without_nullability() == b.type.without_nullability() for a, b in zip(self.fields, other.fields)
         )
@@ -83,7 +83,7 @@ class Schema:
 
 
 def as_schema(schema: str | Schema) -> Schema:
-    """A schema that is given as one, or as text in Spark's DDL."""
+    """Convert Spark DDL to a schema; return a schema unchanged."""
     return schema if isinstance(schema, Schema) else Schema.parse(schema)
 
 
@@ -94,7 +94,7 @@ def _fields_from_json(json: Mapping[str, Any]) -> tuple[Field, ...]:
 
 
 def _field_from_json(json: Mapping[str, Any]) -> Field:
-    # Spark hides a collation in the metadata and calls the type plain string.
+    # Spark stores a collation in the metadata and reports the type as plain string.
     if "__COLLATIONS" in (json.get("metadata") or {}):
         raise UnsupportedType(
             f"Column {json['name']!r} is a collated string. tidegate compares strings by their bytes; "

@@ -1,7 +1,7 @@
-"""Numbers of states: two bytes of every key instead of two names.
+"""State ids: two bytes in every key instead of two names.
 
-A number belongs to one (uid, state name) for the whole life of a lineage, also while the state is not declared. It is
-never given to another, so a state that is dropped and brought back finds its entries, and nothing else ever does.
+An id belongs to one (uid, state name) for the whole life of a lineage, even while the state is not declared. It is
+never reused, so a state that is dropped and declared again finds its entries, and no other state ever does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ MAX_STATE_ID = 65_535
 
 
 def assign(known: Mapping[tuple[Uid, str], int], declared: Iterable[tuple[Uid, str]]) -> Mapping[tuple[Uid, str], int]:
-    """All numbers of a lineage: those known, declared or not, as they are, and new ones for what is declared anew.
+    """Return all ids of a lineage: the known ones unchanged, declared or not, and new ones for newly declared states.
 
-    The result is to be stored with the next checkpoint and given as `known` ever after. New states are numbered in the
-    order declared. Raises GraphError when the numbers are used up, StateError when two states share one.
+    Store the result with the next checkpoint and pass it as `known` from then on. New states are numbered in
+    declaration order. Raises GraphError if the ids are used up, StateError if two states share one.
     """
     numbers = dict(known)
     if len(set(numbers.values())) != len(numbers) or any(not 1 <= n <= MAX_STATE_ID for n in numbers.values()):

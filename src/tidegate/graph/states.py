@@ -1,4 +1,4 @@
-"""State as it is declared: name, kind, types, how it is spread over tasks. Known without running anything."""
+"""Declared state: name, kind, types and distribution over tasks. Known without running anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StateKind(StrEnum):
 
 
 class Distribution(StrEnum):
-    """How a state is spread over tasks, hence how it is spread anew when the parallelism changes. Stored, too."""
+    """How a state is distributed over tasks, and redistributed when the parallelism changes. Stored in snapshots, too."""
 
     KEYED = "keyed"
     SPLIT = "split"
@@ -52,10 +52,9 @@ _MAPS = (StateKind.MAP, StateKind.SORTED_MAP)
 class StateSpec:
     """One declared state of one operator. `value` and `map_key` are Python types.
 
-    `default` is what a value state reads as where nothing was written. It is one object for all keys: whoever hands it
-    to a function copies it first if it can be changed. `function` combines what is added: a reduce function, or an
-    aggregate function as `tidegate.AggregateFunction` describes it; the type of an aggregating state is that of its
-    accumulator.
+    `default` is what an unwritten value state reads as. It is one object for all keys: a caller that passes it to a
+    function copies it first if it is mutable. `function` combines added elements: a reduce function, or an aggregate
+    function as described by `tidegate.AggregateFunction`; the type of an aggregating state is that of its accumulator.
     """
 
     name: str
@@ -64,7 +63,7 @@ class StateSpec:
     map_key: Any = None
     default: Any = None
     windowed: bool = False
-    """Whether there is one for each key and window, and not one for each key."""
+    """Whether there is one for each key and window instead of one for each key."""
     ttl: StateTtlConfig | None = None
     distribution: Distribution = Distribution.KEYED
     function: Any = field(default=None, compare=False)
@@ -74,7 +73,8 @@ class StateSpec:
         return self.distribution is Distribution.KEYED
 
     def describe(self) -> dict[str, Any]:
-        """What a snapshot keeps of the declaration: kind and types, JSON-able. Equal for equal layouts of state."""
+        """Return the part of the declaration stored in snapshots: kind and types, as JSON values. Equal for equal state
+        layouts."""
         described: dict[str, Any] = {"kind": str(self.kind), "value": schema_of(self.value)}
         if self.kind in _MAPS:
             described["map_key"] = schema_of(self.map_key)
@@ -93,4 +93,4 @@ class StateSpec:
 
 
 TIMERS = StateSpec(name="on_timer", kind=StateKind.TIMERS, value=int)
-"""The timers of an operator whose function has `on_timer`. No state can be declared under a name that a method has."""
+"""The timers of an operator whose function has `on_timer`. A state cannot have the name of a method."""

@@ -1,4 +1,4 @@
-"""Time to live of state, with Flink's names: when entries die, who may still see them, and which clock says so."""
+"""Time to live of state, with Flink's names: when entries expire, whether expired ones are visible, and by which clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.core.errors import GraphError
 
 
 class UpdateType(StrEnum):
-    """What gives an entry a new life."""
+    """Which accesses renew an entry."""
 
     Disabled = "Disabled"
     OnCreateAndWrite = "OnCreateAndWrite"
@@ -19,20 +19,20 @@ class UpdateType(StrEnum):
 
 
 class StateVisibility(StrEnum):
-    """Whether an entry that has died, but is still there, can be read. If so, once: reading removes it."""
+    """Whether an expired entry that has not been removed can be read. If so, only once: reading removes it."""
 
     NeverReturnExpired = "NeverReturnExpired"
     ReturnExpiredIfNotCleanedUp = "ReturnExpiredIfNotCleanedUp"
 
 
 class TtlTimeCharacteristic(StrEnum):
-    """The clock: that of the epoch, or the watermark (which Flink does not offer)."""
+    """The clock: the processing time of the epoch, or the watermark (which Flink does not offer)."""
 
     ProcessingTime = "ProcessingTime"
     EventTime = "EventTime"
 
 
-# Inside the class these names are attributes, as in Flink, and no longer types.
+# Inside the class these names are attributes, as in Flink, rather than types.
 _Update = UpdateType
 _Visibility = StateVisibility
 _Time = TtlTimeCharacteristic
@@ -42,13 +42,13 @@ _Time = TtlTimeCharacteristic
 class StateTtlConfig:
     """How long entries of a state live: `MapState(str, int, ttl=StateTtlConfig("1 h"))`, or just `ttl="1 h"`.
 
-    A value, an entry of a map and an element of a list each have a life of their own. Not part of a snapshot: it may be
-    given, taken away or changed at any restart. Entries written before it was given begin their life when they are
-    first met.
+    A value, an entry of a map and an element of a list expire individually. The config is not part of a snapshot: it
+    can be added, removed or changed at any restart. The lifetime of entries written before it was added starts when
+    they are first accessed.
 
-    Dead entries are removed when read, left out of full snapshots, and looked for at the end of every epoch: at least
-    `cleanup_entries` entries of the state are looked at in each task, and twice as many as were written; 0 looks for
-    none.
+    Expired entries are removed when read, left out of full snapshots, and searched for at the end of every epoch: each
+    task checks at least `cleanup_entries` entries of the state, and twice as many as were written; 0 disables the
+    search.
     """
 
     UpdateType: ClassVar[type[_Update]] = UpdateType
@@ -88,7 +88,7 @@ class StateTtlConfig:
 
     @classmethod
     def of(cls, ttl: StateTtlConfig | Duration | None) -> StateTtlConfig | None:
-        """What a declaration was given, as a config. None where entries live for ever, `UpdateType.Disabled` included."""
+        """Convert the `ttl` of a declaration to a config. None if entries never expire, including `UpdateType.Disabled`."""
         if ttl is None:
             return None
         if isinstance(ttl, int) and ttl > 0:

@@ -1,4 +1,4 @@
-"""What makes a graph right. Pure checks; the API calls them as it goes, so that an error points at the user's line."""
+"""Validates graphs. Pure checks, called by the API as the graph is built, so that an error points at the user's line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DuplicateUid(GraphError):
 
 
 def check_name(name: object, what: str) -> str:
-    """The form of uids and job names: they are parts of paths in storage and of addresses of the REST API.
+    """Check a uid or job name: both become parts of storage paths and REST API addresses.
 
     1 to 200 characters, no '/', no control characters, not '.' or '..', no space at either end. Spaces inside are fine.
     """
@@ -54,7 +54,7 @@ def check_name(name: object, what: str) -> str:
 
 
 def check_new_uid(uid: object, shown: str, nodes: Iterable[Node]) -> Uid:
-    """A uid for a node about to join `nodes`; `shown` says what it will be, for the message."""
+    """Check the uid of a node to be added to `nodes`; `shown` describes the node in the message."""
     checked = Uid(check_name(uid, "uid"))
     for node in nodes:
         if node.uid == checked:
@@ -63,7 +63,7 @@ def check_new_uid(uid: object, shown: str, nodes: Iterable[Node]) -> Uid:
 
 
 def check_key(columns: tuple[str, ...], schema: Schema) -> None:
-    """Key columns exist, are named once, and have types with one byte string for equal values."""
+    """Require that key columns exist, are named once, and have types with one byte string for equal values."""
     if not columns:
         raise GraphError(f"key_by needs at least one column. The columns are {', '.join(schema.names)}.")
     for position, name in enumerate(columns):
@@ -108,7 +108,7 @@ def check_split(column: str, schema: Schema) -> None:
 
 
 def check_union(schemas: Iterable[tuple[str, Schema]]) -> None:
-    """Streams to be united have the same columns in the same order. Each comes with a name for the message."""
+    """Require that united streams have the same columns in the same order. Each stream comes with a name for the message."""
     (first_name, first), *others = schemas
     for name, schema in others:
         if not first.same_rows(schema):
@@ -119,7 +119,7 @@ def check_union(schemas: Iterable[tuple[str, Schema]]) -> None:
 
 
 def check_same_keys(inputs: Iterable[Input]) -> None:
-    """Streams that share state have keys of the same types: one key is then one key on all of them."""
+    """Require that streams that share state have keys of the same types, so that equal keys meet."""
     types = [[input.schema.fields[input.schema.index(name)].type for name in input.key] for input in inputs]
     for other in types[1:]:
         if [type.without_nullability() for type in other] != [type.without_nullability() for type in types[0]]:
@@ -130,7 +130,7 @@ def check_same_keys(inputs: Iterable[Input]) -> None:
 
 
 def check_runnable(graph: Graph) -> Graph:
-    """What a graph needs on top of being right before it can run. Gives it back."""
+    """Check what a valid graph needs before it can run, and return it."""
     if not graph.sources:
         raise GraphError(f"The job {graph.job!r} has no source. Add one with job.source(uid, df).")
     if not graph.sinks:
@@ -150,7 +150,7 @@ def check_runnable(graph: Graph) -> Graph:
 
 
 def check(graph: Graph) -> Graph:
-    """Check a whole graph and give it back. Raises GraphError, DuplicateUid or UnsupportedType at the first fault."""
+    """Check a whole graph and return it. Raises GraphError, DuplicateUid or UnsupportedType at the first error."""
     check_name(graph.job, "job name")
     for position, node in enumerate(graph.nodes):
         if node.id != position:
