@@ -79,7 +79,7 @@ def test_every_error_has_exactly_one_family() -> None:
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
-    codes = Counter(kind.code for kind in [TidegateError, *error_classes()])
+    codes = Counter(kind.code for kind in [TidegateError, *error_classes()])  # type: ignore[attr-defined]
 
     assert [code for code, count in codes.items() if count > 1] == []
     assert [code for code in codes if not re.fullmatch(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*", code)] == []

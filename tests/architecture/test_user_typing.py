@@ -98,7 +98,7 @@ def untyped(path: Path) -> Iterator[str]:
 def is_for_users(path: Path, name: str) -> bool:
     import tidegate
 
-    return name in tidegate.__all__ or (path.stem not in OPERATORS and is_public(name))
+    return name in tidegate.__all__ or (path.stem not in OPERATORS and is_public(name))  # type: ignore[attr-defined]
 
 
 def is_public(name: str) -> bool:
