@@ -1,1 +1,3 @@
-"""What the user writes: jobs, streams, functions and declarations of state. Builds a graph; runs nothing by itself."""
+"""The API that users write against: jobs, streams, functions and state declarations. It builds a
+graph and runs nothing itself.
+"""

@@ -1,8 +1,8 @@
-"""Aggregates: functions of the user, with PyFlink's names, and the usual ones built in.
+"""Aggregates: user functions, with PyFlink's names, and the usual built-in ones.
 
     clicks.key_by("page").window(TumblingEventTimeWindows.of("1 min")).aggregate("per-minute", n=count(), spent=sum("ms"))
 
-A built-in aggregate leaves nulls out, as SQL does: only `count()` without a column counts rows.
+A built-in aggregate ignores nulls, as SQL does: only `count()` without a column counts rows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ReduceFunction(ABC, Generic[In]):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A built-in aggregate of one column, or of rows. Made by `count`, `sum`, `min`, `max`, `mean` and `approx_distinct`."""
+    """A built-in aggregate of one column, or of rows. Created by `count`, `sum`, `min`, `max`, `mean` and `approx_distinct`."""
 
     name: str
     column: str | None = None
@@ -71,7 +71,7 @@ class Aggregate:
 
 
 def count(column: str | None = None) -> Aggregate:
-    """How many rows; with a column, how many that are not null there."""
+    """The number of rows; with a column, the number of rows that are not null there."""
     return Aggregate("count", column)
 
 
@@ -81,12 +81,12 @@ def sum(column: str) -> Aggregate:
 
 
 def min(column: str) -> Aggregate:
-    """The least value."""
+    """The minimum."""
     return Aggregate("min", column)
 
 
 def max(column: str) -> Aggregate:
-    """The greatest value."""
+    """The maximum."""
     return Aggregate("max", column)
 
 
@@ -96,8 +96,9 @@ def mean(column: str) -> Aggregate:
 
 
 def approx_distinct(column: str) -> Aggregate:
-    """About how many different values, a bigint: nearly exact for a few, with a standard error of 2.3 % for many. It takes two
-    bytes of state for each value, and 2 kB at most."""
+    """The approximate number of distinct values, a bigint: nearly exact for a few, with a standard error of 2.3 % for many.
+    It takes two bytes of state for each value, and 2 kB at most.
+    """
     return Aggregate("approx_distinct", column)
 
 
@@ -107,7 +108,7 @@ _UNORDERED = ("array", "map", "struct")
 
 
 class ColumnAggregates(AggregateFunction):
-    """Several built-in aggregates at once. The accumulator is a tuple with a part for each; the result is their values."""
+    """Several built-in aggregates at once. The accumulator is a tuple with one part for each; the result is their values."""
 
     def __init__(self, aggregates: Mapping[str, Aggregate], schema: Schema) -> None:
         made = [_made(name, aggregate, schema) for name, aggregate in aggregates.items()]
@@ -115,7 +116,7 @@ class ColumnAggregates(AggregateFunction):
         self.accumulator_type: Any = tuple[tuple(tp for _, tp, _, _ in made)]  # type: ignore[misc]
         self._steps = [(column, part) for _, _, column, part in made]
         self.parts = tuple(_in_sql(aggregate, schema) for aggregate in aggregates.values())
-        """How Spark SQL makes a part of the accumulator of several rows."""
+        """How Spark SQL computes a part of the accumulator from several rows."""
         self._as_they_are = all(aggregate.name != "approx_distinct" for aggregate in aggregates.values())
 
     def create_accumulator(self) -> Stored:
@@ -147,7 +148,9 @@ class _AggregatePart:
 
 
 def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int, _AggregatePart]:
-    """Column type of the result, Python type of the accumulator, place of the column, how it is done."""
+    """Return the column type of the result, the Python type of the accumulator, the position of the
+    column, and the implementation.
+    """
     if not isinstance(aggregate, Aggregate):
         raise GraphError(f"{name}={aggregate!r} is no aggregate. Use tidegate.count(), sum(column), min, max, mean …")
     if aggregate.column is None:
@@ -188,7 +191,7 @@ def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int
 
 
 def _in_sql(aggregate: Aggregate, schema: Schema) -> PartialAggregate:
-    """The same as an aggregate of Spark SQL over the rows of a group. Its value is a part of an accumulator."""
+    """Return the same as a Spark SQL aggregate over the rows of a group. Its value is a part of an accumulator."""
     if aggregate.column is None:
         return PartialAggregate("count(*)", DataType("bigint"))
     column, type = quoted(aggregate.column), schema.fields[schema.index(aggregate.column)].type
@@ -244,7 +247,7 @@ def _greatest(old: Any, value: Any) -> Any:
 
 
 def _least_float(old: Any, value: Any) -> Any:
-    """NaN is greater than all else, as in SQL."""
+    """NaN is greater than everything else, as in SQL."""
     return old if value is None or (old is not None and (value != value or old <= value)) else value
 
 
@@ -266,7 +269,7 @@ def _mean(value: tuple[Any, int]) -> float | None:
 
 
 class Fold:
-    """How rows become one value: the common form of reduce and aggregate, for the operator of windows."""
+    """How rows become one value: the common form of reduce and aggregate, for the window operator."""
 
     def __init__(self, value_type: object, schema: Schema) -> None:
         self.value_type = value_type

@@ -1,4 +1,4 @@
-"""What a function may ask while it runs, with PyFlink's names. Protocols: runtime and test harness fill them."""
+"""The contexts of functions, with PyFlink's names. Protocols, implemented by the runtime and the test harness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.core.times import TimeDomain
 
 
 class RuntimeContext(Protocol):
-    """Given to `open`: where this copy of the function runs."""
+    """Passed to `open`: describes where this copy of the function runs."""
 
     def get_task_name(self) -> str: ...
     def get_index_of_this_subtask(self) -> int: ...
@@ -22,7 +22,7 @@ class RuntimeContext(Protocol):
 class TimerService(Protocol):
     """Timers of the current key. A timer registered twice for one time fires once.
 
-    Times are datetimes, or milliseconds since 1970-01-01 UTC; what is asked for comes back in milliseconds.
+    Times are datetimes, or milliseconds since 1970-01-01 UTC; returned times are in milliseconds.
     """
 
     def current_processing_time(self) -> int: ...
@@ -41,7 +41,7 @@ class ProcessContext(Protocol[K_co]):
         ...
 
     def timestamp(self) -> int | None:
-        """Event time of the row in milliseconds, if its source declares one."""
+        """Return the event time of the row in milliseconds, if its source declares one."""
         ...
 
     def timer_service(self) -> TimerService: ...
@@ -60,7 +60,7 @@ class OnTimerContext(ProcessContext[K_co], Protocol[K_co]):
 
 
 class OperatorStateStore(Protocol):
-    """Operator state by name, as PyFlink's Java cousin asks for it. It is what the class declares."""
+    """Operator state by name, as in Flink's Java API. It contains what the class declares."""
 
     def get_list_state(self, name: str) -> ListAccess[Stored]: ...
     def get_union_list_state(self, name: str) -> ListAccess[Stored]: ...
@@ -68,29 +68,29 @@ class OperatorStateStore(Protocol):
 
 
 class InitializationContext(Protocol):
-    """Given to `initialize_state`."""
+    """Passed to `initialize_state`."""
 
     def is_restored(self) -> bool:
-        """Whether this task has operator state from before: from an earlier epoch, a checkpoint or a savepoint."""
+        """Whether this task has earlier operator state: from an earlier epoch, a checkpoint or a savepoint."""
         ...
 
     def get_operator_state_store(self) -> OperatorStateStore: ...
 
 
 class SnapshotContext(Protocol):
-    """Given to `snapshot_state`."""
+    """Passed to `snapshot_state`."""
 
     def get_checkpoint_id(self) -> int:
-        """The number of the epoch that ends. Every checkpoint is one of an epoch, but not every epoch gets one."""
+        """Return the number of the epoch that ends. Every checkpoint belongs to an epoch, but not every epoch gets one."""
         ...
 
     def get_checkpoint_timestamp(self) -> int:
-        """Processing time of the epoch, in milliseconds."""
+        """Return the processing time of the epoch, in milliseconds."""
         ...
 
 
 class BroadcastContext(Protocol):
-    """Given to `process_broadcast_element`. There is no current key."""
+    """Passed to `process_broadcast_element`. There is no current key."""
 
     def apply_to_keyed_state(self, state: str, function: Callable[[Key, Stored], None]) -> None:
         """Call `function(key, state)` for every key of this task that has something in the state of that name."""

@@ -1,8 +1,8 @@
-"""About how many different values there are, in little memory: HyperLogLog over Spark's own hash.
+"""Approximate distinct counts in little memory: HyperLogLog over Spark's own hash.
 
-The hash of a value (32 bits) gives one of 2,048 registers, by its low 11 bits, and a rank, the place of the first one among
-the others. A register holds the greatest rank it has seen. Values are hashed the same in Spark SQL and in Python, so what
-either made can be merged.
+The hash of a value (32 bits) gives one of 2,048 registers, by its low 11 bits, and a rank, the position of the first one
+bit among the others. A register holds the greatest rank it has seen. Spark SQL and Python hash values identically, so the
+results of both can be merged.
 
     sparse   codes `register * 32 + rank`, two bytes each, in order, one for each register that is not empty; below 1,024
     dense    2,048 ranks, a byte each
@@ -21,7 +21,7 @@ from tidegate.graph.datatype import DataType
 _REGISTERS = 2048
 _RANK_BITS = 5
 _STOP = 1 << 21
-"""Behind the 21 bits that make the rank: it ends at 22."""
+"""A bit behind the 21 bits that determine the rank: it ends at 22."""
 
 
 def adding(type: DataType) -> Callable[[bytes, object], bytes]:
@@ -36,7 +36,7 @@ def adding(type: DataType) -> Callable[[bytes, object], bytes]:
 
 
 def of(codes: Iterable[int]) -> bytes:
-    """What `codes_sql` gave."""
+    """Build a sketch from the result of `codes_sql`."""
     best: dict[int, int] = {}
     for code in codes:
         register = code >> _RANK_BITS
@@ -72,7 +72,7 @@ def estimate(held: bytes) -> int:
 
 
 def codes_sql(column: str) -> str:
-    """The codes of the values of a group, as Spark SQL."""
+    """Return the codes of the values of a group, as Spark SQL."""
     rest = f"(shiftrightunsigned(hash({column}), 11) | {_STOP})"
     rank = f"bit_count(({rest} & -{rest}) - 1) + 1"
     code = f"shiftleft(hash({column}) & {_REGISTERS - 1}, {_RANK_BITS}) + {rank}"

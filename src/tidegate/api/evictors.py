@@ -1,4 +1,4 @@
-"""Which elements of a window take part when it fires. With an evictor a window keeps every row, not only an aggregate."""
+"""Which elements of a window are evaluated when it fires. With an evictor, a window keeps every row, not only an aggregate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TimestampedValue(NamedTuple):
 
 
 class Evictor(ABC):  # noqa: B024 (either method alone makes an evictor)
-    """Takes elements out of a window, before its function sees them or after. Both answer what stays, in order."""
+    """Removes elements from a window, before or after its function sees them. Both methods return what stays, in order."""
 
     def evict_before(self, elements: Sequence[TimestampedValue], window: Window) -> Sequence[TimestampedValue]:
         return elements
@@ -58,7 +58,7 @@ class CountEvictor(_Once):
 
 
 class TimeEvictor(_Once):
-    """Keeps the elements that are not older than a time before the youngest."""
+    """Keeps the elements that are at most a given time older than the latest."""
 
     def __init__(self, window_size_ms: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)

@@ -1,7 +1,7 @@
-"""Functions of the user, with PyFlink's names. For map, filter and flat_map a plain callable does as well.
+"""User functions, with PyFlink's names. For map, filter and flat_map, a plain callable works as well.
 
-A function object is pickled when the job starts, and every task works on a copy of its own. What must outlive a task
-belongs into declared state; attributes set while rows are processed are lost without notice.
+A function object is pickled when the job starts, and every task works on its own copy. Anything that must outlive a task
+belongs in declared state; attributes set while rows are processed are lost without notice.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from tidegate.graph.states import TIMERS, StateSpec
 
 
 class Function(ABC):  # noqa: B024 (each kind of function has its own abstract method)
-    """What all functions have. Both methods are called once for each copy of the function, in its task."""
+    """Base of all functions. Both methods are called once for each copy of the function, in its task."""
 
     def open(self, ctx: RuntimeContext) -> None:  # noqa: B027
-        """Make what cannot be pickled: connections, models, compiled patterns. State is not there yet."""
+        """Create what cannot be pickled: connections, models, compiled patterns. State is not available yet."""
 
     def close(self) -> None:  # noqa: B027
-        """Give back what `open` took. Also called after a failure."""
+        """Release what `open` acquired. Also called after a failure."""
 
 
 class CheckpointedFunction(ABC):
-    """Mixed into a function whose own variables are to survive: state of each task, not of each key.
+    """Mixin for a function whose own variables must survive: state of each task, not of each key.
 
-    A function object lives for one epoch in one task. `initialize_state` is called before `open`: fill the variables from
-    the declared operator state. `snapshot_state` is called after the last row of the epoch: put them back.
+    A function object lives for one epoch in one task. `initialize_state` is called before `open`: load the variables from
+    the declared operator state. `snapshot_state` is called after the last row of the epoch: save them.
     """
 
     @abstractmethod
     def initialize_state(self, ctx: InitializationContext) -> None:
-        """`ctx.is_restored()` says whether there is state from before: an earlier epoch, a checkpoint or a savepoint."""
+        """`ctx.is_restored()` says whether there is earlier state: from an earlier epoch, a checkpoint or a savepoint."""
 
     @abstractmethod
     def snapshot_state(self, ctx: SnapshotContext) -> None:
-        """What is not put into declared state here is lost."""
+        """Anything that is not saved to declared state here is lost."""
 
 
 class ListCheckpointed(ABC, Generic[Element]):
     """The shorter form of `CheckpointedFunction`, with one list: `class Offsets(MapFunction, ListCheckpointed, element=int)`.
 
-    The list is dealt out evenly when the parallelism changes.
+    The list is distributed evenly when the parallelism changes.
     """
 
     def __init_subclass__(cls, element: object = None, **others: object) -> None:
@@ -131,7 +131,7 @@ class KeyedCoProcessFunction(Function, Generic[In, In2, K]):
 class KeyedBroadcastProcessFunction(Function, Generic[In, In2, K]):
     """Sees the rows of a keyed stream, and those of a broadcast stream, each of which reaches every task.
 
-    What the broadcast side learns goes into a `BroadcastState`, which the keyed side may only read.
+    The broadcast side stores what it learns in a `BroadcastState`, which the keyed side may only read.
     """
 
     @abstractmethod
@@ -142,7 +142,7 @@ class KeyedBroadcastProcessFunction(Function, Generic[In, In2, K]):
     def process_broadcast_element(self, row: In2, ctx: BroadcastContext) -> Iterable[object] | None:
         """Handle a row of the broadcast stream. There is no key: keyed state is reached by `ctx.apply_to_keyed_state`.
 
-        Every task must come to the same broadcast state, in whatever order rows of several senders arrive.
+        Every task must reach the same broadcast state, in whatever order rows of several senders arrive.
         """
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[K]) -> Iterable[object] | None:

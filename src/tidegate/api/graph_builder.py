@@ -1,4 +1,4 @@
-"""What streams know of their job: the graph so far, and how to add to it."""
+"""What streams know about their job: the graph so far, and how to add to it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class GraphBuilder:
         self._nodes: list[Node] = []
 
     def draft(self) -> Graph:
-        """The graph as far as it is declared, for the streams of this job."""
+        """Return the graph declared so far, for the streams of this job."""
         return Graph(self.name, tuple(self._nodes))
 
     def add(self, node: Node) -> None:
-        """Take a node that a stream of this job declared. Its id is the number of nodes before it."""
+        """Add a node that a stream of this job declared. Its id is the number of nodes before it."""
         if node.id != len(self._nodes):
             raise GraphError(f"{node} was made for another place in the job {self.name!r}.")
         self._nodes.append(node)

@@ -1,4 +1,4 @@
-"""The job: where sources are declared, and what is explained and run."""
+"""The job: declares sources, and can be explained and run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class Job(GraphBuilder):
     """A named graph of operators. The name is the job's identity in storage.
 
-    Declaring changes nothing outside this object; only `run` does. `parallelism` may change at any restart, and is
-    chosen from the Spark session where it is left out. `max_parallelism` is fixed once the job has run; left out, it
-    is Flink's default for the parallelism.
+    Declaring changes nothing outside this object; only `run` does. `parallelism` may change at any restart; by
+    default, it is derived from the Spark session. `max_parallelism` is fixed once the job has run; by default, it is
+    Flink's default for the parallelism.
     """
 
     def __init__(self, name: str, parallelism: int | None = None, max_parallelism: int | None = None) -> None:
@@ -48,20 +48,20 @@ class Job(GraphBuilder):
         idleness: Duration | None = None, at_most_once: bool = False, split: str | None = None,
         watermark: str | Callable[[int, int], int] | None = None, files_kept: bool = False,
     ) -> Stream:  # fmt: skip
-        """Read a DataFrame, streaming or not. Its read positions belong to `uid` for ever.
+        """Read a DataFrame, streaming or not. Its read positions permanently belong to `uid`.
 
-        `event_time` names the timestamp column from which the watermark is made, and `out_of_orderness` says by how
-        much a row may come late: `"5 s"`, a timedelta, or milliseconds. A source that had no row for as long as
-        `idleness` says does not hold the watermark of the job back; without it, it does so for ever. A source that cannot
-        give the same rows again is refused by a job with checkpoints, unless `at_most_once` says that rows may be lost.
-        Files in an object store, which `cleanSource` or a lifecycle rule may remove unseen, are refused unless `files_kept`
-        declares that they stay as long as a retained checkpoint needs them.
+        `event_time` names the timestamp column from which the watermark is derived, and `out_of_orderness` is how late a
+        row may arrive: `"5 s"`, a timedelta, or milliseconds. A source without rows for as long as `idleness` does not hold
+        back the watermark of the job; without `idleness`, it does so indefinitely. A job with checkpoints rejects a source
+        that cannot be read again, unless `at_most_once` allows the loss of rows. Files in an object store, which
+        `cleanSource` or a lifecycle rule may remove unnoticed, are rejected unless `files_kept` declares that they stay as
+        long as a retained checkpoint needs them.
 
-        `split` names a column that tells the splits of the source apart, such as Kafka's partition or the name of the file:
-        the watermark is then that of the slowest split, and `idleness` is judged for each of them.
-        `watermark` is for watermarks of your own: the name of another timestamp column to make them of, null in rows that say
-        nothing; or a function of the greatest time of a split and the clock, in milliseconds, that answers the watermark.
-        It is called in the driver, before each epoch.
+        `split` names a column that distinguishes the splits of the source, such as Kafka's partition or the file name:
+        the watermark is then that of the slowest split, and `idleness` applies to each of them. `watermark` is for
+        custom watermarks: the name of another timestamp column to derive them from, null in rows that carry none; or a
+        function of the greatest time of a split and the clock, in milliseconds, that returns the watermark. It is
+        called in the driver, before each epoch.
         """
         checked = check_new_uid(uid, f"source {uid!r}", self._nodes)
         try:
@@ -117,7 +117,7 @@ class Job(GraphBuilder):
         return Stream(self, (StreamRef(id),), schema, event_time)
 
     def side_output(self, tag: str) -> Stream:
-        """The side output of that tag, whichever operator of the job declares it."""
+        """Return the side output of that tag, whichever operator of the job declares it."""
         makers = [node for node in self._nodes if isinstance(node, Process) and tag in dict(node.side_outputs)]
         if not makers:
             known = sorted({t for node in self._nodes if isinstance(node, Process) for t, _ in node.side_outputs})
@@ -134,13 +134,13 @@ class Job(GraphBuilder):
         return Stream(self, (StreamRef(makers[0].id, tag),), dict(makers[0].side_outputs)[tag])
 
     def graph(self) -> Graph:
-        """The job as data, checked."""
+        """Return the job as a validated graph."""
         return check(self.draft())
 
     def explain(self, format: Literal["text", "mermaid"] = "text") -> str:
-        """How the job will run: levels, operators, states, shuffles. Returns the text: `print(job.explain())`.
+        """Describe how the job will run: levels, operators, states, shuffles. Returns the text: `print(job.explain())`.
 
-        `"mermaid"` gives a flowchart for Markdown pages.
+        `"mermaid"` returns a flowchart for Markdown pages.
         """
         graph = self.graph()
         match format:
@@ -185,7 +185,7 @@ class Job(GraphBuilder):
         fresh: bool = False,
         force: bool = False,
     ) -> JobRun:
-        """Start the job and return at once, with a handle to watch, stop and await it. For streaming DataFrames."""
+        """Start the job and return immediately, with a handle to monitor, stop and await it. For streaming DataFrames."""
         from tidegate.runtime.driver.launch import start_job
 
         graph = check_runnable(self.graph())
@@ -212,7 +212,7 @@ class Job(GraphBuilder):
 
 
 def _forgetful(graph: Graph) -> dict[Uid, str]:
-    """Sources of which Spark says that they cannot be read again."""
+    """Return the sources that, according to Spark, cannot be read again."""
     frames = [source for source in graph.sources if type(source.frame).__module__.startswith("pyspark.")]
     if not frames:
         return {}

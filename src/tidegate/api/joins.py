@@ -1,4 +1,4 @@
-"""Operators that are functions of ours: interval join, window join, deduplication."""
+"""Built-in operators: interval join, window join, deduplication."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ JoinFunction: TypeAlias = ProcessJoinFunction | Callable[[Row, Row], object]
 
 
 class IntervalJoin:
-    """Keeps the rows of both sides by their times, and each for as long as a partner may come.
+    """Keeps the rows of both sides by their times, each for as long as a partner may arrive.
 
-    A row at time t of the left meets rows of the right at t + lower to t + upper, so it is of use until the watermark has
+    A row at time t of the left matches rows of the right at t + lower to t + upper, so it is needed until the watermark has
     passed t + upper; a row of the right until t - lower.
     """
 
@@ -105,7 +105,7 @@ class IntervalJoin:
 
 
 class Deduplicate(KeyedProcessFunction):
-    """The first row of each key."""
+    """Keeps the first row of each key."""
 
     seen = ValueState(bool, default=False)
 
@@ -145,7 +145,7 @@ def joined(function: JoinFunction, left: Any, right: Any, ctx: Any) -> Iterable[
 def interval_join(
     left: Input, right: Input, lower: Duration, upper: Duration, function: JoinFunction, schema: Schema
 ) -> KeyedOperator:
-    """Check the arguments of `KeyedStream.interval_join` and make its operator."""
+    """Check the arguments of `KeyedStream.interval_join` and create its operator."""
     _check(left, right, function, "interval_join")
     lower_ms, upper_ms = _signed_ms(lower), _signed_ms(upper)
     if lower_ms > upper_ms:
@@ -175,7 +175,7 @@ def _check(left: Input, right: Input, function: JoinFunction, what: str, event_t
 
 
 def _signed_ms(duration: Duration) -> int:
-    """A duration that may be negative: `"-5 s"`."""
+    """Parse a duration that may be negative: `"-5 s"`."""
     if isinstance(duration, str) and duration.strip().startswith("-"):
         return -duration_ms(duration.strip()[1:])
     return duration_ms(duration)

@@ -1,4 +1,4 @@
-"""An operator on its way into the graph: what joins, windows and aggregates hand to the keyed stream that runs them."""
+"""An operator before it is added to the graph: what joins, windows and aggregates pass to the keyed stream that runs them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tidegate.graph.states import StateSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedOperator:
-    """A function with keyed state and what it emits, as yet without a uid and without a place in the graph."""
+    """A function with keyed state and its output, not yet with a uid or a position in the graph."""
 
     function: object
     states: tuple[StateSpec, ...]
     schema: Schema
-    """Of the rows that it emits."""
+    """The schema of the rows that it emits."""
     side_outputs: Mapping[str, str | Schema] | None = None
     second: Input | None = None
-    """The other keyed stream, if rows of two streams meet in the function."""
+    """The other keyed stream, if the function processes rows of two streams."""
     broadcast: Input | None = None
     on_error: OnError = FAIL
     combine: Combine | None = None

@@ -1,4 +1,4 @@
-"""Mistakes that can be seen when a job is declared, long before a row shows them."""
+"""Mistakes that can be detected when a job is declared, long before a row reveals them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CALLED_WITH = {
 
 
 def called_like(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A method that tells who leaves something out what the call looks like."""
+    """Decorate a method so that a call with missing arguments shows what the call looks like."""
 
     def around(method: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(method)
@@ -113,7 +113,9 @@ def _takes(method: Callable[..., object], count: int) -> bool:
 
 
 def _assignments(kind: type, names: set[str]) -> Iterator[tuple[str, str, str]]:
-    """Where the methods of a class assign to one of these attributes: place, name, line. Nothing where there is no source."""
+    """Yield where the methods of a class assign to one of these attributes: place, name, line.
+    Nothing if there is no source code.
+    """
     for method, tree, lines in _sources(kind) if names else ():
         for target in (target for node in ast.walk(tree) for target in _targets(node)):
             if (
@@ -126,7 +128,7 @@ def _assignments(kind: type, names: set[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _single_rows(kind: type) -> Iterator[tuple[str, str, str]]:
-    """Where a method that gives out rows returns what is surely one row: its name, place, line."""
+    """Yield where a method that emits rows returns what must be a single row: its name, place, line."""
     for method, tree, lines in _sources(kind):
         if method.__name__ not in _GIVES_ROWS or any(
             isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(tree)
@@ -138,14 +140,14 @@ def _single_rows(kind: type) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_one_row(value: ast.expr | None) -> bool:
-    """A dict, or a tuple with something in it that cannot be a row."""
+    """Whether it is a dict, or a tuple containing something that cannot be a row."""
     if isinstance(value, ast.Tuple):
         return any(isinstance(part, ast.Constant | ast.Attribute | ast.BinOp | ast.JoinedStr) for part in value.elts)
     return isinstance(value, ast.Dict)
 
 
 def _sources(kind: type) -> Iterator[tuple[FunctionType, ast.AST, list[str]]]:
-    """The methods of a class and of its own base classes, as far as their source is there."""
+    """Yield the methods of a class and of its user-defined base classes, as far as their source code is available."""
     own = [cls for cls in kind.__mro__ if cls.__module__.partition(".")[0] not in ("tidegate", "builtins", "abc")]
     for method in (value for cls in own for value in vars(cls).values() if isinstance(value, FunctionType)):
         try:

@@ -1,4 +1,4 @@
-"""Less than a class: aggregates of a key that run on for ever, and a function that is handed its state."""
+"""Operators simpler than a class: running aggregates of a key, and a function that receives its state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunningAggregate:
         self._timers.register(TimeDomain.PROCESSING_TIME, ctx.timer_service().clock_ms, scope.key, scope.key_group)
 
     def process_combined(self, combined: Any, ctx: Any) -> Iterable[Any]:
-        """What Spark SQL made of all rows that the key has in this epoch."""
+        """Add what Spark SQL computed from all rows that the key has in this epoch."""
         so_far, more = self._totals.value(), self._aggregates.of_parts(combined[2])
         self._totals.update(more if so_far is None else self._aggregates.merge(so_far, more))
         return self._row()
@@ -57,7 +57,7 @@ class RunningAggregate:
 
 
 class MapWithState:
-    """One row out for each row in, made of it and of what the key's last row left."""
+    """One row out for each row in, computed from it and from the state that the key's last row left."""
 
     def __init__(self, function: Callable[[Row, Stored], tuple[object, object]], state: object) -> None:
         self._function, self._type = function, state
@@ -76,7 +76,7 @@ class MapWithState:
 
 
 def running_aggregate(rows: Input, columns: Mapping[str, Aggregate]) -> KeyedOperator:
-    """Check the arguments of `KeyedStream.aggregate` and make its operator."""
+    """Check the arguments of `KeyedStream.aggregate` and create its operator."""
     if not columns:
         raise GraphError("aggregate of a key takes built-in aggregates, such as n=tidegate.count(). Give one or more.")
     made = ColumnAggregates(columns, rows.schema)
@@ -98,7 +98,7 @@ def map_with_state(
     schema: str | Schema,
     on_error: OnError | str,
 ) -> KeyedOperator:
-    """Check the arguments of `KeyedStream.map_with_state` and make its operator."""
+    """Check the arguments of `KeyedStream.map_with_state` and create its operator."""
     if not callable(function):
         raise GraphError(f"map_with_state takes a function of a row and a state; got {function!r}.")
     try:

@@ -1,4 +1,4 @@
-"""Savepoints put together by the user: bootstrapped from data, or changed. No job has to run, and no Spark.
+"""Savepoints created by the user: bootstrapped from data, or modified. Needs neither a running job nor Spark.
 
 tg.SavepointWriter.from_existing(tg.Savepoint.open("…/sp-1")).remove("gone").write("…/sp-2")
 """
@@ -34,10 +34,10 @@ _MAPS = ("map", "sorted_map")
 
 
 class SavepointWriter:
-    """Puts a new canonical savepoint together. Nothing is written before `write`; every other method returns a new writer.
+    """Builds a new canonical savepoint. Nothing is written before `write`; every other method returns a new writer.
 
-    Contents are Python objects, Arrow tables, or Spark DataFrames, which come through this process. An entry that comes
-    twice is refused when the savepoint is written.
+    Contents are Python objects, Arrow tables, or Spark DataFrames, which are collected into this process. A duplicate entry
+    is rejected when the savepoint is written.
     """
 
     def __init__(self, base: StoredSnapshot | CheckpointMetadata) -> None:
@@ -49,7 +49,7 @@ class SavepointWriter:
 
     @staticmethod
     def new(job: str, max_parallelism: int = 128, parallelism: int = 1) -> SavepointWriter:
-        """From nothing, for a job that is going to start with this state and at the beginning of its sources."""
+        """Start from nothing, for a job that will start with this state and at the beginning of its sources."""
         from importlib.metadata import version
 
         from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
@@ -77,20 +77,20 @@ class SavepointWriter:
 
     @staticmethod
     def from_existing(savepoint: Savepoint) -> SavepointWriter:
-        """From another savepoint, or a checkpoint. Positions of sources, the watermark and the clock stay."""
+        """Start from another savepoint, or a checkpoint. Positions of sources, the watermark and the clock are kept."""
         return SavepointWriter(savepoint._snapshot)
 
     def with_state(
         self, uid: str, state: str, contents: Contents, *,
         key: str | None = None, value: object = None, map_key: object = None, kind: str | None = None,
     ) -> SavepointWriter:  # fmt: skip
-        """Add a keyed state, or put other contents into one that is there.
+        """Add a keyed state, or replace the contents of an existing one.
 
         `contents` are pairs of key and value (a ListState: list of elements; a MapState: dict), a mapping of these, or a
-        DataFrame or Arrow table whose columns are the key's, then, for a map, the map key, then the value. For a new state
-        say `key` (its columns, as in `"user string"`) and `value` (a Python type; of an AggregatingState that of its
-        accumulator), for a map `map_key`, and `kind` where it is not "value" or "map": "list", "sorted_map", "reducing",
-        "aggregating". Of a state that is there, types are known; its dataclasses are dicts by field name.
+        DataFrame or Arrow table whose columns are the key's, then, for a map, the map key, then the value. For a new state,
+        give `key` (its columns, as in `"user string"`) and `value` (a Python type; for an AggregatingState that of its
+        accumulator), for a map `map_key`, and `kind` if it is not "value" or "map": "list", "sorted_map", "reducing",
+        "aggregating". For an existing state, the types are known; its dataclasses are dicts by field name.
         """
         from tidegate.savepoint.incoming import Pairs
 
@@ -102,9 +102,9 @@ class SavepointWriter:
     ) -> SavepointWriter:  # fmt: skip
         """Like `with_state` and `with_operator_state`, with everything that an entry may have: window, position, stamp.
 
-        `entries` are what `SavedState.entries()` gives, or an Arrow table or DataFrame with the columns of `to_arrow()` and
-        `to_df()`. Only `key`, `map_key` and `value` are needed, where the state has them; `operator`, `state` and
-        `key_group` are found anew. `windowed` says of a new state that there is one for each window.
+        `entries` are what `SavedState.entries()` yields, or an Arrow table or DataFrame with the columns of `to_arrow()`
+        and `to_df()`. Only `key`, `map_key` and `value` are needed, if the state has them; `operator`, `state` and
+        `key_group` are computed. `windowed` declares that a new state exists once for each window.
         """
         from tidegate.savepoint.incoming import IncomingTable
 
@@ -113,10 +113,10 @@ class SavepointWriter:
     def with_timers(
         self, uid: str, *, event_time: Contents = (), processing_time: Contents = (), key: str | None = None
     ) -> SavepointWriter:  # fmt: skip
-        """Give the keyed operator `uid` these timers, in the place of those it has. They fire once the job runs.
+        """Give the keyed operator `uid` these timers, replacing those it has. They fire once the job runs.
 
-        Of each clock: a mapping, pairs, a DataFrame or an Arrow table of keys and times: milliseconds since 1970, or
-        datetimes with a zone; or a list of them. For an operator that is new say its `key`.
+        For each clock: a mapping, pairs, a DataFrame or an Arrow table of keys and times: milliseconds since 1970, or
+        datetimes with a zone; or a list of them. For a new operator, give its `key`.
         """
         from tidegate.graph.states import TIMERS
         from tidegate.savepoint.incoming import IncomingTimers
@@ -128,11 +128,11 @@ class SavepointWriter:
         self, uid: str, state: str, contents: Elements, *,
         value: object = None, map_key: object = None, union: bool = False, key: str | None = None,
     ) -> SavepointWriter:  # fmt: skip
-        """Add state of an operator's tasks, or put other contents into one that is there.
+        """Add state of an operator's tasks, or replace the contents of an existing one.
 
-        `contents` are the elements of a list, dealt out to the tasks; or, with `map_key`, the mapping of a BroadcastState;
-        or a DataFrame or Arrow table of one column, or of two. For a new state say `value` (a Python type), and `union` if
-        every task reads the whole list. An operator that is keyed, and has no keyed state here, needs its `key`.
+        `contents` are the elements of a list, distributed over the tasks; or, with `map_key`, the mapping of a
+        BroadcastState; or a DataFrame or Arrow table of one column, or of two. For a new state, give `value` (a Python
+        type), and `union` if every task reads the whole list. A keyed operator without keyed state here needs its `key`.
         """
         from tidegate.checkpoint.metadata import Distribution
         from tidegate.savepoint.incoming import IncomingElements
@@ -144,19 +144,19 @@ class SavepointWriter:
         )
 
     def rename_uid(self, old: str, new: str) -> SavepointWriter:
-        """The operator or source `old` is called `new` from now on."""
+        """Rename the operator or source `old` to `new`."""
         made = self._like()
         made._renames = {**self._renames, old: new}
         return made
 
     def remove(self, uid: str, state: str | None = None) -> SavepointWriter:
-        """Leave out one state of an operator, or all of them."""
+        """Omit one state of an operator, or all of them."""
         made = self._like()
         made._drops = self._drops | {(uid, state)}
         return made
 
     def with_max_parallelism(self, max_parallelism: int) -> SavepointWriter:
-        """Cut the key groups anew: the one way to change max parallelism."""
+        """Redistribute the key groups: the only way to change max parallelism."""
         made = self._like()
         made._max_parallelism = max_parallelism
         return made
@@ -181,7 +181,7 @@ class SavepointWriter:
         self, uid: str, state: str, contents: Callable[[Any], Any], key: str | None, value: Any, map_key: Any,
         kind: str | None, spread: Distribution | None = None, windowed: bool = False,
     ) -> SavepointWriter:  # fmt: skip
-        """A writer with one more addition; it takes the place of what the snapshot has under this name."""
+        """Return a writer with one more addition, which replaces what the snapshot has under this name."""
         from tidegate.checkpoint.metadata import Distribution
         from tidegate.savepoint.additions import Addition
 
@@ -236,7 +236,7 @@ class SavepointWriter:
         return self._base.layout(old, state)
 
     def _columns(self, uid: str, key: str | None, keyed: bool) -> tuple[str, ...]:
-        """DDL types of the key columns: as they are given, as the operator has them, or as an addition before gave them."""
+        """Return the DDL types of the key columns: as given, as the operator has them, or as an earlier addition gave them."""
         from tidegate.graph.schema import Schema
         from tidegate.savepoint.snapshot import StoredSnapshot
 
@@ -252,7 +252,7 @@ class SavepointWriter:
 
 
 def _types(value: Any, map_key: Any, kind: str, there: Any) -> tuple[Any, Any, Any]:
-    """The stored schemas, and what turns a value of the user's into a plain one."""
+    """Return the stored schemas, and the function that converts a user value into a plain one."""
     from tidegate.core.types import codec_of, schema_of
     from tidegate.savepoint.schema_codec import schema_codec
 

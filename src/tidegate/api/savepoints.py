@@ -1,4 +1,4 @@
-"""Savepoints in the hands of the user: open one or a checkpoint, and read its state. No job has to run.
+"""Savepoints for users: open a savepoint or a checkpoint, and read its state. No job has to run.
 
 sp = tg.Savepoint.open("s3://bucket/savepoints/sp-1")
 sp.state("totals", "total").get("ann")
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 Frame = TypeVar("Frame", bound="Unitable")
 _BATCH = 16_384
 _FRAME = 250_000
-"""Rows handed to Spark at once."""
+"""Rows passed to Spark at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateDescription:
-    """One state of a snapshot. Types are shown as they are written."""
+    """One state of a snapshot. Types are shown as stored."""
 
     uid: str
     state: str
@@ -41,15 +41,15 @@ class StateDescription:
     value: str
     map_key: str | None
     distribution: str = "keyed"
-    """keyed; of operator state split, union or broadcast."""
+    """keyed; for operator state split, union or broadcast."""
     windowed: bool = False
     ttl_ms: int | None = None
     size_bytes: int | None = None
-    """Of its tables. None where states share files, as they do in checkpoints and native savepoints."""
+    """The size of its tables. None if states share files, as they do in checkpoints and native savepoints."""
 
 
 class Savepoint:
-    """An opened savepoint or checkpoint. Opening reads its metadata only, and runs nothing of what it holds."""
+    """An opened savepoint or checkpoint. Opening reads only its metadata, and runs no code from it."""
 
     def __init__(self, snapshot: StoredSnapshot) -> None:
         self._snapshot = snapshot
@@ -70,7 +70,7 @@ class Savepoint:
         return self._snapshot.metadata
 
     def states(self) -> list[StateDescription]:
-        """Every state in it."""
+        """Return every state in the snapshot."""
         from tidegate.savepoint.schema_codec import show_schema
 
         return [
@@ -90,12 +90,12 @@ class Savepoint:
         ]
 
     def state(self, uid: str, name: str) -> SavedState:
-        """One state. Raises StateNotFound, naming those there are."""
+        """Return one state. Raises StateNotFound, which lists the existing ones."""
         self._snapshot.layout(uid, name)
         return SavedState(self._snapshot, uid, name)
 
     def timers(self, uid: str) -> SavedState:
-        """The timers of an operator: entries whose map key is the clock, and whose value is the time in ms."""
+        """Return the timers of an operator: entries whose map key is the clock, and whose value is the time in ms."""
         from tidegate.graph.states import TIMERS
 
         return self.state(uid, TIMERS.name)
@@ -105,7 +105,7 @@ class Savepoint:
 
 
 class SavedState:
-    """The contents of one state. Dataclasses come as dicts by field name, enums as their values."""
+    """The contents of one state. Dataclasses are returned as dicts by field name, enums as their values."""
 
     def __init__(self, snapshot: StoredSnapshot, uid: str, name: str) -> None:
         self._snapshot, self.uid, self.name = snapshot, uid, name
@@ -113,8 +113,8 @@ class SavedState:
     def get(self, key: object, map_key: object = None, *, window: tuple[int, int] | None = None) -> Stored:
         """What is stored for a key: a value or None, a list, a dict; with `map_key` one value of a map.
 
-        A key of several columns is a tuple. `window` is start and end in ms, of a state that has one for each. Fetches the
-        files of one task.
+        A key of several columns is a tuple. `window` is start and end in ms, for a state that exists once per window.
+        Fetches the files of one task.
         """
         from tidegate.savepoint.reader import SnapshotReader
         from tidegate.state.keys import TimeWindow
@@ -124,7 +124,7 @@ class SavedState:
             return reader.get(self.uid, self.name, key, None if window is None else TimeWindow(*window), **more)
 
     def entries(self) -> Iterator[StateEntry]:
-        """Every entry: key group, key, namespace, map key or position, value."""
+        """Yield every entry: key group, key, namespace, map key or position, value."""
         from tidegate.savepoint.reader import SnapshotReader
 
         with SnapshotReader(self._snapshot) as reader:
@@ -152,7 +152,7 @@ class SavedState:
         """All of it as a Spark DataFrame, through the driver. For more than fits there, read the tables of a canonical
         savepoint: `spark.read.parquet(f"{path}/{uid}/{state}")`.
 
-        Columns of exact bytes are there only if a value needs them.
+        Columns of exact bytes are present only if a value needs them.
         """
         table = self.to_arrow()
         unused = [n for n in table.column_names if n.startswith("exact_") and table[n].null_count == len(table)]

@@ -1,4 +1,4 @@
-"""State as the methods of a function use it: what stands under the name of a declaration while a job runs."""
+"""State as the methods of a function use it: the accessors that replace the declarations while a job runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ValueAccess(Protocol[T]):
     """One value for the current key."""
 
     def value(self) -> T:
-        """The value; the declared default where none was written or it was cleared."""
+        """Return the value; the declared default if none was written or it was cleared."""
         ...
 
     def update(self, value: T) -> None: ...
@@ -39,7 +39,7 @@ class ListAccess(Protocol[T]):
 
 
 class MapAccess(Protocol[K, V]):
-    """A map for the current key. Entries are read and written one by one; the map is never held as a whole."""
+    """A map for the current key. Entries are read and written one by one; the whole map is never held in memory."""
 
     def get(self, key: K) -> V | None: ...
     def put(self, key: K, value: V) -> None: ...
@@ -59,10 +59,10 @@ class MapAccess(Protocol[K, V]):
 
 
 class SortedMapAccess(MapAccess[K, V], Protocol[K, V]):
-    """A map for the current key whose entries are in the order of their keys. A range is read without the rest."""
+    """A map for the current key whose entries are ordered by their keys. A range is read without the rest."""
 
     def items(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterable[tuple[K, V]]:
-        """Entries with start <= key < end, one by one; None is no bound."""
+        """Iterate over entries with start <= key < end, one by one; None means no bound."""
         ...
 
     def keys(self, start: K | None = None, end: K | None = None, *, reverse: bool = False) -> Iterable[K]: ...
@@ -72,10 +72,10 @@ class SortedMapAccess(MapAccess[K, V], Protocol[K, V]):
 
 
 class AppendAccess(Protocol[T_in, T_out]):
-    """What was added for the current key, combined into one."""
+    """What was added for the current key, combined into one value."""
 
     def get(self) -> T_out | None:
-        """None where nothing was added."""
+        """Return the combined value; None if nothing was added."""
         ...
 
     def add(self, value: T_in) -> None: ...
@@ -83,4 +83,4 @@ class AppendAccess(Protocol[T_in, T_out]):
 
 
 class BroadcastAccess(MapAccess[K, V], Protocol[K, V]):
-    """A map that is the same in every task. Written on the broadcast side only; on the other, writing raises."""
+    """A map that is the same in every task. Writable on the broadcast side only; on the other, writing raises."""

@@ -5,8 +5,8 @@
         def process_element(self, order, ctx):
             self.total.update(order.amount)           # on the instance: the state of the current key
 
-A declaration is known without running anything. While a job runs, the runtime sets an accessor under the same name on
-its own copy of the function, which then stands before the declaration; that is why declarations have no `__set__`.
+A declaration is known without running anything. While a job runs, the runtime sets an accessor under the same name on its
+own copy of the function, which then shadows the declaration; that is why declarations have no `__set__`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidegate.api.aggregates import Accumulating, ReduceFunction
 
 Ttl = StateTtlConfig | Duration | None
-"""How long entries live: a config, or just the time, such as `"1 h"`. None: for ever."""
+"""How long entries live: a config, or just the time, such as `"1 h"`. None: without limit."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -45,7 +45,7 @@ Out = TypeVar("Out")
 
 
 class Declaration:
-    """A state declared on a function class. The attribute's name is the name of the state, for ever."""
+    """A state declared on a function class. The attribute's name is the permanent name of the state."""
 
     _kind: StateKind
     _name: str | None = None
@@ -70,9 +70,11 @@ class Declaration:
         self._ttl, self._function, self._distribution = StateTtlConfig.of(ttl), function, distribution
 
     def per_window(self) -> Self:
-        """The same for each window of a key, on a `ProcessWindowFunction`: `fired = ValueState(int, default=0).per_window()`.
+        """Return the same state for each window of a key, on a `ProcessWindowFunction`: `fired =
+        ValueState(int, default=0).per_window()`.
 
-        It is cleared with its window."""
+        It is cleared with its window.
+        """
         if self._distribution is not Distribution.KEYED:
             raise GraphError("Operator state belongs to a task and knows no windows. Leave out per_window().")
         other = copy(self)
@@ -83,7 +85,7 @@ class Declaration:
         self._name = name
 
     def spec(self, name: str) -> StateSpec:
-        """The declaration as data, under the name of the attribute that holds it."""
+        """Return the declaration as data, under the name of the attribute that holds it."""
         return StateSpec(
             name=name,
             kind=self._kind,
@@ -133,10 +135,10 @@ class ValueState(Declaration, Generic[T]):
 
 
 class ListState(Declaration, Generic[T]):
-    """A list per key: `last = ListState(float)`. Adding does not read what is there.
+    """A list per key: `last = ListState(float)`. Adding does not read the existing elements.
 
-    With `operator=True` it is a list per task instead, for functions with or without keys: its elements are dealt out
-    evenly when the parallelism changes. With `union=True` too, every task then gets all elements of all tasks.
+    With `operator=True` it is a list per task instead, for functions with or without keys: its elements are distributed
+    evenly when the parallelism changes. With `union=True` as well, every task then gets all elements of all tasks.
     """
 
     _kind = StateKind.LIST
@@ -167,7 +169,7 @@ class ListState(Declaration, Generic[T]):
 
 
 class MapState(Declaration, Generic[K, V]):
-    """A map per key: `seen = MapState(str, int)`. Entries are stored apart: a large map costs what is touched."""
+    """A map per key: `seen = MapState(str, int)`. Entries are stored separately: the cost depends on the entries touched."""
 
     _kind = StateKind.MAP
 
@@ -189,7 +191,7 @@ class MapState(Declaration, Generic[K, V]):
 
 
 class SortedMapState(Declaration, Generic[K, V]):
-    """A map per key in the order of its keys: `prices = SortedMapState(datetime, float)`, `prices.items(start, end)`."""
+    """A map per key, ordered by its keys: `prices = SortedMapState(datetime, float)`, `prices.items(start, end)`."""
 
     _kind = StateKind.SORTED_MAP
 
@@ -211,7 +213,7 @@ class SortedMapState(Declaration, Generic[K, V]):
 
 
 class ReducingState(Declaration, Generic[T]):
-    """What is added, reduced to one value of the same type: `highest = ReducingState(float, max)`."""
+    """Reduces added values to one value of the same type: `highest = ReducingState(float, max)`."""
 
     _kind = StateKind.REDUCING
 
@@ -244,7 +246,7 @@ class ReducingState(Declaration, Generic[T]):
 
 
 class AggregatingState(Declaration, Generic[In, Out]):
-    """What is added, aggregated by way of an accumulator: `mean = AggregatingState(tuple[float, int], Mean())`.
+    """Aggregates added values through an accumulator: `mean = AggregatingState(tuple[float, int], Mean())`.
 
     The type is that of the accumulator, the only thing stored. The function is an object with PyFlink's
     `create_accumulator()`, `add(value, accumulator)` and `get_result(accumulator)`.

@@ -1,8 +1,8 @@
-"""Streams: rows of one schema on their way from a source to sinks. A method declares an operator and runs nothing.
+"""Streams: rows of one schema between sources and sinks. A method declares an operator and runs nothing.
 
-The kinds of streams are in one module because they lead to each other: `key_by` makes a keyed stream of a stream, `window` a
-windowed one of that, and `aggregate` of a windowed one a stream again. What an operator is made of is elsewhere, in `joins`,
-`running` and `windowing`, which know nothing of streams.
+The kinds of streams are in one module because they lead to each other: `key_by` turns a stream into a keyed stream,
+`window` turns that into a windowed one, and `aggregate` turns a windowed one into a stream again. The operators themselves
+are in `joins`, `running` and `windowing`, which know nothing about streams.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Stream:
         self._streams = streams
         self.schema = schema
         self.event_time = event_time
-        """The column that says when a row happened, if one does. It is kept by operators whose rows have it too."""
+        """The event-time column, if there is one. Operators whose rows also have it keep it."""
 
     def map(
         self,
@@ -75,14 +75,15 @@ class Stream:
         name: str | None = None,
         uid: str | None = None,
     ) -> Stream:
-        """One row for each row. Without `schema` the columns stay as they are. A function with operator state needs a
-        `uid` for it to belong to; so do those of `filter` and `flat_map`."""
+        """Map each row to one row. Without `schema`, the columns stay as they are. A function with operator state needs a
+        `uid` that the state belongs to; so do those of `filter` and `flat_map`.
+        """
         return self._transform("map", fn, schema, name, uid)
 
     def filter(
         self, fn: FilterFunction | Callable[[Row], object], *, name: str | None = None, uid: str | None = None
     ) -> Stream:
-        """The rows for which the function is true."""
+        """Keep the rows for which the function is true."""
         return self._transform("filter", fn, None, name, uid)
 
     def flat_map(
@@ -93,11 +94,11 @@ class Stream:
         name: str | None = None,
         uid: str | None = None,
     ) -> Stream:
-        """Any number of rows for each row. Without `schema` the columns stay as they are."""
+        """Map each row to any number of rows. Without `schema`, the columns stay as they are."""
         return self._transform("flat_map", fn, schema, name, uid)
 
     def union(self, *others: Stream) -> Stream:
-        """The rows of this stream and the others, in no particular order between them. All have the same columns."""
+        """Combine the rows of this stream and the others, in no particular order. All have the same columns."""
         for other in others:
             if not isinstance(other, Stream):
                 raise GraphError(f"union takes streams; got {other!r}.")
@@ -109,24 +110,24 @@ class Stream:
         return Stream(self._job, streams, self.schema, self.event_time if same else None)
 
     def assign_timestamps(self, column: str) -> Stream:
-        """The same rows, with another column as their event time. The watermark is still made from the sources."""
+        """Use another column as the event time of the rows. The watermark is still derived from the sources."""
         check_event_time(column, self.schema)
         return Stream(self._job, self._streams, self.schema, column)
 
     def key_by(self, *columns: str) -> KeyedStream:
-        """The same rows, brought together by the value of the columns. Needed for whatever has keyed state."""
+        """Group the rows by the value of the columns. Required for anything with keyed state."""
         check_key(columns, self.schema)
         return KeyedStream(self._job, Input(self._streams, self.schema, columns, self.event_time))
 
     def broadcast(self) -> BroadcastStream:
-        """The same rows, each of them for every task: `keyed.connect(rules.broadcast()).process(…)`."""
+        """Send every row to every task: `keyed.connect(rules.broadcast()).process(…)`."""
         return BroadcastStream(
             self._job,
             Input(streams=self._streams, schema=self.schema, key=(), event_time=self.event_time, broadcast=True),
         )
 
     def side_output(self, tag: str) -> Stream:
-        """What the operator that made this stream sends to a side output of its own."""
+        """Return a side output of the operator that produces this stream."""
         if len(self._streams) != 1:
             raise GraphError(f"A union has no side output {tag!r}. Ask the stream of the operator that declares it.")
         stream = StreamRef(self._streams[0].node, tag)
@@ -188,7 +189,7 @@ class Stream:
         return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out, kept_event_time(self.event_time, out))
 
     def node(self) -> Node:
-        """The operator that makes these rows."""
+        """Return the operator that produces these rows."""
         if len(self._streams) != 1:
             raise GraphError("A union is made by several operators. Ask one of the streams that it unites.")
         return self._job.draft().node(self._streams[0].node)
@@ -212,7 +213,7 @@ class Stream:
 
 
 class KeyedStream:
-    """Rows brought together by key. The only place where keyed state can live."""
+    """Rows grouped by key. Only here can an operator have keyed state."""
 
     def __init__(self, job: GraphBuilder, input: Input) -> None:
         self._job = job
@@ -232,11 +233,12 @@ class KeyedStream:
         side_outputs: Mapping[str, str | Schema] | None = None,
         on_error: OnError | str = "fail",
     ) -> Stream:
-        """Run a function with state over the rows. Its state belongs to `uid` for ever.
+        """Run a stateful function over the rows. Its state permanently belongs to `uid`.
 
-        `schema` is that of the rows it yields; `side_outputs` maps tags to the schemas of rows sent with `ctx.output`.
-        `on_error` says what becomes of a row on which the function raises: `"fail"` the job, `"skip"` the row, or send it
-        to the side output `"dead-letter"`; see `dead_letter` for another tag. State and output of such a row are undone.
+        `schema` is that of the rows it yields; `side_outputs` maps tags to the schemas of rows sent with
+        `ctx.output`. `on_error` determines what happens to a row on which the function raises: `"fail"` the job,
+        `"skip"` the row, or send it to the side output `"dead-letter"`; see `dead_letter` for another tag. State
+        changes and output of such a row are rolled back.
         """
         check_instance(f"process {uid!r}", function)
         if not callable(getattr(function, "process_element", None)):
@@ -281,7 +283,7 @@ class KeyedStream:
         return Stream(self._job, (StreamRef(id),), operator.schema, event_time)
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
-        """The rows of each key in windows: `key_by("page").window(TumblingEventTimeWindows.of("1 min"))`."""
+        """Group the rows of each key in windows: `key_by("page").window(TumblingEventTimeWindows.of("1 min"))`."""
         return WindowedStream(self, assigner)
 
     @overload
@@ -289,8 +291,9 @@ class KeyedStream:
     @overload
     def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
     def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
-        """This stream and another: one keyed by columns of the same types, for a function that shares state between both,
-        or a broadcast one, for a function that reads on one side what the other side told every task."""
+        """Connect this stream with another: one keyed by columns of the same types, for a function that shares state
+        between both, or a broadcast one, for a function that reads on one side what the other side sent to every task.
+        """
         if isinstance(other, BroadcastStream):
             if other._job is not self._job:
                 raise GraphError("Streams of two jobs cannot be connected. Declare both sources in one job.")
@@ -301,10 +304,10 @@ class KeyedStream:
         self, uid: str, other: KeyedStream, *, lower: Duration, upper: Duration,
         function: ProcessJoinFunction | Callable[[Row, Row], object], schema: str | Schema,
     ) -> Stream:  # fmt: skip
-        """Pairs of rows of one key whose event times are near: `lower` ≤ the other's less this one's ≤ `upper`.
+        """Join rows of one key whose event times are close: `lower` ≤ the other's less this one's ≤ `upper`.
 
-        `function(left, right)` gives one row or None, or is an object whose `process_element(left, right, ctx)` gives any
-        number of rows. Rows later than the watermark are left out.
+        `function(left, right)` returns one row or None, or is an object whose `process_element(left, right, ctx)` returns
+        any number of rows. Rows later than the watermark are dropped.
         """
         from tidegate.api.joins import interval_join  # Late, for a quick start.
 
@@ -324,7 +327,7 @@ class KeyedStream:
         return self.operate(uid, window_join(self._input, other._input, assigner, function, rows))
 
     def deduplicate(self, uid: str, *, ttl: Duration | None = None) -> Stream:
-        """The first row of each key. With `ttl` a key is forgotten that long, in processing time, after its first row."""
+        """Keep the first row of each key. With `ttl`, a key is forgotten that long, in processing time, after its first row."""
         from tidegate.api.joins import Deduplicate  # Late, for a quick start.
 
         function = Deduplicate(None if ttl is None else duration_ms(ttl))
@@ -333,9 +336,10 @@ class KeyedStream:
         )
 
     def aggregate(self, uid: str, **columns: Aggregate) -> Stream:
-        """Built-in aggregates of all rows of each key so far: `key_by("word").aggregate("count", n=count(), last=max("ts"))`.
+        """Compute built-in aggregates of all rows of each key so far:
+        `key_by("word").aggregate("count", n=count(), last=max("ts"))`.
 
-        Every epoch gives out one row for each key that it touched: the key's columns and one for each aggregate.
+        Every epoch emits one row for each key that it touched: the key's columns and one for each aggregate.
         """
         from tidegate.api.running import running_aggregate  # Late, for a quick start.
 
@@ -345,9 +349,10 @@ class KeyedStream:
         self, uid: str, function: Callable[[Row, Stored], tuple[object, object]], *, state: object, schema: str | Schema,
         on_error: OnError | str = "fail",
     ) -> Stream:  # fmt: skip
-        """A row for each row, by a function that is given the row and what it answered the last time for the key, None at
-        first: `map_with_state("delta", lambda row, last: (row.v - (last or 0), row.v), state=float, schema="d double")`.
-        It answers what to emit, a value or a row, and what to keep, None for nothing."""
+        """Map each row to one row, with a function that receives the row and the state it last returned for the key, None
+        at first: `map_with_state("delta", lambda row, last: (row.v - (last or 0), row.v), state=float, schema="d
+        double")`. It returns what to emit, a value or a row, and the state to keep, None for nothing.
+        """
         from tidegate.api.running import map_with_state  # Late, for a quick start.
 
         return self.operate(uid, map_with_state(function, state, schema, on_error))
@@ -361,7 +366,7 @@ class KeyedStream:
 
 
 class BroadcastStream:
-    """Rows that every task is to see. Made by `stream.broadcast()`, for `connect`."""
+    """Rows that every task receives. Created by `stream.broadcast()`, for `connect`."""
 
     def __init__(self, job: GraphBuilder, input: Input) -> None:
         self._job = job
@@ -372,7 +377,7 @@ class BroadcastStream:
 
 
 class BroadcastConnectedStream:
-    """A keyed stream and a broadcast one. Rows of the two come in no order between them."""
+    """A keyed stream and a broadcast one. There is no order between the rows of the two."""
 
     def __init__(self, keyed: KeyedStream, broadcast: BroadcastStream) -> None:
         self._keyed, self._broadcast = keyed, broadcast
@@ -408,7 +413,7 @@ class BroadcastConnectedStream:
 
 
 class ConnectedStreams:
-    """Made by `first.key_by(…).connect(second.key_by(…))`. Rows of a key meet in one task, in no order between the two."""
+    """Created by `first.key_by(…).connect(second.key_by(…))`. Rows of a key meet in one task, with no order between the two."""
 
     def __init__(self, first: KeyedStream, second: KeyedStream) -> None:
         check_connected(first, second)
@@ -439,7 +444,7 @@ class ConnectedStreams:
 
 
 class WindowedStream:
-    """Rows of keys in windows, on their way to a function of windows. Made by `key_by(…).window(assigner)`."""
+    """Rows of keys in windows, to be processed by a window function. Created by `key_by(…).window(assigner)`."""
 
     def __init__(self, keyed: KeyedStream, assigner: WindowAssigner) -> None:
         from tidegate.api.windowing import Windowing  # Late, for a quick start.
@@ -447,25 +452,27 @@ class WindowedStream:
         self._keyed, self._windowing = keyed, Windowing.of(keyed.input, assigner)
 
     def on_error(self, choice: OnError | str) -> Self:
-        """What becomes of a row, or of a window that fires, on which a function raises: as for `KeyedStream.process`. A window
-        whose function raised is gone with what it held."""
+        """Choose what happens to a row, or to a window that fires, on which a function raises: as for
+        `KeyedStream.process`. A window whose function raised is discarded with its contents.
+        """
         return self._with(replace(self._windowing, on_error=OnError.of(choice)))
 
     def trigger(self, trigger: Trigger) -> Self:
-        """When windows fire, in place of the assigner's own rule."""
+        """Choose when windows fire, instead of the assigner's default trigger."""
         return self._with(self._windowing.with_trigger(trigger))
 
     def evictor(self, evictor: Evictor) -> Self:
-        """Which rows take part when a window fires. The window then keeps all its rows."""
+        """Choose which rows are evaluated when a window fires. The window then keeps all its rows."""
         return self._with(replace(self._windowing, evictor=evictor))
 
     def allowed_lateness(self, lateness: Duration) -> Self:
-        """How long a window is kept after the watermark has passed its end. A row that comes meanwhile fires it again."""
+        """Keep a window for this long after the watermark has passed its end. A row that arrives in that time fires it again."""
         return self._with(self._windowing.with_lateness(lateness))
 
     def side_output_late_data(self, tag: str) -> Self:
-        """Send rows that are too late for all their windows to a side output, `stream.side_output(tag)`. They are dropped
-        otherwise."""
+        """Send rows that are too late for all their windows to a side output,
+        `stream.side_output(tag)`. By default, they are dropped.
+        """
         return self._with(replace(self._windowing, late_tag=tag))
 
     def reduce(
@@ -473,7 +480,7 @@ class WindowedStream:
         window_function: WindowFunction | None = None, *, schema: str | Schema | None = None,
         side_outputs: Mapping[str, str | Schema] | None = None,
     ) -> Stream:  # fmt: skip
-        """Combine the rows of a window two by two into one of the same columns, as they come."""
+        """Combine the rows of a window pairwise into one with the same columns, as they arrive."""
         return self._keyed.operate(uid, self._windowing.reduce(function, window_function, schema, side_outputs))
 
     def aggregate(
@@ -481,10 +488,10 @@ class WindowedStream:
         *, accumulator: object = None, schema: str | Schema | None = None,
         side_outputs: Mapping[str, str | Schema] | None = None, **columns: Aggregate,
     ) -> Stream:  # fmt: skip
-        """Combine the rows of a window into one value, as they come.
+        """Combine the rows of a window into one value, as they arrive.
 
         With built-in aggregates, `aggregate("per-minute", n=count(), spent=sum("ms"))`, rows have the key, `window_start`,
-        `window_end` and a column for each. With a function, say the type of its accumulator and the schema of its result:
+        `window_end` and a column for each. With a function, give the type of its accumulator and the schema of its result:
         `aggregate("mean", Mean(), accumulator=tuple[float, int], schema="mean double")`.
         """
         if (function is None) == (not columns):
@@ -503,7 +510,7 @@ class WindowedStream:
         self, uid: str, function: WindowFunction, *, schema: str | Schema,
         side_outputs: Mapping[str, str | Schema] | None = None,
     ) -> Stream:  # fmt: skip
-        """Hand all rows of a window to a function when it fires. They are kept until then, one by one."""
+        """Pass all rows of a window to a function when it fires. They are stored one by one until then."""
         return self._keyed.operate(uid, self._windowing.process(function, schema, side_outputs))
 
     def _with(self, windowing: Windowing) -> Self:
@@ -521,7 +528,7 @@ def check_connected(first: KeyedStream, second: KeyedStream) -> None:
 
 
 def kept_event_time(column: str | None, schema: Schema) -> str | None:
-    """The event time column of rows that an operator emits: the one it read, where they have it too."""
+    """Return the event-time column of rows that an operator emits: the one it read, if they have it too."""
     if column is None or column not in schema or schema.fields[schema.index(column)].type.kind not in EVENT_TIME_KINDS:
         return None
     return column

@@ -1,6 +1,6 @@
 """When a window fires. Names and rules are Flink's.
 
-A trigger may have state, declared on its class as a function declares it; there is one of it for each key and window.
+A trigger may have state, declared on its class as on a function; it exists once for each key and window.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tidegate.core.errors import GraphError
 
 
 class TriggerResult(Enum):
-    """What becomes of a window now."""
+    """What happens to a window now."""
 
     CONTINUE = "continue"
     FIRE = "fire"
-    """Evaluate it, and keep what it holds."""
+    """Evaluate it, and keep its contents."""
     PURGE = "purge"
     """Empty it without evaluating it."""
     FIRE_AND_PURGE = "fire and purge"
@@ -42,7 +42,7 @@ CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 
 
 class TriggerContext(Protocol):
-    """What a trigger may ask. Timers belong to the current key and window."""
+    """The context of a trigger. Timers belong to the current key and window."""
 
     def get_current_processing_time(self) -> int: ...
     def get_current_watermark(self) -> int: ...
@@ -84,7 +84,7 @@ class Trigger(ABC):
         """The window is gone: clear state, delete timers."""
 
     def with_state(self) -> Trigger:
-        """The trigger that declares the state: this one, or the one that it wraps."""
+        """Return the trigger that declares the state: this one, or the one that it wraps."""
         return self
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Trigger(ABC):
 
 
 class EventTimeTrigger(Trigger):
-    """Fires when the watermark passes the end of the window, and again for every row that comes later, if one may."""
+    """Fires when the watermark passes the end of the window, and again for every allowed late row."""
 
     def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
         end = window.max_timestamp()
@@ -159,7 +159,7 @@ class NeverTrigger(Trigger):
 
 
 class CountTrigger(Trigger):
-    """Fires with every n-th row of a window, and at no time by itself."""
+    """Fires on every n-th row of a window, and never because of time."""
 
     count = ValueState(int, default=0)
 
@@ -238,7 +238,7 @@ class PurgingTrigger(Trigger):
 
 
 class _Continuous(Trigger):
-    """What the two continuous triggers share: the time of the next firing, for each window."""
+    """The common part of the two continuous triggers: the time of the next firing, for each window."""
 
     next_fire = ValueState(int)
 

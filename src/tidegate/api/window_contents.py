@@ -1,4 +1,4 @@
-"""What an operator keeps of the rows of a window: one value of them all, or the rows themselves."""
+"""What an operator keeps of the rows of a window: one combined value, or the rows themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "window.contents"
 
 
 class WindowContents:
-    """The state of the window that the scope of windows points to."""
+    """The state of the window that the window scope points to."""
 
     specs: tuple[StateSpec, ...]
 
@@ -28,15 +28,15 @@ class WindowContents:
         raise NotImplementedError
 
     def add_combined(self, combined: Any, timestamp: int, side: int) -> None:
-        """Add what Spark SQL made of several rows: (how many, a late row, parts)."""
+        """Add what Spark SQL computed from several rows: (how many, a late row, parts)."""
         raise NotImplementedError
 
     def elements(self, window: Any) -> Sequence[Any]:
-        """What the function of the window sees; nothing where the window is empty."""
+        """Return what the window function sees; nothing if the window is empty."""
         raise NotImplementedError
 
     def take(self) -> Any:
-        """Everything, out of the state: for `put` in another window."""
+        """Remove everything from the state and return it: for `put` in another window."""
         raise NotImplementedError
 
     def put(self, taken: Any) -> None:
@@ -47,7 +47,7 @@ class WindowContents:
 
 
 class FoldedContents(WindowContents):
-    """One value: state stays small however many rows a window has."""
+    """One value: the state stays small however many rows a window has."""
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
@@ -71,7 +71,9 @@ class FoldedContents(WindowContents):
         return () if value is None else (self._fold.result(value),)
 
     def take_results(self, names: Sequence[Any], groups: Sequence[int]) -> list[Any]:
-        """The results of many windows at once, out of the state. `names` are (key, window); None where one is empty."""
+        """Remove the results of many windows from the state at once and return them. `names` are (key,
+        window); None if one is empty.
+        """
         result = self._fold.result
         return [None if v is None else result(v) for v in self._state.take_many(names, groups)]
 
@@ -87,7 +89,7 @@ class FoldedContents(WindowContents):
 
 
 class ListedContents(WindowContents):
-    """All rows, in the order they came, with their times."""
+    """All rows, in arrival order, with their times."""
 
     def __init__(self, schema: Schema, evictor: Evictor | None = None, fold: Fold | None = None) -> None:
         self._schema, self._evictor, self._fold = schema, evictor, fold

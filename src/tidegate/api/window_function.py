@@ -1,4 +1,4 @@
-"""What a function of whole windows sees, and how the result of a window becomes rows."""
+"""What a window function sees, and how the result of a window becomes rows."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class WindowContext(Protocol[W_co]):
 class ProcessWindowFunction(Function, Generic[In, K, W]):
     """Sees all rows of a window at once; behind `aggregate` and `reduce`, their one result.
 
-    State that it declares belongs to the key and is shared by its windows; declared with `.per_window()`, each window has its
-    own, until it is gone.
+    State that it declares belongs to the key and is shared by its windows; declared with `.per_window()`, each window
+    has its own until it is removed.
     """
 
     @abstractmethod
@@ -62,7 +62,7 @@ def emit_columns(key: Key, context: WindowContext[Window], elements: Sequence[Ro
 
 
 class EmitPairs:
-    """Of a window join: what the function makes of each pair of elements, one from either side."""
+    """For a window join: emits what the function returns for each pair of elements, one from either side."""
 
     def __init__(self, join: Callable[[Row, Row], Iterable[object]]) -> None:
         self._join = join

@@ -1,7 +1,7 @@
-"""The operator of windows: one for all kinds, as in Flink, written as a keyed function over windowed state and timers.
+"""The window operator: one for all kinds, as in Flink, written as a keyed function over windowed state and timers.
 
-A window's contents, its trigger's state and its timers are stored under (key, window). Sessions keep, for each key, which
-windows there are and under which window their contents lie: a session that grows does not move what it holds.
+A window's contents, its trigger's state and its timers are stored under (key, window). Sessions store, for each key, which
+windows exist and under which window their contents are stored: a session that grows does not move its contents.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SESSIONS = StateSpec(name="window.sessions", kind=StateKind.VALUE, value=list[tu
 
 
 class WindowOperator:
-    """Rows into windows, windows into rows. The runtime calls it as it calls a function of the user."""
+    """Turns rows into windows and windows into rows. The runtime calls it like a user function."""
 
     def __init__(
         self, assigner: WindowAssigner, trigger: Trigger, contents: WindowContents, emit: Emitter,
@@ -41,7 +41,7 @@ class WindowOperator:
         self._lateness, self._late_tag = lateness_ms, late_tag
         self.late_rows_dropped = 0
         self.__name__ = f"{assigner!r}, {trigger!r}"
-        """Shown where a job is explained, as the class of a function is."""
+        """Shown by `explain`, like the class name of a function."""
 
     def states(self) -> tuple[StateSpec, ...]:
         trigger = [
@@ -106,7 +106,9 @@ class WindowOperator:
         return self._process(row, ctx, 1)
 
     def process_combined(self, combined: Any, ctx: Any) -> Iterable[Any] | None:
-        """What Spark SQL made of several rows, of which none is late for any window; or of one row that may be."""
+        """Process what Spark SQL computed from several rows, none of which is late for any
+        window; or from one row that may be.
+        """
         rows, late, _ = combined
         return self._process(late, ctx, 0, combined, rows)
 
@@ -168,7 +170,7 @@ class WindowOperator:
         return out
 
     def on_timer_failed(self, timestamp: int, ctx: Any) -> None:
-        """The function raised when the window fired, and all that was done is undone: the window ends nevertheless."""
+        """Called when the function raised while the window fired and everything was rolled back: the window ends nevertheless."""
         window: Window = GLOBAL if ctx.namespace is None else ctx.namespace
         self._window_scope.key_group = self._scope.key_group
         stored = window if self._sessions is None else self._sessions.stored_under(window)
@@ -178,12 +180,12 @@ class WindowOperator:
             self._forget(self._scope.key, context, window, stored)
 
     def _begin(self, ctx: Any) -> _WindowContext:
-        """One context for all rows and timers: the runtime has one for all, too."""
+        """Return the context for all rows and timers: the runtime also has one for all."""
         self._context = _WindowContext(self, ctx)
         return self._context
 
     def _act(self, result: TriggerResult, key: Any, context: _WindowContext, stored: Window) -> Sequence[Any]:
-        """Fire, empty, or both."""
+        """Fire, purge, or both."""
         out: Sequence[Any] = ()
         window = context.window()
         context.enter(window, stored)
@@ -213,7 +215,7 @@ class WindowOperator:
         self._armed.discard((key, _namespace(window)))
 
     def merge(self, merged: TimeWindow, stored: TimeWindow, touching: Sequence[Any], context: _WindowContext) -> None:
-        """Make one window of several: its trigger takes over, theirs and their clean-up end, contents move together."""
+        """Merge several windows into one: its trigger takes over, their triggers and clean-up end, contents are combined."""
         key = self._scope.key
         before = [TimeWindow(entry[0], entry[1]) for entry in touching]
         context.enter(merged)
@@ -233,7 +235,7 @@ class WindowOperator:
     # -- clean-up ----------------------------------------------------------------------------------------------------
 
     def _cleanup_time(self, window: Window) -> int:
-        """When a window is forgotten. Beyond all time where it never is."""
+        """Return when a window is removed. Beyond all time if it never is."""
         end = window.max_timestamp()
         return end if not self._assigner.is_event_time else min(end + self._lateness, MAX_WATERMARK)
 
@@ -264,7 +266,7 @@ class WindowOperator:
 
 
 class _Sessions:
-    """The windows of the current key that may still grow into one another."""
+    """The windows of the current key that may still merge."""
 
     def __init__(self, operator: WindowOperator, state: Any) -> None:
         self._operator, self._state = operator, state
@@ -283,7 +285,7 @@ class _Sessions:
             self._state.clear()
 
     def add(self, window: Window, context: _WindowContext) -> tuple[TimeWindow, TimeWindow]:
-        """The window that a new one has become part of, and the one its contents are stored under."""
+        """Return the window that a new one has become part of, and the one its contents are stored under."""
         assert isinstance(window, TimeWindow)
         new = window
         known = self._state.value() or []
@@ -304,7 +306,7 @@ class _Sessions:
 
 
 class _WindowContext:
-    """What triggers and functions of windows may ask, for one key and window at a time."""
+    """The context of triggers and window functions, for one key and window at a time."""
 
     __slots__ = ("_ctx", "_operator", "_window")
 
@@ -313,7 +315,7 @@ class _WindowContext:
         self._window: Window = GLOBAL
 
     def enter(self, window: Window, stored: Window | None = None) -> None:
-        """Be in a window, with state under it or, for the contents of sessions, under another."""
+        """Enter a window, with state under it or, for the contents of sessions, under another."""
         self._window = window
         operator = self._operator
         operator._window_scope.key = (operator._scope.key, _namespace(window if stored is None else stored))

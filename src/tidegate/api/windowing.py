@@ -1,4 +1,4 @@
-"""How the rows of a keyed stream are windowed, and the operators that this makes. `WindowedStream` is its public face."""
+"""How the rows of a keyed stream are windowed, and the resulting operators. `WindowedStream` is its public interface."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from tidegate.graph.schema import DataType, Field, Schema, as_schema
 from tidegate.graph.states import StateSpec
 
 _PANED = (TumblingEventTimeWindows, SlidingEventTimeWindows)
-"""A class derived from one of them may assign windows in its own way."""
+"""A class derived from one of them may assign windows differently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windowing:
-    """Which windows rows belong to, when the windows fire, and what becomes of late and failing rows."""
+    """Which windows rows belong to, when the windows fire, and what happens to late and failing rows."""
 
     rows: Input
     assigner: WindowAssigner
@@ -51,7 +51,7 @@ class Windowing:
 
     @staticmethod
     def of(rows: Input, assigner: WindowAssigner) -> Windowing:
-        """The windows of an assigner, with its own rule for when they fire."""
+        """Return the windows of an assigner, with its default trigger."""
         if not isinstance(assigner, WindowAssigner):
             raise GraphError(
                 f"window takes an assigner, such as TumblingEventTimeWindows.of('1 min'); got {assigner!r}."
@@ -80,7 +80,7 @@ class Windowing:
         schema: str | Schema | None,
         side_outputs: Mapping[str, str | Schema] | None,
     ) -> KeyedOperator:
-        """Check the arguments of `WindowedStream.reduce` and make its operator."""
+        """Check the arguments of `WindowedStream.reduce` and create its operator."""
         call = getattr(function, "reduce", function)
         if not callable(call):
             raise GraphError(f"reduce takes a ReduceFunction or a callable of two rows; got {function!r}.")
@@ -96,7 +96,7 @@ class Windowing:
     def aggregate_columns(
         self, columns: Mapping[str, Aggregate], side_outputs: Mapping[str, str | Schema] | None
     ) -> KeyedOperator:
-        """Make the operator of `WindowedStream.aggregate` with built-in aggregates."""
+        """Create the operator of `WindowedStream.aggregate` with built-in aggregates."""
         rows = self.rows.schema
         made = ColumnAggregates(columns, rows)
         fold = AggregateFold(made, made.accumulator_type, rows)
@@ -110,7 +110,7 @@ class Windowing:
         schema: str | Schema | None,
         side_outputs: Mapping[str, str | Schema] | None,
     ) -> KeyedOperator:
-        """Check the arguments of `WindowedStream.aggregate` with a function and make its operator."""
+        """Check the arguments of `WindowedStream.aggregate` with a function and create its operator."""
         if accumulator is None or schema is None:
             raise GraphError(
                 "aggregate needs the type of the accumulator and the schema of the result: "
@@ -126,7 +126,7 @@ class Windowing:
     def process(
         self, function: WindowFunction, schema: str | Schema, side_outputs: Mapping[str, str | Schema] | None
     ) -> KeyedOperator:
-        """Check the arguments of `WindowedStream.process` and make its operator."""
+        """Check the arguments of `WindowedStream.process` and create its operator."""
         if not isinstance(function, ProcessWindowFunction):
             raise GraphError(f"process of windows takes a ProcessWindowFunction; got {function!r}.")
         return self._operator(None, function.process, function, as_schema(schema), side_outputs)
@@ -168,9 +168,10 @@ class Windowing:
         )
 
     def _combine(self, made: ColumnAggregates) -> Combine | None:
-        """How Spark SQL can combine rows for these windows before they are shuffled; None where it cannot.
+        """Return how Spark SQL can combine rows for these windows before the shuffle; None if it cannot.
 
-        Windows that merge depend on every row's time, triggers and evictors may on every row, and maps cannot be grouped by.
+        Windows that merge depend on every row's time, triggers and evictors may depend on every row,
+        and maps cannot be grouped by.
         """
         rows, panes = self.rows, self.assigner.panes() if type(self.assigner) in _PANED else None
         if panes is None or type(self.trigger) is not EventTimeTrigger or self.evictor is not None:

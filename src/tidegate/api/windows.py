@@ -1,4 +1,4 @@
-"""Windows of time, and which of them a row belongs to. Names and rules are Flink's."""
+"""Time windows, and which of them a row belongs to. Names and rules are Flink's."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ __all__ = [
 
 
 class WindowAssigner(ABC):
-    """Says which windows a row belongs to. Derive from it for windows of your own."""
+    """Determines which windows a row belongs to. Derive from it for custom windows."""
 
     is_event_time: ClassVar[bool] = True
-    """Whether the windows are of event time, so that the watermark ends them; otherwise the clock does."""
+    """Whether these are event-time windows, which the watermark ends; otherwise the clock ends them."""
     is_merging: ClassVar[bool] = False
-    """Whether windows of one key that touch become one."""
+    """Whether windows of one key that touch are merged."""
     has_fixed_windows: ClassVar[bool] = False
-    """Whether all windows are `TimeWindow`s that depend on the time of a row only."""
+    """Whether all windows are `TimeWindow`s that depend only on the time of a row."""
 
     @abstractmethod
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         """The windows of a row. `timestamp` is its event time or, for windows of processing time, the clock, in ms."""
 
     def panes(self) -> tuple[int, int, int] | None:
-        """Size, slide and offset in milliseconds, where all there is to know of windows of event time is these three."""
+        """Return size, slide and offset in milliseconds, if these three define the event-time windows completely."""
         return None
 
     @abstractmethod
     def get_default_trigger(self) -> Trigger:
-        """When windows fire unless the job says otherwise."""
+        """Return when windows fire unless the job says otherwise."""
 
 
 class _EventTime(WindowAssigner):
@@ -84,14 +84,14 @@ class _Tumbling(WindowAssigner):
 
 
 class TumblingEventTimeWindows(_Tumbling, _EventTime):
-    """Event time cut into pieces of one size."""
+    """Splits event time into windows of one size."""
 
     def panes(self) -> tuple[int, int, int]:
         return self._size, self._size, self._offset
 
 
 class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
-    """Processing time cut into pieces of one size."""
+    """Splits processing time into windows of one size."""
 
 
 class _Sliding(WindowAssigner):
@@ -118,7 +118,7 @@ class _Sliding(WindowAssigner):
 
 
 class SlidingEventTimeWindows(_Sliding, _EventTime):
-    """Windows of event time that may overlap."""
+    """Event-time windows that may overlap."""
 
     def panes(self) -> tuple[int, int, int] | None:
         # With gaps between windows a pane may be in none of them, which rows of it have to be asked for.
@@ -126,7 +126,7 @@ class SlidingEventTimeWindows(_Sliding, _EventTime):
 
 
 class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
-    """Windows of processing time that may overlap."""
+    """Processing-time windows that may overlap."""
 
 
 class _Session(WindowAssigner):
@@ -149,15 +149,15 @@ class _Session(WindowAssigner):
 
 
 class EventTimeSessionWindows(_Session, _EventTime):
-    """Sessions of event time."""
+    """Event-time sessions."""
 
 
 class ProcessingTimeSessionWindows(_Session, _ProcessingTime):
-    """Sessions of processing time."""
+    """Processing-time sessions."""
 
 
 class GlobalWindows(WindowAssigner):
-    """All rows of a key in one window; a trigger says when it fires, or it never does."""
+    """All rows of a key in one window; a trigger determines when it fires, otherwise it never does."""
 
     @classmethod
     def create(cls) -> Self:
