@@ -1,1 +1,1 @@
-"""Keyed and operator state inside a Python worker: one port, its backends, key bytes, key groups, serialisers."""
+"""Keyed and operator state in a Python worker: one port, its backends, key bytes, key groups, serializers."""

@@ -1,12 +1,13 @@
-"""What a function touches when it says `self.total.value()`: typed views of a store, for the key being processed.
+"""State accessors, such as `self.total` in `self.total.value()`: typed views of a store for the key being processed.
 
-Reads go through an in-memory cache of the attempt, writes stay in it until `flush`, so a key that is hit a thousand times in
-an epoch costs one read and one write of the backend. This is per-record code: it trades some beauty for speed (a method
-call and one dict operation per access; `benchmarks keyed-count` holds it against a plain dict).
+Reads go through an in-memory cache of the attempt, and writes stay in it until `flush`, so a key that is accessed a
+thousand times in an epoch costs one read and one write of the backend. This is per-record code: it trades some beauty
+for speed (a method call and one dict operation per access; `benchmarks keyed-count` compares it with a plain dict).
 
-Bytes of an entry: `prefix(key group, state id, key)` · nothing (value) | user key (map) | segment (list). A list is stored in
-segments, one or more per epoch that added to it, named by (term, epoch, part): appending never reads, and segments sort in the
-order of their adding because epochs only grow. With a time to live, every stored value begins with a stamp (see `ttl`).
+Bytes of an entry: `prefix(key group, state id, key)` · nothing (value) | user key (map) | segment (list). A list is
+stored in segments, one or more per epoch that added to it, named by (term, epoch, part): appending never reads, and
+segments sort in insertion order because epochs only grow. With a time to live, every stored value starts with a stamp
+(see `ttl`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tidegate.state.ttl import Expiry, unstamped
 IMMUTABLE = (int, float, str, bytes, bool, tuple, frozenset, type(None))
 _HEAD = struct.Struct(">HH")
 SEGMENT_ELEMENTS = 4096
-"""Most elements of a list in one stored segment."""
+"""Maximum number of list elements in one stored segment."""
 _SMALL_LIST = 1024
 
 
@@ -46,17 +47,17 @@ class Accessor(Protocol):
     """One state of one operator during one attempt."""
 
     def flush(self) -> None:
-        """Hand everything changed to the store."""
+        """Write all changes to the store."""
 
     def forget(self) -> None:
-        """Drop cached entries. Only after `flush`."""
+        """Drop cached entries. Call `flush` first."""
 
     def cached(self) -> int:
-        """Entries held in memory."""
+        """The number of entries in memory."""
 
 
 class _Keyed:
-    """What all keyed accessors share: where they are (scope), where entries go (store), how an entry's key begins."""
+    """Shared by all keyed accessors: the current key (scope), the store, and the prefix of entry keys."""
 
     __slots__ = ("_copied", "_decode", "_encode", "_encode_key", "_id", "_scope", "_store", "expiry", "written")
 
@@ -71,13 +72,13 @@ class _Keyed:
         self._decode = codec.decode
         self._encode = codec.encode if expiry is None else expiry.stamping(codec.encode)
         self._copied = copied
-        """Makes a copy of what goes in and of what comes out, where that could be changed by the function that has it."""
+        """Copies values on the way in and out, if they are mutable."""
         self.expiry = expiry
         self.written = 0
-        """Entries handed to the store so far."""
+        """Entries written to the store so far."""
 
     def _read(self, raw: bytes) -> Any:
-        """A stored value, whether it has a stamp or not. Only few have one where no time to live is declared now."""
+        """Decode a stored value, with or without a stamp. Without a declared time to live, few values have one."""
         if self.expiry is None:
             try:
                 return self._decode(raw)
@@ -92,8 +93,8 @@ class _Keyed:
 class ValueAccessor(_Keyed):
     """`ValueState`: one value per key.
 
-    `value` and `update` are closures over what they touch: a bound method would look up four attributes of `self` at each
-    call, a third of its cost.
+    `value` and `update` are closures: a bound method would look up four attributes of `self` on each call, a third of
+    its cost.
     """
 
     __slots__ = ("_cleared", "_default", "_dirty", "_fresh_default", "_live", "_prefixes", "update", "value")
@@ -131,8 +132,8 @@ class ValueAccessor(_Keyed):
         self.update = update
 
     def isolate(self, type: Any) -> None:
-        """From here on functions get copies and give copies (see `core.copies`). Not for accumulators, which are changed in
-        place by functions made for it."""
+        """From now on, copy values on the way in and out (see `core.copies`). Not for accumulators, which aggregate
+        functions are meant to mutate."""
         copied, read, update = copier_of(type), self.value, self.update
         if copied is not None:
             self.value = lambda: copied(read())
@@ -145,7 +146,7 @@ class ValueAccessor(_Keyed):
         self._cleared[key] = self._scope.key_group
 
     def stored(self) -> Any:
-        """The value written last, or None: what a snapshot would hold, without the default. Renews nothing."""
+        """Return the last written value or None: what a snapshot would hold, without the default. Renews nothing."""
         if self._scope.key in self._dirty:
             return self._live[self._scope.key]
         raw = self._raw()
@@ -176,10 +177,10 @@ class ValueAccessor(_Keyed):
         return value
 
     def take_many(self, keys: Sequence[Any], groups: Sequence[int]) -> list[Any]:
-        """What is stored for each of these keys, out of the state; None where nothing is. The keys are all different.
+        """Remove and return the stored value of each key, or None. The keys must be distinct.
 
-        One read of the backend for all of them, in the order of their bytes, which a single one for each is no match for.
-        Only for states without a time to live.
+        A single backend read for all keys, in byte order, is much faster than one read per key. Only for states without
+        a time to live.
         """
         live, cleared, dirty, prefixes = self._live, self._cleared, self._dirty, self._prefixes
         missing: list[tuple[bytes, int]] = []
@@ -198,7 +199,7 @@ class ValueAccessor(_Keyed):
         return found
 
     def pending(self) -> tuple[Iterable[Any], Mapping[Any, int]]:
-        """Keys that the store has and should not have, and keys with key groups that have something unwritten."""
+        """Return the keys to be deleted from the store, and the keys with unwritten values, with their key groups."""
         return self._cleared, self._dirty
 
     def flush(self) -> None:
@@ -223,7 +224,7 @@ class ValueAccessor(_Keyed):
 class ListAccessor(_Keyed):
     """`ListState`: elements per key, in the order they were added.
 
-    All elements of a segment were added at one time, so its one stamp is that of each of them.
+    All elements of a segment were added at the same time, so they share its stamp.
     """
 
     __slots__ = ("_added", "_cleared", "_epoch", "_part", "_stored")
@@ -240,7 +241,7 @@ class ListAccessor(_Keyed):
         self._part = 0
 
     def get(self) -> Iterator[Any]:
-        """Elements one by one; a long list is never in memory as a whole. Adding while iterating is not seen."""
+        """Yield elements one by one; a long list is never entirely in memory. Elements added while iterating are not seen."""
         scope = self._scope
         key = scope.key
         entry = self._added.get(key)
@@ -278,7 +279,7 @@ class ListAccessor(_Keyed):
     __iter__ = get
 
     def stored(self) -> list[Any] | None:
-        """All elements, or None where there are none. Renews nothing."""
+        """Return all elements, or None if there are none. Renews nothing."""
         entry = self._added.get(self._scope.key)
         return [*self._stream(self._scope.key, self._scope.key_group, tuple(entry[1]) if entry else (), True)] or None
 
@@ -292,7 +293,7 @@ class ListAccessor(_Keyed):
                         self._store.write((), [raw_key])
                     if peek or not expiry.return_expired:
                         continue
-                    small = None  # what has expired is seen once
+                    small = None  # expired elements are seen once
                 elif not peek and expiry.to_be_renewed(raw):
                     self._store.write([(raw_key, expiry.stamped(unstamped(raw)))])
             elements = self._read(raw)
@@ -318,7 +319,7 @@ class ListAccessor(_Keyed):
             for first in range(0, len(elements), SEGMENT_ELEMENTS):
                 part = self._encode(elements[first : first + SEGMENT_ELEMENTS])
                 puts.append((start + list_segment(self._epoch, self._part), part))
-                # Counted over all keys: the order of one key's parts is all that matters.
+                # Counted across all keys: only the order of one key's parts matters.
                 self._part += 1
             self._stored.pop(key, None)
         self._store.write(puts)
@@ -334,7 +335,7 @@ class ListAccessor(_Keyed):
 
 
 ABSENT = object()
-"""Stands in a cache for an entry that is known not to be there."""
+"""Marks an entry in a cache that is known not to exist."""
 
 
 class MapAccessor(_Keyed):
@@ -348,12 +349,12 @@ class MapAccessor(_Keyed):
         super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry, copier_of(spec.value))
         user_keys = KeyCodec.of_python(spec.map_key)
         self._encode_user_key, self._decode_user_key = user_keys.encode, user_keys.decode
-        # One NaN and one zero, or the cache would hold several entries where the store has one.
+        # One NaN and one zero, otherwise the cache would hold several entries for one in the store.
         self._normalized = user_keys.normalized if _has_floats(spec.map_key) else None
         self._live: dict[Any, dict[Any, Any]] = {}
         self._dirty: dict[Any, tuple[int, set[Any]]] = {}
         self._cleared: dict[Any, int] = {}
-        """Maps to be emptied in the store before anything else is written. All they hold now is in `_live`."""
+        """Maps to be cleared in the store before anything else is written. Their current content is in `_live`."""
 
     def get(self, user_key: Any) -> Any:
         value = self._lookup(user_key)
@@ -390,7 +391,7 @@ class MapAccessor(_Keyed):
         return self._lookup(user_key) is not ABSENT
 
     def items(self, start: Any = None, end: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
-        """Entries with start <= user key < end in the order of their user keys, one by one, None being no bound.
+        """Yield entries with start <= user key < end in the order of their user keys. None means unbounded.
 
         Changes made while iterating are not seen.
         """
@@ -434,7 +435,7 @@ class MapAccessor(_Keyed):
         return value if self._copied is None else self._copied(value)
 
     def stored(self) -> dict[Any, Any] | None:
-        """The whole map, or None where it is empty. Renews nothing."""
+        """Return the whole map, or None if it is empty. Renews nothing."""
         prefix, found = self._scan(peek=True)
         return {self._decode_user_key(key, len(prefix))[0]: self._read(raw) for key, raw in found} or None
 
@@ -462,7 +463,7 @@ class MapAccessor(_Keyed):
     def _scan(
         self, start: Any = None, end: Any = None, reverse: bool = False, *, peek: bool = False
     ) -> tuple[bytes, Iterator[tuple[bytes, bytes]]]:
-        """Where user keys begin in raw keys, and the raw entries."""
+        """Return the common prefix of the raw keys, and the raw entries."""
         key = self._scope.key
         prefix = self._prefix(key, self._scope.key_group)
         low = prefix if start is None else prefix + self._encode_user_key(start)

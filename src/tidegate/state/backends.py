@@ -1,4 +1,4 @@
-"""Which backend a job uses: by name, by Flink's configuration keys, or by the class name of a user's own."""
+"""Selects the backend of a job: by name, by Flink's configuration keys, or by the class name of a custom backend."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OLDER_TYPE_KEY = "state.backend"
 DEFAULT = "hashmap"
 BUILT_IN = frozenset({"hashmap", "rocksdb"})
 _chosen: set[str] = set()
-"""Names of backends of the user's own that a job of this process was told to use."""
+"""Names of custom backends that a job in this process is configured to use."""
 
 
 class StateBackendFactory(Protocol):
-    """What a user's class must offer to be named in `state.backend.type`. It is made without arguments."""
+    """The interface of a custom class named in `state.backend.type`. It is instantiated without arguments."""
 
     def create_from_config(self, configuration: Mapping[str, Any]) -> StateBackend:
-        """The backend. It is pickled to the workers, so it holds configuration only."""
+        """Return the backend. It is pickled to the workers, so it must hold only configuration."""
         ...
 
 
@@ -39,15 +39,15 @@ class UnknownBackend(ConfigurationError):
 
 
 def backend_from_configuration(configuration: Mapping[str, Any]) -> StateBackend:
-    """The backend that `state.backend.type`, or the older `state.backend`, asks for; without both, `hashmap`."""
+    """Return the backend set by `state.backend.type` or the older `state.backend`; `hashmap` if neither is set."""
     name = configuration.get(TYPE_KEY) or configuration.get(OLDER_TYPE_KEY) or DEFAULT
     return backend_named(str(name), configuration)
 
 
 def backend_named(name: str, configuration: Mapping[str, Any] | None = None) -> StateBackend:
-    """The backend called `name`, with its options out of `configuration`.
+    """Return the backend called `name`, with its options from `configuration`.
 
-    Client libraries are imported only for the backend that is asked for.
+    Client libraries are imported only for the selected backend.
     """
     options = configuration or {}
     match name.strip():
@@ -66,14 +66,14 @@ def backend_named(name: str, configuration: Mapping[str, Any] | None = None) -> 
 
 
 def is_known(name: str) -> bool:
-    """Whether files may name this backend: it is one of tidegate's own, or a job here was told to use it."""
+    """Whether files may name this backend: it is built in, or a job in this process is configured to use it."""
     return name in BUILT_IN or name in _chosen
 
 
 def built_in_backend(name: str, configuration: Mapping[str, Any] | None = None) -> StateBackend:
-    """One of tidegate's own backends, by the name that a stored file gives. It never imports what a file names."""
+    """Return the built-in backend that a stored file names. Never imports code that a file names."""
     if name not in BUILT_IN:
-        raise UnknownBackend(name, "is named by a file, and is not one of tidegate's own")
+        raise UnknownBackend(name, "is named by a file, and is not built into tidegate")
     return backend_named(name, configuration)
 
 

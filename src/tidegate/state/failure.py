@@ -1,4 +1,4 @@
-"""Foreign errors of the disk and of RocksDB, translated once into errors that say what to do."""
+"""Translates errors of the disk and of RocksDB into errors that say what to do."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _FULL = ("no space left on device", "disk quota exceeded", "file too large")
 
 
 class StateDiskFull(StateError):
-    """The local state root has no room left. The attempt is lost, its base is not."""
+    """The local state root has no space left. The attempt is lost, its base is not."""
 
     code = "STATE_DISK_FULL"
     retryable = True
 
 
 def state_failure(doing: str, path: Path, error: BaseException) -> StateError:
-    """The error to raise, `from error`, when `doing` something below `path` failed. Errors of ours pass unchanged."""
+    """Return the error to raise, `from error`, if `doing` something below `path` failed. tidegate errors pass unchanged."""
     if isinstance(error, StateError):
         return error
     text = str(error) or repr(error)
@@ -26,7 +26,7 @@ def state_failure(doing: str, path: Path, error: BaseException) -> StateError:
     if any(sign in lower for sign in _FULL) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return StateDiskFull(
             f"The disk is full while {doing} in {path}: {text}. Free space there, or set TIDEGATE_LOCAL_DIR to a "
-            "larger disk. The version before is unharmed, so the epoch can be run again."
+            "larger disk. The previous version is intact, so the epoch can be repeated."
         )
     if lower.startswith("corruption") or "checksum mismatch" in lower:
         return CorruptState(
@@ -34,5 +34,5 @@ def state_failure(doing: str, path: Path, error: BaseException) -> StateError:
             "Remove that version and let the job restore the task from its last checkpoint."
         )
     return StateError(
-        f"Failed while {doing} in {path}: {text}. The version before is unharmed; the epoch can be run again."
+        f"Failed while {doing} in {path}: {text}. The previous version is intact, so the epoch can be repeated."
     )

@@ -1,4 +1,4 @@
-"""States that combine what is added: one stored value per key under a reduce or an aggregate function."""
+"""States that combine added elements: one stored value per key with a reduce or an aggregate function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.state.access import ValueAccessor
 
 
 class _Folding:
-    """Lives on a value accessor, whose cache, time to live and undoing are its own."""
+    """Built on a value accessor, and shares its cache, time to live and rollback."""
 
     __slots__ = ("_value", "cached", "clear", "expiry", "flush", "forget", "pending", "stored")
 
@@ -34,7 +34,7 @@ class _Folding:
 
 
 class ReducingAccessor(_Folding):
-    """`ReducingState`: the first element as it is, then `reduce(so far, element)`."""
+    """`ReducingState`: the first element unchanged, then `reduce(so far, element)`."""
 
     __slots__ = ("_reduce",)
 
@@ -52,7 +52,7 @@ class ReducingAccessor(_Folding):
 
 
 class AggregatingAccessor(_Folding):
-    """`AggregatingState`: stored is the accumulator, read is the result."""
+    """`AggregatingState`: stores the accumulator, reads return the result."""
 
     __slots__ = ("_function",)
 

@@ -1,9 +1,9 @@
-"""Timers in memory, over the same entries: `state.backend.rocksdb.timer-service.factory: heap`.
+"""Timers in memory, stored as the same entries: `state.backend.rocksdb.timer-service.factory: heap`.
 
-The first touch in an attempt reads all timers of the operator into a heap; from then on registering and firing are a matter of
-memory, and only what changed by the end of the epoch is written. A timer that is registered and fires within one epoch is
-never written at all. That suits few timers: all of them have to fit into the memory of the Python worker, and every attempt
-reads them. What is stored is the same either way, so the choice may change at any start.
+The first access in an attempt reads all timers of the operator into a heap; from then on, registering and firing happen
+in memory, and only the net changes are written at the end of the epoch. A timer that is registered and fires within one
+epoch is never written. This suits small numbers of timers: all of them must fit into the memory of the Python worker,
+and every attempt reads them. The stored format is the same, so the choice can change at any start.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class HeapTimers(TimerState):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._all: list[dict[_Name, int] | None] = [None, None]
-        """Timers that are to fire, with their key groups; by domain. None: not read yet."""
+        """Pending timers with their key groups, by domain. None: not read yet."""
         self._heaps: tuple[list[tuple[int, int, _Name]], list[tuple[int, int, _Name]]] = ([], [])
-        """By time. Timers that were deleted stay in it and are passed over."""
+        """Ordered by time. Deleted timers stay in it and are skipped."""
 
     def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         held, name = self._held(domain), (time_ms, key, namespace)

@@ -1,7 +1,7 @@
-"""Key groups: which key belongs to which share of the state, in Python, in numpy and as Spark SQL, always the same.
+"""Key groups: the mapping of keys to shares of the state, computed identically in Python, numpy and Spark SQL.
 
 `key group = pmod(hash(key), max parallelism)` and `slot = key group * parallelism // max parallelism`. The first is
-fixed for the life of the state; the second changes with the parallelism and gives each slot one unbroken range.
+fixed for the life of the state; the second changes with the parallelism and gives each slot one contiguous range.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_PARALLELISM_LIMIT = 1 << 15
-"""As in Flink. Key groups fit two bytes, with the upper half of the values left free."""
+"""As in Flink. Key groups fit in two bytes, leaving the upper half of the values free."""
 
 _DEFAULT_FLOOR = 1 << 7
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Flink's default: half as much again, rounded up to a power of two, at least 128 and at most 32,768."""
+    """Flink's default: one and a half times the parallelism rounded up to a power of two, within 128 and 32,768."""
     if not 1 <= parallelism <= MAX_PARALLELISM_LIMIT:
         raise ValueError(f"Parallelism {parallelism} is out of range: use 1 to {MAX_PARALLELISM_LIMIT}.")
     roomy = parallelism + parallelism // 2
@@ -31,17 +31,17 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 def key_group(hash: int, max_parallelism: int) -> KeyGroup:
-    """The key group of a key with this hash (see `murmur3.hash_key`)."""
+    """Return the key group of a key with this hash (see `murmur3.hash_key`)."""
     return KeyGroup(hash % max_parallelism)
 
 
 def slot_of(key_group: int, parallelism: int, max_parallelism: int) -> Slot:
-    """The slot that serves a key group."""
+    """Return the slot that serves a key group."""
     return Slot(key_group * parallelism // max_parallelism)
 
 
 def range_of_slot(slot: int, parallelism: int, max_parallelism: int) -> tuple[KeyGroup, KeyGroup]:
-    """The first and the last key group that a slot serves. The inverse of `slot_of`; never empty."""
+    """Return the first and last key group that a slot serves. Inverse of `slot_of`; never empty."""
     check_parallelism(parallelism, max_parallelism)
     if not 0 <= slot < parallelism:
         raise ValueError(f"There is no slot {slot} at parallelism {parallelism}; slots are 0 to {parallelism - 1}.")
@@ -54,35 +54,35 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
     """Raise ValueError unless 1 <= parallelism <= max parallelism <= 32,768."""
     if not 1 <= parallelism <= max_parallelism <= MAX_PARALLELISM_LIMIT:
         raise ValueError(
-            f"Parallelism {parallelism} with max parallelism {max_parallelism} cannot be: parallelism is at least 1 "
+            f"Parallelism {parallelism} with max parallelism {max_parallelism} is invalid: parallelism is at least 1 "
             f"and at most max parallelism, which is at most {MAX_PARALLELISM_LIMIT}. Lower the parallelism, or raise "
             "max parallelism before the job has state."
         )
 
 
 def key_groups(hashes: npt.NDArray[np.int32], max_parallelism: int) -> npt.NDArray[np.int32]:
-    """`key_group` of many hashes (see `murmur3.hash_columns`)."""
+    """Vectorized `key_group` (see `murmur3.hash_columns`)."""
     return hashes % hashes.dtype.type(max_parallelism)
 
 
 def slots_of(key_groups: npt.NDArray[np.int32], parallelism: int, max_parallelism: int) -> npt.NDArray[np.int32]:
-    """`slot_of` many key groups. At most 32,767 * 32,768, so 32 bits are enough."""
+    """Vectorized `slot_of`. Products are at most 32,767 * 32,768, so 32 bits are enough."""
     width = key_groups.dtype.type
     return key_groups * width(parallelism) // width(max_parallelism)
 
 
 @lru_cache(maxsize=64)
 def salts(partitions: int) -> tuple[int, ...]:
-    """For each partition of a Spark `repartition(partitions, "salt")` the smallest int >= 0 that lands on it.
+    """For each partition of a Spark `repartition(partitions, "salt")`, return the smallest int >= 0 that is sent to it.
 
-    The column must be a Spark int: a bigint of the same value hashes elsewhere. 1,000 partitions take 2 ms.
+    The column must be a Spark int: a bigint of the same value has a different hash. 1,000 partitions take 2 ms.
     """
     import numpy as np  # noqa: PLC0415 start-up time
 
     from tidegate.state.murmur3 import hash_ints  # noqa: PLC0415 start-up time
 
     if partitions < 1:
-        raise ValueError(f"{partitions} partitions cannot be; use at least 1.")
+        raise ValueError(f"The number of partitions is {partitions}; it must be at least 1.")
     found: npt.NDArray[np.int32] = np.full(partitions, -1, dtype=np.int32)
     start, block = 0, 16 * partitions + 64
     while (found < 0).any():
@@ -95,7 +95,7 @@ def salts(partitions: int) -> tuple[int, ...]:
 
 
 def key_group_sql(columns: Sequence[str], max_parallelism: int, struct: str | None = None) -> str:
-    """The key group as a Spark SQL expression of type int. `struct` names the struct column that the columns are in."""
+    """Return the key group as a Spark SQL expression of type int. `struct` names the struct column that holds the columns."""
     if not columns:
         raise ValueError("A key needs at least one column.")
     within = "" if struct is None else f"{_quoted(struct)}."
@@ -103,7 +103,8 @@ def key_group_sql(columns: Sequence[str], max_parallelism: int, struct: str | No
 
 
 def slot_sql(columns: Sequence[str], parallelism: int, max_parallelism: int, struct: str | None = None) -> str:
-    """The slot as a Spark SQL expression of type int. Without its cast `div` gives a bigint, which hashes elsewhere."""
+    """Return the slot as a Spark SQL expression of type int. Without the cast, `div` yields a bigint, which has a
+    different hash."""
     check_parallelism(parallelism, max_parallelism)
     return f"cast({key_group_sql(columns, max_parallelism, struct)} * {parallelism} div {max_parallelism} as int)"
 

@@ -1,4 +1,4 @@
-"""All keyed states of one operator in one attempt: made from their declarations, bound to the function, flushed together."""
+"""All keyed states of one operator in one attempt: created from their declarations, bound to the function, flushed together."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _KINDS: dict[tuple[bool, bool], tuple[Any, Any, Any]] = {
     (True, False): (GuardedValue, GuardedList, GuardedMap),
     (True, True): (GuardedWindowedValue, GuardedWindowedList, GuardedWindowedMap),
 }
-"""By whether they are guarded, and whether there is one for each window: accessors of values, lists and maps."""
+"""Accessors of values, lists and maps, by whether they are guarded and whether they are per window."""
 
 
 class KeyedStates:
     """All keyed states of one operator in one attempt."""
 
     CACHE_ENTRIES = 400_000
-    """Past this many cached entries an operator writes through and starts its cache anew, so memory stays bounded."""
+    """Above this many cached entries, an operator flushes and clears its cache to bound memory."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class KeyedStates:
         clock: StateClock | None = None,
         guarded: bool = False,
     ) -> None:
-        """`groups` are the key groups of the task. `guarded`: what one row did to state can be undone (see `guarded`)."""
+        """`groups` are the key groups of the task. `guarded`: the state changes of one row can be undone (see `rollback`)."""
         self.scope = KeyScope()
         self.window_scope = KeyScope()
-        """Of states that there are for each window: its key is (key, window)."""
+        """The scope of windowed states: its key is (key, window)."""
         self.timers: TimerState | None = None
         self.clock = clock or StateClock()
         self.groups = groups
@@ -88,8 +88,8 @@ class KeyedStates:
         self._guarded: list[Any] = [*self.accessors.values(), *([] if self.timers is None else [self.timers])]
 
     def bind(self, function: Any) -> None:
-        """Let `function.total` be the accessor of its declared state `total`. Operators of ours that are written as
-        functions take all of it, through `attach_states`."""
+        """Bind the accessor of the declared state `total` to `function.total`. Built-in operators written as functions
+        receive all states through `attach_states`."""
         attach = getattr(function, "attach_states", None)
         if attach is not None:
             attach(self)
@@ -98,7 +98,7 @@ class KeyedStates:
             setattr(function, name, accessor)
 
     def check_bound(self, function: Any) -> None:
-        """Raise GraphError if the function has put something else in the place of a state."""
+        """Raise GraphError if the function has overwritten a state attribute."""
         if hasattr(function, "attach_states"):
             return
         attributes = vars(function)
@@ -110,7 +110,7 @@ class KeyedStates:
                 )
 
     def set_time(self, now_ms: int, watermark_ms: int) -> None:
-        """Move the clock, between rows. What was written before keeps the time it was written at."""
+        """Advance the clock between rows. Earlier writes keep their time."""
         if (now_ms, watermark_ms) != (self.clock.now_ms, self.clock.watermark_ms):
             mortal = [accessor for accessor in self.accessors.values() if accessor.expiry is not None]
             for accessor in mortal:
@@ -119,10 +119,10 @@ class KeyedStates:
             self.clock.now_ms, self.clock.watermark_ms = now_ms, watermark_ms
 
     def keys_of(self, name: str) -> Iterator[tuple[Any, int]]:
-        """Every key of the task that has something in a state, with its key group, as it is when this is called.
+        """Yield every key of the task that has an entry in a state, with its key group, as of this call.
 
-        A key whose map was emptied entry by entry since the last flush may be among them. One key group at a time is
-        in memory.
+        May include a key whose map was emptied entry by entry since the last flush. Only one key group at a time is in
+        memory.
         """
         accessor, id = self.accessors[name], self.ids[name]
         gone, unwritten = accessor.pending()
@@ -143,16 +143,16 @@ class KeyedStates:
                 yield key, group
 
     def expiries(self) -> dict[int, Expiry]:
-        """Of the states whose entries die, by state id."""
+        """The expiries of states with a time to live, by state id."""
         return {self.ids[name]: a.expiry for name, a in self.accessors.items() if a.expiry is not None}
 
     def mark(self) -> None:
-        """From here on changes can be undone. Only where guarded."""
+        """Start recording changes for `roll_back`. Only if guarded."""
         for accessor in self._guarded:
             accessor.mark()
 
     def verify(self) -> None:
-        """Raise WrongValue for what was written since `mark` and could not be stored. Only where guarded."""
+        """Raise WrongValue if a value written since `mark` cannot be stored. Only if guarded."""
         for accessor in self.accessors.values():
             accessor.verify()
 
@@ -171,7 +171,7 @@ class KeyedStates:
                 raise WrongValue(f"State {name!r} was given a value of another type than declared. {error}") from None
 
     def clean_up(self) -> None:
-        """Look for entries past their time to live, as many as the state's config says. After `flush`, before a seal."""
+        """Search for expired entries, as many as the state's config says. Called after `flush`, before a seal."""
         for name, accessor in self.accessors.items():
             config = self._specs[name].ttl
             if config is not None and config.cleanup_entries:

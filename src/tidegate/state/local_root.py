@@ -1,6 +1,6 @@
-"""The local state root: the directory of this host below which tasks keep their versions, and the host's id by it.
+"""The local state root: the directory in which the tasks of this host keep their versions, and the host id derived from it.
 
-It lies outside Spark's own directories, so that versions outlive the executor that made them.
+It is outside Spark's directories, so that versions outlive the executor that created them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def local_directory(option: str | os.PathLike[str] | None = None) -> Path:
-    """Where this host keeps state: the variable TIDEGATE_LOCAL_DIR, else the job's option, else a directory in /tmp.
+    """Return where this host keeps state: the variable TIDEGATE_LOCAL_DIR, else the job's option, else a directory in /tmp.
 
-    The variable is first, since it belongs to the host, and the option to a job that may run on many unlike hosts.
+    The variable takes precedence because it belongs to the host, while the option belongs to a job that may run on many
+    different hosts.
     """
     chosen = os.environ.get(VARIABLE) or option
     if chosen is None:
@@ -34,17 +35,17 @@ def local_directory(option: str | os.PathLike[str] | None = None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class LocalRoot:
-    """A root that exists and is ours."""
+    """A root that exists and belongs to this user."""
 
     path: Path
     host: HostId
-    """Another one after a reboot or with another disk: what versions said under it is then no longer believed."""
+    """Changes after a reboot or with another disk; versions recorded under the old id are then no longer trusted."""
 
     @staticmethod
     def open(option: str | os.PathLike[str] | None = None) -> LocalRoot:
-        """Find the root, making it if need be. Any number of processes may do so at once; all get the same id.
+        """Open the root, creating it if necessary. Any number of processes may do so concurrently; all get the same id.
 
-        Raises `StateError` when it cannot be made or belongs to someone else.
+        Raises `StateError` if it cannot be created or belongs to another user.
         """
         path = local_directory(option)
         try:
@@ -60,7 +61,7 @@ class LocalRoot:
             ) from error
 
     def task_directory(self, job: str, lineage: Lineage, task: TaskId) -> Path:
-        """Where the versions of one task lie. Two jobs, or a fork and its origin, never share one."""
+        """Return the directory of the versions of one task. Two jobs, or a fork and its origin, never share one."""
         return self.lineage_directory(job, lineage) / str(task)
 
     def lineage_directory(self, job: str, lineage: Lineage) -> Path:
@@ -68,17 +69,17 @@ class LocalRoot:
 
 
 def boot_id() -> str:
-    """Changes with every boot of the machine. On systems that do not tell it, a constant: their disks are trusted."""
+    """Return an id that changes with every boot of the machine. On systems without one, a constant: their disks are trusted."""
     with suppress(OSError):
         return _BOOT_ID.read_text().strip()
     return "unknown"
 
 
 def _root_uuid(root: Path) -> str:
-    """The UUID kept in `root`; the first who comes writes it.
+    """Return the UUID stored in `root`; the first process writes it.
 
-    1. Write a UUID into a file of one's own. A crash leaves that file, which means nothing.
-    2. Link it to the final name. It appears whole, for one process only; the others find it there.
+    1. Write a UUID to a private file. A crash leaves that file, which has no effect.
+    2. Link it to the final name. It appears complete, and only one process succeeds; the others read its file.
     """
     final = root / _UUID_NAME
     if not final.exists():
@@ -99,6 +100,6 @@ def _root_uuid(root: Path) -> str:
 
 
 def _component(name: str) -> str:
-    """`name` as one component of a path: different for different names, and never one that begins with a dot."""
+    """Encode `name` as one path component: different for different names, and never starting with a dot."""
     quoted = quote(name, safe=" =,+@")
     return quoted.replace(".", "%2E") if quoted.startswith(".") else quoted

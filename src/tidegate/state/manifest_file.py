@@ -1,4 +1,4 @@
-"""`manifest.json`: a version's manifest as it lies beside its files. Plain JSON, readable with `jq`."""
+"""`manifest.json`: the manifest of a version, stored with its files. Plain JSON, readable with `jq`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MANIFEST_NAME = "manifest.json"
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The bytes of `manifest.json`."""
+    """Encode a manifest as `manifest.json`."""
     body: dict[str, Any] = {
         "format": Manifest.FORMAT,
         "backend": manifest.backend,
@@ -30,7 +30,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(body: bytes, where: str) -> Manifest:
-    """The manifest in `body`. Raises `CorruptState` naming `where` when it is none, or of an unknown format."""
+    """Decode a manifest. Raises `CorruptState`, naming `where`, if `body` is not a manifest or has an unknown format."""
     try:
         data: dict[str, Any] = json.loads(body)
         found = data["format"]
@@ -57,11 +57,11 @@ def decode(body: bytes, where: str) -> Manifest:
 
 
 def read(directory: Path) -> Manifest:
-    """The manifest in `directory`. Raises FileNotFoundError when there is none, `CorruptState` when it is damaged."""
+    """Read the manifest in `directory`. Raises FileNotFoundError if there is none, `CorruptState` if it is damaged."""
     path = directory / MANIFEST_NAME
     return decode(path.read_bytes(), str(path))
 
 
 def write(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest into a directory that is not yet visible. Not atomic: the directory's rename is."""
+    """Write the manifest to a directory that is not visible yet. Not atomic; the rename of the directory is."""
     (directory / MANIFEST_NAME).write_bytes(encode(manifest))

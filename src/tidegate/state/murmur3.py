@@ -1,13 +1,13 @@
-"""Spark's `hash()`: Murmur3 (x86, 32 bit) with seed 42, chained over columns. The ground on which key groups stand.
+"""Spark's `hash()`: Murmur3 (x86, 32 bit) with seed 42, chained over columns. The basis of key groups.
 
-The hash of one column is the seed of the next, and a null leaves it as it is. Booleans and integers up to 32 bits are
+The hash of one column is the seed of the next, and a null leaves it unchanged. Booleans and integers up to 32 bits are
 mixed as one word, bigints as two (the low one first). Strings and binaries are mixed word by word, little endian, and
-what is left of them byte by byte, each widened with its sign: that is where Spark leaves the published algorithm.
-Decimals of up to 18 digits are hashed as the bigint of their digits, longer ones as the shortest two's complement of
-it, big endian. -0.0 is hashed as 0.0, and all NaNs as one.
+the remaining bytes one by one, each sign-extended: this is where Spark deviates from the published algorithm. Decimals
+of up to 18 digits are hashed as the bigint of their digits, longer ones as its shortest two's complement, big endian.
+-0.0 is hashed as 0.0, and all NaNs are hashed alike.
 
-Two faces: `hash_values` for one key, `hash_columns` for a batch of Arrow columns. 10,000 keys of a batch take 0.05 ms
-(int), 0.1 ms (bigint, timestamp) and 2 ms (strings of 20 bytes); one key alone takes 4 to 12 µs.
+Two entry points: `hash_values` for one key, `hash_columns` for a batch of Arrow columns. 10,000 keys of a batch take
+0.05 ms (int), 0.1 ms (bigint, timestamp) and 2 ms (strings of 20 bytes); one key alone takes 4 to 12 µs.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _MASK = 0xFFFFFFFF
 _C1, _C2 = 0xCC9E2D51, 0x1B873593
 _LONG_DIGITS = 18
 _FEW = 16
-"""Below so many strings still unfinished, mixing them one by one is faster than numpy."""
+"""If fewer strings than this remain, mixing them one by one is faster than numpy."""
 
 Words = npt.NDArray[np.uint32]
 Hashes = npt.NDArray[np.int32]
 
 
 def hash_values(values: Sequence[Any], types: Sequence[DataType], seed: int = SEED) -> int:
-    """`hash(a, b, …)` of one row, as Spark's signed int."""
+    """Compute `hash(a, b, …)` of one row, as Spark's signed int."""
     state = seed & _MASK
     for value, type in zip(values, types, strict=True):
         state = _hash_one(value, type, state)
@@ -47,14 +47,14 @@ def hash_values(values: Sequence[Any], types: Sequence[DataType], seed: int = SE
 
 
 def hash_key(key: Any, types: Sequence[DataType]) -> int:
-    """The hash of a key as functions see it: the value of a single key column, or a tuple of several."""
+    """Hash a key as functions see it: the value of a single key column, or a tuple of several."""
     return hash_values(key if len(types) > 1 else (key,), types)
 
 
 def hash_columns(columns: Sequence[pa.Array], types: Sequence[DataType], seed: int = SEED) -> Hashes:
-    """`hash(a, b, …)` of every row of some Arrow columns of one length."""
+    """Compute `hash(a, b, …)` of every row of Arrow columns of equal length."""
     if not columns:
-        raise ValueError("There is no hash of no columns; name at least one.")
+        raise ValueError("A hash needs at least one column.")
     state = np.full(len(columns[0]), seed & _MASK, dtype=np.uint32)
     for column, type in zip(columns, types, strict=True):
         state = _hash_column(column, type, state)
@@ -62,7 +62,7 @@ def hash_columns(columns: Sequence[pa.Array], types: Sequence[DataType], seed: i
 
 
 def hash_ints(values: npt.NDArray[np.int32], seed: int = SEED) -> Hashes:
-    """`hash(a)` of int values without nulls."""
+    """Compute `hash(a)` of int values without nulls."""
     state = np.full(values.size, seed & _MASK, dtype=np.uint32)
     return _mix_words(values.view(np.uint32), state).view(np.int32)
 
@@ -124,7 +124,7 @@ def _hash_long(value: int, state: int) -> int:
 
 
 def _hash_bytes(data: bytes, state: int, skip_words: int = 0) -> int:
-    """`skip_words`: so many words are already in `state`."""
+    """`skip_words`: the number of words already mixed into `state`."""
     words = len(data) // 4
     for word in struct.unpack_from(f"<{words - skip_words}I", data, 4 * skip_words):
         state = _mix(state, word)
@@ -172,7 +172,7 @@ def _hash_column(column: pa.Array, type: DataType, state: Words) -> Words:
 
 
 def _one_bit_pattern(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    with np.errstate(invalid="ignore"):  # signalling NaNs are welcome here
+    with np.errstate(invalid="ignore"):  # signalling NaNs are expected here
         values = values + values.dtype.type(0.0)  # turns -0.0 into 0.0
         values[np.isnan(values)] = np.nan
     return values
@@ -208,7 +208,7 @@ def _mix_decimals(column: pa.Array, precision: int, state: Words) -> Words:
     if precision <= _LONG_DIGITS:
         return _mix_longs(np.ascontiguousarray(raw.view(np.int64)[:, 0]), state)
     big_endian = np.ascontiguousarray(raw[:, ::-1])
-    # Leading bytes that only repeat the sign are not hashed; one bit of sign stays.
+    # Leading bytes that only repeat the sign are not hashed; one sign bit remains.
     sign = np.where(big_endian[:, :1] >= 128, np.uint8(255), np.uint8(0))
     magnitude = big_endian ^ sign
     first = np.where(magnitude.any(axis=1), (magnitude != 0).argmax(axis=1), 15)
@@ -220,8 +220,9 @@ def _mix_decimals(column: pa.Array, precision: int, state: Words) -> Words:
 def _mix_bytes(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], state: Words
 ) -> Words:
-    """Longest first, so that the strings that still have an n-th word are always the first ones: the work is that of
-    all words together, whatever their distribution, and the memory that of one word of each."""
+    """Sorted by length, longest first, so that the strings that still have an n-th word are always at the front: the
+    work is proportional to the total number of words, whatever their distribution, and the memory to the number of
+    strings."""
     word_counts = lengths // 4
     order = np.argsort(-word_counts, kind="stable")
     starts, sorted_lengths, word_counts = starts[order], lengths[order], word_counts[order]

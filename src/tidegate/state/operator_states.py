@@ -1,12 +1,13 @@
-"""Operator state: lists and broadcast maps of a task, not of a key. Small, read whole, written where it changed.
+"""Operator state: lists and broadcast maps that belong to a task, not to a key. Small, read as a whole; only changes
+are written.
 
     80 00 · state id (2)                → number of elements (8)
     80 00 · state id (2) · place (8)    → one element
     80 01 · …                           the same, for what a restore gave to a union list: see `GIVEN`
 
-Key groups end at 7F FF, so these entries belong to no key and are in no keyed share of a restore. Elements are found by
-their places and never by a scan, since a first scan makes the hashmap backend sort all its keys. A broadcast map is a list
-of its entries, each at a place it keeps.
+Key groups end at 7F FF, so these entries belong to no key and to no keyed share of a restore. Elements are looked up by
+position and never scanned, since the first scan makes the hashmap backend sort all its keys. A broadcast map is a list
+of its entries, each with a fixed position.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from tidegate.state.port import StateStore
 
 OWN = 0x8000
 GIVEN = 0x8001
-"""All elements of all tasks, as a restore hands them to the reader of a union list. What the task itself holds, and what it
-would give to the next restore, stays under `OWN` and is just its share: a task that gets no rows before the next checkpoint
-must not make the union longer. Goes when the function writes its list."""
+"""The elements of all tasks, as a restore passes them to the reader of a union list. The task's own share, which it
+contributes to the next restore, stays under `OWN`: a task that gets no rows before the next checkpoint must not make
+the union longer. Removed when the function writes its list."""
 
 _head = struct.Struct(">HH")
 _count = struct.Struct(">Q")
 
 
 class Lookup(Protocol):
-    """As much of a store as reading elements asks for."""
+    """The part of a store that is needed to read elements."""
 
     def get(self, key: bytes) -> bytes | None: ...
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
 
 def read_elements(store: Lookup, state_id: int, head: int = OWN) -> list[bytes] | None:
-    """The stored elements of a state in order; None where it was never written."""
+    """Return the stored elements of a state in order, or None if it was never written."""
     start = _head.pack(head, state_id)
     raw = store.get(start)
     if raw is None:
@@ -51,7 +52,7 @@ def read_elements(store: Lookup, state_id: int, head: int = OWN) -> list[bytes] 
 
 
 def element_entries(elements: Sequence[bytes], state_id: int, head: int = OWN) -> Iterator[tuple[bytes, bytes]]:
-    """What to write into a store that has nothing of the state."""
+    """Yield the entries to write to a store that has none of this state."""
     start = _head.pack(head, state_id)
     yield start, _count.pack(len(elements))
     for place, raw in enumerate(elements):
@@ -59,7 +60,7 @@ def element_entries(elements: Sequence[bytes], state_id: int, head: int = OWN) -
 
 
 def _rewrite(store: StateStore, state_id: int, before: Sequence[bytes] | None, now: Sequence[bytes], head: int) -> None:
-    """Write what differs."""
+    """Write the differences."""
     known = before or ()
     start = _head.pack(head, state_id)
     puts = [
@@ -136,12 +137,12 @@ class OperatorList:
             self._own, self._given, self._changed = now, None, False
 
     def held(self) -> int:
-        """How many elements of it a snapshot has."""
+        """The number of elements in a snapshot."""
         return len(self._own or ())
 
 
 class BroadcastMap:
-    """`BroadcastState`: a map that is the same in every task, in memory as a whole, in the order of its keys."""
+    """`BroadcastState`: a map that is identical in every task, entirely in memory, ordered by key."""
 
     def __init__(self, store: StateStore, state_id: int, spec: StateSpec) -> None:
         codec = codec_of(tuple[spec.map_key, spec.value])  # type: ignore[name-defined]
@@ -212,7 +213,7 @@ class BroadcastMap:
     def _touch(self) -> None:
         if not self.writable:
             raise StateError(
-                f"The broadcast state {self._name!r} is read-only here: tasks would come to differ. Change it in "
+                f"The broadcast state {self._name!r} is read-only here, since tasks would diverge. Change it in "
                 "process_broadcast_element, which every task calls with the same rows."
             )
         if self._before is None:
@@ -235,7 +236,7 @@ class BroadcastMap:
 
 
 def _placed(places: Sequence[Any], entries: Mapping[Any, Any]) -> list[Any]:
-    """Keys in the places they had. Places of keys that are gone are taken by those beyond the new end, then by new ones."""
+    """Keep keys in their positions. Positions of removed keys are filled by keys beyond the new end, then by new keys."""
     end = len(entries)
     had = set(places)
     unplaced = [key for key in entries if key not in had][::-1] + [key for key in places[end:] if key in entries]
@@ -268,7 +269,7 @@ class OperatorStates:
             setattr(function, name, state)
 
     def state(self, name: str, wanted: Distribution) -> Any:
-        """The declared state of that name and distribution."""
+        """Return the declared state of that name and distribution."""
         spec = self._specs.get(name)
         if spec is None or spec.distribution is not wanted:
             known = ", ".join(f"{each.name} ({each.distribution})" for each in self._specs.values()) or "none"
@@ -279,7 +280,7 @@ class OperatorStates:
         return self.maps[name] if wanted is Distribution.BROADCAST else self.lists[name]
 
     def set_writable(self, writable: bool) -> None:
-        """Whether broadcast state may be changed now."""
+        """Set whether broadcast state may be changed."""
         for state in self.maps.values():
             state.writable = writable
 
@@ -296,5 +297,5 @@ class OperatorStates:
             state.flush()
 
     def held(self) -> dict[int, int]:
-        """Lengths of the lists by state id, for `StateStore.seal`. After `flush`."""
+        """Return the list lengths by state id, for `StateStore.seal`. Call `flush` first."""
         return {self._ids[name]: state.held() for name, state in self.lists.items()}

@@ -1,6 +1,6 @@
-"""Ordered bytes: values written so that comparing the bytes compares the values, and no value's bytes begin another's.
+"""Ordered bytes: an encoding in which bytes compare like values, and no value's bytes are a prefix of another's.
 
-The format is fixed for ever, see decision 0001. A value is a tag byte and a body:
+The format is permanently fixed, see decision 0001. A value is a tag byte and a body:
 
 | value | bytes |
 |---|---|
@@ -46,7 +46,7 @@ Encode = Callable[[Any], bytes]
 
 
 class Decode(Protocol):
-    """Reads the value that begins at byte `at`; gives it and where its bytes end. Raises CorruptState."""
+    """Reads the value at byte `at`; returns it and the end of its bytes. Raises CorruptState."""
 
     def __call__(self, data: bytes, at: int = 0) -> tuple[Any, int]: ...
 
@@ -66,7 +66,7 @@ _WRONG = (TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How values of one type are made normalized, written and read. `decode(encode(v), 0)[0] == normalized(v)`."""
+    """How values of one type are normalized, encoded and decoded. `decode(encode(v), 0)[0] == normalized(v)`."""
 
     normalized: Normalize
     encode: Encode
@@ -74,7 +74,7 @@ class Form:
 
 
 def column_form(type: DataType) -> Form:
-    """The form of a key column. Nulls are allowed and come first."""
+    """Return the form of a key column. Nulls are allowed and sort first."""
     checked = normalizer(type)
     match type.kind:
         case "boolean":
@@ -101,7 +101,7 @@ def column_form(type: DataType) -> Form:
     return Form(checked, _encode_decimal(checked, type.scale), _decode_decimal(type.scale))
 
 
-# Writing. Each encoder of a column takes normalized values by the short way, others by way of `checked`, which refuses.
+# Writing. Each column encoder has a fast path for normalized values; others go through `checked`, which rejects invalid ones.
 
 
 def encode_long(value: int) -> bytes:
@@ -203,7 +203,7 @@ def _encode_date(checked: Normalize) -> Encode:
 def _encode_datetime(checked: Normalize, epoch: datetime) -> Encode:
     def encode(value: Any) -> bytes:
         try:
-            since = value - epoch  # refuses naive against aware
+            since = value - epoch  # rejects a mix of naive and aware
             us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
             if _FIRST_US <= us <= _LAST_US:
                 return _tagged_long.pack(TAG, us + _SIGN)
@@ -223,7 +223,7 @@ def _encode_decimal(checked: Normalize, scale: int) -> Encode:
     return encode
 
 
-# Reading. Bytes that no encoder wrote are refused.
+# Reading. Bytes that no encoder wrote are rejected.
 
 
 def decode_bool(data: bytes, at: int = 0) -> tuple[bool | None, int]:
@@ -251,7 +251,7 @@ def decode_double(data: bytes, at: int = 0) -> tuple[float | None, int]:
         return None, end
     if data[at:end] == _NAN_BYTES:
         return NAN, end
-    # Undoing the flip: what decode_long gives is the bits of a positive double, or those of a negative one inverted.
+    # Undo the flip: decode_long returns the bits of a positive double, or the inverted bits of a negative one.
     bits = flipped if flipped >= 0 else ~(flipped + _SIGN)
     return _double.unpack(_bits.pack(bits))[0], end
 
@@ -310,7 +310,7 @@ def _decode_decimal(scale: int) -> Decode:
 
 
 def null_or_damaged(data: bytes, at: int) -> tuple[None, int]:
-    """What a decoder answers when there is no value of its type."""
+    """Decode a null; raise if there is neither a null nor a value of this type."""
     if data[at : at + 1] == NULL:
         return None, at + 1
     raise damaged(data, at)

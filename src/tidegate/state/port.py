@@ -2,13 +2,13 @@
 
 Life of an attempt:
 
-1. `backend.begin(directory, base, target, key_groups)` gives a store over version `base` (None: empty). It may
-   read nothing yet.
+1. `backend.begin(directory, base, target, key_groups)` returns a store over version `base` (None: empty). It need not
+   read anything yet.
 2. Reads see the base and the attempt's own writes, in byte order of keys.
-3. `seal()` makes version `target` appear in one step, complete, with its manifest; or `abandon()` leaves nothing of it.
+3. `seal()` publishes version `target` atomically, complete with its manifest; or `abandon()` leaves nothing of it.
 
-A crash at any moment leaves `base` as it was and at most an unnamed private directory, which `tidy` removes.
-Two attempts may build from one base at the same time, in one process or in two.
+A crash at any moment leaves `base` unchanged and at most an unnamed private directory, which `tidy` removes. Two
+attempts may build on the same base concurrently, in one process or in two.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from tidegate.state.version import Manifest, VersionId
 
 
 class VersionMissing(StateError):
-    """The asked version is not on this machine. Not a fault: the driver answers a miss by moving or rewinding."""
+    """The requested version is not on this machine. Not a fault: the driver responds to a miss by moving the task or
+    rewinding."""
 
     code = "VERSION_MISSING"
 
@@ -39,13 +40,13 @@ class StateStore(Protocol):
     def get(self, key: bytes) -> bytes | None: ...
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values in the order of `keys`. Sorted keys are read faster."""
+        """Return the values in the order of `keys`. Sorted keys are read faster."""
         ...
 
     def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with start <= key < end in byte order, or with `reverse` from the last to the first.
+        """Yield entries with start <= key < end in byte order, or in descending order with `reverse`.
 
-        Read as far as asked for and little further. Writing while a scan is open is allowed and not seen by it.
+        Entries are read lazily, with little read-ahead. Writes during a scan are allowed and not seen by it.
         """
         ...
 
@@ -54,48 +55,48 @@ class StateStore(Protocol):
         ...
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """As `write` does, for very many entries: quicker as long as they come in byte order."""
+        """Like `write`, for very many entries: faster as long as they come in byte order."""
         ...
 
     def delete_range(self, start: bytes, end: bytes) -> None: ...
 
     def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
-        """Give the version its name. After it the store is closed; nothing of the version ever changes again.
+        """Publish the version under its name and close the store. The version never changes again.
 
-        `elements` are the lengths of the lists of operator state, by state id, for the manifest; None: as in the base.
+        `elements` are the lengths of operator state lists, by state id, for the manifest; None: as in the base.
         """
         ...
 
     def abandon(self) -> None:
-        """Close and forget. May be called in any state, more than once."""
+        """Close and discard the attempt. Can be called in any state, more than once."""
         ...
 
 
 class StateBackend(Protocol):
-    """Opens versions below a task's directory. Holds configuration and nothing else that a crash could lose."""
+    """Opens versions below a task's directory. Holds only configuration, so a crash loses nothing."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def cuts_cheaply(self) -> bool:
-        """Whether a version that is a part of another is made quicker by `delete_range` than by writing its entries."""
+        """Whether `delete_range` creates a version that is a part of another faster than writing its entries."""
         ...
 
     def begin(
         self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]
     ) -> StateStore:
-        """Raises `VersionMissing` when `base` is not below `directory`, `CorruptState` when it is there but damaged."""
+        """Start an attempt. Raises `VersionMissing` if `base` is not below `directory`, `CorruptState` if it is damaged."""
         ...
 
     def manifest(self, directory: Path, version: VersionId) -> Manifest:
-        """What `version` consists of. Raises `VersionMissing`, or `CorruptState` when a file is missing or short."""
+        """Return the manifest of `version`. Raises `VersionMissing`, or `CorruptState` if a file is missing or truncated."""
         ...
 
     def tidy(self, directory: Path, term: Term, keep: Iterable[VersionId], *, ended: bool = False) -> None:
-        """Remove versions of `term` that `keep` does not name, and what dead attempts left.
+        """Remove versions of `term` that are not in `keep`, and the remains of dead attempts.
 
-        Attempts under way are left alone, and so are versions newer than all in `keep`: the author of the list had not
-        heard of them. When the term has `ended`, or with an empty `keep`, those go too. May be repeated.
+        Running attempts are left alone, and so are versions newer than all in `keep`: the author of the list did not
+        know them yet. If the term has `ended`, or `keep` is empty, those are removed, too. Can be repeated.
         """
         ...

@@ -1,4 +1,4 @@
-"""A directory of one attempt alone, locked while its process lives, so that others can tell when it is deserted."""
+"""A directory private to one attempt, locked while its process lives, so that others can tell when it is abandoned."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 class PrivateDirectory:
-    """Made and locked by `make`. A crash leaves the directory unlocked, and `sweep` removes it."""
+    """Created and locked by `make`. A crash leaves the directory unlocked, and `sweep` removes it."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -30,23 +30,23 @@ class PrivateDirectory:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.exists():
                 return PrivateDirectory(path, lock)
-            os.close(lock)  # `sweep` came between mkdir and flock and took the directory for a deserted one
+            os.close(lock)  # `sweep` ran between mkdir and flock and took the directory for an abandoned one
 
     def release(self) -> None:
-        """Give up the lock, not the directory."""
+        """Release the lock and keep the directory."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def discard(self) -> None:
-        """Remove the directory. Does nothing when it was discarded or released before."""
+        """Remove the directory. Does nothing if it was discarded or released before."""
         if self._lock is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             self.release()
 
 
 def sweep(parent: Path, prefix: str) -> None:
-    """Remove directories of that prefix whose makers are gone."""
+    """Remove directories with this prefix whose creators are gone."""
     with contextlib.suppress(FileNotFoundError), os.scandir(parent) as entries:
         for entry in list(entries):
             if entry.name.startswith(prefix):
@@ -54,7 +54,7 @@ def sweep(parent: Path, prefix: str) -> None:
 
 
 def _remove_if_deserted(path: str) -> None:
-    """Remove under the lock: a maker that has made the directory and not locked it yet waits, then finds it gone."""
+    """Remove under the lock: a creator that has not locked its new directory yet waits, then finds it gone."""
     try:
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:

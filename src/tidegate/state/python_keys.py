@@ -64,7 +64,7 @@ _WRONG = (TypeError, ValueError, AttributeError, ArithmeticError, struct.error)
 
 
 def python_form(tp: Any) -> Form:
-    """The form of a Python type. Raises UnsupportedType for types without an order of their values."""
+    """Return the form of a Python type. Raises UnsupportedType for types whose values have no order."""
     while hasattr(tp, "__supertype__"):
         tp = tp.__supertype__
     origin = typing.get_origin(tp)
@@ -90,7 +90,7 @@ def python_form(tp: Any) -> Form:
 
 
 def _form(name: str, convert: Normalize, encode: Encode, decode: Decode) -> Form:
-    """`encode` may take a short way for the common case; what it stumbles over is made normalized first, or refused."""
+    """`encode` may have a fast path for the common case; if it fails, the value is normalized first, or rejected."""
 
     def checked(value: Any) -> Any:
         try:
@@ -237,7 +237,7 @@ def _decimal() -> Form:
 
 
 def _canonical_decimal(value: Any) -> Decimal:
-    """Without trailing zeros: 1, 1.0 and 1.00 are equal, so they are one key. Not rounded, however many digits."""
+    """Without trailing zeros: 1, 1.0 and 1.00 are equal, so they are one key. Never rounded."""
     number = value if isinstance(value, Decimal) else Decimal(operator.index(value))
     if number.is_nan():
         return _NAN

@@ -1,9 +1,9 @@
-"""Accessors that can undo what one row did, for operators whose function may fail on a row and go on.
+"""Accessors that can undo the changes of one row, for operators that continue after a function fails on a row.
 
-`mark` begins a row, `verify` tells whether what it wrote can be stored. The first time the row touches a key, or an entry of
-a key's map, what the cache holds of it is noted; `roll_back` puts that back. Values that can be changed in place are noted
-as bytes: the function may have changed the very object that the cache holds. What was only read is dropped from the cache
-and read from the store again.
+`mark` starts a row, `verify` checks that what it wrote can be stored. The first time the row accesses a key, or an
+entry of a key's map, the cached value is recorded; `roll_back` restores it. Mutable values are recorded as bytes, since
+the function may have mutated the cached object itself. Values that were only read are dropped from the cache and read
+from the store again.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class GuardedValue(ValueAccessor):
 
 
 class _Bytes:
-    """A value as it was."""
+    """A recorded value."""
 
     __slots__ = ("raw",)
 
@@ -136,11 +136,11 @@ class GuardedMap(MapAccessor):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._entries_before: dict[Any, dict[Any, tuple[int, bytes, bytes | None, bool]]] = {}
-        """By key and user key: key group, raw key, raw value, and whether that was still to be written."""
+        """By key and user key: key group, raw key, raw value, and whether it was still unwritten."""
         self._emptied: dict[Any, tuple[dict[Any, Any], tuple[int, set[Any]] | None, int | None]] = {}
-        """Keys whose map the row cleared, with what the cache held then."""
+        """Keys whose map the row cleared, with the cache content at that time."""
         self._through: set[Any] = set()
-        """Keys whose changes the row made the store have early, to scan them."""
+        """Keys whose changes were flushed early because the row scanned them."""
 
     def put(self, user_key: Any, value: Any) -> None:
         self._touch(user_key)
@@ -180,7 +180,7 @@ class GuardedMap(MapAccessor):
         super()._write_through(key)
 
     def _unexpired(self, found: Any, expiry: Any, peek: bool) -> Iterator[tuple[bytes, bytes]]:
-        # A row that fails must not have removed or renewed anything by looking.
+        # Reads by a row that fails must not have removed or renewed anything.
         return super()._unexpired(found, expiry, True)
 
     def mark(self) -> None:
@@ -222,7 +222,7 @@ class GuardedMap(MapAccessor):
 
 
 class GuardedTimers(TimerState):
-    """Timers whose registering and deleting by one row, or by one timer that fires, can be undone."""
+    """Timers that can undo what one row, or one firing timer, registered and deleted."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -253,5 +253,5 @@ class GuardedTimers(TimerState):
                     place[name] = group
             (self._cancelled[domain].add if cancelled else self._cancelled[domain].discard)(name)
         self._before.clear()
-        # What an operator has noted may rest on timers that are gone now.
+        # The operator's notes may refer to timers that no longer exist.
         self.armed.clear()

@@ -1,10 +1,10 @@
-"""Timers as keyed state: in the order of their times within each key group, so that what is due is a range.
+"""Timers as keyed state: ordered by time within each key group, so that due timers are a range.
 
     entry key = key group (2) · state id (2) · domain (1) · time (8, sign bit flipped) · key · namespace
     value     = nothing
 
-Timers lie in their key groups like all keyed state, so snapshots, restores and rescaling carry them without knowing them.
-One (domain, time, key, namespace) is one entry: registering it twice is registering it once.
+Timers are stored in their key groups like all keyed state, so snapshots, restores and rescaling need not know about
+them. One (domain, time, key, namespace) is one entry: registering it twice has no further effect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Name = tuple[int, Any, Namespace]
 
 
 class Timer(NamedTuple):
-    """A timer whose time has come."""
+    """A timer that is due."""
 
     time_ms: int
     key: Any
@@ -39,7 +39,7 @@ class Timer(NamedTuple):
 
 
 class TimerState:
-    """The timers of one operator in one attempt. Registered and deleted ones stay in memory until `flush`."""
+    """The timers of one operator in one attempt. Registrations and deletions stay in memory until `flush`."""
 
     def __init__(self, store: StateStore, state_id: int, keys: KeyCodec, key_groups: tuple[int, int]) -> None:
         self._store = store
@@ -49,16 +49,18 @@ class TimerState:
         self._added: tuple[dict[_Name, int], dict[_Name, int]] = ({}, {})
         self._removed: tuple[dict[_Name, int], dict[_Name, int]] = ({}, {})
         self._reached: list[int | None] = [None, None]
-        """While timers of a domain fire: up to which time. What is registered for then fires in the same pass."""
+        """While timers of a domain fire: the time up to which they fire. Timers registered up to that time fire in the
+        same pass."""
         self._fresh: tuple[dict[_Name, int], dict[_Name, int]] = ({}, {})
         self._queues: tuple[list[tuple[int, int, _Name]], list[tuple[int, int, _Name]]] = ([], [])
         self._count = 0
         self.armed: set[Any] = set()
-        """For an operator to remember what it has timers for, as long as memory allows. Registering again does no harm."""
+        """Lets an operator remember what it has timers for, as long as memory allows. Registering again is harmless."""
         self._now: list[_Name | None] = [None, None]
-        """The timer that fires."""
+        """The timer that is firing."""
         self._cancelled: tuple[set[_Name], set[_Name]] = (set(), set())
-        """Deleted while timers fire, and to be passed over by the pass. Their entries go with those of all that fired."""
+        """Timers deleted while timers fire, to be skipped by the pass. Their entries are removed with those of the
+        fired timers."""
 
     def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         name = (time_ms, key, namespace)
@@ -77,7 +79,7 @@ class TimerState:
                 self._removed[domain].pop(name, None)
 
     def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
-        """Take a timer back. One that was never registered, or has fired, is none to take back."""
+        """Delete a timer. Does nothing if it was never registered or has fired."""
         name = (time_ms, key, namespace)
         reached, now = self._reached[domain], self._now[domain]
         if reached is None or time_ms > reached:
@@ -85,15 +87,15 @@ class TimerState:
             self._removed[domain][name] = key_group
             return
         self._fresh[domain].pop(name, None)
-        # Whatever is before the timer that fires has fired already.
+        # Timers before the firing one have fired already.
         if now is None or (time_ms >= now[0] and name != now):
             self._cancelled[domain].add(name)
 
     def due(self, domain: TimeDomain, until_ms: int) -> Iterator[Timer]:
-        """Timers up to and with a time, in the order of their times, and gone when they are given out.
+        """Yield timers up to and including a time, in time order, removing each as it is yielded.
 
-        What the caller registers for a time already reached comes in the same pass, and what it deletes does not. Only
-        entries that are due are read, a few ahead of each key group.
+        A timer that the caller registers for a time already reached fires in the same pass; one that it deletes does
+        not. Only due entries are read, a few ahead in each key group.
         """
         self.flush()
         self._reached[domain] = until_ms
@@ -125,7 +127,7 @@ class TimerState:
             self._store.delete_range(start, end)
 
     def earliest(self, domain: TimeDomain) -> int | None:
-        """The time of the next timer, if there is one."""
+        """Return the time of the next timer, or None."""
         self.flush()
         first: bytes | None = None
         for group in self._groups:
@@ -183,19 +185,19 @@ class TimerState:
 
 @lru_cache(maxsize=1024)
 def _namespace(raw: bytes) -> Namespace:
-    """Many timers share few windows."""
+    """Decode a namespace. Cached, since many timers share few windows."""
     return read_namespace(raw)[0]
 
 
 def timer_key(
     key_group: int, state_id: int, domain: TimeDomain, time_ms: int, key: bytes, namespace: Namespace
 ) -> bytes:
-    """The entry of a timer, for readers and writers of snapshots."""
+    """Return the entry key of a timer, for readers and writers of snapshots."""
     return _head.pack(key_group, state_id, domain) + _time.pack(time_ms + _SIGN) + key + namespace_bytes(namespace)
 
 
 def read_timer(entry: bytes, keys: KeyCodec) -> tuple[TimeDomain, Timer]:
-    """The other way round. Raises CorruptState."""
+    """Inverse of `timer_key`. Raises CorruptState."""
     try:
         group, _, domain = _head.unpack_from(entry)
         (time,) = _time.unpack_from(entry, _head.size)

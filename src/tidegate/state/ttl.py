@@ -1,10 +1,10 @@
-"""Entries with a time to live: a stamp before the stored value, and who is dead by which clock.
+"""Entries with a time to live: a stamp before the stored value, and when an entry expires by which clock.
 
     stamped value = C1 · clock (1: 00 processing time, 01 event time) · time of the last renewal in ms (8, signed) · value
 
-A stored value is MessagePack, and no MessagePack begins with C1: every entry says itself whether it has a stamp, so a
-state can be given a time to live, and be relieved of it, with its old entries in place. An entry without a stamp, or with
-one of the other clock, is alive and gets a stamp when it is next met.
+A stored value is MessagePack, and no MessagePack starts with C1: every entry shows whether it has a stamp, so a time to
+live can be added to a state, and removed, with its old entries in place. An entry without a stamp, or with a stamp of
+the other clock, is alive and gets a stamp at the next access.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MARK = 0xC1
 _SIZE = _stamp.size
 _CURSOR = 0x8002
 _GROUPS_AT_ONCE = 64
-"""Most key groups looked into by one sweep: an empty one costs a seek, too."""
+"""Maximum number of key groups visited by one sweep: an empty one costs a seek, too."""
 
 
 class StateClock:
-    """What time it is for state: fixed while rows are processed, moved only between them (`KeyedStates.set_time`)."""
+    """The clock of state: fixed while rows are processed, advanced only between them (`KeyedStates.set_time`)."""
 
     __slots__ = ("now_ms", "watermark_ms")
 
@@ -43,12 +43,12 @@ class Stamp(NamedTuple):
     time_ms: int
 
     def before(self, value: bytes) -> bytes:
-        """The stored form of a value with this stamp."""
+        """Return the stored form of a value with this stamp."""
         return _stamp.pack(_MARK, self.event_time, self.time_ms) + value
 
 
 def stamp_of(raw: bytes) -> Stamp | None:
-    """The stamp of a stored value, if it has one."""
+    """Return the stamp of a stored value, or None."""
     if raw[:1] != b"\xc1":
         return None
     _, code, time_ms = _stamp.unpack_from(raw)
@@ -56,7 +56,7 @@ def stamp_of(raw: bytes) -> Stamp | None:
 
 
 def unstamped(raw: bytes) -> bytes:
-    """The stored value without its stamp, if it has one."""
+    """Return the stored value without its stamp."""
     return raw[_SIZE:] if raw[:1] == b"\xc1" else raw
 
 
@@ -75,14 +75,14 @@ class Expiry:
 
     @property
     def time_ms(self) -> int | None:
-        """None while there is no watermark: then nothing dies, and nothing is stamped."""
+        """None while there is no watermark: then nothing expires, and nothing is stamped."""
         if not self._event:
             return self._clock.now_ms
         watermark = self._clock.watermark_ms
         return None if watermark == MIN_WATERMARK else watermark
 
     def stamped(self, value: bytes) -> bytes:
-        """The stored form of a value that is written now."""
+        """Return the stored form of a value written now."""
         now = self.time_ms
         return value if now is None else _stamp.pack(_MARK, self._code, now) + value
 
@@ -95,7 +95,7 @@ class Expiry:
         return born is not None and now is not None and born + self.ttl_ms <= now
 
     def to_be_renewed(self, raw: bytes) -> bool:
-        """Whether an entry that lives and was read is to be written with a new stamp."""
+        """Whether a live entry that was read must be written with a new stamp."""
         born, now = self._born(raw), self.time_ms
         return now is not None and (born is None or (self.renew_on_read and born < now))
 
@@ -110,7 +110,7 @@ class Expiry:
 
 
 def living(entries: Iterable[tuple[bytes, bytes]], expiries: Mapping[int, Expiry]) -> Iterator[tuple[bytes, bytes]]:
-    """Entries of a full snapshot without those that are dead. `expiries` are by state id."""
+    """Yield the entries of a full snapshot without expired ones. `expiries` are by state id."""
     by_id = {id.to_bytes(2, "big"): expiry for id, expiry in expiries.items()}
     for key, raw in entries:
         expiry = by_id.get(key[2:4])
@@ -119,10 +119,10 @@ def living(entries: Iterable[tuple[bytes, bytes]], expiries: Mapping[int, Expiry
 
 
 def sweep(store: StateStore, state_id: int, groups: tuple[int, int], expiry: Expiry, budget: int) -> int:
-    """Look at the next `budget` entries of a state, remove the dead, stamp those without a stamp. How many were removed.
+    """Check the next `budget` entries of a state, remove expired ones, stamp unstamped ones. Return the number removed.
 
-    Where it stopped is kept in the version itself, outside the key groups, so that the next epoch goes on there,
-    whichever process runs it. A crash loses the whole attempt, the place included.
+    The position where it stopped is stored in the version itself, outside the key groups, so that the next epoch
+    continues there, whichever process runs it. A crash loses the whole attempt, including the position.
     """
     if expiry.time_ms is None:
         return 0

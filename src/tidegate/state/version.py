@@ -1,4 +1,4 @@
-"""State versions: one task's state after one epoch, as one attempt left it. Immutable once it has a name."""
+"""State versions: the state of one task after one epoch, as written by one attempt. Immutable once named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORM = re.compile(r"(\d+)/v(\d+)-(\d+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True, order=True)
 class VersionId:
-    """Names a version within its task. No two attempts share one."""
+    """Identifies a version within its task. No two attempts share one."""
 
     epoch: EpochId
     attempt: AttemptId
@@ -24,7 +24,7 @@ class VersionId:
 
     @staticmethod
     def parse(text: str) -> VersionId:
-        """Inverse of `str`. Raises ValueError for anything `str` would not have written."""
+        """Inverse of `str`. Raises ValueError for any other text."""
         match = _FORM.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a version such as '3/v41-1207'")
@@ -35,8 +35,8 @@ class VersionId:
 class VersionFile:
     """One immutable file of a version.
 
-    `origin` is the version that wrote it: a file keeps its name and origin through every later version that links it,
-    and (origin, name) is never given to other content. Incremental checkpoints recognise what is uploaded by it.
+    `origin` is the version that wrote it: a file keeps its name and origin in every later version that links it, and
+    (origin, name) is never reused for other content. Incremental checkpoints use it to recognize uploaded files.
     """
 
     name: str
@@ -46,7 +46,7 @@ class VersionFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All there is to know to open a version anywhere, given its files. Kept as `manifest.json` beside them."""
+    """Everything needed to open a version anywhere, given its files. Stored with them as `manifest.json`."""
 
     FORMAT: ClassVar[int] = 1
 
@@ -55,9 +55,9 @@ class Manifest:
     base: VersionId | None
     files: tuple[VersionFile, ...]
     key_groups: tuple[int, int]
-    """First and last key group held, both included."""
+    """First and last key group, inclusive."""
     elements: tuple[tuple[int, int], ...] = ()
-    """Lengths of the lists of operator state: (state id, elements), ascending. Kept so that nobody opens files to count."""
+    """Lengths of the operator state lists: (state id, elements), ascending. Stored so that files need not be opened to count."""
 
     @property
     def size_bytes(self) -> int:
@@ -65,14 +65,14 @@ class Manifest:
 
 
 def counted(base: Manifest | None, elements: Mapping[int, int] | None) -> tuple[tuple[int, int], ...]:
-    """`Manifest.elements` of a version: what its attempt counted, and the base's counts of states it did not touch."""
+    """Return `Manifest.elements` of a version: the counts of its attempt, and those of the base for untouched states."""
     known = {} if base is None else dict(base.elements)
     return tuple(sorted({**known, **(elements or {})}.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRef:
-    """A version and where it is at home."""
+    """A version and its host."""
 
     version: VersionId
     host: HostId

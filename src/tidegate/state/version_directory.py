@@ -1,8 +1,8 @@
 """Versions as directories: `{task directory}/{term}/v{number}-{attempt}`, each with its files and `manifest.json`.
 
-A version is built in a private directory beside its final place and gets its name by one rename, so a name that exists
-is complete. Nothing is synced to disk: the page cache outlives a process, and after a reboot the host has another id
-(see `local_root`), so that versions are trusted only if the checksums kept in a checkpoint hold.
+A version is built in a private directory next to its final place and renamed once, so a version that has its name is
+complete. Nothing is synced to disk: the page cache outlives a process, and after a reboot the host has another id (see
+`local_root`), so that versions are trusted only if they match the checksums in a checkpoint.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tidegate.state.version import Manifest, VersionFile, VersionId
 
 _BUILD = ".build-"
 RESTORING = ".restore-"
-"""Begins the names of private directories beside the terms, where a restore puts a version together."""
+"""Prefix of private directories, next to the terms, in which a restore assembles a version."""
 _TRASH = ".trash-"
 
 
 def version_path(directory: Path, version: VersionId) -> Path:
-    """Where `version` lies below its task's directory."""
+    """Return the path of `version` below its task's directory."""
     return directory / str(version.epoch.term) / f"v{version.epoch.number}-{version.attempt}"
 
 
 def read_version(directory: Path, version: VersionId, backend: str) -> Manifest:
-    """The manifest of `version`, after a look at every file: there, and of its size.
+    """Return the manifest of `version` after checking that every file exists and has the right size.
 
-    Raises `VersionMissing`, or `CorruptState` naming the file; content is checked by who reads it.
+    Raises `VersionMissing`, or `CorruptState` naming the file; readers verify the content.
     """
     path = version_path(directory, version)
     try:
@@ -49,7 +49,7 @@ def read_version(directory: Path, version: VersionId, backend: str) -> Manifest:
     if manifest.backend != backend:
         raise StateError(
             f"{path} was written by the {manifest.backend!r} backend and is opened by {backend!r}. "
-            f"Go on with {manifest.backend!r}, or change the backend through a canonical savepoint."
+            f"Keep using {manifest.backend!r}, or change the backend through a canonical savepoint."
         )
     for file in manifest.files:
         try:
@@ -63,7 +63,7 @@ def read_version(directory: Path, version: VersionId, backend: str) -> Manifest:
 
 @contextlib.contextmanager
 def base_of(directory: Path, version: VersionId) -> Iterator[Path]:
-    """The path of a version that is being cloned or read: if it is taken away meanwhile, `VersionMissing`."""
+    """Yield the path of a version to be cloned or read. If the version is removed meanwhile, raises `VersionMissing`."""
     path = version_path(directory, version)
     try:
         yield path
@@ -77,12 +77,13 @@ _RESTORE = "Remove that version and let the job restore the task from its last c
 
 
 class Building:
-    """A version under construction in a private directory, which is locked for as long as its builder lives.
+    """A version being built in a private directory, which is locked as long as its builder lives.
 
-    Whoever holds all files of a version (a backend, a restore) makes it appear so:
+    A backend or a restore that has all files of a version publishes it as follows:
 
-    1. `Building.begin(directory, version)` makes the private directory. A crash leaves it, unlocked: `tidy` removes it.
-    2. Files are linked, copied or written into `path`.
+    1. `Building.begin(directory, version)` creates the private directory. A crash leaves it unlocked, and `tidy`
+       removes it.
+    2. Files are linked, copied or written to `path`.
     3. `publish(manifest)` writes the manifest and renames. A crash before the rename leaves what step 1 leaves.
     """
 
@@ -97,23 +98,23 @@ class Building:
         return Building(PrivateDirectory.make(final.parent, f"{_BUILD}{final.name}-"), final)
 
     def link(self, source: Path, files: Iterable[VersionFile]) -> None:
-        """Give the new version files of an older one, without copying them. They keep their names and origins."""
+        """Link files of an older version into the new one. They keep their names and origins."""
         for file in files:
             os.link(source / file.name, self.path / file.name)
 
     def publish(self, manifest: Manifest) -> None:
-        """Make the version appear under its name, complete. Raises OSError, and nothing appears, when it cannot."""
+        """Publish the complete version under its name. On failure, raises OSError and publishes nothing."""
         manifest_file.write(self.path, manifest)
         os.rename(self.path, self._final)
         self._private.release()
 
     def discard(self) -> None:
-        """Remove what was built. May be called again, and after `publish`, when it does nothing."""
+        """Remove what was built. Does nothing if called again or after `publish`."""
         self._private.discard()
 
 
 def versions_of(directory: Path, term: Term) -> Iterator[VersionId]:
-    """Versions of `term` that have a name, in no order."""
+    """Yield the named versions of `term`, in no particular order."""
     with contextlib.suppress(FileNotFoundError), os.scandir(directory / str(term)) as entries:
         for entry in entries:
             with contextlib.suppress(ValueError):
@@ -121,7 +122,7 @@ def versions_of(directory: Path, term: Term) -> Iterator[VersionId]:
 
 
 def discard_version(directory: Path, version: VersionId) -> None:
-    """Take a version away, whatever is left of it. It first loses its name, so it is never seen half removed."""
+    """Remove a version, complete or not. It is renamed first, so it is never visible partially removed."""
     path = version_path(directory, version)
     trash = path.parent / f"{_TRASH}{path.name}-{uuid.uuid4().hex[:12]}"
     with contextlib.suppress(FileNotFoundError):
@@ -130,7 +131,7 @@ def discard_version(directory: Path, version: VersionId) -> None:
 
 
 def move_version(version: VersionId, source: Path, directory: Path) -> None:
-    """Bring a version from below one directory to below another of the same file system, in one step."""
+    """Move a version atomically from one directory to another on the same file system."""
     final = version_path(directory, version)
     while True:
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -138,13 +139,13 @@ def move_version(version: VersionId, source: Path, directory: Path) -> None:
             os.rename(version_path(source, version), final)
             return
         except FileNotFoundError:
-            # Another process may have tidied the empty folder away in between.
+            # Another process may have removed the empty folder in between.
             if final.parent.is_dir() or not version_path(source, version).is_dir():
                 raise
 
 
 def terms_of(directory: Path) -> list[Term]:
-    """Terms that have versions, or leavings, below a task's directory."""
+    """Return the terms that have versions, or remains, below a task's directory."""
     try:
         return sorted(Term(int(name)) for name in os.listdir(directory) if name.isdigit())
     except FileNotFoundError:
@@ -152,12 +153,12 @@ def terms_of(directory: Path) -> list[Term]:
 
 
 def tidy(directory: Path, term: Term, keep: Iterable[VersionId], *, ended: bool = False) -> None:
-    """Remove versions of `term` that `keep` does not name, and leavings of attempts whose process is gone.
+    """Remove versions of `term` that are not in `keep`, and the remains of attempts whose process is gone.
 
-    Versions newer than all in `keep` are left alone: whoever made the list had not heard of them, and one of them may
-    be the next base. When the term has `ended`, or with an empty `keep`, everything else of it goes. A version first loses
-    its name, so none is ever seen half removed.
-    Safe beside running attempts and beside another `tidy`; may be interrupted and repeated.
+    Versions newer than all in `keep` are left alone: the author of the list did not know them yet, and one of them may
+    be the next base. If the term has `ended`, or `keep` is empty, everything else in it is removed. A version is
+    renamed first, so none is ever visible partially removed. Safe while attempts or another `tidy` are running; can be
+    interrupted and repeated.
     """
     wanted = set(keep)
     newest = None if ended else max((version.epoch for version in wanted), default=None)

@@ -1,6 +1,6 @@
-"""State of each key and window: the accessors of keyed state, in a scope whose key is (key, window).
+"""Windowed state: the accessors of keyed state, in a scope whose key is (key, window).
 
-The window is the namespace in an entry's key, so that the windows of one key lie together, in the order of their starts.
+The window is the namespace in an entry's key, so the windows of one key are contiguous, in the order of their starts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WindowedMap(_InWindow, MapAccessor):
 
 
 class GuardedWindowedValue(_InWindow, GuardedValue):
-    """The same, where what one row did can be undone."""
+    """The same, with support for undoing one row."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""State in the memory of the worker process, with its versions as change files and full files on local disk."""
+"""State in the memory of the worker process, with versions stored on local disk as change files and full files."""
 
 from tidegate.state.heap.backend import HashMapBackend
 

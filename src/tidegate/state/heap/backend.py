@@ -18,9 +18,10 @@ CACHE_KEY = "state.backend.hashmap.cache-size"
 
 @dataclass(frozen=True, slots=True)
 class HashMapBackend:
-    """State in memory: fast as a dict, bounded by the worker's memory.
+    """State in memory: as fast as a dict, bounded by the worker's memory.
 
-    `cache_size` bounds what a worker process keeps of tasks it does not run now; the table used last always stays.
+    `cache_size` bounds the tables that a worker process keeps for tasks it is not running; the last used one always
+    stays.
     """
 
     name: ClassVar[str] = "hashmap"

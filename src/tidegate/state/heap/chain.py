@@ -1,4 +1,4 @@
-"""The files of a heap version, in order: one full file, then deltas. How they grow and are read."""
+"""The file chain of a heap version: one full file, then deltas. How it grows and is read."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tidegate.state.heap.table import HeapTable
 from tidegate.state.version import Manifest, VersionFile, VersionId
 
 ORIGINS_KEPT = 64
-"""How many versions a delta names: a worker whose table is older than that reads all files again."""
+"""How many versions a delta names. A worker with an older table reads all files again."""
 
 _FILE_BYTES = 1024
-"""What a file weighs at most besides its entries: the smallest change must not look smaller than the smallest file."""
+"""Upper bound for the size of a file without its entries: the smallest change must not look smaller than the smallest file."""
 
 
 def kept_files(files: Sequence[VersionFile], change_bytes: int) -> int:
-    """How many files at the front of a chain to link; the rest is merged with the changes into one new file.
+    """Return how many files at the front of a chain to link; the rest is merged with the changes into one new file.
 
-    A file is merged when it is not larger than what would be written anyway. So the chain's length and the times an
-    entry is rewritten are logarithmic in the size of the state. When nothing is kept, the new file is a full one.
+    A file is merged if it is not larger than what would be written anyway. Chain length and the number of times an
+    entry is rewritten are therefore logarithmic in the size of the state. If no file is kept, the new file is a full
+    one.
     """
     writing = change_bytes + _FILE_BYTES
     kept = len(files)
@@ -34,9 +35,9 @@ def kept_files(files: Sequence[VersionFile], change_bytes: int) -> int:
 
 
 def load(path: Path, manifest: Manifest, cached: HeapTable | None) -> HeapTable:
-    """The table of the version in `path`: the cached one, brought up to date, if on the way there; else read anew.
+    """Return the table of the version in `path`: the cached one, brought up to date, if it is an ancestor; else read from files.
 
-    A cached table that is not on the way belongs to a discarded epoch or a losing attempt, and is dropped.
+    A cached table that is not an ancestor belongs to a discarded epoch or a losing attempt, and is dropped.
     """
     files = manifest.files
     if not files:
@@ -68,7 +69,7 @@ def load(path: Path, manifest: Manifest, cached: HeapTable | None) -> HeapTable:
 
 
 def merged(path: Path, files: Sequence[VersionFile]) -> Changes:
-    """What consecutive deltas change together."""
+    """Return the combined changes of consecutive deltas."""
     changes: Changes = {}
     for file in files:
         change_file.read_into(path / file.name, changes, keep_deletes=True)
@@ -76,14 +77,14 @@ def merged(path: Path, files: Sequence[VersionFile]) -> Changes:
 
 
 def write_full(path: Path, table: HeapTable, changes: Changes, target: VersionId) -> None:
-    """Write all entries of `target` into `path`."""
+    """Write all entries of `target` to `path`."""
     rest = ((key, value) for key, value in table.entries.items() if key not in changes)
     new = ((key, value) for key, value in changes.items() if value is not None)
     change_file.write(path, Header(True, (target,)), itertools.chain(rest, new))
 
 
 def write_delta(path: Path, source: Path, absorbed: Sequence[VersionFile], changes: Changes, target: VersionId) -> None:
-    """Write into `path` what the deltas `absorbed`, in `source`, and `changes` change together."""
+    """Write to `path` the combined changes of the deltas `absorbed`, in `source`, and of `changes`."""
     held = [origin for file in absorbed for origin in change_file.read_header(source / file.name).origins]
     together = merged(source, absorbed) | changes if absorbed else changes
     change_file.write(path, Header(False, (*held[-ORIGINS_KEPT:], target)), together.items())

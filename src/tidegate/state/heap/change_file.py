@@ -5,8 +5,9 @@
     others        [[key, value, key, value, ...], [deleted key, ...]]
     last frame    {"end": number of frames between}
 
-A file without its last frame is short, and refused. A delta names the versions whose changes it holds (`origins`,
-newest last): applied to the state of any of them it gives the state after the last, since it says what each key became.
+A file without its last frame is truncated, and rejected. A delta names the versions whose changes it holds (`origins`,
+newest last). Applied to the state of any of them, it yields the state after the last, since it holds the final value of
+each key.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tidegate.core.errors import CorruptState
 from tidegate.state.version import VersionId
 
 Changes = dict[bytes, bytes | None]
-"""What keys became; None: deleted."""
+"""The new value of each key; None: deleted."""
 
 _MAGIC = b"TGHEAP1\n"
 _FRAME_BYTES = 1 << 20
@@ -34,14 +35,14 @@ _LIMIT = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file is, readable without its entries."""
+    """The kind of a file, readable without its entries."""
 
     full: bool
     origins: tuple[VersionId, ...]
 
 
 def write(path: Path, header: Header, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
-    """Write a new file. Raises OSError when the disk refuses; what is left then has no last frame."""
+    """Write a new file. If the disk fails, raises OSError and leaves a file without a last frame."""
     frames = 0
     rows = iter(entries)
     kind = "full" if header.full else "delta"
@@ -57,7 +58,7 @@ def write(path: Path, header: Header, entries: Iterable[tuple[bytes, bytes | Non
 
 
 def _next_rows(rows: Iterator[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-    """The rows of one frame: a fixed number of them, but of large ones only until the frame is large."""
+    """Return the rows of one frame: a fixed number, or fewer if they are large."""
     chunk: list[tuple[bytes, bytes | None]] = []
     for step in _STEPS:
         more = list(islice(rows, step))
@@ -81,7 +82,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_into(path: Path, entries: dict[bytes, bytes] | Changes, *, keep_deletes: bool) -> None:
-    """Apply the file to `entries`: deleted keys go, or stay as None with `keep_deletes`. Raises `CorruptState`."""
+    """Apply the file to `entries`. Deleted keys are removed, or kept as None with `keep_deletes`. Raises `CorruptState`."""
     with path.open("rb") as source:
         _header(path, source)
         frames = 0

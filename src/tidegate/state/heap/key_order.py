@@ -31,7 +31,7 @@ class KeyOrder:
             self._firsts.insert(at + 1, chunk[_CHUNK])
 
     def remove(self, key: bytes) -> None:
-        """Take out a key that is in the set."""
+        """Remove a key that is in the set."""
         at = bisect_right(self._firsts, key) - 1
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, key)]
@@ -42,9 +42,9 @@ class KeyOrder:
             del self._firsts[at]
 
     def chunks(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[bytes]]:
-        """Keys with start <= key < end in order, in lists that are the caller's. The set must not change meanwhile.
+        """Yield keys with start <= key < end in order, in lists that the caller may keep. The set must not change meanwhile.
 
-        With `reverse` both the lists and the keys in them come from the last to the first.
+        With `reverse`, both the lists and the keys in them are in descending order.
         """
         if reverse:
             for at in range(bisect_left(self._firsts, end) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""One attempt over a table in memory: reads go through to the base, writes into an overlay, which `seal` writes out."""
+"""One attempt on an in-memory table: reads fall through to the base, writes go to an overlay, which `seal` writes to disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.state.version_directory import Building, base_of, version_path
 
 
 class HeapStore:
-    """See `StateStore`. The base's table is loaded at first use and never written by an attempt."""
+    """See `StateStore`. The table of the base is loaded on first use and never modified by an attempt."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class HeapStore:
 
     def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         table = self._table or self._load()
-        # The table stands still until `seal`; the overlay does not, so its part of the range is copied now.
+        # The table does not change until `seal`; the overlay does, so its part of the range is copied now.
         changed = [(key, self._changes[key]) for chunk in self._changed_chunks(start, end, reverse) for key in chunk]
         return self._walk(table, changed, start, end, reverse)
 
@@ -76,7 +76,7 @@ class HeapStore:
                 at = upto
             yield from pairs
             if self._ended is not None:
-                raise StateError("A scan was read after its store had been sealed or abandoned. Finish scans before.")
+                raise StateError("A scan was read after its store had been sealed or abandoned. Finish scans first.")
         yield from ((key, value) for key, value in changed[at:] if value is not None)
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
@@ -110,19 +110,19 @@ class HeapStore:
         return self._changed_order.chunks(start, end, reverse)
 
     def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
-        """Give the version its name.
+        """Publish the version under its name.
 
-        1. Link the files of the base that stay.
-        2. Write one file with the changes, merged with the base's last files as far as those are small.
+        1. Link the files of the base that are kept.
+        2. Write one file with the changes, merged with the last files of the base if those are small.
         3. Write the manifest; rename the private directory to the version's name.
-        4. Bring the table in memory to the new version and keep it for the next attempt in this process.
+        4. Apply the changes to the table in memory and keep it for the next attempt in this process.
 
-        A crash before the rename leaves an unlocked private directory, which `tidy` removes, and the base as it was.
+        A crash before the rename leaves an unlocked private directory, which `tidy` removes, and the base unchanged.
         """
         table = self._table or self._load()
         changes = self._changes
         if None in changes.values():
-            # A delete of what the base never had says nothing to later versions.
+            # A delete of a key that the base never had is irrelevant to later versions.
             changes = {key: value for key, value in changes.items() if value is not None or key in table.entries}
         try:
             manifest = self._write_version(table, changes, counted(self._base, elements))

@@ -1,4 +1,4 @@
-"""The entries of one version in memory, and the process's cache of such tables."""
+"""The entries of one version in memory, and the per-process cache of such tables."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tidegate.state.heap.key_order import KeyOrder
 from tidegate.state.version import VersionId
 
 _ENTRY_BYTES = 150
-"""What Python spends on an entry besides its bytes: two objects, a slot of the dict, a reference in the key order."""
+"""Python's overhead per entry: two objects, a slot of the dict, a reference in the key order."""
 
 
 class HeapTable:
-    """All entries after version `tip` wrote its file. Attempts only read it; `apply` makes it the next version's."""
+    """All entries of version `tip`. Attempts only read it; `apply` advances it to the next version."""
 
     def __init__(self, tip: VersionId | None, entries: dict[bytes, bytes]) -> None:
         self.tip = tip
@@ -25,16 +25,16 @@ class HeapTable:
         self.size_bytes = sum(map(len, entries)) + sum(map(len, entries.values())) + _ENTRY_BYTES * len(entries)
 
     def key_chunks(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[bytes]]:
-        """Keys of a range, in order. The first call sorts all keys; state that is never scanned never pays for it."""
+        """Yield the keys of a range, in order. The first call sorts all keys; state that is never scanned does not pay for it."""
         if self._order is None:
             self._order = KeyOrder(self.entries)
         return self._order.chunks(start, end, reverse)
 
     def apply(self, changes: Changes, tip: VersionId) -> None:
-        """Become the version that `changes` lead to."""
+        """Advance to the version that results from `changes`."""
         entries, order = self.entries, self._order
         if order is None and None not in changes.values():
-            # The usual epoch: no deletes, never scanned. One call, and the size by what an entry of it has on average.
+            # The usual epoch: no deletes, never scanned. One call, with the size estimated from the average entry.
             before = len(entries)
             entries.update(changes)  # type: ignore[arg-type]
             if changes and len(entries) > before:
@@ -58,9 +58,9 @@ class HeapTable:
 
 
 class TableCache:
-    """Tables of this process by task directory. A hint: whoever finds nothing here reads the files.
+    """Tables of this process by task directory. Only a hint: on a miss, the files are read.
 
-    A table is taken out by an attempt and put back when that has sealed or given up, so no two attempts share one.
+    An attempt takes a table out and puts it back after it has sealed or given up, so no two attempts share one.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class TableCache:
             return self._tables.pop(directory, None)
 
     def put(self, directory: Path, table: HeapTable, limit_bytes: int) -> None:
-        """Keep `table`, and drop those used longest ago while all together are above `limit_bytes`."""
+        """Keep `table`, and drop the least recently used ones while the total exceeds `limit_bytes`."""
         with self._lock:
             self._tables[directory] = table
             self._tables.move_to_end(directory)
@@ -89,5 +89,5 @@ CACHE = TableCache()
 
 
 def forget() -> None:
-    """Drop every table this process keeps in memory, as its death would. For tests."""
+    """Drop all tables of this process, as if it had died. For tests."""
     CACHE.forget()

@@ -1,4 +1,4 @@
-"""The `rocksdb` backend: names versions, holds options, opens nothing by itself."""
+"""The `rocksdb` backend: names versions and holds options; it opens no database itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One RocksDB database as tidegate opens it: every setting that is not the user's, with its reason."""
+"""Opens RocksDB databases. Every setting that the user cannot change is here, with its reason."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tidegate.state.rocksdb.home import Home
 from tidegate.state.rocksdb.options import RocksDBOptions
 
 LEVEL0_FILES = 8
-"""Compaction of level 0 begins at so many files (one is added by every epoch that writes)."""
+"""Compaction of level 0 starts at this many files (every epoch that writes adds one)."""
 LEVEL0_BOUND = 16
-"""A version is not sealed with more; `flush_and_settle` waits."""
+"""The most level-0 files of a sealed version; `flush_and_settle` waits."""
 
 _LOAD_ROWS = 1000
 
@@ -42,10 +42,10 @@ _caches: dict[tuple[int, int], Cache] = {}
 
 
 def block_cache(size_bytes: int) -> Cache:
-    """The block cache of this process. Shared by all its stores, and warm across versions.
+    """Return the block cache of this process, shared by all its stores and warm across versions.
 
-    RocksDB names a cached block by the identity of the file's first writer, which a hard link keeps: what one version
-    read is a hit for the next. Keyed by process id, since a cache made before a fork must not be used after it.
+    RocksDB identifies a cached block by the first writer of the file, which a hard link preserves: a block read by one
+    version is a hit for the next. Keyed by process id, since a cache created before a fork must not be used after it.
     """
     key = (os.getpid(), size_bytes)
     if key not in _caches:
@@ -54,17 +54,18 @@ def block_cache(size_bytes: int) -> Cache:
 
 
 def without_wal() -> WriteOptions:
-    """A version is complete when sealed or it does not exist, so a log to recover from would be written for nothing."""
+    """Return write options without a log: a version is either sealed and complete or does not exist, so there is
+    nothing to recover."""
     options = WriteOptions()
     options.disable_wal = True  # type: ignore[method-assign, assignment]  # a property; the stub is wrong
     return options
 
 
 def open_database(home: Home, options: RocksDBOptions, *, create: bool) -> Rdict:
-    """Open the database in `home`, which is the caller's alone. Raises what rocksdict raises.
+    """Open the database in `home`, which must be private to the caller. Raises rocksdict's errors.
 
-    With `create` it is a new one. Without, it must be there: were its files lost on the way, an empty database in their
-    place would be a state that nobody wrote.
+    With `create`, the database is new. Otherwise it must exist: if its files were lost, an empty database would
+    silently take the place of the state.
     """
     settings = _settings(options)
     settings.create_if_missing(create)
@@ -77,8 +78,8 @@ def _settings(options: RocksDBOptions) -> Options:
     table.set_block_cache(block_cache(options.block_cache_size))
     table.set_block_size(options.block_blocksize)
     table.set_format_version(6)
-    # Index and filter blocks live in the bounded cache, so that memory does not grow with the number of files; and they
-    # stay there from version to version, which spares each open the reading of them.
+    # Index and filter blocks live in the bounded cache, so that memory does not grow with the number of files. They
+    # stay there from version to version, so that an open need not read them.
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     if options.use_bloom_filter:
@@ -98,10 +99,10 @@ def _settings(options: RocksDBOptions) -> Options:
     settings.set_level_compaction_dynamic_level_bytes(True)
     settings.set_max_bytes_for_level_base(options.max_size_level_base)
     settings.set_target_file_size_base(options.target_file_size_base)
-    # One compaction is one step of bounded length, so that no epoch waits long for one.
+    # Bound the size of one compaction, so that no epoch waits long for it.
     settings.set_max_compaction_bytes(4 * options.target_file_size_base)
     settings.set_level_zero_file_num_compaction_trigger(LEVEL0_FILES)
-    # Our own bound rules; RocksDB's would stall writers in the middle of an epoch.
+    # LEVEL0_BOUND applies instead; RocksDB's limit would stall writers in the middle of an epoch.
     settings.set_level_zero_slowdown_writes_trigger(1 << 20)
     settings.set_level_zero_stop_writes_trigger(1 << 20)
     return settings
@@ -110,14 +111,14 @@ def _settings(options: RocksDBOptions) -> Options:
 def ingest_sorted(
     database: Rdict, options: RocksDBOptions, folder: Path, entries: Iterable[tuple[bytes, bytes]]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Write entries as table files in `folder`, and have the database take those over, as long as they come in byte
-    order. Answer: the rest."""
+    """Write entries to table files in `folder` and ingest them, as long as they come in byte order. Return the rest."""
     rows, last = iter(entries), None
     moved = IngestExternalFileOptions()
     moved.set_move_files(True)
     chunk = list(islice(rows, _LOAD_ROWS))
     while chunk and _in_order(last, chunk):
-        # Each has a name of its own: were one left behind, opening it again would empty the table that was made of it.
+        # Each file has a unique name: if one was left behind, opening it again would truncate the table that was
+        # ingested from it.
         path = str(folder / f"load-{uuid.uuid4().hex}.sst")
         writer = SstFileWriter(options=_settings(options))
         writer.open(path)
@@ -138,22 +139,22 @@ def _in_order(last: bytes | None, chunk: list[tuple[bytes, bytes]]) -> bool:
 
 
 def flush_and_settle(database: Rdict) -> list[str]:
-    """Write out the memtable, let background work end, and give the names of the live table files.
+    """Flush the memtable, wait for background work, and return the names of the live table files.
 
-    RocksDB compacts by itself while the attempt reads and runs the user's code, so most of that work costs no time.
-    What has begun is waited for, since a cancelled compaction would be begun again by the next attempt; what the flush
-    makes due is left to the next attempt, unless level 0 has reached its bound.
+    RocksDB compacts in the background while the attempt reads and runs user code, so most of that work costs no time.
+    Running compactions are awaited, since the next attempt would have to restart a cancelled one. A compaction that
+    becomes due through the flush is left to the next attempt, unless level 0 has reached its bound.
     """
     while _level0(database) >= LEVEL0_BOUND and _compacts(database):
         time.sleep(0.001)
-    # Only when needed: it costs three syncs of the disk.
+    # Only if needed: it costs three disk syncs.
     stopped = _level0(database) + 1 >= LEVEL0_FILES or _compacts(database)
     if stopped:
         database.set_options({"disable_auto_compactions": "true"})
     database.flush()
     if not stopped and _compacts(database):
-        # The flush itself made one due, as that of large range tombstones does. Begun after the tables are listed, it would
-        # take some of them away.
+        # The flush itself made a compaction due, as large range tombstones do. If it started after the tables are
+        # listed, it would remove some of them.
         database.set_options({"disable_auto_compactions": "true"})
     while _number(database, "rocksdb.num-running-compactions"):
         time.sleep(0.001)
@@ -161,7 +162,7 @@ def flush_and_settle(database: Rdict) -> list[str]:
 
 
 def _compacts(database: Rdict) -> bool:
-    """Whether compaction runs or will. After an error in the background it never will; the flush tells the error."""
+    """Whether a compaction is running or due. After a background error none ever runs; the flush reports the error."""
     due = _number(database, "rocksdb.compaction-pending") or _number(database, "rocksdb.num-running-compactions")
     return bool(due) and not _number(database, "rocksdb.background-errors")
 

@@ -1,9 +1,9 @@
-"""Where RocksDB keeps its small files while an attempt runs: in memory if the system offers it, else with the tables.
+"""Where RocksDB keeps its small files while an attempt runs: in memory if possible, else with the tables.
 
-RocksDB syncs its manifest, options and identity to disk a dozen times in the life of a database, and on a busy disk
-each of them is waited for. A version needs none of it: it is complete when renamed, or does not exist. So the
-database's directory lies in shared memory, and only its tables (`db_paths`) in the private directory on disk, beside
-those linked from the base.
+RocksDB syncs its manifest, options and identity to disk a dozen times in the life of a database, and waits each time on
+a busy disk. A version needs none of these syncs: it is complete when renamed, or does not exist. The database directory
+is therefore in shared memory, and only its tables (`db_paths`) are in the private directory on disk, with those linked
+from the base.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ENOUGH_BYTES = 32 << 20
 
 
 class Home:
-    """The directory of one open database: `path`. `tables` is where its table files are."""
+    """The directory of one open database, `path`, and of its table files, `tables`."""
 
     def __init__(self, tables: Path) -> None:
         self.tables = tables
@@ -28,7 +28,7 @@ class Home:
         self.path = tables if self._private is None else self._private.path
 
     def move_to_tables(self, names: list[str]) -> None:
-        """Bring files of a closed database to its tables."""
+        """Move files of a closed database to its tables."""
         if self._private is not None:
             for name in names:
                 shutil.copyfile(self.path / name, self.tables / name)
@@ -39,7 +39,7 @@ class Home:
 
 
 def _in_memory() -> PrivateDirectory | None:
-    """A new directory in memory, after removing what dead processes left there; None when there is no room for one."""
+    """Create a directory in memory, after removing the remains of dead processes. Return None if there is no room."""
     try:
         space = os.statvfs(_MEMORY)
         if space.f_bavail * space.f_frsize < _ENOUGH_BYTES:

@@ -20,10 +20,10 @@ def _option(key: str, default: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RocksDBOptions:
-    """What may be set. Defaults suit an epoch of some ten thousand updates on state of up to some ten million keys.
+    """User options. Defaults suit an epoch of some ten thousand updates on state of up to some ten million keys.
 
-    Unlike in Flink, Bloom filters are on: every epoch leaves a file of its own at level 0, and a point read must not
-    look into them all. The block cache is shared by all stores of a process and stays warm from version to version.
+    Unlike in Flink, Bloom filters are on: every epoch adds a file at level 0, and a point read must not search them
+    all. The block cache is shared by all stores of a process and stays warm from version to version.
     """
 
     block_cache_size: int = _option("block.cache-size", 128 << 20)
@@ -48,7 +48,7 @@ class RocksDBOptions:
 
     @staticmethod
     def from_configuration(configuration: Mapping[str, Any]) -> RocksDBOptions:
-        """Options out of Flink's keys. Keys of other families are passed over, unknown ones of this family refused."""
+        """Read options from Flink's keys. Keys with another prefix are ignored, unknown keys with this prefix are rejected."""
         known = {each.metadata["key"]: each for each in fields(RocksDBOptions)}
         values: dict[str, Any] = {}
         for key, value in configuration.items():

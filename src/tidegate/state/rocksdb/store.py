@@ -1,4 +1,4 @@
-"""One attempt's database: a clone of the base by hard links, opened at first use, sealed as the next version."""
+"""The database of one attempt: a hard-linked clone of the base, opened on first use, sealed as the next version."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tidegate.state.version import Manifest, VersionFile, VersionId, counted
 from tidegate.state.version_directory import Building, base_of
 
 _BATCH_ROWS = 1000
-"""Rows of one RocksDB write, which holds the interpreter's lock: other threads of the worker upload meanwhile."""
+"""Rows per RocksDB write, which holds the GIL: small enough for other threads of the worker to keep uploading."""
 _SCAN_FIRST, _SCAN_MOST = 16, 1024
-"""Entries read ahead by a scan: few at first, as most scans are of one key's map entries, then doubling."""
+"""Entries read ahead by a scan: few at first, as most scans cover the map entries of one key, then doubling."""
 
 
 class RocksDBStore:
-    """See `StateStore`. Any error of RocksDB ends the attempt: what it holds by then can no longer be trusted."""
+    """See `StateStore`. Any RocksDB error ends the attempt: its content can no longer be trusted."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class RocksDBStore:
 
     @property
     def timers_on_heap(self) -> bool:
-        """Whether timers of this store are to be held in memory (see `state.heap_timers`)."""
+        """Whether timers of this store are held in memory (see `state.heap_timers`)."""
         return self._options.timer_service == "HEAP"
 
     def get(self, key: bytes) -> bytes | None:
@@ -82,8 +82,8 @@ class RocksDBStore:
                 cursor.seek(start)
         except Exception as error:
             raise self._failed("scanning", error) from error
-        # RocksDB stays open as long as a cursor lives, so the store must be able to take it away from an open scan.
-        # The bound's bytes belong to `bounds` and are read by the cursor at every step: both must live equally long.
+        # RocksDB stays open as long as a cursor lives, so the store must be able to take the cursor away from an open
+        # scan. The cursor reads the bytes of `bounds` at every step, so both must live equally long.
         holder = [cursor, bounds]
         self._scans[id(holder)] = holder
         return self._walk(holder, start if reverse else None)
@@ -94,7 +94,7 @@ class RocksDBStore:
             while True:
                 if not holder:
                     raise StateError(
-                        "A scan was read after its store had been sealed or abandoned. Finish scans before."
+                        "A scan was read after its store had been sealed or abandoned. Finish scans first."
                     )
                 try:
                     chunk = _read_ahead(holder[0], size, floor)
@@ -129,9 +129,9 @@ class RocksDBStore:
             raise self._failed("writing", error) from error
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Past the memtable: as table files, which the database takes in at the lowest level that has nothing there.
+        """Bypass the memtable: write table files, which the database ingests at the lowest level without overlapping entries.
 
-        A third of the time of `write`, and less is left to compact.
+        Takes a third of the time of `write` and leaves less to compact.
         """
         try:
             database = self._database or self._open()
@@ -153,14 +153,14 @@ class RocksDBStore:
             raise self._failed("deleting a range", error) from error
 
     def seal(self, elements: Mapping[int, int] | None = None) -> Manifest:
-        """Give the version its name.
+        """Publish the version under its name.
 
-        1. Flush what was written into a table file, and let background work end.
-        2. Close, and remove whatever is not part of the database.
+        1. Flush writes to a table file, and wait for background work.
+        2. Close, and remove every file that is not part of the database.
         3. Write the manifest; rename the private directory to the version's name.
 
-        A crash before the rename leaves an unlocked private directory, which `tidy` removes, and the base as it was. An
-        attempt that wrote nothing links its base's files, all of them, and opens no database.
+        A crash before the rename leaves an unlocked private directory, which `tidy` removes, and the base unchanged. An
+        attempt that wrote nothing links all files of its base and opens no database.
         """
         self._check_usable()
         self._elements = counted(self._base, elements)
@@ -227,7 +227,7 @@ class RocksDBStore:
     def _open(self) -> Rdict:
         """Clone the base and open the clone.
 
-        Files that never change are linked. The small ones that RocksDB appends to or replaces are copied.
+        Immutable files are linked. The small files that RocksDB appends to or replaces are copied.
         """
         self._check_usable()
         self._building = building = Building.begin(self._directory, self._target)
@@ -270,9 +270,10 @@ class RocksDBStore:
 
 
 def _read_ahead(cursor: RdictIter, size: int, floor: bytes | None) -> list[tuple[bytes, bytes]]:
-    """The next entries, fewer than `size` at the end. A cursor ends on an error as it does at its bound: ask it.
+    """Return the next entries, fewer than `size` at the end. A cursor stops on an error as it does at its bound, so
+    check its status.
 
-    With a `floor` it goes backwards, as far as that. (A lower bound of the cursor's own lets the empty key pass.)
+    With a `floor`, read backwards down to it. (A lower bound set on the cursor lets the empty key pass.)
     """
     chunk: list[tuple[bytes, bytes]] = []
     valid, key, value, step = cursor.valid, cursor.key, cursor.value, cursor.next if floor is None else cursor.prev
@@ -289,5 +290,5 @@ def _read_ahead(cursor: RdictIter, size: int, floor: bytes | None) -> list[tuple
 
 
 def _tables(manifest: Manifest | None) -> list[VersionFile]:
-    """Files that RocksDB writes once, under names that it never uses again."""
+    """Return the files that RocksDB writes once, under names that it never reuses."""
     return [] if manifest is None else [file for file in manifest.files if file.name.endswith(".sst")]
