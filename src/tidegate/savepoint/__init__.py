@@ -1,1 +1,1 @@
-"""Snapshots as the user owns them: read without the user's code, written as tables, copied, changed and compared."""
+"""Snapshots that users own: read without user code, written as tables, copied, changed and compared."""

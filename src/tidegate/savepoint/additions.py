@@ -1,4 +1,4 @@
-"""State that comes from outside a job: filled into a savepoint before the job ever runs, or in the place of what was there."""
+"""State from outside a job: added to a savepoint before the job ever runs, or in place of existing state."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ _TIME_LIMIT = 1 << 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addition:
-    """One state and all that it is to hold.
+    """One state and its entire content.
 
-    Values are plain: structs are dicts by field name (see `schema_codec`). Key groups of entries are found here, whatever they
-    say. Elements of a list are put in the order of their positions.
+    Values are plain: structs are dicts by field name (see `schema_codec`). Key groups are computed here; those in the
+    entries are ignored. Elements of a list are ordered by their positions.
     """
 
     uid: str
     state: str
     kind: str
     key: tuple[str, ...]
-    """DDL types of the key columns. None of operator state where the operator has no key, or is known already."""
+    """DDL types of the key columns. Empty for operator state if the operator has no key, or is known already."""
     value: TypeSchema
     map_key: TypeSchema | None
     contents: Callable[[StateLayout], Iterable[StateEntry]] = field(compare=False)
@@ -54,7 +54,7 @@ class Addition:
 
 
 def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -> CheckpointMetadata:
-    """The metadata with these states described and numbered. Raises ChangeRefused where a key does not fit."""
+    """Return the metadata with these states described and numbered. Raises ChangeRefused if a key does not match."""
     known = {(number.uid, number.name): number.id for number in metadata.state_numbers}
     numbers = state_ids.assign(known, [(Uid(one.uid), one.state) for one in additions])
     operators = {operator.uid: operator for operator in metadata.operators}
@@ -86,10 +86,10 @@ def declared_with(metadata: CheckpointMetadata, additions: Sequence[Addition]) -
 def write_additions(
     metadata: CheckpointMetadata, additions: Sequence[Addition], tasks: Sequence[TaskState], target: Storage
 ) -> tuple[tuple[TaskState, ...], int]:
-    """Write the contents as tables; all tasks, with the new files added to those they had, and how many entries.
+    """Write the contents as tables. Return all tasks, with the new files added to theirs, and the number of entries.
 
-    `metadata` is what `declared_with` gave. Raises InvalidKey or WrongValue for what does not fit the types, and
-    ChangeRefused for an entry that comes twice.
+    `metadata` is the result of `declared_with`. Raises InvalidKey or WrongValue if a value does not fit its type, and
+    ChangeRefused for a duplicate entry.
     """
     from tidegate.savepoint.canonical_write import CanonicalWriter  # noqa: PLC0415 start-up time
 
@@ -137,7 +137,7 @@ def _empty(level: int, slot: int, slots: int, metadata: CheckpointMetadata) -> T
 
 
 def _checked(layout: StateLayout, entries: Iterable[StateEntry]) -> Iterator[StateEntry]:
-    """Every entry is encoded once here, so that what does not fit is refused before anything is published."""
+    """Encode every entry once, so that invalid ones are rejected before anything is published."""
     encode, map_keys, timers = schema_codec(layout.value).encode, layout.map_keys, layout.shape is Shape.TIMERS
     for entry in entries:
         if map_keys is not None:
@@ -145,8 +145,8 @@ def _checked(layout: StateLayout, entries: Iterable[StateEntry]) -> Iterator[Sta
         encode(entry.value)
         if timers and (entry.map_key not in TimeDomain.__members__ or not -_TIME_LIMIT <= entry.value < _TIME_LIMIT):
             raise WrongValue(
-                f"({entry.map_key!r}, {entry.value!r}) is no timer: its map key is one of {', '.join(TimeDomain.__members__)}, "
-                "its value a time in ms."
+                f"({entry.map_key!r}, {entry.value!r}) is not a timer: its map key must be one of "
+                f"{', '.join(TimeDomain.__members__)}, and its value a time in ms."
             )
         yield entry
 
@@ -155,7 +155,7 @@ def _keyed(layout: StateLayout, entries: Iterable[StateEntry], limit: int) -> It
     uid, name = layout.uid, layout.info.name
     placed = (_placed(layout, entry, limit) for entry in entries)
     if layout.is_list:
-        # Stable: without positions, elements stay as they came.
+        # Stable: without positions, elements keep their order.
         ordered = sorted(placed, key=lambda p: (p[0], p[1].position or 0))
         for _, elements in groupby(ordered, key=lambda p: p[0]):
             told = [entry for _, entry in elements]
@@ -182,7 +182,7 @@ def _placed(layout: StateLayout, entry: StateEntry, limit: int) -> tuple[bytes, 
 
 
 def _shares(layout: StateLayout, entries: list[StateEntry], slots: int) -> list[list[StateEntry]]:
-    """What each task gets of operator state: a run of the list, or all of a broadcast map."""
+    """Return each task's share of operator state: a slice of the list, or the whole broadcast map."""
     if all(entry.position is not None for entry in entries):
         entries = sorted(entries, key=lambda entry: entry.position or 0)
     if layout.map_keys is not None:

@@ -1,4 +1,4 @@
-"""Stored types as columns: which Arrow type shows a value of a stored schema, and the way there and back.
+"""Stored types as columns: the Arrow type for each stored type, and the conversion in both directions.
 
 | stored | column |
 |---|---|
@@ -13,8 +13,8 @@
 | dict | map; where keys may be None, a list of structs `key`, `value` |
 | dataclass, NamedTuple, Struct | struct; one without fields is a boolean, since Parquet has no empty struct |
 
-What a column cannot hold exactly (an int beyond 64 bits with a sign, a time with a zone) raises `Inexact`, and is kept as
-the stored bytes in a column of its own.
+A value that a column cannot hold exactly (an int beyond signed 64 bits, a time with a zone) raises `Inexact`, and is
+kept as stored bytes in a separate column.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _Convert = Callable[[Any], Any]
 
 
 class Inexact(ValueError):
-    """The column has no place for this value."""
+    """The column cannot represent this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowForm:
-    """The column of one stored type. `to_arrow` and `from_arrow` are None where values stay as they are."""
+    """The column of one stored type. `to_arrow` and `from_arrow` are None if values need no conversion."""
 
     type: Any
     to_arrow: _Convert | None = None
@@ -47,7 +47,7 @@ class ArrowForm:
 
 
 def arrow_form(schema: Schema) -> ArrowForm:
-    """Raises UnknownSchema."""
+    """Return the column form of a stored type. Raises UnknownSchema."""
     match schema:
         case {"type": "optional", "of": inner}:
             return arrow_form(inner)
@@ -71,7 +71,7 @@ def arrow_form(schema: Schema) -> ArrowForm:
 
 
 def to_column(values: list[Any], form: ArrowForm, exact: Callable[[int], bytes]) -> tuple[Any, Any]:
-    """Values as a column, and beside it the bytes (`exact(row)`) of those rows that it could not hold."""
+    """Convert values to a column, and a second one with the bytes (`exact(row)`) of rows that the first cannot hold."""
     convert = form.to_arrow
     try:
         plain = values if convert is None else [None if v is None else convert(v) for v in values]
@@ -93,7 +93,7 @@ def to_column(values: list[Any], form: ArrowForm, exact: Callable[[int], bytes])
 
 
 def from_column(column: Any, exact: Any, form: ArrowForm, decode: Callable[[bytes], Any]) -> list[Any]:
-    """The other way round."""
+    """Inverse of `to_column`."""
     convert = form.from_arrow
     values = column.to_pylist()
     if convert is not None:

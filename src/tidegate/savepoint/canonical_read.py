@@ -1,4 +1,4 @@
-"""Reads one task of a canonical savepoint: typed entries for people, byte entries for the store of a restored job."""
+"""Reads one task of a canonical savepoint: typed entries for users, byte entries for the store of a restored job."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 class CanonicalTask:
-    """The tables of one task. Files are fetched whole, verified, one at a time."""
+    """The tables of one task. Files are fetched and verified whole, one at a time."""
 
     def __init__(self, storage: Storage, root: str, task: TaskState) -> None:
         self._storage, self._root, self._task = storage, root, task
         self._operator_state: dict[int, dict[bytes, bytes]] = {}
 
     def entries(self, layout: StateLayout, key_groups: tuple[int, int]) -> Iterator[StateEntry]:
-        """Typed entries of one state in a range of key groups, in the order they were written."""
+        """Yield typed entries of one state in a range of key groups, in the order written."""
         for _, entries in self._tables(layout.id, key_groups, layout):
             yield from entries
 
     def byte_entries(self, key_groups: tuple[int, int], states: Collection[int], epoch: EpochId) -> Iterator[ByteEntry]:
-        """Entries to be written into a store, of these states and key groups. `epoch` names the segments of lists."""
+        """Yield the entries of these states and key groups to write to a store. `epoch` names the segments of lists."""
         for state in sorted(states):
             files = self._files(state, None)
             if (first := next(files, None)) is None:
                 continue
             layout, tables = first[1].layout, chain((first,), files)
             if layout.is_list:
-                # One run over all files: a list may begin in one and go on in the next.
+                # One pass over all files: a list may continue from one file to the next.
                 rows = (entry for parquet, table in tables for entry in _rows(parquet, table, key_groups))
                 yield from layout.stored(rows, epoch)
                 continue
@@ -47,7 +47,7 @@ class CanonicalTask:
                     yield from table.bytes_of(batch, epoch)
 
     def get(self, key: bytes) -> bytes | None:
-        """An entry of operator state, as a store would give it: all that a restore asks a store of lists for."""
+        """Return an entry of operator state as a store would: this is all that a restore reads from a store of lists."""
         return self.get_many([key])[0]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -63,7 +63,7 @@ class CanonicalTask:
         return found
 
     def abandon(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no resources are kept open."""
 
     def _tables(
         self, state: int, key_groups: tuple[int, int], called: StateLayout | None
@@ -91,10 +91,10 @@ class CanonicalTask:
 def canonical_entries(
     storage: Storage, root: str, task: TaskState, key_groups: tuple[int, int], states: Collection[int], epoch: EpochId
 ) -> Iterator[ByteEntry]:  # fmt: skip
-    """What a restoring task writes into its store: the share of `task`, a task of a canonical savepoint below `root`.
+    """Yield the share of `task`, a task of a canonical savepoint below `root`, that a restoring task writes to its store.
 
-    For a `KeyedShare`, `key_groups` and `states` are the share's. `epoch` is the savepoint's: segments of lists that the
-    job adds later sort behind it. Order is that of the tables, which is not always that of the bytes.
+    For a `KeyedShare`, `key_groups` and `states` are the share's. `epoch` is the savepoint's: list segments that the
+    job adds later sort after it. The order is that of the tables, which is not always byte order.
     """
     return CanonicalTask(storage, root, task).byte_entries(key_groups, states, epoch)
 

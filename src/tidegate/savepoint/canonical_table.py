@@ -1,4 +1,4 @@
-"""Tables of a canonical savepoint: one state of one operator in Parquet, for anything that reads Parquet.
+"""Tables of a canonical savepoint: one state of one operator, for any Parquet reader.
 
     operator, state     texts, the same in every row
     key_group           int32
@@ -14,7 +14,7 @@
 A timer is a row whose map key is its clock and whose value is its time in ms. Operator state has no key: it is `position`,
 `map_key` (of a broadcast map) and `value`, and every file is the share of one task.
 
-The footer holds, under `tidegate`, the description of the state, so that a table can be read by itself.
+The footer describes the state, under `tidegate`, so that a table can be read on its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CLOCKS = {False: "processing", True: "event"}
 
 
 class StateTable:
-    """The columns of one state: typed entries to record batches and back."""
+    """The columns of one state: converts typed entries to record batches and back."""
 
     def __init__(self, layout: StateLayout) -> None:
         self.layout = layout
@@ -62,11 +62,11 @@ class StateTable:
 
     @property
     def takes_bytes(self) -> bool:
-        """Whether entries may come as a store holds them. Those of lists and timers must be taken apart before."""
+        """Whether entries can be added as stored bytes. Those of lists and timers must be decoded first."""
         return self._quick.serves
 
     def batch_of_bytes(self, entries: Sequence[ByteEntry]) -> Any:
-        """A `pyarrow.RecordBatch` of entries as a store holds them."""
+        """Build a `pyarrow.RecordBatch` from stored entries."""
         quick = self._quick.columns(entries)
         if quick is None:
             return self.batch(list(self.layout.typed(entries)))
@@ -80,12 +80,12 @@ class StateTable:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def bytes_of(self, batch: Any, epoch: EpochId) -> Iterable[ByteEntry]:
-        """The rows of a batch or table as a store holds them. Not of a list, whose rows come in more than one batch."""
+        """Convert the rows of a batch or table to stored entries. Not for a list, whose rows may span batches."""
         quick = self._quick.stored(batch) if self._quick.serves else None
         return self.layout.stored(self.entries(batch), epoch) if quick is None else quick
 
     def batch(self, entries: Sequence[StateEntry]) -> Any:
-        """A `pyarrow.RecordBatch` of these entries."""
+        """Build a `pyarrow.RecordBatch` from these entries."""
         layout, count = self.layout, len(entries)
         columns = [pa.repeat(pa.scalar(str(layout.uid)), count), pa.repeat(pa.scalar(layout.info.name), count)]
         if layout.keyed:
@@ -110,7 +110,7 @@ class StateTable:
         return pa.RecordBatch.from_arrays([*columns, *apart, exact], schema=self.schema)
 
     def entries(self, batch: Any) -> list[StateEntry]:
-        """The entries of a batch or table, in order. Their uid and name are those of the layout, not of the rows."""
+        """Return the entries of a batch or table, in order. Uid and name come from the layout, not from the rows."""
         layout, names = self.layout, set(batch.schema.names)
         nothing: list[Any] = [None] * batch.num_rows
         groups, keys, namespaces = [NO_GROUP] * batch.num_rows, nothing, nothing
@@ -177,7 +177,7 @@ class StateTable:
 
 
 def table_of(schema: Any, state_id: int, uid: str | None = None, name: str | None = None) -> StateTable:
-    """The table that a Parquet file's own footer describes; `uid` and `name` are what it is called now, if renamed."""
+    """Return the table that the footer of a Parquet file describes; `uid` and `name` are its current names, if renamed."""
     text = (schema.metadata or {}).get(_FOOTER)
     if text is None:
         raise UntrustedSnapshot(

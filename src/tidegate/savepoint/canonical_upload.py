@@ -1,6 +1,6 @@
-"""Writes one task's version as tables for a canonical savepoint, in the worker where the version is.
+"""Writes the version of one task as tables for a canonical savepoint, in the worker that has the version.
 
-Travels with the epochs like the upload of a version's files, and is told, repeated and acknowledged like it.
+Assigned, repeated and acknowledged with the epochs, like the upload of a version's files.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tidegate.state.version_directory import version_path
 from tidegate.storage import Storage
 
 _LOOK_EVERY = 1024
-"""Entries between two looks at whether the savepoint is still wanted."""
+"""Entries between two checks of whether the savepoint is still wanted."""
 
 
 class CanonicalUpload(VersionUpload):
     """One task's tables.
 
-    1. The version is linked to a place beside it, so that reading it does not take from the task what its process has in memory,
-       and opened there.
-    2. Its entries are written as tables. Their names follow from the version: whoever does it again after a crash replaces what
-       is there, so a reader of `*.parquet` never meets a row twice.
-    3. The place is removed. A crash leaves it until the record of the upload goes.
+    1. The version is linked to a neighboring directory and opened there, so that reading it does not evict what the
+       process keeps in memory for the task.
+    2. Its entries are written as tables. Their names are derived from the version: a repeat after a crash replaces
+       them, so a reader of `*.parquet` never sees a row twice.
+    3. The directory is removed. A crash leaves it until the record of the upload is removed.
 
-    No progress is told on the way: an epoch that has nothing else to do had better wait for the end.
+    No progress is reported meanwhile: an epoch that has nothing else to do should wait for the end.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Writes the state of one task as tables. Runs wherever the state is: in a task at home, or offline over a snapshot."""
+"""Writes the state of one task as tables. Runs where the state is: in a task, or offline on a snapshot."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from tidegate.storage.port import encode_segment
 
 ROW_GROUP = 16_384
 FILE_BYTES = 32 << 20
-"""A table is cut into files of about this size, each held in memory until it is stored whole: readers of Parquet want one
-object for one file."""
+"""A table is split into files of about this size. Each is held in memory and stored as one object, since Parquet
+readers expect one object per file."""
 
 
 class CanonicalWriter:
     """The tables of one task.
 
-    1. Every file is stored under a name of its own, below the savepoint's directory. A crash leaves files that no
-       metadata names.
-    2. `finish` gives the task's part of the metadata, with names relative to that directory.
+    1. Every file is stored under a unique name below the savepoint's directory. A crash leaves files that no metadata
+       names.
+    2. `finish` returns the task's part of the metadata, with names relative to that directory.
     """
 
     def __init__(
         self, storage: Storage, root: str, task: TaskId, key_groups: tuple[int, int], version: VersionId, savepoint_id: int,
         mark: str | None = None,
     ) -> None:  # fmt: skip
-        """`mark` ends the names of files. Left out, no other writer uses the same ones; given, one that writes the same again
-        replaces them."""
+        """`mark` is the suffix of file names. Without it, names are unique to this writer; with it, a repeated write
+        replaces the files."""
         self._storage, self._root, self._task, self._mark = storage, root, task, mark or unique_name()[:12]
         self._key_groups, self._version, self._id = key_groups, version, savepoint_id
         self._open: dict[int, _Table] = {}
@@ -57,7 +57,7 @@ class CanonicalWriter:
         self.rows = 0
 
     def add(self, layout: StateLayout, entries: Iterable[StateEntry]) -> None:
-        """Entries of one state. Elements of one list come in order; otherwise order only makes reading quicker."""
+        """Add entries of one state. Elements of one list must be in order; otherwise order only makes reading faster."""
         table = self._table(layout)
         for entry in entries:
             table.rows.append(entry)
@@ -65,7 +65,7 @@ class CanonicalWriter:
                 self._flush(table)
 
     def add_bytes(self, operators: Iterable[OperatorInfo], entries: Iterable[ByteEntry]) -> None:
-        """Entries of any states of these operators, as a store holds them. Raises UnreadableState for one of no state."""
+        """Add stored entries of any states of these operators. Raises UnreadableState for an entry of an unknown state."""
         find = by_state(StateLayout(operator, state) for operator in operators for state in operator.states)
         rest = iter(entries)
         readers: dict[int, ListElementReader] = {}
@@ -73,7 +73,7 @@ class CanonicalWriter:
             for mine in _by_state(chunk):
                 layout = _found(find, mine[0][0])
                 if layout.is_list:
-                    # A list may go on in the next chunk, so its reader must outlive this one.
+                    # A list may continue in the next chunk, so its reader must outlive this one.
                     self.add(layout, readers.setdefault(layout.id, ListElementReader(layout)).of(mine))
                 elif layout.shape is Shape.TIMERS:
                     self.add(layout, layout.typed(mine))
@@ -88,7 +88,7 @@ class CanonicalWriter:
             self._write(table, table.table.batch_of_bytes(batch))
 
     def add_operator_state(self, operators: Iterable[OperatorInfo], store: StateStore) -> None:
-        """Lists and broadcast maps of these operators, out of the task's store. They are in no scan of key groups."""
+        """Add the lists and broadcast maps of these operators from the task's store. Scans of key groups do not include them."""
         for operator in operators:
             for state in operator.states:
                 if state.distribution is not Distribution.KEYED:
@@ -161,7 +161,7 @@ class CanonicalWriter:
 
 
 class _Table:
-    """A table under way: rows not yet written, and the file that they will go to."""
+    """A table being written: buffered rows, and the file they will go to."""
 
     def __init__(self, table: StateTable) -> None:
         self.table = table
@@ -173,14 +173,14 @@ class _Table:
 
     def begin(self) -> None:
         self.sink = pa.BufferOutputStream()
-        # Dictionaries only where all rows are the same: elsewhere they cost more than they save beside compression.
+        # Dictionaries only if all rows are equal: otherwise they cost more than they save on top of compression.
         self.writer = pq.ParquetWriter(
             self.sink, self.table.schema, compression="zstd", compression_level=1, use_dictionary=["operator", "state"]
         )
 
 
 def _by_state(entries: list[ByteEntry]) -> Iterable[list[ByteEntry]]:
-    """The entries of each state, in their order."""
+    """Group the entries by state, keeping their order."""
     if len({key[2:4] for key, _ in entries}) == 1:
         return (entries,)
     apart: dict[bytes, list[ByteEntry]] = {}

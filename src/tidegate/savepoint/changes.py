@@ -1,4 +1,4 @@
-"""What may be changed on the way from one snapshot to another, and what the new metadata then says. Pure."""
+"""Changes that can be made when copying a snapshot, and the resulting metadata. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ChangeRefused(CheckpointError):
 
 @dataclass(frozen=True, slots=True)
 class NewType:
-    """Another type of values, a stored schema, and what turns a plain value of the old one into one of it."""
+    """A new value type, as a stored schema, and the conversion of plain values from the old one."""
 
     value: TypeSchema
     convert: Callable[[Any], Any] = field(compare=False)
@@ -36,11 +36,11 @@ class Changes:
     renames: Mapping[str, str] = field(default_factory=dict)
     drops: frozenset[tuple[str, str | None]] = frozenset()
     types: Mapping[tuple[str, str], NewType] = field(default_factory=dict)
-    """(uid as it was, state) → the type its values are to have."""
+    """(old uid, state) → new type of its values."""
 
     @property
     def rewrites_state(self) -> bool:
-        """Whether entries must be read and written anew, which only the canonical format does."""
+        """Whether entries must be rewritten, which only the canonical format supports."""
         return self.max_parallelism is not None or bool(self.drops) or bool(self.types)
 
     def dropped(self, uid: str, state: str) -> bool:
@@ -51,10 +51,10 @@ class Changes:
 
 
 def applied(metadata: CheckpointMetadata, changes: Changes) -> CheckpointMetadata:
-    """The metadata with other names, without dropped states, and with the new max parallelism; tasks as they were.
+    """Return the metadata with the new names, without dropped states, and with the new max parallelism; tasks are unchanged.
 
-    Numbers of dropped states are kept: they are never given to others. Output keeps the name of its sink, since it was
-    staged under it. Raises ChangeRefused or StateNotFound.
+    Ids of dropped states are kept and never reused. Output keeps the name of its sink, since it was staged under it.
+    Raises ChangeRefused or StateNotFound.
     """
     _check(metadata, changes)
     operators = []
@@ -78,7 +78,7 @@ def applied(metadata: CheckpointMetadata, changes: Changes) -> CheckpointMetadat
 
 
 def _renamed_note(name: str, changes: Changes) -> str:
-    """Notes of a source are called `sources/{uid}/{name}`."""
+    """Rename a source's file, which is called `sources/{uid}/{name}`."""
     folder, slash, rest = name.partition("/")
     uid, _, own = rest.partition("/")
     return f"{folder}/{changes.renamed(uid)}/{own}" if folder == "sources" and slash else name
@@ -98,7 +98,7 @@ def _check(metadata: CheckpointMetadata, changes: Changes) -> None:
         if new in uids and new not in changes.renames:
             raise ChangeRefused(f"{old!r} cannot be renamed to {new!r}: the snapshot has that uid already.")
     if len(set(changes.renames.values())) != len(changes.renames):
-        raise ChangeRefused("Two uids would get the same new name. Give each one of its own.")
+        raise ChangeRefused("Two uids would get the same new name. Give each its own name.")
     for uid, state in (*changes.drops, *changes.types):
         if uid not in known:
             raise StateNotFound(f"There is no state of {uid!r} to change. The snapshot has state of {_listed(known)}.")
@@ -107,7 +107,7 @@ def _check(metadata: CheckpointMetadata, changes: Changes) -> None:
             raise StateNotFound(f"{uid!r} has no state {state!r} to change. It has {_listed(names)}.")
     limit = changes.max_parallelism
     if limit is not None and not 1 <= limit <= MAX_PARALLELISM_LIMIT:
-        raise ChangeRefused(f"Max parallelism {limit} cannot be; use 1 to {MAX_PARALLELISM_LIMIT}.")
+        raise ChangeRefused(f"Max parallelism {limit} is invalid; use 1 to {MAX_PARALLELISM_LIMIT}.")
 
 
 def _listed(names: object) -> str:

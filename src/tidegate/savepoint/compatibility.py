@@ -1,4 +1,4 @@
-"""Will this job start from that snapshot? A verdict for every state, before anything runs. Pure."""
+"""Decides whether a job can start from a snapshot: a verdict for every state, before anything runs. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateVerdict:
-    """What becomes of one state. `state` is None where the verdict is about a whole operator, a source, or the job."""
+    """What happens to one state. `state` is None if the verdict is about a whole operator, a source, or the job."""
 
     uid: Uid
     state: str | None
@@ -33,19 +33,19 @@ class StateVerdict:
     reason: str = ""
     advice: str = ""
     convert: Callable[[bytes], bytes] | None = field(default=None, compare=False)
-    """For a migrated state: from the stored bytes of an entry of the store to those that the job expects."""
+    """For a migrated state: converts the stored bytes of an entry to those that the job expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """All verdicts, in the order of uids. `allow_non_restored_state` is what the job was asked with."""
+    """All verdicts, ordered by uid. `allow_non_restored_state` is the option that they were decided with."""
 
     verdicts: tuple[StateVerdict, ...]
     allow_non_restored_state: bool = False
 
     @property
     def refusals(self) -> tuple[StateVerdict, ...]:
-        """Why the job would not start."""
+        """The verdicts that prevent the job from starting."""
         return tuple(
             verdict
             for verdict in self.verdicts
@@ -60,12 +60,12 @@ class Compatibility:
 
 @dataclass(frozen=True, slots=True)
 class JobNow:
-    """The job as it is declared now. Maps of uids and renames of fields are given with it."""
+    """The job as currently declared, with its uid map and renamed fields."""
 
     operators: tuple[OperatorInfo, ...]
     sources: tuple[Uid, ...] = ()
     max_parallelism: int | None = None
-    """None: whatever the snapshot has."""
+    """None: that of the snapshot."""
     uids: Mapping[str, str] = field(default_factory=dict)
     """Old uid → new uid."""
     renames: Mapping[tuple[str, str], Renames] = field(default_factory=dict)
@@ -73,13 +73,13 @@ class JobNow:
 
 
 def judge(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: bool = False) -> Compatibility:
-    """A verdict for every state that the snapshot has or the job declares, and for the positions of sources."""
+    """Return a verdict for every state in the snapshot or in the job, and for the positions of sources."""
     verdicts = list(_whole_job(snapshot, job))
     before = {Uid(job.uids.get(operator.uid, operator.uid)): operator for operator in snapshot.operators}
     after = {operator.uid: operator for operator in job.operators}
     for uid in sorted(before.keys() | after.keys()):
         verdicts += _operator(uid, before.get(uid), after.get(uid), job)
-    # A source that had not begun when the snapshot was taken has left nothing that could be lost.
+    # A source that had not started when the snapshot was taken has nothing to lose.
     read = {Uid(job.uids.get(position.uid, position.uid)) for position in snapshot.positions if position.lines}
     for uid in sorted(read | set(job.sources)):
         verdicts.append(_source(uid, uid in read, uid in job.sources))
@@ -138,7 +138,7 @@ def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateV
             f"it was {was} and is {now}", "Declare the new kind under another name, and fill it from the old one."
         )
     keys = compare_keys(old.map_key, new.map_key)
-    if isinstance(keys, Incompatible):  # also of a broadcast map, whose keys may be what rows are matched with
+    if isinstance(keys, Incompatible):  # also for a broadcast map, whose keys may be matched against rows
         return refused(keys.reason, keys.advice)
     match _whole_entry(old, new, renames):
         case AsIs(notes):
@@ -152,19 +152,19 @@ def _state(uid: Uid, old: StateInfo, new: StateInfo, renames: Renames) -> StateV
 
 
 def entry_conversion(old: StateInfo, new: StateInfo, renames: Renames) -> Callable[[bytes], bytes]:
-    """From the stored bytes of an entry of a state that is judged as migrated to those that the job expects."""
+    """Return the conversion of an entry's stored bytes to those that the job expects, for a migrated state."""
     answer = _whole_entry(old, new, renames)
     assert isinstance(answer, Migrate)
     return _of_entries(old, answer.convert)
 
 
 def _of_entries(old: StateInfo, convert: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    # Only entries of keyed state have stamps. An element of a list may begin with any byte.
+    # Only entries of keyed state have stamps. An element of a list may start with any byte.
     return _keeping_stamps(convert) if old.distribution is Distribution.KEYED else convert
 
 
 def _whole_entry(old: StateInfo, new: StateInfo, renames: Renames) -> AsIs | Migrate | Incompatible:
-    """What one entry of the store holds: of a keyed list a segment, of a broadcast map a pair."""
+    """Compare what one entry of the store holds: a segment of a keyed list, or a pair of a broadcast map."""
     if old.distribution is not Distribution.KEYED:
         if old.map_key is None or new.map_key is None:
             return compare(old.value, new.value, renames)
@@ -188,8 +188,8 @@ def _keeping_stamps(convert: Callable[[bytes], bytes]) -> Callable[[bytes], byte
 
 
 def _undeclared(uid: Uid, state: StateInfo) -> StateVerdict:
-    """A state that its operator does not declare any more. Keyed entries stay in the operator's files, and are there when it is
-    declared again; elements of lists belong to a function that hands them in with every snapshot."""
+    """The verdict on a state that its operator no longer declares. Keyed entries stay in the operator's files and are
+    available when it is declared again; list elements belong to a function, which provides them for every snapshot."""
     if state.distribution is Distribution.KEYED:
         return StateVerdict(
             uid, state.name, VerdictKind.AS_IS, "the operator does not declare it any more; what it holds is kept"
@@ -213,9 +213,9 @@ def _dropped(uid: Uid, state: str | None, reason: str) -> StateVerdict:
 
 
 def conversions(snapshot: CheckpointMetadata, job: JobNow) -> Mapping[tuple[str, str], NewType]:
-    """For `Changes.types`: what brings every state of a snapshot to the types that the job declares now.
+    """Return the `Changes.types` that convert every state of a snapshot to the types that the job declares.
 
-    Only states that must be migrated are in it. Ask `judge` first: what is incompatible is left out here.
+    Contains only states that must be migrated. Call `judge` first: incompatible states are left out here.
     """
     declared = {(operator.uid, state.name): state for operator in job.operators for state in operator.states}
     found: dict[tuple[str, str], NewType] = {}

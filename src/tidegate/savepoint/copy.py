@@ -1,6 +1,6 @@
-"""Making a savepoint out of a checkpoint or another savepoint, offline: copied, converted, changed.
+"""Creates a savepoint from a checkpoint or another savepoint, offline: copied, converted, changed.
 
-The result is complete in its own directory, with relative names: it can be moved anywhere. Output that waited for the
+The result is self-contained in its directory, with relative names: it can be moved anywhere. Uncommitted output of the
 checkpoint is left to its job, as with every savepoint that does not end one.
 """
 
@@ -41,18 +41,18 @@ class TargetNotEmpty(CheckpointError):
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy came to."""
+    """The result of a copy."""
 
     metadata: CheckpointMetadata
     url: str
     entries: int
     """Typed entries written; 0 for a native copy."""
     waiting_output: int
-    """Committables of the origin that are not known to be committed: its own job commits them, nobody else."""
+    """Committables of the origin that are not known to be committed: only its own job commits them."""
 
 
 def savepoint_name(lineage: Lineage) -> str:
-    """A name for a savepoint below a directory of them, as Flink forms it: `savepoint-<job>-<random>`."""
+    """Return a directory name for a savepoint in Flink's form: `savepoint-<job>-<random>`."""
     return f"savepoint-{encode_segment(str(lineage))[:6]}-{unique_name()[:12]}"
 
 
@@ -62,12 +62,13 @@ def copy_snapshot(
 ) -> Copied:  # fmt: skip
     """Write a savepoint into the empty directory `target`.
 
-    1. Pin the checkpoint, if a job owns it, so that nothing of it goes meanwhile.
-    2. Write the state, and copy what sources need. A crash leaves files without metadata: no savepoint, safe to delete.
+    1. Pin the checkpoint, if a job owns it, so that none of it is deleted meanwhile.
+    2. Write the state, and copy the files of sources. A crash leaves files without metadata: not a savepoint, safe to
+       delete.
     3. Write `_metadata`. From here on the savepoint exists.
 
-    `additions` are states that come from elsewhere; one that is already there must be among the dropped. `progress` is
-    told the bytes of the origin that are done. Raises ChangeRefused, TargetNotEmpty, UnreadableState.
+    `additions` are states from elsewhere; one that exists already must be among the dropped. `progress` is called with
+    the bytes of the origin processed. Raises ChangeRefused, TargetNotEmpty, UnreadableState.
     """
     changes = changes or Changes()
     if format not in (CANONICAL, NATIVE):
@@ -181,7 +182,7 @@ def _canonical(
 
 
 def _living(entries: Iterator[StateEntry], ttl_ms: int | None, at: CheckpointMetadata) -> Iterator[StateEntry]:
-    """Entries without those whose time to live was over at the snapshot, each by the clock that it was stamped with."""
+    """Yield entries that had not expired at the time of the snapshot, each by the clock of its stamp."""
     clocks = {False: at.clock_ms, True: at.watermark_ms}
     for entry in entries:
         now = None if ttl_ms is None or entry.stamp is None else clocks[entry.stamp.event_time]
@@ -194,7 +195,7 @@ def _converted(entries: Iterator[StateEntry], convert: Callable[[Any], Any]) -> 
 
 
 def _slots(metadata: CheckpointMetadata, max_parallelism: int) -> dict[int, int]:
-    """How many tasks each level has in the copy: as many as before, where key groups suffice."""
+    """Return the number of tasks per level in the copy: as many as before, if there are enough key groups."""
     counts: dict[int, int] = {}
     for task in metadata.tasks:
         counts[task.task.level] = counts.get(task.task.level, 0) + 1

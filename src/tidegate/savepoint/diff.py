@@ -1,4 +1,4 @@
-"""What is between two snapshots: states, files, positions. From their metadata alone; no state is read. Pure."""
+"""The differences between two snapshots: states, files, positions. Uses only metadata; reads no state. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.storage.handle import checksum_of
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`before` and `after` are texts for people; None where there is nothing on that side."""
+    """`before` and `after` are display texts; None if that side has nothing."""
 
     what: str
     before: str | None
@@ -22,8 +22,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class FileShare:
-    """How the files of two snapshots overlap. A file is known by its content: a savepoint holds copies under other names, and
-    two savepoints may use one name for different files."""
+    """How the files of two snapshots overlap. A file is identified by its content: a savepoint holds copies under other
+    names, and two savepoints may use one name for different files."""
 
     shared: int
     shared_bytes: int
@@ -54,7 +54,7 @@ def files_between(before: CheckpointMetadata, after: CheckpointMetadata) -> File
 
 
 def _contents(metadata: CheckpointMetadata) -> Counter[tuple[str, int]]:
-    """How often each content occurs, by checksum and size, in files of storage and in those that lie in the metadata."""
+    """Count each content, by checksum and size, in stored files and in files inlined into the metadata."""
     lists = [task.files for task in metadata.tasks] + [p.files for p in metadata.positions]
     found = Counter((file.checksum, file.size_bytes) for files in lists for file in files)
     found.update((checksum_of(file.data), len(file.data)) for task in metadata.tasks for file in task.inline)

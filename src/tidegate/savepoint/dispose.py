@@ -1,4 +1,4 @@
-"""Deleting a savepoint: the user's decision, never the job's."""
+"""Deletes a savepoint: the user's decision, never the job's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NotASavepoint(CheckpointError):
     def __init__(self, snapshot: StoredSnapshot) -> None:
         super().__init__(
             f"{snapshot.url} is a checkpoint of the job {snapshot.metadata.job!r}, and checkpoints are deleted by their job: "
-            "their files are shared. To be rid of all of them, stop the job and delete its directory."
+            "their files are shared. To delete all of them, stop the job and delete its directory."
         )
 
 
@@ -36,7 +36,7 @@ class StillClaimed(CheckpointError):
 
 
 def objects_of(snapshot: StoredSnapshot) -> Iterator[str]:
-    """Names of all objects that the snapshot consists of, its metadata apart."""
+    """Yield the names of all objects of the snapshot except its metadata."""
     files = [task.files for task in snapshot.metadata.tasks] + [p.files for p in snapshot.metadata.positions]
     for listed in files:
         for name in listed.objects():
@@ -44,11 +44,12 @@ def objects_of(snapshot: StoredSnapshot) -> Iterator[str]:
 
 
 def dispose(snapshot: StoredSnapshot) -> int:
-    """Delete a savepoint; how many objects. May be repeated.
+    """Delete a savepoint and return the number of objects deleted. Can be repeated.
 
-    0. See that no job has claimed it. Raises StillClaimed.
+    0. Check that no job has claimed it. Raises StillClaimed.
     1. Delete the files that the metadata names, and nothing else.
-    2. Delete the metadata. A crash before leaves a savepoint that cannot be restored and can be disposed of again.
+    2. Delete the metadata. A crash before this step leaves a savepoint that cannot be restored, but can be disposed of
+       again.
     """
     if snapshot.metadata.kind is not SnapshotKind.SAVEPOINT:
         raise NotASavepoint(snapshot)

@@ -1,7 +1,7 @@
-"""Entries of state, typed: from the bytes of a store to keys and values that a person can read, and back.
+"""Typed state entries: converts the bytes of a store to readable keys and values, and back.
 
-Everything needed is in the snapshot's own description of an operator and its states. A list is one entry of the store
-for every segment, and one typed entry for every element.
+The snapshot's description of an operator and its states contains everything needed. A list has one stored entry per
+segment, and one typed entry per element.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ByteEntry = tuple[bytes, bytes]
 
 
 class UnreadableState(StateError):
-    """A state whose layout this tidegate does not know, or cannot read outside a job."""
+    """A state whose layout this version of tidegate does not know, or cannot read outside a job."""
 
     code = "UNREADABLE_STATE"
 
@@ -46,8 +46,8 @@ class UnreadableState(StateError):
 class StateEntry(NamedTuple):
     """One value of one state.
 
-    `map_key` belongs to maps, `position` (from 0) to lists; both are None elsewhere. A timer is an entry whose map key is
-    the name of its clock and whose value is its time in ms. Operator state has no key; its key group is -1.
+    `map_key` belongs to maps, `position` (from 0) to lists; both are None otherwise. A timer is an entry whose map key
+    is the name of its clock and whose value is its time in ms. Operator state has no key; its key group is -1.
     """
 
     uid: Uid
@@ -59,7 +59,7 @@ class StateEntry(NamedTuple):
     position: int | None
     value: Any
     stamp: Stamp | None = None
-    """Of an entry with a time to live: when it was last renewed."""
+    """For an entry with a time to live: when it was last renewed."""
 
 
 class Shape(Enum):
@@ -80,22 +80,22 @@ SHAPES: Mapping[str, Shape] = {
     "sorted_map": Shape.MAP,
     "timers": Shape.TIMERS,
 }
-"""Kinds of state whose bytes are understood here."""
+"""Supported kinds of state."""
 
 NO_GROUP = KeyGroup(-1)
-"""Stands where operator state has no key group."""
+"""The key group of operator state, which has none."""
 
 
 class StateLayout:
-    """How the entries of one state are written: its number, the codec of its key, its map key and its values."""
+    """How the entries of one state are stored: its id, and the codecs of its key, map key and values."""
 
     def __init__(self, operator: OperatorInfo, state: StateInfo) -> None:
-        """Raises UnreadableState, UnknownSchema, SchemaError for a key that cannot be understood, or UntrustedSnapshot."""
+        """Raises UnreadableState, UnknownSchema, SchemaError for an unsupported key, or UntrustedSnapshot."""
         try:
             self._follow(operator, state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError):
             raise UntrustedSnapshot(
-                f"State {state.name!r} of {operator.uid!r} is described by something that is no type"
+                f"State {state.name!r} of {operator.uid!r} is described by something that is not a type"
             ) from None
 
     def _follow(self, operator: OperatorInfo, state: StateInfo) -> None:
@@ -135,11 +135,11 @@ class StateLayout:
         return key_group(hash_key(self.keys.normalized(key), self.key_types), max_parallelism)
 
     def prefix(self, key_group: int, key: Any, namespace: Namespace = None) -> bytes:
-        """Begins every entry of one key. Not of a timer: those are in the order of their times."""
+        """Return the prefix of all entries of one key. Not for timers, which are ordered by time."""
         return entry_key(state_prefix(key_group, self.id), self.keys.encode(key), namespace_bytes(namespace))
 
     def typed(self, entries: Iterable[ByteEntry]) -> Iterator[StateEntry]:
-        """Typed entries of keyed state, in order. Those of one list must come together, as they do from a scan."""
+        """Yield typed entries of keyed state, in order. Those of one list must be contiguous, as in a scan."""
         if self.shape is Shape.LIST:
             return ListElementReader(self).of(entries)
         if self.shape is Shape.TIMERS:
@@ -151,7 +151,7 @@ class StateLayout:
         namespace: Namespace
         map_keys, decode_key = self.map_keys, self.keys.decode
         for raw_key, raw in entries:
-            # `split_entry_key` written out: there are millions of these.
+            # `split_entry_key` inlined: there are millions of these.
             key, at = decode_key(raw_key, 4)
             if raw_key[at : at + 1] == VOID_NAMESPACE:
                 namespace, at = None, at + 1
@@ -189,9 +189,9 @@ class StateLayout:
             )
 
     def stored(self, entries: Iterable[StateEntry], epoch: EpochId) -> Iterator[ByteEntry]:
-        """Entries as a store holds them. Elements of one list come together and in order; `epoch` names their segments.
+        """Yield stored entries. Elements of one list must be contiguous and in order; `epoch` names their segments.
 
-        Raises InvalidKey or WrongValue for what does not fit the declared types.
+        Raises InvalidKey or WrongValue if a value does not fit the declared types.
         """
         if self.shape is Shape.LIST:
             return self._segments(entries, epoch)
@@ -238,7 +238,7 @@ class StateLayout:
         return start + name, raw if stamp is None else stamp.before(raw)
 
     def typed_elements(self, elements: Iterable[bytes], first: int = 0) -> Iterator[StateEntry]:
-        """Typed entries of operator state, out of the elements that one task holds."""
+        """Yield typed entries of operator state from the elements of one task."""
         for position, raw in enumerate(elements, first):
             value = self.values.decode(raw)
             map_key, value = (None, value) if self.map_key is None else value
@@ -254,17 +254,17 @@ class StateLayout:
             )
 
     def stored_element(self, entry: StateEntry) -> bytes:
-        """The other way round."""
+        """Inverse of `typed_elements`, for one entry."""
         return self.values.encode(entry.value if self.map_key is None else (entry.map_key, entry.value))
 
     def range_in(self, key_group: int) -> tuple[bytes, bytes]:
-        """Start and end of a scan over this state in one key group."""
+        """Return start and end of a scan over this state in one key group."""
         start = state_prefix(key_group, self.id)
         return start, prefix_end(start)
 
 
 class ListElementReader:
-    """Reads the elements of lists, segment by segment, and counts them. Entries may be handed to it in parts."""
+    """Reads the elements of lists, segment by segment, and counts them. Entries can be passed in parts."""
 
     def __init__(self, layout: StateLayout) -> None:
         self._layout = layout
@@ -293,7 +293,7 @@ class ListElementReader:
 
 
 def key_types(operator: OperatorInfo) -> tuple[DataType, ...]:
-    """The types of an operator's key columns. Raises UnreadableState where it has no key."""
+    """Return the types of an operator's key columns. Raises UnreadableState if it has no key."""
     columns = (operator.key or {}).get("columns")
     if not columns:
         raise UnreadableState(
@@ -303,6 +303,6 @@ def key_types(operator: OperatorInfo) -> tuple[DataType, ...]:
 
 
 def by_state(layouts: Iterable[StateLayout]) -> Callable[[bytes], StateLayout | None]:
-    """Finds the layout of an entry by the number in its key."""
+    """Return a function that finds the layout of an entry by the state id in its key."""
     known = {layout.id.to_bytes(2, "big"): layout for layout in layouts if layout.keyed}
     return lambda raw_key: known.get(raw_key[2:4])

@@ -1,15 +1,15 @@
-"""May state that was written as one type be read as another? A pure decision on two stored schemas.
+"""Decides whether state written as one type can be read as another. A pure comparison of two stored schemas.
 
-As is: a class or enum member with another name, fields of a dataclass in another order or with defaults added, `T` that
-became `T | None`, an enum with more members, a set that became a list.
+As is: a renamed class or enum member, fields of a dataclass in another order or with defaults added, `T` that became `T
+| None`, an enum with more members, a set that became a list.
 
 Migrated: fields removed, renamed (declared) or with another default, changed fields of a NamedTuple, bool → int, int → float,
 int → Decimal, anywhere inside.
 
 Incompatible: a field added without a default, None no longer allowed, an enum member gone, and every other change of type.
 
-"As is" means that the stored bytes are bytes of the new type too, and mean the same. Renames are declared, never guessed: a
-field that is gone beside a field that is new is one removed and one added.
+"As is" means that the stored bytes are also valid bytes of the new type, with the same meaning. Renames are declared,
+never guessed: a missing field and a new field count as one removed and one added.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _Convert = Callable[[Any], Any]
 
 
 class MigrationFailed(StateError):
-    """A stored value has no equal in the new type."""
+    """A stored value has no equivalent in the new type."""
 
     code = "MIGRATION_FAILED"
 
 
 @dataclass(frozen=True, slots=True)
 class AsIs:
-    """The stored bytes are right as they are."""
+    """The stored bytes need no conversion."""
 
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Stored bytes must go through `convert` first. It raises MigrationFailed, and never loses anything silently."""
+    """Stored bytes must be converted with `convert` first. It raises MigrationFailed rather than losing anything silently."""
 
     convert: Callable[[bytes], bytes] = field(compare=False)
     notes: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ Answer = AsIs | Migrate | Incompatible
 
 
 def compare(old: Schema, new: Schema, renames: Renames | None = None) -> Answer:
-    """Whether values stored under `old` can be read under `new`, and by what function of bytes."""
+    """Decide whether values stored as `old` can be read as `new`, and with which conversion of bytes."""
     notes: list[str] = []
     try:
         convert = _Comparison(renames or {}, notes).of(old, new, "")
@@ -74,7 +74,7 @@ def compare(old: Schema, new: Schema, renames: Renames | None = None) -> Answer:
 
 
 def compare_keys(old: Schema | None, new: Schema | None) -> AsIs | Incompatible:
-    """Map keys are part of the bytes that entries are found by, so only what leaves those bytes alone is allowed."""
+    """Compare map keys. They are part of the bytes that identify entries, so only changes that keep those bytes are allowed."""
     if old is None or new is None:
         return (
             AsIs() if old is new else Incompatible(_KEYS_CHANGED.format(show_schema(old), show_schema(new)), _NEW_STATE)
@@ -104,7 +104,7 @@ class _Comparison:
     notes: list[str]
 
     def of(self, old: Schema, new: Schema, at: str) -> _Convert | None:
-        """The conversion of plain values; None where the bytes are right as they are. `at` is the way to this part."""
+        """Return the conversion of plain values, or None if the bytes need none. `at` is the path to this part."""
         match old, new:
             case {"type": "optional", "of": before}, {"type": "optional", "of": after}:
                 return _unless_none(self.of(before, after, at))
@@ -178,7 +178,7 @@ class _Comparison:
             if was != name:
                 self.notes.append(f"{where}{was} renamed to {name}")
             if ("default" in before[was]) and before[was]["default"] != wanted.get("default", _NONE):
-                # A writer may have left the field out because it had its default.
+                # A writer may have omitted the field because it had its default.
                 self.notes.append(f"{where}{name} has another default; stored values keep what they had")
                 same = False
             same = same and convert is None and was == name
@@ -243,7 +243,7 @@ def _over_values(convert: _Convert | None) -> _Convert | None:
 
 
 def _sequences(old: Schema, new: Schema) -> tuple[Schema, Schema] | None:
-    """Element types, if both are arrays of one element type and the new one keeps order and doubles of the old."""
+    """Return the element types if both are arrays of one element type and the new one keeps order and duplicates of the old."""
     before, after = _element(old), _element(new)
     if before is None or after is None:
         return None
@@ -263,7 +263,7 @@ def _value_type(schema: Schema) -> str:
 
 
 def _key_shape(schema: Schema) -> Schema:
-    """What of a key's type its bytes depend on."""
+    """Return the parts of a key's type that its bytes depend on."""
     match schema:
         case {"type": "enum"}:
             return {"type": _value_type(schema)}
@@ -282,7 +282,7 @@ def _exact_float(value: int) -> float:
     except OverflowError:
         wide = float("inf")
     if wide != value:
-        raise MigrationFailed(f"{value} has no equal float. Declare Decimal, which holds every int.")
+        raise MigrationFailed(f"{value} has no equivalent float. Declare Decimal, which holds every int.")
     return wide
 
 

@@ -1,4 +1,4 @@
-"""Copies stored files from one storage to another, verified on the way, at most one part in memory."""
+"""Copies stored files from one storage to another, verifying them, with at most one part in memory."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tidegate.storage import CorruptFile, Storage
 from tidegate.storage.handle import Checksum, FileHandle
 
 Progress = Callable[[int], None]
-"""Told how many bytes were moved."""
+"""Called with the number of bytes copied."""
 
 
 def ignore_progress(_: int) -> None:
-    """For callers that do not watch."""
+    """For callers that do not need progress."""
 
 
 def below(root: str, path: str) -> str:
-    """The name in storage of a file that metadata names relative to `root`."""
+    """Return the storage name of a file that metadata names relative to `root`."""
     if "://" in path or path.startswith("/"):
         raise StateError(f"The snapshot names the file {path!r} outside its own storage; that cannot be read.")
     return f"{root}/{path}" if root else path
@@ -28,9 +28,9 @@ def copy_files(
     source: Storage, root: str, files: Iterable[StateFile], target: Storage, folder: str, savepoint_id: int,
     progress: Progress = ignore_progress,
 ) -> FileList:  # fmt: skip
-    """Copy files into `folder` of the target, named as in their version; the list that names them there.
+    """Copy files to `folder` of the target, named as in their version. Return the list with their new names.
 
-    A crash leaves files that no metadata names. Raises CorruptFile when one is not what was written.
+    A crash leaves files that no metadata names. Raises CorruptFile if a file differs from what was written.
     """
     copied = []
     for number, file in enumerate(files):

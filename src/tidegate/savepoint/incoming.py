@@ -1,6 +1,6 @@
-"""What users bring along to be state: pairs, mappings, Arrow tables, Spark DataFrames. All become entries of a layout.
+"""Converts user data to state entries: pairs, mappings, Arrow tables, Spark DataFrames.
 
-Nothing here knows Spark: a DataFrame is whatever has `toArrow` or `toLocalIterator`.
+Independent of Spark: a DataFrame is any object with `toArrow` or `toLocalIterator`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.savepoint.entries import NO_GROUP, StateEntry, StateLayout
 from tidegate.state.keys import Namespace
 
 _WANTED = frozenset({"key", "map_key", "value"})
-"""Columns of a table that cannot be left out, where a state has them."""
+"""Columns of a table that are required if the state has them."""
 _BATCH = 16_384
 
 Plain = Callable[[Any], Any] | None
@@ -28,7 +28,7 @@ class Pairs:
 
     given: Any
     plain: Plain
-    """Turns a value of the user's type into a plain one; None where it is plain already."""
+    """Converts a value of the user's type to a plain one; None if it is plain already."""
 
     def __call__(self, layout: StateLayout) -> Iterator[StateEntry]:
         plain = self.plain or (lambda value: value)
@@ -62,7 +62,7 @@ class IncomingElements:
 
 @dataclass(frozen=True, slots=True)
 class IncomingTimers:
-    """Of each clock: pairs of key and time, or of key and several times, in ms or as datetimes with a zone."""
+    """For each clock: pairs of key and time, or of key and several times, in ms or as datetimes with a zone."""
 
     given: Mapping[TimeDomain, Any]
 
@@ -75,7 +75,7 @@ class IncomingTimers:
 
 @dataclass(frozen=True, slots=True)
 class IncomingTable:
-    """Entries themselves, or rows in the columns of a canonical table: as `to_arrow` and `to_df` give them."""
+    """Entries, or rows with the columns of a canonical table, as returned by `to_arrow` and `to_df`."""
 
     given: Any
 
@@ -113,7 +113,7 @@ def _pairs(given: Any, layout: StateLayout) -> Iterable[tuple[Any, Any]]:
 
 
 def _rows(given: Any) -> Iterator[tuple[Any, ...]] | None:
-    """The rows of a table or DataFrame; None where it is neither."""
+    """Return the rows of a table or DataFrame, or None if it is neither."""
     if hasattr(given, "toLocalIterator"):
         return (tuple(map(_plain_part, row)) for row in given.toLocalIterator())
     if hasattr(given, "schema"):
@@ -128,13 +128,13 @@ def _plain_part(part: Any) -> Any:
 def _of_row(row: tuple[Any, ...], columns: int, is_map: bool) -> tuple[Any, Any]:
     if len(row) != columns + 1 + is_map:
         wanted = f"{columns} of the key{', the map key' if is_map else ''} and the value"
-        raise WrongValue(f"A row has {len(row)} columns, and {wanted} are wanted: select them in this order.")
+        raise WrongValue(f"A row has {len(row)} columns, but needs {wanted}: select them in this order.")
     key = row[0] if columns == 1 else row[:columns]
     return key, {row[columns]: row[-1]} if is_map else row[-1]
 
 
 def _batches(given: Any) -> Iterator[Any]:
-    """Of a table or a reader: its batches, none of them large; of a batch: itself."""
+    """Yield the batches of a table or a reader, none of them large; a batch yields itself."""
     if hasattr(given, "to_batches"):
         return iter(given.to_batches(max_chunksize=_BATCH))
     return iter(given) if hasattr(given, "read_next_batch") else iter((given,))
@@ -165,8 +165,10 @@ def _columns(batch: Any, wanted: Any, layout: StateLayout) -> Any:
 def _milliseconds(moment: Any) -> int:
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
-            raise WrongValue(f"{moment} has no time zone, so it is no moment. Add one: .replace(tzinfo=UTC).")
+            raise WrongValue(f"{moment} has no time zone, so it is ambiguous. Add one: .replace(tzinfo=UTC).")
         return round(moment.timestamp() * 1000)
     if not isinstance(moment, int) or isinstance(moment, bool):
-        raise WrongValue(f"{moment!r} is no time of a timer: give milliseconds since 1970, or a datetime with a zone.")
+        raise WrongValue(
+            f"{moment!r} is not the time of a timer: use milliseconds since 1970, or a datetime with a zone."
+        )
     return moment

@@ -1,4 +1,4 @@
-"""Holding a checkpoint of a job that may be running while it is read."""
+"""Pins a checkpoint while it is read, since its job may be running."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class NotRetained(CheckpointError):
 
 @contextlib.contextmanager
 def pinned(snapshot: StoredSnapshot, reason: str) -> Iterator[bool]:
-    """Keep a checkpoint's files from being cleaned up inside the block; whether a pin was needed.
+    """Protect the files of a checkpoint from clean-up inside the block. Yield whether a pin was needed.
 
-    A savepoint, and a checkpoint whose job's log is not beside it (a copied directory), belong to nobody who would delete.
+    A savepoint needs no pin, nor does a checkpoint without its job's log (a copied directory): no job would delete
+    them.
 
     1. Find the checkpoint in the job's log. Raises NotRetained.
     2. Place a pin. A crash leaves it: the checkpoint is then kept until the pin is removed.
@@ -50,7 +51,7 @@ def pinned(snapshot: StoredSnapshot, reason: str) -> Iterator[bool]:
     if ref is None:
         kept = ", ".join(f"chk-{ref.id}" for ref in end.retained) or "none"
         raise NotRetained(
-            f"{snapshot.url} is not retained by its job any more, so its files may go at any moment. Retained are: {kept}."
+            f"{snapshot.url} is no longer retained by its job, so its files may be deleted at any moment. Retained: {kept}."
         )
     pin = unique_name()
     perform(pins.place(layout, pin, ref, reason), storage)

@@ -1,9 +1,9 @@
-"""Stored entries to columns and back, thousands at a time: the quick way for what most state is.
+"""Converts stored entries to columns and back, thousands at a time: the fast path for most state.
 
-It serves single values and map entries of keyed state, without windows and without stamps; keys of one string or bigint
-column are cut and joined as bytes, others one by one. Everything else goes the way over `StateEntry`, which is exact about
-every kind and about damage; so the functions here answer None instead of raising. For texts by string keys that is three
-times quicker on the way out and twice on the way back; see `python -m benchmarks savepoint`.
+It handles single values and map entries of keyed state, without windows and without stamps; keys of one string or
+bigint column are split and joined as bytes, others one by one. Everything else goes through `StateEntry`, which handles
+every kind of state and detects damage, so the functions here return None instead of raising. For text values with
+string keys, writing is three times and reading twice as fast; see `python -m benchmarks savepoint`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Columns = dict[str, Any]
 
 
 class QuickColumns:
-    """Columns by name. Those that are the same for all entries (`operator`, `namespace`, …) are not among them."""
+    """Columns by name, without those that are the same for all entries (`operator`, `namespace`, …)."""
 
     def __init__(self, layout: StateLayout, key: Any, value: ArrowForm, map_key: ArrowForm | None) -> None:
         self._layout, self._key, self._value, self._map_key = layout, key, value, map_key
@@ -39,7 +39,7 @@ class QuickColumns:
         self._long = one and key == pa.int64() and layout.key_types[0].kind == "bigint"
 
     def columns(self, entries: Sequence[ByteEntry]) -> Columns | None:
-        """Of entries of this state, as a store holds them."""
+        """Convert stored entries of this state to columns."""
         raw_keys, raws = [key for key, _ in entries], [raw for _, raw in entries]
         if any([raw[0] == 0xC1 for raw in raws]):  # noqa: C419 quicker
             return None
@@ -54,7 +54,7 @@ class QuickColumns:
         return found
 
     def stored(self, batch: Any) -> list[ByteEntry] | None:
-        """The other way round: rows of a table as a store is to hold them."""
+        """Inverse of `columns`: convert the rows of a table to stored entries."""
         if any(_used(batch, name) for name in ("namespace", "renewed")):
             return None
         groups = batch.column("key_group").to_pylist()
@@ -120,7 +120,7 @@ class QuickColumns:
         return [start + key + VOID_NAMESPACE + encode(mine) for start, key, mine in zip(starts, keys, map_keys)]
 
     _keys_of: Callable[[Any], list[Any]]
-    """How keys are read from their column: see `StateTable`, which lends it."""
+    """How keys are read from their column; provided by `StateTable`."""
 
 
 def _used(batch: Any, name: str) -> bool:

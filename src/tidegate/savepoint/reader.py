@@ -1,11 +1,11 @@
-"""Reading the state in a snapshot, without Spark and without the user's code.
+"""Reads the state in a snapshot, without Spark and without user code.
 
     with SnapshotReader(Snapshot.open("s3://bucket/ckpt/orders/chk-42")) as reader:
         for entry in reader.entries("totals", "total"):
             print(entry.key, entry.value)
         reader.get("totals", "total", "ann")
 
-Only the files of tasks that are needed are fetched: for one key, those of one task.
+Only the files of the tasks needed are fetched: for one key, those of one task.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tidegate.state.port import StateStore
 from tidegate.state.version import VersionId
 
 _NOWHERE = VersionId(EpochId(Term(0), 0), AttemptId(0))
-"""Stands where a store wants to know which version it builds: a reader builds none."""
+"""A placeholder for the version that a store builds: a reader builds none."""
 _ALL = object()
 
 
 class SnapshotReader:
-    """Fetches tasks when they are first asked for, into a private directory that goes when the reader is closed.
+    """Fetches tasks on first access into a private directory, which is removed when the reader is closed.
 
-    Used by one thread. Every file is verified by its checksum when it arrives.
+    Used by one thread. Every file is verified by its checksum after the download.
     """
 
     def __init__(self, snapshot: StoredSnapshot, scratch: Path | None = None) -> None:
@@ -48,7 +48,7 @@ class SnapshotReader:
     def entries(
         self, uid: str, state: str, key_groups: tuple[int, int] | None = None
     ) -> Iterator[StateEntry]:  # fmt: skip
-        """All entries of a state, in the order of key groups and, in each, of keys; or those of a range of key groups."""
+        """Yield all entries of a state, ordered by key group and, within it, by key; or those of a range of key groups."""
         layout = self.snapshot.layout(uid, state)
         if not layout.keyed:
             yield from self._operator_state(layout)
@@ -59,7 +59,7 @@ class SnapshotReader:
                 yield from self._of_task(task, layout, first, last)
 
     def _operator_state(self, layout: StateLayout) -> Iterator[StateEntry]:
-        """Elements of all tasks, numbered through; of a broadcast map one copy, since all are the same."""
+        """Yield the elements of all tasks, numbered consecutively; one copy of a broadcast map, since all are equal."""
         position = 0
         for task in self.snapshot.tasks_of(layout.uid):
             for entry in self.task_entries(task, layout):
@@ -69,15 +69,16 @@ class SnapshotReader:
                 return
 
     def task_entries(self, task: TaskState, layout: StateLayout) -> Iterator[StateEntry]:
-        """All entries of a state that one task holds."""
+        """Yield all entries of a state in one task."""
         if not layout.keyed:
             return self._elements_of(task, layout)
         return self._of_task(task, layout, *task.key_groups)
 
     def get(self, uid: str, state: str, key: Any, namespace: Namespace = None, map_key: Any = _ALL) -> Any:
-        """What a state holds for one key: the value (None: nothing), a list, a dict, or pairs (clock, time) of timers.
+        """Return the state of one key: the value (None: nothing), a list, a dict, or pairs (clock, time) of timers.
 
-        With `map_key` the one value in a map. Fetches the files of one task. Raises InvalidKey for a key of another type.
+        With `map_key`, return one value of a map. Fetches the files of one task. Raises InvalidKey for a key of another
+        type.
         """
         layout = self.snapshot.layout(uid, state)
         if not layout.keyed:
@@ -96,7 +97,7 @@ class SnapshotReader:
         return next((entry.value for entry in found), None)
 
     def byte_entries(self, task: TaskState, key_groups: tuple[int, int]) -> Iterator[ByteEntry]:
-        """Everything a task of a checkpoint or native savepoint holds of some key groups, as it is stored."""
+        """Yield all stored entries of some key groups in a task of a checkpoint or native savepoint."""
         store = self._store(task)
         assert not isinstance(store, CanonicalTask), "tables are read by `canonical_read`"
         return store.scan(*key_group_range(*key_groups))
@@ -108,7 +109,7 @@ class SnapshotReader:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def release(self, task: TaskState) -> None:
-        """Give back the disk that a task's files take. They are fetched again if asked for."""
+        """Free the disk space of a task's files. They are fetched again on the next access."""
         store = self._open.pop(task.task, None)
         if store is not None:
             store.abandon()

@@ -1,8 +1,8 @@
-"""Making a snapshot fit the job that is to go on from it, or saying why it cannot. Pure.
+"""Adapts a snapshot to the job that starts from it, or reports why that is impossible. Pure.
 
-State is migrated when it is restored, not when it is read: a task that takes a state of another type reads the entries it
-gets, converts them, and writes them into its first version. From then on there is only the new type, in local versions and in
-the first checkpoint; the snapshot itself is never changed, so the old code can still start from it.
+State is migrated when it is restored, not when it is read: a task that restores a state of another type reads its
+entries, converts them, and writes them to its first version. From then on only the new type exists, in local versions
+and in the first checkpoint; the snapshot itself is never changed, so the old code can still start from it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.savepoint.evolution import MigrationFailed
 
 
 class StateChanged(RestoreError):
-    """A state, or the key it belongs to, is declared so that what the snapshot holds cannot be read. Nothing was written."""
+    """The declared type of a state or its key is incompatible with the snapshot. Nothing was written."""
 
     code = "STATE_CHANGED"
 
@@ -36,14 +36,14 @@ class UidsCannotBeMapped(RestoreError):
 
 
 _ALL = (
-    "Verdicts for every state: `tidegate compat JOB.PY --from PATH`. State that is not wanted any more goes with another uid for "
-    "the operator and execution.state-recovery.ignore-unclaimed-state (-n)."
+    "Verdicts for every state: `tidegate compat JOB.PY --from PATH`. To drop state, give the operator "
+    "another uid and set execution.state-recovery.ignore-unclaimed-state (-n)."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The verdicts, none of which forbids the start, and what has to be converted."""
+    """The verdicts, none of which prevents the start, and the conversions required."""
 
     compatibility: Compatibility
     migrations: tuple[Migration, ...] = ()
@@ -54,9 +54,9 @@ class Fitted:
 
 
 def fit(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: bool) -> Fitted:
-    """Judge every state. Raises `StateChanged` for what can never be restored, with or without leave to drop state.
+    """Judge every state. Raises `StateChanged` for state that can never be restored, whether or not state may be dropped.
 
-    Whole operators, and sources, that the job does not have are for the plan of the restore to refuse.
+    Operators and sources missing from the job are rejected by the restore plan.
     """
     answer = judge(snapshot, job, allow_non_restored_state)
     kept = {operator.uid for operator in job.operators}
@@ -72,8 +72,8 @@ def fit(snapshot: CheckpointMetadata, job: JobNow, allow_non_restored_state: boo
 
 
 def converter(migration: Migration) -> Callable[[bytes], bytes]:
-    """What brings one stored entry, or element, of a state to the type it has now. Raises `MigrationFailed` for a value that
-    has no equal there."""
+    """Return the conversion of one stored entry, or element, to the current type of its state. It raises
+    `MigrationFailed` for a value without an equivalent."""
     convert = entry_conversion(migration.old, migration.new, migration.renames)
 
     def converted(raw: bytes) -> bytes:
@@ -86,10 +86,10 @@ def converter(migration: Migration) -> Callable[[bytes], bytes]:
 
 
 def translated(snapshot: CheckpointMetadata, uids: Mapping[str, str]) -> CheckpointMetadata:
-    """The snapshot with operators and sources under their new uids.
+    """Return the snapshot with operators and sources under their new uids.
 
-    May be applied to a snapshot that has the new ones already, so the map may stay in a configuration through restarts. That is
-    why no uid can be both old and new. Raises `UidsCannotBeMapped`.
+    Can be applied to a snapshot that already has the new uids, so the map can stay in a configuration across restarts.
+    That is why no uid can be both old and new. Raises `UidsCannotBeMapped`.
     """
     if not uids:
         return snapshot
@@ -97,7 +97,7 @@ def translated(snapshot: CheckpointMetadata, uids: Mapping[str, str]) -> Checkpo
     known |= {number.uid for number in snapshot.state_numbers}
     if twice := sorted(set(uids) & set(uids.values())):
         raise UidsCannotBeMapped(
-            f"{_listed(twice)} is both an old and a new uid, so after a restart nobody could tell whether the map was applied. "
+            f"{_listed(twice)} is both an old and a new uid, so a restart could not tell whether the map was applied. "
             "Write a savepoint with other uids instead: `tidegate savepoint copy --rename OLD=NEW`."
         )
     missing = sorted(old for old, new in uids.items() if old not in known and new not in known)
@@ -115,7 +115,7 @@ def translated(snapshot: CheckpointMetadata, uids: Mapping[str, str]) -> Checkpo
 
 
 def shown(verdict: StateVerdict) -> str:
-    """One line for a log."""
+    """Format a verdict as one log line."""
     what = str(verdict.uid) if verdict.state is None else f"{verdict.uid}/{verdict.state}"
     return f"{what}: {verdict.outcome}{f' ({verdict.reason})' if verdict.reason else ''}"
 

@@ -1,8 +1,8 @@
-"""Values of state without the user's classes: MessagePack bytes to plain Python and back, by the stored schema alone.
+"""State values without the user's classes: converts MessagePack to plain Python and back, using only the stored schema.
 
 A schema is the tree that `schema_of` wrote into the snapshot (see `core.type_schema`). A struct is read as a dict by
-field name, an enum as its value; everything else as the type it was. No code of the user's is imported, and nothing in
-a schema names code: reading a snapshot from a stranger runs nothing.
+field name, an enum as its value; everything else as its original type. No user code is imported, and nothing in a
+schema names code: reading an untrusted snapshot runs none of its code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Convert = Callable[[Any], Any]
 
 
 class UnknownSchema(StateError):
-    """A stored description of a type has a form that this tidegate does not know."""
+    """The stored description of a type has a form that this version of tidegate does not know."""
 
     code = "UNKNOWN_SCHEMA"
 
@@ -41,15 +41,15 @@ class UnknownSchema(StateError):
 class PlainCodec:
     """Reads and writes the values of one stored type.
 
-    `decode` raises StateError for bytes of another type. `encode` gives the bytes that the user's own type would have;
-    it raises WrongValue for values that do not fit, so nothing unreadable is ever written.
+    `decode` raises StateError for bytes of another type. `encode` returns the bytes that the user's type would have; it
+    raises WrongValue for values that do not fit, so nothing unreadable is ever written.
     """
 
     decode: Callable[[bytes], Any]
     encode: Callable[[Any], bytes]
     decode_many: Callable[[Sequence[bytes]], list[Any]]
     encode_many: Callable[[Sequence[Any]], list[bytes]]
-    """The same for many values at once, which is several times quicker."""
+    """The same for many values at once, which is several times faster."""
 
 
 SCALARS: dict[str, Any] = {
@@ -68,7 +68,7 @@ SCALARS: dict[str, Any] = {
 
 
 def schema_codec(schema: Schema) -> PlainCodec:
-    """The codec of a stored schema. Raises UnknownSchema."""
+    """Return the codec of a stored schema. Raises UnknownSchema."""
     return _codec(json.dumps(schema, sort_keys=True))
 
 
@@ -80,7 +80,7 @@ def _codec(text: str) -> PlainCodec:
         wire = msgspec.msgpack.Decoder(wire_type).decode
         wire_list = msgspec.msgpack.Decoder(list[wire_type]).decode  # type: ignore[valid-type]
     except RecursionError:
-        raise UnknownSchema("a type nested without end") from None
+        raise UnknownSchema("a type nested too deeply") from None
     after, before = _after_decoding(schema), _before_encoding(schema)
     pack = msgspec.msgpack.Encoder().encode
 
@@ -106,7 +106,7 @@ def _codec(text: str) -> PlainCodec:
         try:
             values = wire_list(_array_of(data))
         except (msgspec.MsgspecError, ValueError):
-            return [decode(one) for one in data]  # tells which
+            return [decode(one) for one in data]  # raises for the invalid one
         return values if after is None else [after(value) for value in values]
 
     def encode_many(values: Sequence[Any]) -> list[bytes]:
@@ -114,19 +114,19 @@ def _codec(text: str) -> PlainCodec:
             packed = [pack(value if before is None else before(value)) for value in values]
             wire_list(_array_of(packed))
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError, msgspec.MsgspecError):
-            return [encode(value) for value in values]  # tells which
+            return [encode(value) for value in values]  # raises for the invalid one
         return packed
 
     return PlainCodec(decode, encode, decode_many, encode_many)
 
 
 def _array_of(values: Sequence[bytes]) -> bytes:
-    """The MessagePack array of values that are MessagePack already."""
+    """Return the MessagePack array of values already encoded as MessagePack."""
     return b"\xdd" + len(values).to_bytes(4, "big") + b"".join(values)
 
 
 def python_type(schema: Schema) -> Any:
-    """The Python type of a map key: what `KeyCodec.of_python` takes. An enum's is that of its values."""
+    """Return the Python type of a map key, as `KeyCodec.of_python` accepts it. For an enum it is that of its values."""
     match schema:
         case {"type": "optional", "of": inner}:
             return python_type(inner) | None
@@ -142,14 +142,14 @@ def python_type(schema: Schema) -> Any:
 
 
 def show_schema(schema: Schema | None) -> str:
-    """A stored type as a person would write it: `float`, `dict[str, int]`, `Rule(name: str, limit: int = 3)`.
+    """Format a stored type as a user would write it: `float`, `dict[str, int]`, `Rule(name: str, limit: int = 3)`.
 
-    Raises UntrustedSnapshot for what is no type.
+    Raises UntrustedSnapshot if it is not a type.
     """
     try:
         return _show(schema)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-        raise UntrustedSnapshot("The description of a type is none") from None
+        raise UntrustedSnapshot("The description of a type is not a type") from None
 
 
 def _show(schema: Schema | None) -> str:  # noqa: C901 one case for each kind of type
@@ -191,7 +191,7 @@ def _enum_type(members: list[Schema]) -> Any:
 
 
 def _wire_type(schema: Schema) -> Any:
-    """A type that reads the bytes strictly. Structs by name are TypedDicts, those by position get a class of ours."""
+    """Return a type that reads the bytes strictly. Structs by name are TypedDicts, those by position get a generated class."""
     match schema:
         case {"type": "optional", "of": inner}:
             return _wire_type(inner) | None
@@ -234,13 +234,14 @@ def _wire_type(schema: Schema) -> Any:
 
 
 def _default(field: Schema) -> Callable[[], Any]:
-    """Makes the stored default of a field, new each time. Defaults are stored as JSON, with its ways of writing types."""
+    """Return a function that creates the stored default of a field, new each time. Defaults are stored as JSON, in
+    JSON's representation of types."""
     data, tp = msgspec.json.encode(field["default"]), _wire_type(field["type"])
     return lambda: msgspec.json.decode(data, type=tp)
 
 
 def _after_decoding(schema: Schema) -> _Convert | None:
-    """What turns a value of the wire type into plain Python; None where they are the same."""
+    """Return the conversion of a wire value to plain Python, or None if they are the same."""
     match schema:
         case {"type": "optional", "of": inner}:
             return _unless_none(_after_decoding(inner))
@@ -251,7 +252,7 @@ def _after_decoding(schema: Schema) -> _Convert | None:
 
 
 def _before_encoding(schema: Schema) -> _Convert | None:
-    """The other way round."""
+    """Inverse of `_after_decoding`."""
     match schema:
         case {"type": "optional", "of": inner}:
             return _unless_none(_before_encoding(inner))
@@ -266,7 +267,7 @@ def _unless_none(convert: _Convert | None) -> _Convert | None:
 
 
 def _inside(schema: Schema, of: Callable[[Schema], _Convert | None]) -> _Convert | None:
-    """Converts what a collection holds. Keys and elements of sets hold no structs, so they stay as they are."""
+    """Convert the contents of a collection. Keys and set elements hold no structs, so they stay unchanged."""
     match schema:
         case {"type": "list", "element": element}:
             one = of(element)

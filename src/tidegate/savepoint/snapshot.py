@@ -1,7 +1,7 @@
-"""A checkpoint or savepoint in storage, opened: its metadata, and where its files are.
+"""An open checkpoint or savepoint: its metadata, and the location of its files.
 
-A checkpoint's files are named relative to its job's directory, which is the one above `chk-<n>`; a savepoint's relative
-to its own. So a savepoint can be copied anywhere, and a checkpoint together with its job's directory.
+The files of a checkpoint are named relative to its job's directory, the parent of `chk-<n>`; those of a savepoint
+relative to its own. A savepoint can thus be copied anywhere, and a checkpoint together with its job's directory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CANONICAL = "CANONICAL"
 NATIVE = "NATIVE"
 """The two formats of savepoints, by Flink's names."""
 CANONICAL_BACKEND = _TABLES
-"""Stands as the backend of tasks whose files are tables."""
+"""The backend name of tasks whose files are tables."""
 
 
 class StateNotFound(StateError):
@@ -45,22 +45,22 @@ class StateNotFound(StateError):
 
 @dataclass(frozen=True, slots=True)
 class StoredSnapshot:
-    """What `_metadata` says, and the storage that file names in it are relative to (below `root`)."""
+    """The content of `_metadata`, and the storage that its file names are relative to (below `root`)."""
 
     storage: Storage
     root: str
     metadata: CheckpointMetadata
     url: str
-    """Where the snapshot lies, as a person would write it."""
+    """The location of the snapshot as a user would write it."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What the client of its store was given."""
+    """Options of the client of its store."""
     layouts: dict[tuple[Uid, str], StateLayout] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def open(path: str | Path, **options: Any) -> StoredSnapshot:
         """Open `…/chk-42`, a savepoint's directory, or the `_metadata` in either. Reads that one file.
 
-        `options` go to the client of an object store. Raises SnapshotNotFound, or a MetadataError.
+        `options` are passed to the client of an object store. Raises SnapshotNotFound, or a MetadataError.
         """
         url = location(path)
         own = open_storage(url, confined=True, **options)
@@ -77,7 +77,7 @@ class StoredSnapshot:
 
     @staticmethod
     def within(storage: Storage, name: str) -> StoredSnapshot:
-        """Open a snapshot by its name in a storage that is open already: `orders/chk-42`."""
+        """Open a snapshot by its name in an open storage: `orders/chk-42`."""
         folder = name.removesuffix("/").removesuffix(f"/{METADATA}")
         metadata = _read(storage, f"{folder}/{METADATA}", f"{storage.url}/{folder}")
         root = folder if metadata.kind is SnapshotKind.SAVEPOINT else folder.rpartition("/")[0]
@@ -101,7 +101,7 @@ class StoredSnapshot:
         raise StateNotFound(f"The snapshot {self.url} has no state of an operator {uid!r}. It has state of: {known}.")
 
     def layout(self, uid: str, state: str) -> StateLayout:
-        """How the entries of a state are written. Raises StateNotFound, UnreadableState or UnknownSchema."""
+        """Return how the entries of a state are stored. Raises StateNotFound, UnreadableState or UnknownSchema."""
         known = self.layouts.get((Uid(uid), state))
         if known is not None:
             return known
@@ -114,7 +114,7 @@ class StoredSnapshot:
         raise StateNotFound(f"Operator {uid!r} has no state {state!r} in {self.url}. It has: {names}.")
 
     def table_bytes(self, state_id: int) -> int | None:
-        """The size of a state's tables; None where states share files."""
+        """Return the size of a state's tables, or None if states share files."""
         if self.format != CANONICAL:
             return None
         prefix = f"{state_id:05d}-"
@@ -122,7 +122,7 @@ class StoredSnapshot:
         return sum(file.size_bytes for file in files if file.name.startswith(prefix))
 
     def tasks_of(self, uid: str) -> tuple[TaskState, ...]:
-        """The tasks that hold the state of an operator, in the order of key groups."""
+        """Return the tasks that hold the state of an operator, ordered by key groups."""
         level = self.operator(uid).level
         return tuple(sorted((t for t in self.metadata.tasks if t.task.level == level), key=lambda t: t.key_groups))
 
@@ -134,7 +134,7 @@ class StoredSnapshot:
 
 
 def location(path: str | Path) -> str:
-    """The directory of a snapshot or job in one way of writing: an absolute path, or the URL of an object store."""
+    """Normalize the directory of a snapshot or job to an absolute path or the URL of an object store."""
     text = str(path)
     scheme, remote, place = text.partition("://")
     place = place if remote else text
@@ -152,7 +152,7 @@ def location(path: str | Path) -> str:
 
 
 def split_location(url: str) -> tuple[str, str]:
-    """The directory above, and the name in it. Raises SnapshotNotFound where there is none above."""
+    """Return the parent directory, and the name in it. Raises SnapshotNotFound if there is no parent."""
     above, _, name = url.rpartition("/")
     if not name or above.endswith(":/"):
         raise SnapshotNotFound(f"{url!r} is not a checkpoint: there is no job's directory above it.")

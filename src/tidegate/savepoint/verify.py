@@ -1,4 +1,5 @@
-"""Is a snapshot whole? Every file there, of its size, with its checksum; every state readable; every key group held."""
+"""Checks that a snapshot is complete: every file exists with its size and checksum, every state is readable, every key
+group is covered."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from tidegate.storage.handle import Checksum, FileHandle
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong. `where` is a task, a source or a state."""
+    """One problem found. `where` is a task, a source or a state."""
 
     where: str
     what: str
 
 
 def verify(snapshot: StoredSnapshot, checksums: bool = True, progress: Progress = ignore_progress) -> Iterator[Problem]:
-    """All that is wrong with a snapshot. Without `checksums` only sizes are looked at, which reads no content."""
+    """Yield all problems of a snapshot. Without `checksums`, only sizes are checked, which reads no content."""
     yield from _structure(snapshot)
     for where, file in _files(snapshot):
         handle = FileHandle(below(snapshot.root, file.path), file.size_bytes, file.checksum, file.part_bytes)
