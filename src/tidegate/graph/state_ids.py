@@ -33,7 +33,7 @@ def assign(known: Mapping[tuple[Uid, str], int], declared: Iterable[tuple[Uid, s
             numbers[state] = last
     if last > MAX_STATE_ID:
         raise GraphError(
-            f"A job can have {MAX_STATE_ID} states in its life, and this one needs {last}. The usual cause are uids "
-            "or names of states that differ from run to run: give fixed ones, and start from a new canonical savepoint."
+            f"A job can have {MAX_STATE_ID} states in its life, and this one needs {last}. The usual cause is uids "
+            "or state names that differ from run to run: use fixed ones, and start from a new canonical savepoint."
         )
     return numbers

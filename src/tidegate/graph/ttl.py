@@ -80,8 +80,8 @@ class StateTtlConfig:
             raise GraphError(f"The time to live of a state cannot be read: {error}.") from None
         if ttl_ms <= 0 or cleanup_entries < 0:
             raise GraphError(
-                f"A time to live of {ttl!r} with cleanup_entries={cleanup_entries} cannot be. The time is more than 0, "
-                "for example '1 h'; cleanup_entries is 0 or more. Leave ttl out for state that lives for ever."
+                f"A time to live of {ttl!r} with cleanup_entries={cleanup_entries} is invalid. The time must be more than 0, "
+                "for example '1 h'; cleanup_entries must be 0 or more. Leave ttl out for state that never expires."
             )
         for name, value in zip(self.__slots__, (ttl_ms, *chosen, cleanup_entries)):
             object.__setattr__(self, name, value)

@@ -64,8 +64,8 @@ class OutcomeUnknown(StorageError):
         return OutcomeUnknown(
             store,
             path,
-            f"Whether {path!r} was created in {store} is unknown: {cause}. Stop what depends on it; when the store "
-            "answers again, start anew: recovery reads what was decided.",
+            f"Whether {path!r} was created in {store} is unknown: {cause}. Stop what depends on it. When the store "
+            "responds again, restart: recovery reads what was decided.",
         )
 
 

@@ -37,7 +37,7 @@ def open_storage(
         raise StorageMisconfigured(
             shown,
             "",
-            f"{shown} carries credentials, and the addresses of checkpoints are written to logs and files. Give them by "
+            f"{shown} contains credentials, and the addresses of checkpoints are written to logs and files. Pass them as "
             "s3.access-key and s3.secret-key, or in the environment of the store's client.",
         )
     scheme = urlsplit(text).scheme.lower() if "://" in text else ""

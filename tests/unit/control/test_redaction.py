@@ -112,7 +112,7 @@ def test_credentials_in_the_address_of_a_store_are_refused_and_not_told() -> Non
         lambda: open_storage("/somewhere", secret_access_key=SECRET),
     ):
         assert_hidden(attempt(act))
-    assert "carries credentials" in attempt(lambda: open_storage(URL))
+    assert "contains credentials" in attempt(lambda: open_storage(URL))
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

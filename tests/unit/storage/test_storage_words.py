@@ -115,7 +115,7 @@ def test_errors_travel_whole() -> None:
     error = pickle.loads(pickle.dumps(OutcomeUnknown.of("s3://b", "log/1", "timeout")))
     assert (type(error), error.store, error.path, error.retryable) == (OutcomeUnknown, "s3://b", "log/1", False)
     assert isinstance(error, StorageError)
-    assert "start anew" in str(error)
+    assert "restart: recovery" in str(error)
 
 
 def test_the_client_of_object_stores_is_loaded_only_when_one_is_opened() -> None:
