@@ -1,1 +1,1 @@
-"""What is true about a job: storage, its log, the pure coordinator, metadata, clean-up."""
+"""The durable truth about a job: its log, the pure coordinator, metadata, clean-up."""

@@ -1,10 +1,10 @@
-"""Who restores what: from the tasks of a snapshot to the tasks of a job that may be wider, narrower or cut differently.
+"""Assigns the state of a snapshot's tasks to the tasks of a job, which may have another parallelism or other levels.
 
-Pure. Keyed state goes by key group: a new task takes, of every old task it overlaps, the overlap. State goes by uid,
-not by level, so an operator that moved to another level takes its states along. Operator state has three ways:
+Pure. Keyed state is assigned by key group: a new task takes its overlap with every old task. State is assigned by uid,
+not by level, so an operator that moved to another level keeps its states. Operator state is distributed in three ways:
 
-- SPLIT: all elements in the order of old slots are dealt out in runs of nearly equal length; where a remainder of one
-  state ends, the next state begins, so no task always gets the longer run.
+- SPLIT: all elements, in the order of old slots, are distributed in runs of nearly equal length; the next state starts
+  at the slot where the remainder of the previous one ended, so no task always gets the longer run.
 - UNION: every new task gets every element.
 - BROADCAST: new task `i` gets the copy of old task `i mod old parallelism`.
 """
@@ -20,7 +20,7 @@ from tidegate.core.ids import Slot, TaskId, Uid
 from tidegate.state.key_groups import check_parallelism, range_of_slot
 
 Range = tuple[int, int]
-"""First and last key group, both included."""
+"""First and last key group, inclusive."""
 
 
 class MaxParallelismChanged(RestoreError):
@@ -64,14 +64,14 @@ class KeyGroupsBroken(RestoreError):
 
 @dataclass(frozen=True, slots=True)
 class KeyedShare:
-    """What a new task takes of an old one's keyed state."""
+    """The part of an old task's keyed state that a new task takes."""
 
     source: TaskId
     key_groups: Range
     states: tuple[int, ...]
     """Ids of the states to take."""
     complete: bool
-    """All keyed state of these key groups is wanted, so the source's files can be taken and cut by range."""
+    """All keyed state of these key groups is needed, so the source's files can be taken over and cut by range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class BroadcastCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRestore:
-    """All that one new task is made of. With `as_is` the files of its one source are its version, unchanged."""
+    """Everything that one new task consists of. With `as_is`, the files of its only source are its version, unchanged."""
 
     task: TaskId
     key_groups: Range
@@ -107,7 +107,7 @@ class TaskRestore:
 
     @property
     def own_union(self) -> tuple[ListRun, ...]:
-        """The share of `union` that this task, and no other, holds until its function says what it wants to hold."""
+        """The share of `union` that only this task holds until its function writes the list."""
         return tuple(run for run in self.union if run.source.slot % self.parallelism == self.task.slot)
 
     @property
@@ -126,12 +126,12 @@ class RestoreTarget:
     levels: Mapping[Uid, int]
     allow_non_restored_state: bool = False
     rewritten: frozenset[int] = frozenset()
-    """Ids of states whose values must be converted: the files that hold them cannot be taken as they are."""
+    """Ids of states whose values must be converted: their files cannot be used unchanged."""
 
 
 @dataclass(slots=True)
 class _Level:
-    """One old level: its tasks in order of slot and the states they hold."""
+    """One old level: its tasks ordered by slot and their states."""
 
     tasks: list[TaskState] = field(default_factory=list)
     states: list[tuple[Uid, StateInfo]] = field(default_factory=list)
@@ -141,7 +141,7 @@ class _Level:
 
 
 def plan_restore(snapshot: CheckpointMetadata, target: RestoreTarget) -> tuple[TaskRestore, ...]:
-    """One entry for every slot of every level of the target, in order. A level without old state gets empty entries."""
+    """Return one entry for every slot of every level of the target, in order. A level without old state gets empty entries."""
     if snapshot.max_parallelism != target.max_parallelism:
         raise MaxParallelismChanged(snapshot.max_parallelism, target.max_parallelism)
     check_parallelism(target.parallelism, target.max_parallelism)
@@ -158,7 +158,7 @@ def plan_restore(snapshot: CheckpointMetadata, target: RestoreTarget) -> tuple[T
 def assign_key_groups(
     old: Iterable[tuple[TaskId, Range]], parallelism: int, max_parallelism: int
 ) -> list[tuple[tuple[TaskId, Range], ...]]:
-    """For every new slot, the old tasks it overlaps and the key groups to keep of each, ascending.
+    """For every new slot, return the old tasks it overlaps and the key groups to keep of each, ascending.
 
     Raises `KeyGroupsBroken` unless the old ranges cover every key group exactly once.
     """
@@ -183,10 +183,10 @@ def assign_key_groups(
 def split_evenly(
     counts: Iterable[tuple[TaskId, int]], state: int, parallelism: int, start: int = 0
 ) -> tuple[list[tuple[ListRun, ...]], int]:
-    """Deal the elements of one list out to new slots, as Flink's round-robin repartitioner does.
+    """Distribute the elements of one list to new slots, as Flink's round-robin repartitioner does.
 
-    Runs keep the order of elements. `start` is the slot that gets the first run; returned is also the one to start the
-    next state with, which is the first that got no element of the remainder.
+    Runs keep the order of elements. `start` is the slot that gets the first run. Also returns the slot to start the
+    next state with: the first that got no element of the remainder.
     """
     pieces = [(task, count) for task, count in counts if count > 0]
     base, remainder = divmod(sum(count for _, count in pieces), parallelism)
@@ -265,7 +265,7 @@ def _share_keyed(
 
 
 def _as_is(source: _Level | None, level: int, slot: int, target: RestoreTarget) -> TaskId | None:
-    """The old task whose files are this new task's, if nothing is to be taken out, put in or moved."""
+    """Return the old task whose files this new task can use unchanged, with nothing removed, added or moved."""
     if source is None or len(source.tasks) != target.parallelism:
         return None
     if any(target.levels.get(uid) != level for uid, _ in source.states):

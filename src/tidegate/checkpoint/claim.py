@@ -1,7 +1,7 @@
-"""Becoming the owner of a job, and showing that one still is.
+"""Claiming a job, and the heartbeat of its owner.
 
-The claim itself is a log entry, so it is decided by the store. The heartbeat is only for politeness: a start without
-force does not take a job whose owner moves. A wrong guess about life costs a restart, never a result.
+The claim itself is a log entry, so the store decides it. The heartbeat is only a courtesy: a start without force does
+not take over a job whose owner is alive. A wrong guess about liveness costs a restart, never a result.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tidegate.storage.port import Nonce, Won
 class Heartbeat:
     """Body of `owner`.
 
-    It changes with every beat; `slot` is where its writer last saw the end of the log, as a hint.
+    It changes with every beat; `slot` is the end of the log as its writer last saw it, as a hint.
     """
 
     term: Term
     beat: int
     slot: int
     process: str = ""
-    """Which process beats, by a name that others on its machine can look up (`core.processes`)."""
+    """The process of the owner, by a name that other processes on its machine can check (`core.processes`)."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -51,17 +51,17 @@ def claim(
     process: str = "",
     has_died: Callable[[str], bool] = lambda process: False,
 ) -> Steps[Entry]:
-    """Own the job, or raise `StartRefused`. `sign` mints a new signature for every body. `process` is who claims.
+    """Claim the job, or raise `StartRefused`. `sign` creates a new signature for every body. `process` is the claimant.
 
-    1. Read the heartbeat and the end of the log. If a run stands there without an end, watch both for `patience_ms` on
-       our own clock; `force` skips the watching, for the owner seen first only, so two forced starts do not fight. An
-       owner that `has_died` is sure about is not watched either: a driver started again where it was killed need not wait.
-       Traces of entries after that end mean that somebody deleted some: `LogCorrupt`.
-    2. Decide by the table of starts. Refused: nothing was written.
-    3. Put the claim into the slot after what was read. A crash right after leaves a claim without heartbeat: the next
-       start waits once and goes on. Taken by a checkpoint of the old owner: from 1, with that checkpoint as the newer
-       base. Taken by another's claim: from 1, with that one as the owner.
-    4. Show life.
+    1. Read the heartbeat and the end of the log. If the last run has not ended, watch both for `patience_ms` on our own
+       clock. `force` skips the watching, but only for the owner seen first, so two forced starts do not fight. An owner
+       that `has_died` reports as dead is not watched either: a driver restarted on the machine where it was killed need
+       not wait. Traces of entries after that end mean that entries were deleted: `LogCorrupt`.
+    2. Decide by the table of starts. If the start is refused, nothing was written.
+    3. Write the claim to the slot after the entry read. A crash right after this leaves a claim without a heartbeat:
+       the next start waits once and proceeds. If a checkpoint of the old owner took the slot, repeat from 1 with that
+       checkpoint as the newer base. If another claim took it, repeat from 1 with its writer as the owner.
+    4. Write a heartbeat.
     """
     evicted: Term | None = None
     while True:
@@ -95,15 +95,15 @@ def claim(
 
 
 def claim_again(layout: JobLayout, last: Entry, ours: Container[Nonce], sign: Callable[[], Signature]) -> Steps[Entry]:
-    """Own the job under a new term, in the same driver, after a failure that left the outcome of a write unknown.
+    """Claim the job under a new term, in the same driver, after a failure that left the outcome of a write unknown.
 
-    `last` is the last entry known to be ours, `ours` the nonces of entries that we tried to write since. Raises `ClaimLost`
-    when another driver has claimed the job meanwhile: it is never taken from that one.
+    `last` is the last entry known to be ours, `ours` the nonces of entries that we tried to write since. Raises
+    `ClaimLost` if another driver has claimed the job meanwhile; the job is never taken back from it.
 
-    1. Read the end of the log. An entry of ours after `last` was written although we never learned of it: it counts.
-    2. Put the claim into the slot after it. Taken by a late write of our own: from 1. Nothing that the term before still
-       has under way can enter the log after this.
-    3. Show life.
+    1. Read the end of the log. An entry of ours after `last` was written without our knowledge: it counts.
+    2. Write the claim to the slot after it. If a late write of ours took the slot, repeat from 1. After this, nothing
+       that the previous term still has in flight can enter the log.
+    3. Write a heartbeat.
     """
     while True:
         before = yield from newest(layout, last.slot)
@@ -132,9 +132,9 @@ def read_heartbeat(layout: JobLayout) -> Steps[Heartbeat | None]:
 
 
 def show_life(layout: JobLayout, mine: Entry, beat: int, process: str = "") -> Steps[None]:
-    """Beat once.
+    """Write one heartbeat.
 
-    Raises `ClaimLost` when a newer term already beats: stopping early is kinder than failing to publish.
+    Raises `ClaimLost` if a newer term already has a heartbeat: stopping early is better than failing to publish.
     """
     seen = yield from read_heartbeat(layout)
     if seen is not None and seen.term > mine.term:
@@ -145,5 +145,5 @@ def show_life(layout: JobLayout, mine: Entry, beat: int, process: str = "") -> S
 
 
 def _moved(term: Term, before: Heartbeat | None, after: Heartbeat | None) -> bool:
-    """Whether the owner of `term` beat in between. Beats of former owners that woke up do not count."""
+    """Whether the owner of `term` wrote a heartbeat in between. Heartbeats of former owners that woke up do not count."""
     return after is not None and after.term == term and after != before

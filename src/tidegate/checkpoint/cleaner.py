@@ -101,10 +101,10 @@ class Cleaner:
         """Delete claimed savepoints that the log has dropped. Return the number of files. Any owner may repeat it.
 
         1. Read the pins and the metadata of each savepoint. If it is pinned, leave it for later. If it is missing, it was
-           deleted before. If it is not the savepoint that was claimed, somebody else put it there, and it stays.
+           deleted before. If it is not the savepoint that was claimed, it was put there by someone else, and it stays.
         2. Delete the files that the metadata names in the savepoint's own folder. A crash leaves a savepoint that no job
            can start from, and that is still listed in the entry.
-        3. Delete `_metadata`, `_claimed` and the COMMITTED record. A crash leaves nothing but its name in the entry.
+        3. Delete `_metadata`, `_claimed` and the COMMITTED record. A crash leaves only its name in the entry.
         4. The next entry of the store no longer lists it.
         """
         store, deleted = self._store, 0

@@ -36,7 +36,7 @@ class CheckpointUnreadable(RestoreError):
     def __init__(self, ref: CheckpointRef, why: str) -> None:
         self.ref = ref
         super().__init__(
-            f"Checkpoint {ref.id} at {ref.metadata} {why}. Nothing was changed. Going back past it may double output that "
+            f"Checkpoint {ref.id} at {ref.metadata} {why}. Nothing was changed. Rolling back past it may duplicate output that "
             "was already committed: start from an older retained checkpoint or a savepoint with -s if you accept that."
         )
 
@@ -72,7 +72,7 @@ class Draft:
 
 
 class CompletedCheckpointStore:
-    """What the present owner knows of the job's completed checkpoints.
+    """What the current owner knows about the job's completed checkpoints.
 
     Nothing in it is needed after a crash: the log and the retained metadata hold everything.
     """
@@ -199,7 +199,7 @@ class CompletedCheckpointStore:
            the checkpoint, and the oldest ones beyond the retained number are dropped.
         """
         if draft.id <= self.entry.last_id:
-            raise NotPublished(f"Checkpoint {draft.id} comes too late: {self.entry.last_id} is in the log already.")
+            raise NotPublished(f"Checkpoint {draft.id} is too late: {self.entry.last_id} is already in the log.")
         path = yield from self._write_metadata(draft)
         reach("publish.1-metadata", id=draft.id, term=self.term)
         ref = CheckpointRef(
@@ -228,7 +228,7 @@ class CompletedCheckpointStore:
                 raise NotPublished(f"Checkpoint {draft.id} could not write {path}: {error}") from error
             if isinstance(result, Won):
                 return path
-        raise entries.LogCorrupt(path, "was written by somebody else under this driver's term")
+        raise entries.LogCorrupt(path, "was written by another writer under this driver's term")
 
     def publish_terminal(self, ref: CheckpointRef, contents: CheckpointContents) -> Steps[None]:
         """Append the savepoint that ends the job to the log, before any of its output is committed.
@@ -244,7 +244,7 @@ class CompletedCheckpointStore:
         reach("stop.1-entry", term=self.term)
 
     def follow_savepoint(self, ref: CheckpointRef, contents: CheckpointContents) -> None:
-        """Once the output that this savepoint of the user carries is published, `record` that, too."""
+        """Let `record` also cover this user's savepoint, once the output that it carries is published."""
         self._unrecorded[ref.metadata] = ref, contents
 
     def due(self) -> tuple[Committable, ...]:
@@ -256,10 +256,10 @@ class CompletedCheckpointStore:
         )
 
     def published(self, publication: Publication) -> None:
-        """A target has taken all of this: step 1 of the release, in `committables.commit`, is done.
+        """A target has accepted all of this: step 1 of the release, in `committables.commit`, is done.
 
-        From now on no checkpoint carries it. A checkpoint that is published later is as good as a record: a driver that
-        starts from it does not know the output, and a driver that starts from an older one finds the markers.
+        From now on no checkpoint carries it. A checkpoint published later serves as a record: a driver that starts from
+        it does not know the output, and a driver that starts from an older one finds the markers.
         """
         self.ledger.confirm(committables.marks(publication.committables))
 
@@ -297,15 +297,15 @@ class CompletedCheckpointStore:
     def finish(self, outcome: RunOutcome, keep: bool) -> Steps[None]:
         """End the run gracefully.
 
-        1. Append the end to the log; without `keep` it drops every checkpoint of the job. If a target has not taken all
-           output of the newest checkpoint yet, all checkpoints are kept, a finished run ends as SUSPENDED, and the next
-           start commits that output.
+        1. Append the end to the log; without `keep` it drops every checkpoint of the job. If a target has not accepted
+           all output of the newest checkpoint yet, all checkpoints are kept, a finished run ends as SUSPENDED, and the
+           next start commits that output.
         2. `Cleaner.clean` deletes what was dropped.
         """
         before = self.entry
         owes = bool(self.due())
         if owes and outcome is RunOutcome.FINISHED:
-            # Nobody restarts a finished job, so its output would never be published. A suspended one is restarted.
+            # A finished job is not restarted, so its output would never be published. A suspended one is restarted.
             outcome = RunOutcome.SUSPENDED
         yield from self._append(entries.end(before, self._sign(), outcome, keep or owes))
         self._drop(before.retained)

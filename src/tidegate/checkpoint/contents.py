@@ -1,4 +1,4 @@
-"""What the protocol must know of a `_metadata`: which stored objects it needs, and which output waits in it."""
+"""The part of a `_metadata` that the protocol must know: the stored objects it needs, and its uncommitted output."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from tidegate.storage.routed import name_below
 
 @dataclass(frozen=True, slots=True)
 class CheckpointContents:
-    """The rest of the metadata is opaque to the protocol. Paths are names of objects in the job's storage."""
+    """The rest of the metadata is opaque to the protocol. Paths are object names in the job's storage."""
 
     files: frozenset[str]
     staged: frozenset[str]
-    """Files of rows that wait for a commit."""
+    """Files with staged rows of uncommitted output."""
     committables: tuple[Committable, ...]
 
 
 Reader: TypeAlias = Callable[[str, bytes], CheckpointContents]
-"""From the name of a `_metadata` and its bytes. Handed in, since only sinks know which rows a committable points to."""
+"""Reads the contents from the name of a `_metadata` and its bytes. Injected, since only sinks know which rows a
+committable points to."""
 
 
 def reader(staged_by: Callable[[Committable], Iterable[str]]) -> Reader:
-    """Reads tidegate's metadata; `staged_by` names the objects that hold the rows of a committable."""
+    """Return a reader of tidegate's metadata; `staged_by` names the objects that hold the rows of a committable."""
 
     def read(path: str, data: bytes) -> CheckpointContents:
         return contents_of(path, decode(data), staged_by)
@@ -38,7 +39,7 @@ def reader(staged_by: Callable[[Committable], Iterable[str]]) -> Reader:
 
 
 def verified(read: Reader, ref: CheckpointRef, body: bytes | None) -> CheckpointContents | None:
-    """The contents of the checkpoint that `ref` names, or None if `body` is absent, damaged or of another checkpoint.
+    """Return the contents of the checkpoint that `ref` names, or None if `body` is absent, damaged or of another checkpoint.
 
     Raises `MetadataTooNew` if a newer version of tidegate wrote it.
     """
@@ -55,7 +56,7 @@ def verified(read: Reader, ref: CheckpointRef, body: bytes | None) -> Checkpoint
 def contents_of(
     path: str, metadata: CheckpointMetadata, staged_by: Callable[[Committable], Iterable[str]]
 ) -> CheckpointContents:
-    """`path` is the name of the `_metadata`: names in it are relative to the job, in a savepoint to the savepoint."""
+    """`path` is the name of the `_metadata`: names in it are relative to the job or, in a savepoint, to the savepoint."""
     root = dirname(path) if metadata.kind is SnapshotKind.SAVEPOINT else dirname(dirname(path))
     lists = (*(task.files for task in metadata.tasks), *(position.files for position in metadata.positions))
     files = frozenset(name_below(root, name) for listed in lists for name in listed.objects())

@@ -1,6 +1,6 @@
 """The checkpoint coordinator: messages in, actions out. No I/O, no clock, no thread; time comes with each message.
 
-What is due is decided by monotonic time alone; the wall time of a message only goes into statistics and metadata.
+Monotonic time alone decides what is due; the wall time of a message is used only in statistics and metadata.
 
 A checkpoint's life: requested → triggered on the last finished epoch → every task's upload acknowledged → published by
 the driver → completed; or failed with a reason, at any point before its log entry.
@@ -27,7 +27,7 @@ Reason = CheckpointFailureReason
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """When checkpoints are taken. `interval_ms` None: never by themselves."""
+    """When checkpoints are taken. `interval_ms` None: only on request."""
 
     interval_ms: int | None
     timeout_ms: int = 600_000
@@ -41,13 +41,14 @@ class Cadence:
 
     @property
     def period_ms(self) -> int | None:
-        """The interval, raised to min-pause where that is longer."""
+        """The interval, or min-pause if that is longer."""
         return None if self.interval_ms is None else max(self.interval_ms, self.pause_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class StartUpload:
-    """Let the tasks make `epoch`'s versions durable for this checkpoint. Repeat it to those that have not answered."""
+    """Have the tasks make the versions of `epoch` durable for this checkpoint. Repeat it for those that have not
+    acknowledged."""
 
     id: int
     epoch: EpochId
@@ -58,14 +59,14 @@ class StartUpload:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """All tasks have acknowledged. Answer with `published` or `publish_failed`."""
+    """All tasks have acknowledged. The driver responds with `published` or `publish_failed`."""
 
     pending: PendingCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyComplete:
-    """Tell committers, sources and listeners. They may be told again."""
+    """Notify committers, sources and listeners. The notification may be repeated."""
 
     ref: CheckpointRef
     request: Request
@@ -73,19 +74,19 @@ class NotifyComplete:
 
 @dataclass(frozen=True, slots=True)
 class NotifyAborted:
-    """Tell tasks to stop uploading for it, and whoever asked for it that it failed."""
+    """Have tasks stop uploading for it, and report the failure to the requester."""
 
     id: int | None
-    """None when it was refused before it began."""
+    """None if it was rejected before it started."""
     request: Request
     reason: CheckpointFailureReason
     message: str = ""
-    """What happened, where the reason alone does not tell."""
+    """What happened, if the reason alone does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardFiles:
-    """Uploads of a checkpoint that will never be; nothing else may reference them."""
+    """Uploads of a checkpoint that will never complete; nothing else may reference them."""
 
     paths: tuple[str, ...]
 
@@ -108,7 +109,7 @@ Action: TypeAlias = StartUpload | Publish | NotifyComplete | NotifyAborted | Dis
 
 
 class Coordinator:
-    """One for each term. `tasks` are all tasks of the job; `base` is what it was restored from."""
+    """One per term. `tasks` are all tasks of the job; `base` is the checkpoint that it was restored from."""
 
     def __init__(
         self, cadence: Cadence, tasks: Iterable[TaskId], last_id: int = 0, base: CheckpointRef | None = None
@@ -141,14 +142,14 @@ class Coordinator:
     def start(self, now: Instant, first_delay_ms: int) -> list[Action]:
         """Begin the period.
 
-        The first delay is random in [min-pause, interval], min-pause after a restart; handed in.
+        The caller chooses the first delay: random in [min-pause, interval], min-pause after a restart.
         """
         if self._cadence.period_ms is not None:
             self._due_ms = now.plus(first_delay_ms)
         return self._go_on(now)
 
     def epoch_finished(self, epoch: EpochId, moved: bool, now: Instant) -> list[Action]:
-        """An epoch was accepted. `moved`: positions, state or committables are not what they were."""
+        """An epoch was accepted. `moved`: positions, state or committables have changed."""
         if self._closed:
             return []
         self._finished = epoch
@@ -156,7 +157,7 @@ class Coordinator:
         return self._go_on(now)
 
     def request(self, request: Request, now: Instant) -> list[Action]:
-        """Ask for a checkpoint. The answer is a `NotifyComplete` or `NotifyAborted` with this request."""
+        """Request a checkpoint. The outcome is a `NotifyComplete` or `NotifyAborted` with this request."""
         if self._closed:
             return [NotifyAborted(None, request, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN)]
         out = self._queue.add(request)
@@ -172,9 +173,9 @@ class Coordinator:
         return actions + self._go_on(now)
 
     def acknowledge(self, ack: UploadAck, now: Instant) -> list[Action]:
-        """Harmless in any order, any number of times, however late;
+        """Record an acknowledgement. Safe in any order, any number of times, however late.
 
-        What a late one brought is found by the next sweep.
+        The next sweep finds the files of a late one.
         """
         pending = self._pending.get(ack.checkpoint_id)
         if pending is None:
@@ -190,7 +191,7 @@ class Coordinator:
         return self._publish(pending)
 
     def _publish(self, pending: PendingCheckpoint) -> list[Action]:
-        """Ids enter the log in order: while a newer one is on its way there, an older one waits for how that ends."""
+        """Ids enter the log in order: while a newer checkpoint is being published, an older one waits for the outcome."""
         if not pending.request.kind.is_savepoint and any(
             other.id > pending.id and other.stage is Stage.PUBLISHING and not other.request.kind.is_savepoint
             for other in self._pending.values()
@@ -200,11 +201,12 @@ class Coordinator:
         return [Publish(pending)]
 
     def _must_be_held(self, pending: PendingCheckpoint) -> bool:
-        """A savepoint is not the base of restarts (its owner may delete it), so by itself it saves no epoch from a
-        rewind.
+        """A savepoint is not the base of restarts (its owner may delete it), so it alone does not protect its epoch
+        from a rewind.
 
-        If its epoch were discarded, output waiting in it would be overtaken by that of the epochs run instead, and lost
-        to whoever starts from it later. So it exists only once the log has a checkpoint of its epoch or a later one.
+        If its epoch were discarded, the output of the epochs run instead would overtake its uncommitted output, which
+        would then be lost to a job that starts from it later. So it exists only once the log has a checkpoint of its
+        epoch or a later one.
         """
         if pending.request.kind is not RequestKind.SAVEPOINT:
             return False
@@ -220,7 +222,7 @@ class Coordinator:
         return self._fail(pending, reason, now, message) + self._go_on(now)
 
     def published(self, checkpoint_id: int, ref: CheckpointRef, dropped: Iterable[int], now: Instant) -> list[Action]:
-        """The log has it (for a savepoint: its metadata is written). Older pending ones are subsumed."""
+        """The checkpoint is in the log (for a savepoint: its metadata is written). Older pending ones are subsumed."""
         done = self._pending.pop(checkpoint_id)
         self.statistics.completed(done, now, ref.metadata)
         self._tolerance.succeeded()
@@ -242,28 +244,28 @@ class Coordinator:
         return actions + self._go_on(now)
 
     def publish_failed(self, checkpoint_id: int, now: Instant, message: str = "") -> list[Action]:
-        """Its metadata or entry is certainly not there. Whoever cannot be certain must stop the driver instead."""
+        """Its metadata or entry certainly does not exist. A caller that cannot be certain must stop the driver instead."""
         failed = self._fail(self._pending[checkpoint_id], Reason.FINALIZE_CHECKPOINT_FAILURE, now, message)
         for older in [p for p in self._pending.values() if p.stage is Stage.UPLOADING and p.is_complete]:
             failed += self._publish(older)
         return failed + self._go_on(now)
 
     def cleaned(self, checkpoints: int, now: Instant) -> list[Action]:
-        """So many dropped checkpoints are deleted."""
+        """This many dropped checkpoints were deleted."""
         self._cleaning = max(0, self._cleaning - checkpoints)
         return self._go_on(now)
 
     def close(self, now: Instant) -> list[Action]:
-        """The run is over: nothing is triggered any more."""
+        """The run is over: trigger no more checkpoints."""
         actions = self.abort_all(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, now)
         self._closed = True
         self._due_ms = None
         return actions
 
     def abort_all(self, reason: CheckpointFailureReason, now: Instant) -> list[Action]:
-        """Before a rewind: what is pending belongs to epochs that will not be. Requests fail too.
+        """Abort everything before a rewind: pending checkpoints belong to epochs that are discarded. Requests fail, too.
 
-        Not while a publication is under way: only the log can tell how that one ends.
+        Not during a publication: only the log can tell its outcome.
         """
         actions: list[Action] = []
         for pending in list(self._pending.values()):
@@ -276,7 +278,7 @@ class Coordinator:
         return actions
 
     def _go_on(self, now: Instant) -> list[Action]:
-        """Trigger what may be triggered, and say when to look again."""
+        """Trigger what can be triggered, and return when to check again."""
         period = self._cadence.period_ms
         if period is not None and self._due_ms is not None and now.monotonic_ms >= self._due_ms:
             self._queue.add(Request(kind=RequestKind.PERIODIC, at_ms=now.monotonic_ms))
@@ -290,7 +292,7 @@ class Coordinator:
                 wakes += [] if choice.until_ms is None else [choice.until_ms]
                 break
             if choice.request.kind is RequestKind.PERIODIC and not self._moved and self._base is not None:
-                continue  # nothing to save since the last one; the next period asks again
+                continue  # nothing changed since the last one; the next period requests again
             actions.append(self._trigger(choice, now))
             wakes.append(self._pending[self._next_id - 1].deadline_ms)
         if self._due_ms is not None:
@@ -299,13 +301,13 @@ class Coordinator:
 
     @property
     def _checkpoints_under_way(self) -> int:
-        """What max-concurrent counts. Savepoints are not among them: one that cannot be written would otherwise stop all
-        checkpoints, and with them output, until it expires."""
+        """The checkpoints that max-concurrent counts. Savepoints are excluded: one that cannot be written would
+        otherwise block all checkpoints, and with them output, until it expires."""
         return sum(not pending.request.kind.is_savepoint for pending in self._pending.values())
 
     @property
     def _stopping(self) -> bool:
-        """The savepoint that ends the job is under way: a checkpoint of a later epoch would be undone by it."""
+        """Whether the savepoint that ends the job is in progress: it would undo a checkpoint of a later epoch."""
         return any(p.request.kind is RequestKind.TERMINAL_SAVEPOINT for p in self._pending.values())
 
     def _trigger(self, run: RunNow, now: Instant) -> StartUpload:
@@ -344,7 +346,8 @@ class Coordinator:
         return actions
 
     def _second(self, pending: PendingCheckpoint, ack: UploadAck) -> list[Action]:
-        """Another attempt's upload of the same task: the first stays, what only the second brought is not needed."""
+        """Handle another attempt's upload of the same task: the first one counts, and files that only the second
+        uploaded are not needed."""
         first = pending.acks.get(ack.task)
         if first is None:
             return []

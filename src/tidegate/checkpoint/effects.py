@@ -1,7 +1,7 @@
-"""Protocols as generators: each step yields what it wants done and is told the answer. They do no I/O themselves.
+"""Protocols as generators: each step yields an effect and receives its result. They do no I/O themselves.
 
-So the same code is run by `perform` on real storage, one call after another, and by a simulation that lets any moment
-pass between two steps, loses answers, and stops a driver anywhere.
+The same code is run by `perform` on real storage, one call after another, and by a simulation that lets any amount of
+time pass between two steps, loses results, and stops a driver anywhere.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class CommitFailed(TidegateError):
-    """A target did not take a committable now.
+    """A target did not accept a committable.
 
-    It is kept and offered again; nothing after it in its order was tried.
+    It is kept and retried later; nothing after it in its order was tried.
     """
 
     code = "COMMIT_FAILED"
@@ -31,7 +31,7 @@ class CommitFailed(TidegateError):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Put if absent. Answer: `Won` or `Lost`."""
+    """Put if absent. Result: `Won` or `Lost`."""
 
     path: str
     data: bytes
@@ -40,7 +40,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write, replacing. Only for heartbeats and for names that nobody else has."""
+    """Write or overwrite. Only for heartbeats and for unique names."""
 
     path: str
     data: bytes
@@ -48,21 +48,21 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Answer: the bytes, or None when there is no such name."""
+    """Result: the bytes, or None if the name does not exist."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListNames:
-    """Answer: all names below a folder, sorted."""
+    """Result: all names below a folder, sorted."""
 
     prefix: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListFolders:
-    """Answer: names of the folders right below a folder, without a look into them."""
+    """Result: names of the folders directly below a folder, without reading their contents."""
 
     prefix: str
 
@@ -76,8 +76,8 @@ class Delete:
 class Commit:
     """Publish committables of one sink, given in order of (epoch, partition), each together with its marker.
 
-    Those that a marker already covers are skipped. Raises `CommitFailed` at the first one that the target does not take:
-    those before it stay published, those behind it were not tried.
+    Those that a marker already covers are skipped. Raises `CommitFailed` at the first one that the target does not
+    accept: those before it stay published, those after it were not tried.
     """
 
     committables: tuple[Committable, ...]
@@ -85,7 +85,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Let time pass on this driver's own clock."""
+    """Wait on this driver's own clock."""
 
     ms: int
 
@@ -102,7 +102,7 @@ def perform(
 ) -> T:
     """Run a protocol to its end on real storage.
 
-    Errors of storage and targets are raised inside it, at the step they hit.
+    Errors of storage and targets are raised inside it, at the step that caused them.
     """
     try:
         effect = next(steps)
@@ -144,5 +144,7 @@ def _do(
             return sleep(ms / 1000)
         case Commit(committables):
             if commit is None:
-                raise CommitFailed(f"Sink {committables[0].sink!r} has output to commit, and no committer was given.")
+                raise CommitFailed(
+                    f"Sink {committables[0].sink!r} has output to commit, but no committer was provided."
+                )
             return commit(committables)

@@ -1,7 +1,7 @@
-"""Entries of a job's log. The newest one says all that is true about the job, so no reader needs those before it.
+"""Entries of a job's log. The newest one holds the complete truth about the job, so no reader needs earlier ones.
 
-Each entry repeats what stands after it (lineage, base, retained checkpoints, last id). Its writer knows what stood
-before, because it read or wrote the slot before; and it wins its slot only if nothing else came after that one.
+Each entry repeats everything that holds after it (lineage, base, retained checkpoints, last id). Its writer knows what
+held before, because it read or wrote the previous slot; and it wins its slot only if nothing else followed that one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EntryKind(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """How a run ended, when it could say so.
+    """How a run ended, if it was able to record it.
 
     Flink's terminal states, and STOPPED: with a savepoint that is in the log.
     """
@@ -56,7 +56,7 @@ class RunOutcome(StrEnum):
 class CheckpointRef:
     """Points to a completed checkpoint or savepoint.
 
-    `metadata` is its name in storage, `checksum` what it must have.
+    `metadata` is its name in storage, `checksum` the expected checksum.
     """
 
     id: int
@@ -66,9 +66,9 @@ class CheckpointRef:
     metadata: str
     checksum: str
     owned: bool = True
-    """Ours to reuse files of, and to delete. False for savepoints and for another job's checkpoints."""
+    """The job may reuse its files and delete it. False for savepoints and for another job's checkpoints."""
     claimed: bool = False
-    """A savepoint that was given to us: ours to delete, but not to reuse files of."""
+    """A savepoint that was given to the job: the job may delete it, but not reuse its files."""
 
     @property
     def is_ours(self) -> bool:
@@ -77,37 +77,37 @@ class CheckpointRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One slot of the log, and everything that is true after it."""
+    """One slot of the log, and everything that holds after it."""
 
     slot: int
     kind: EntryKind
     term: Term
     """Counts claims.
 
-    A claim's is one more than any before it, and it wins its slot or is nothing: no two share a term.
+    The term of a claim is one more than any before it, and a claim without its slot does not exist: no two share a term.
     """
     nonce: Nonce
     owner: str
-    """Who wrote it, for people."""
+    """The writer, for people."""
     at_ms: int
     """Wall clock of the writer, for people. Nothing is decided by it."""
     lineage: Lineage
     base: CheckpointRef | None
-    """What a restart begins from.
+    """What a restart starts from.
 
-    None: from the beginning. One of ours that is not in `retained` was given up on purpose.
+    None: from the beginning. A checkpoint of the job that is not in `retained` was discarded on purpose.
     """
     retained: tuple[CheckpointRef, ...]
-    """Every checkpoint of the job's own that still exists, and savepoints it was given, oldest first."""
+    """Every existing checkpoint of the job, and savepoints it was given, oldest first."""
     last_id: int
-    """Greatest checkpoint id ever published; 0 when there is none."""
+    """Greatest checkpoint id ever published; 0 if there is none."""
     owed: tuple[CheckpointRef, ...] = ()
-    """Completed ones that claims turned away from since the last checkpoint. Their output must still become visible."""
+    """Completed checkpoints that claims have abandoned since the last checkpoint. Their output must still become visible."""
     outcome: RunOutcome | None = None
-    """Set by the last entry of a run that ended in order."""
+    """Set by the last entry of a run that ended gracefully."""
     format: int = FORMAT
     disposing: tuple[CheckpointRef, ...] = ()
-    """Claimed savepoints that were dropped and may not be deleted yet. No sweep finds them: they are outside the job's folder."""
+    """Claimed savepoints that were dropped and may still exist. No sweep finds them, since they are outside the job's folder."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -119,7 +119,7 @@ def to_bytes(entry: Entry) -> bytes:
 
 
 def from_bytes(data: bytes, path: str) -> Entry:
-    """Fails closed with `LogCorrupt`."""
+    """Decode an entry. Fails closed with `LogCorrupt`."""
     try:
         entry = _decode(data)
     except msgspec.MsgspecError as error:
@@ -131,7 +131,7 @@ def from_bytes(data: bytes, path: str) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What every entry says about its writer."""
+    """The part of every entry that identifies its writer."""
 
     nonce: Nonce
     owner: str
@@ -139,9 +139,9 @@ class Signature:
 
 
 def claim(before: Entry | None, by: Signature, lineage: Lineage, base: CheckpointRef | None) -> Entry:
-    """The claim that takes the slot after `before`.
+    """Return the claim for the slot after `before`.
 
-    Its base was decided by the table of starts, from `before` alone.
+    The table of starts chose its base, from `before` alone.
     """
     slot = 1 if before is None else before.slot + 1
     return Entry(
@@ -161,7 +161,7 @@ def claim(before: Entry | None, by: Signature, lineage: Lineage, base: Checkpoin
 
 
 def _retained_after(before: Entry | None, base: CheckpointRef | None) -> tuple[CheckpointRef, ...]:
-    """A claim retains what was retained, and the savepoint that it takes over."""
+    """Return what a claim retains: what was retained before, and the savepoint that it takes over."""
     kept = () if before is None else before.retained
     return kept if base is None or not base.claimed or base in kept else (*kept, base)
 
@@ -172,33 +172,33 @@ def _owed_after(before: Entry | None, base: CheckpointRef | None, lineage: Linea
     left = before.base
     if left is None or left in before.owed:
         return before.owed
-    # Whoever begins another line takes the state of its base along, and not its output.
+    # A claim that starts a new lineage takes over the state of its base, but not its output.
     if _same(left, base) and left.lineage == lineage:
         return before.owed
     given_up = left.is_ours and left not in before.retained
-    origins = left.lineage != before.lineage  # a fork's base: that output is its origin's to commit
+    origins = left.lineage != before.lineage  # a fork's base: its origin commits that output
     return before.owed if given_up or origins else (*before.owed, left)
 
 
 def _same(left: CheckpointRef | None, base: CheckpointRef | None) -> bool:
-    """A savepoint that the log has already may be given away later: the same one all the same."""
+    """Whether both are the same snapshot, even if a savepoint already in the log was claimed later."""
     return left is not None and base is not None and left.metadata == base.metadata
 
 
 def _owes_too_little(before: Entry | None, entry: Entry) -> bool:
     if entry.owed == _owed_after(before, entry.base, entry.lineage):
         return False
-    # Older logs do not owe the output of a snapshot when another line begins from that very snapshot.
+    # Older logs do not owe the output of a snapshot if a new lineage starts from that very snapshot.
     return before is None or not _same(before.base, entry.base) or entry.owed != before.owed
 
 
 def _term_after(before: Entry | None, base: CheckpointRef | None) -> Term:
-    """Above all that this job or the origin of its state ever used: epochs name versions and output in both."""
+    """Return a term above all that this job or the origin of its state ever used: epochs name versions and output in both."""
     return Term(max(0 if before is None else before.term, 0 if base is None else max(base.term, base.epoch.term)) + 1)
 
 
 def checkpoint(before: Entry, by: Signature, ref: CheckpointRef, num_retained: int) -> Entry:
-    """Publishes `ref`, and drops the oldest ones beyond `num_retained` in the same stroke."""
+    """Return the entry that publishes `ref` and at the same time drops the oldest checkpoints beyond `num_retained`."""
     kept = (*before.retained, ref)[-num_retained:]
     last_id = max(before.last_id, ref.id)
     entry = _next(before, by, EntryKind.CHECKPOINT, ref, kept, last_id, None)
@@ -212,7 +212,7 @@ def terminal_savepoint(before: Entry, by: Signature, ref: CheckpointRef) -> Entr
 
 
 def end(before: Entry, by: Signature, outcome: RunOutcome, keep: bool) -> Entry:
-    """The run is over. Without `keep` its checkpoints are given up here, before any of their files is deleted."""
+    """Return the entry that ends the run. Without `keep` it drops all checkpoints, before any of their files is deleted."""
     kept = before.retained if keep else ()
     entry = _next(before, by, EntryKind.END, before.base, kept, before.last_id, outcome)
     return replace(entry, disposing=_disposing_after(before, kept))
@@ -233,7 +233,7 @@ def _next(
 
 
 def fold(entries: Iterable[Entry], path: str = "log") -> Entry | None:
-    """The newest of a complete history, after checking that each entry may follow the one before it."""
+    """Return the newest entry of a complete history, after checking that each entry may follow the one before it."""
     before: Entry | None = None
     for entry in entries:
         check(before, entry, f"{path}/{entry.slot:012d}")

@@ -1,4 +1,4 @@
-"""Why a checkpoint did not complete: one enum that logs, tolerance and tests branch on. Flink's names."""
+"""Why a checkpoint did not complete: one enum for logs, tolerance and tests, with Flink's names."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class CheckpointFailureReason(Enum):
 
 
 class ToleranceTracker:
-    """Counts consecutive failures: each checkpoint id once, only counted reasons, back to zero at every success."""
+    """Counts consecutive failures: each checkpoint id once, only counted reasons, reset at every success."""
 
     def __init__(self, tolerable: int) -> None:
         self._tolerable = tolerable
         self._failed: set[int] = set()
 
     def failed(self, checkpoint_id: int, reason: CheckpointFailureReason) -> bool:
-        """Whether the job must fail now."""
+        """Record a failure. Return whether the job must fail now."""
         if not reason.counted:
             return False
         self._failed.add(checkpoint_id)

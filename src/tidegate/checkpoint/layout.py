@@ -1,8 +1,7 @@
-"""Names in storage below one job, and what a name tells by itself: whose term it is of, and which checkpoint it was
-for.
+"""Storage names of one job, and what a name says by itself: its term, and the checkpoint it was written for.
 
-Every name is unique for ever, except the heartbeat. State files and staged rows carry the term of the driver that asked
-for them, so clean-up can tell another's from its own without looking at a clock.
+Every name is permanently unique, except the heartbeat. State files and staged rows contain the term of the driver that
+requested them, so clean-up can tell another driver's files from its own without a clock.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class FileScope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """What the name of a file says. `term` is None for exclusive files: their checkpoint id decides alone."""
+    """The information in the name of a file. `term` is None for exclusive files: their checkpoint id alone decides."""
 
     path: str
     scope: FileScope
@@ -60,28 +59,28 @@ class JobLayout:
         return f"{self.root}/log/{slot:012d}"
 
     def metadata(self, checkpoint_id: int, term: Term | None = None) -> str:
-        """With a term: the name taken when a predecessor's unpublished attempt sits on the plain one."""
+        """With a term: the name used if a predecessor's unpublished attempt occupies the plain one."""
         return f"{self.root}/chk-{checkpoint_id}{'' if term is None else f'.{term}'}/_metadata"
 
     def exclusive(self, checkpoint_id: int, name: str) -> str:
         return f"{self.root}/chk-{checkpoint_id}/{name}"
 
     def shared(self, term: Term, task: TaskId, attempt: AttemptId, checkpoint_id: int, name: str) -> str:
-        """`name` must be unique. The checkpoint it is uploaded for is part of the path: clean-up needs to know it."""
+        """`name` must be unique. The path contains the checkpoint it is uploaded for, which clean-up needs."""
         return f"{self.root}/shared/{term}/{task}/{attempt}/chk-{checkpoint_id}-{name}"
 
     def staged(self, epoch: EpochId, sink: Uid, attempt: AttemptId, name: str) -> str:
         return f"{self.root}/taskowned/{epoch.term}/{epoch.number}/{encode_segment(sink)}/{attempt}/{name}"
 
     def committed(self, lineage: Lineage, term: Term, checkpoint_id: int) -> str:
-        """Where it is recorded that all output of a savepoint is published."""
+        """Return the record that all output of a savepoint is published."""
         return f"{self.root}/committed/{encode_segment(lineage)}-{term}-{checkpoint_id}"
 
     def pin(self, pin_id: str) -> str:
         return f"{self.pins}/{encode_segment(pin_id)}"
 
     def parse(self, path: str) -> StoredFile | None:
-        """None for names that clean-up never touches: log, owner, pins, and whatever it does not know."""
+        """Parse a name. Return None for names that clean-up never touches: log, owner, pins, and unknown names."""
         if not path.startswith(f"{self.root}/"):
             return None
         rest = path[len(self.root) + 1 :]
@@ -95,10 +94,10 @@ class JobLayout:
 
 
 def committed_record(metadata_path: str) -> str:
-    """Where it is recorded that everything a checkpoint carried is committed: beside its metadata, and gone with it."""
+    """Return the record that everything a checkpoint carried is committed. It is next to the metadata and deleted with it."""
     return metadata_path.removesuffix("_metadata") + "_committed"
 
 
 def claimed_record(metadata_path: str) -> str:
-    """Where it is noted which job has taken a savepoint over."""
+    """Return the record of which job has claimed a savepoint."""
     return metadata_path.removesuffix("_metadata") + "_claimed"

@@ -1,6 +1,6 @@
 """Reading the end of a job's log and writing the next entry.
 
-Who owns a job and what it consists of is decided only here.
+Only the log decides who owns a job and what it consists of.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class ClaimLost(CheckpointError):
         self.winner = winner
         super().__init__(
             f"The job was claimed by {winner.owner} (term {winner.term}) while this driver (term {mine}) was running. "
-            "This driver stops. Nothing is lost: the other one went on from the newest checkpoint. If you did not start it, "
+            "This driver stops. Nothing is lost: the other one continued from the newest checkpoint. If you did not start it, "
             "look for a second deployment of the same job name."
         )
 
 
 def newest(layout: JobLayout, hint: int = 0) -> Steps[Entry | None]:
-    """The last entry of the log, or None when the job has none.
+    """Return the last entry of the log, or None if it is empty.
 
-    Entries are gapless and never removed, so "slot n exists" is true up to the end and false after it: the end is found
-    by doubling steps from `hint` and halving, 2·log2(entries) reads at worst, two when the hint is right. A wrong hint
-    costs reads, never truth.
+    Entries are gapless and never removed, so "slot n exists" is true up to the end and false after it. The end is found
+    by an exponential search from `hint` and bisection: at most 2·log2(entries) reads, two if the hint is right. A wrong
+    hint costs reads, never correctness.
     """
     found = (yield from _read(layout, hint)) if hint > 0 else None
     known = hint if found is not None else 0
@@ -52,10 +52,10 @@ def newest(layout: JobLayout, hint: int = 0) -> Steps[Entry | None]:
 
 
 def append(layout: JobLayout, entry: Entry) -> Steps[Won | Entry]:
-    """Try to put `entry` into its slot. Answer: `Won`, or the entry that is there instead.
+    """Try to write `entry` to its slot. Return `Won`, or the entry that holds the slot instead.
 
-    `OutcomeUnknown` passes through: whoever cannot learn what its slot holds must stop as if it had crashed, and the
-    next claim will read what was decided.
+    `OutcomeUnknown` propagates: a driver that cannot learn what its slot holds must stop as if it had crashed. The next
+    claim reads what was decided.
     """
     result: Won | Lost = yield Create(layout.log(entry.slot), entries.to_bytes(entry), entry.nonce)
     if isinstance(result, Lost):
@@ -64,7 +64,7 @@ def append(layout: JobLayout, entry: Entry) -> Steps[Won | Entry]:
 
 
 def history(layout: JobLayout, last: int) -> Steps[tuple[Entry, ...]]:
-    """Every entry up to slot `last`, checked. For people and tests; no protocol needs it."""
+    """Return every entry up to slot `last`, checked. For people and tests; no protocol needs it."""
     read = []
     for slot in range(1, last + 1):
         found = yield from _read(layout, slot)

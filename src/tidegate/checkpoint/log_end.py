@@ -1,13 +1,13 @@
-"""Whether the end of a log that was found is its end: entries that somebody deleted leave traces elsewhere.
+"""Checks that the end found in a log is its true end: deleted entries leave traces elsewhere.
 
 Only traces that an entry of the log must have preceded are evidence:
 
 - the slot and the term in the heartbeat, which an owner writes after it has won that slot;
-- terms in the names of state files and staged rows, since every term begins with a claim in the log;
-- `_committed` beside a `_metadata`, which is written after the entry that published the checkpoint.
+- terms in the names of state files and staged rows, since every term starts with a claim in the log;
+- `_committed` next to a `_metadata`, which is written after the entry that published the checkpoint.
 
-A `chk-{id}` above the last published id is none by itself: a driver that dies between `_metadata` and its entry leaves one,
-and so does a checkpoint that failed.
+A `chk-{id}` above the last published id is not evidence by itself: a driver that dies between `_metadata` and its entry
+leaves one, and so does a failed checkpoint.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _CHECKPOINT = re.compile(r"chk-(\d+)(?:\.(\d+))?")
 
 
 def check_end(layout: JobLayout, end: Entry | None, seen_slot: int = 0, seen_term: int = 0) -> Steps[None]:
-    """Raise `LogCorrupt` when entries after `end` once existed. `seen_…` is what a heartbeat said that was read before `end`.
+    """Raise `LogCorrupt` if entries after `end` once existed. `seen_…` are from a heartbeat that was read before `end`.
 
-    1. Look for traces beyond `end`. None: it is the end.
-    2. Read the end again: a driver may have written entries meanwhile. Only what lies beyond that one too is evidence.
+    1. Look for traces beyond `end`. If there are none, it is the end.
+    2. Read the end again: a driver may have written entries meanwhile. Only traces beyond the new end, too, are
+       evidence.
     """
     slot, term, last_id = _reach(end)
     seen_id = last_id
@@ -55,7 +56,7 @@ def _reach(end: Entry | None) -> tuple[int, int, int]:
 
 
 def _committed_beyond(layout: JobLayout, folders: list[str], last_id: int) -> Steps[int]:
-    """The greatest id above `last_id` whose output was recorded as committed, or `last_id`."""
+    """Return the greatest id above `last_id` whose output was recorded as committed, or `last_id`."""
     greatest = last_id
     for folder in folders:
         found = _CHECKPOINT.fullmatch(folder)

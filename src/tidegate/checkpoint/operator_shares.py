@@ -1,4 +1,4 @@
-"""Operator state on its way from old tasks to a new one: collected source by source, written at the end."""
+"""Operator state that a new task restores from old ones: collected source by source, written at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.state.operator_states import GIVEN, OWN, Lookup, element_entries, 
 
 
 class OperatorShares:
-    """What one new task gets of lists and broadcast maps. Sources are to be taken in the order of their slots."""
+    """The lists and broadcast maps that one new task gets. Sources must be taken in the order of their slots."""
 
     def __init__(self, plan: TaskRestore, converts: Mapping[int, Callable[[bytes], bytes]] | None = None) -> None:
         self._plan, self._converts = plan, converts or {}
@@ -20,7 +20,7 @@ class OperatorShares:
         self._copies: dict[int, list[bytes]] = {}
 
     def take(self, reader: Lookup, source: TaskId) -> None:
-        """Read from the store of an old task what the plan takes of it."""
+        """Read the planned share from the store of an old task."""
         plan = self._plan
         cache: dict[int, list[bytes]] = {}
         for runs, into in ((plan.split, self._own), (plan.own_union, self._own), (plan.union, self._given)):
@@ -40,14 +40,14 @@ class OperatorShares:
         return elements if elements is None or convert is None else [convert(element) for element in elements]
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """What to write into the new store."""
+        """Yield the entries to write to the new store."""
         for state, elements in (self._own | self._copies).items():
             yield from element_entries(elements, state, OWN)
         for state, elements in self._given.items():
             yield from element_entries(elements, state, GIVEN)
 
     def held(self) -> dict[int, int]:
-        """Lengths of the lists that the new task holds, by state id. A union list it only reads counts as empty."""
+        """Return the lengths of the new task's lists, by state id. A union list that it only reads counts as empty."""
         return {state: len(self._own.get(state, ())) for state in (*self._own, *self._given)}
 
 

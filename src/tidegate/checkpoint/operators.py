@@ -1,4 +1,4 @@
-"""What a snapshot says about the operators of a job."""
+"""The description of a job's operators in a snapshot."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tidegate.graph.states import StateSpec
 
 
 def declared(graph: Graph) -> list[tuple[Uid, str]]:
-    """Every state of the job, by the uid of its operator and its name."""
+    """Return every state of the job, as the uid of its operator and its name."""
     return [(node.uid, spec.name) for node in graph.stateful if node.uid for spec in node.states]
 
 
 def levels_of(graph: Graph, plan: Plan) -> Mapping[Uid, int]:
-    """The level of every operator that may have state."""
+    """Return the level of every operator that may have state."""
     where = {node: level.index for level in plan.levels for node in level.nodes}
     return {node.uid: where[node.id] for node in graph.stateful if node.uid is not None}
 
@@ -26,7 +26,7 @@ def levels_of(graph: Graph, plan: Plan) -> Mapping[Uid, int]:
 def describe(
     graph: Graph, plan: Plan, parallelism: int, backend: str, numbers: Mapping[tuple[Uid, str], int]
 ) -> tuple[OperatorInfo, ...]:
-    """Every operator with state, as it is declared now."""
+    """Return every operator with state, as currently declared."""
     levels = levels_of(graph, plan)
     return tuple(
         OperatorInfo(
@@ -61,9 +61,9 @@ def _state(number: int, spec: StateSpec) -> StateInfo:
 
 
 def with_undeclared_states(now: Iterable[OperatorInfo], before: CheckpointMetadata | None) -> tuple[OperatorInfo, ...]:
-    """The operators of `now` with the states that they do not declare any more but whose entries are still in their files.
+    """Add to the operators of `now` the states that they no longer declare but whose entries are still in their files.
 
-    A state that comes back finds them, so what they were must not be forgotten.
+    A state that is declared again finds these entries, so their description must be kept.
     """
     old = {} if before is None else {operator.uid: operator for operator in before.operators}
     merged = []

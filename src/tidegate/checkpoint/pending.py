@@ -1,4 +1,4 @@
-"""A checkpoint under way: which tasks have acknowledged, and what they brought."""
+"""A checkpoint in progress: which tasks have acknowledged, and what they uploaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.core.ids import EpochId, TaskId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadAck:
-    """One task's upload for one checkpoint is durable. May come twice, late, or from another process than the first."""
+    """The upload of one task for one checkpoint is durable. May arrive twice, late, or from another process than the first."""
 
     checkpoint_id: int
     task: TaskId
@@ -32,7 +32,7 @@ class UploadAck:
 class Stage(Enum):
     UPLOADING = auto()
     HELD = auto()
-    """A savepoint with all its files, waiting for a checkpoint of its epoch or a later one."""
+    """A savepoint with all files uploaded, waiting for a checkpoint of its epoch or a later one."""
     PUBLISHING = auto()
 
 
@@ -54,10 +54,11 @@ class PendingCheckpoint:
     acked_at: dict[TaskId, Instant] = field(default_factory=dict)
 
     def acknowledge(self, ack: UploadAck, now: Instant) -> bool:
-        """Take one in. Answer: whether it was new; the first of a task counts, and its files are those referenced."""
+        """Record an acknowledgement and return whether it was new. The first of a task counts, and its files are those
+        referenced."""
         if ack.task in self.acks or ack.task not in self.tasks:
             return False
-        self.acked_at[ack.task] = now  # first: whoever sees the acknowledgement finds its time
+        self.acked_at[ack.task] = now  # first: a reader that sees the acknowledgement finds its time
         self.acks[ack.task] = ack
         self.last_ack = now
         return True
@@ -68,7 +69,7 @@ class PendingCheckpoint:
 
     @property
     def missing(self) -> frozenset[TaskId]:
-        """Tasks that the next epoch must remind."""
+        """Tasks that have not acknowledged; the next epoch reminds them."""
         return self.tasks - self.acks.keys()
 
     @property

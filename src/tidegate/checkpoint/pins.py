@@ -1,4 +1,4 @@
-"""Pins: how somebody who is not the owner keeps a checkpoint from being cleaned up while he reads it."""
+"""Pins: how a reader that does not own the job protects a checkpoint from clean-up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class PinTooLate(CheckpointError):
 
     def __init__(self, ref: CheckpointRef) -> None:
         self.ref = ref
-        super().__init__(f"Checkpoint {ref.id} is no longer retained. Choose a newer one; the newest is always there.")
+        super().__init__(
+            f"Checkpoint {ref.id} is no longer retained. Choose a newer one; the newest is always retained."
+        )
 
 
 class PinUnreadable(CheckpointError):
@@ -35,14 +37,14 @@ class PinUnreadable(CheckpointError):
         self.path = path
         super().__init__(
             f"The pin {path} cannot be read ({why}), so the checkpoint it holds is unknown and nothing is deleted. "
-            "Delete that object once nobody reads or forks a checkpoint of this job."
+            "Delete that object once no process reads or forks a checkpoint of this job."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
     metadata: str
-    """Name of the `_metadata` whose checkpoint is held."""
+    """Name of the `_metadata` of the pinned checkpoint."""
     reason: str
 
 
@@ -51,12 +53,12 @@ _decode = msgspec.json.Decoder(Pin).decode
 
 
 def place(layout: JobLayout, pin_id: str, ref: CheckpointRef, reason: str) -> Steps[None]:
-    """Hold a checkpoint of a job that somebody else owns. Raises `PinTooLate`, with nothing held.
+    """Pin a checkpoint of a job owned by another driver. Raises `PinTooLate`, with nothing pinned.
 
-    1. Write the pin. A crash leaves a pin that holds too much; `tidegate pins` lists it.
-    2. Read the end of the log: is the checkpoint still retained? Owners read pins after the entry that drops, so a pin
-       that was there before that entry is seen by whoever would delete.
-    3. If not, take the pin away.
+    1. Write the pin. A crash leaves a pin that protects too much; `tidegate pins` lists it.
+    2. Read the end of the log: is the checkpoint still retained? Owners read pins after the entry that drops a
+       checkpoint, so they see every pin that existed before that entry.
+    3. If not, remove the pin.
     """
     yield Put(layout.pin(pin_id), _encode(Pin(ref.metadata, reason)))
     reach("pin.1-placed")
@@ -69,19 +71,19 @@ def place(layout: JobLayout, pin_id: str, ref: CheckpointRef, reason: str) -> St
 
 
 def fork_pin(job: str, ref: CheckpointRef) -> str:
-    """The id of the pin by which a job holds the checkpoint it begins from: one, however often it is started."""
+    """Return the id of the pin on the checkpoint that a job starts from: one pin, however often it is started."""
     return f"{job}-{hashlib.sha256(ref.metadata.encode()).hexdigest()[:12]}"
 
 
 def place_once(layout: JobLayout, pin_id: str, ref: CheckpointRef, reason: str) -> Steps[bool]:
-    """As `place`, for a pin that several starts of one job share. Answer: whether it was placed by this call."""
+    """Like `place`, for a pin shared by several starts of one job. Return whether this call placed it."""
     there: bytes | None = yield Get(layout.pin(pin_id))
     if there is None:
         yield from place(layout, pin_id, ref, reason)
         return True
     now = yield from newest(layout)
     if now is None or ref not in now.retained:
-        raise PinTooLate(ref)  # Whose pin it is may need it, so it stays.
+        raise PinTooLate(ref)  # The owner of the pin may need it, so it stays.
     return False
 
 
@@ -90,7 +92,7 @@ def remove(layout: JobLayout, pin_id: str) -> Steps[None]:
 
 
 def read_pins(layout: JobLayout) -> Steps[tuple[Pin, ...]]:
-    """Raises `PinUnreadable`: who cannot read a pin must not delete anything."""
+    """Read all pins. Raises `PinUnreadable`: an owner that cannot read a pin must not delete anything."""
     names: list[str] = yield ListNames(layout.pins)
     pins = []
     for name in names:

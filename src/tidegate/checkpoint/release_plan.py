@@ -1,15 +1,16 @@
-"""The order in which waiting output is published, and when each sink is offered its output again. Pure.
+"""The order in which uncommitted output is published, and when each sink is retried. Pure.
 
-Order is kept for each sink: nothing becomes visible after something of a later epoch. That is more than order within a slot,
-and it has to be: after a rescale, or where a stream has no key, the rows of one key come from another slot than before.
+Order is kept for each sink: nothing becomes visible after output of a later epoch. Order within a slot would not be
+enough: after a rescale, or if a stream has no key, the rows of one key come from another slot than before.
 
-- The driver hands a sink all its waiting output in one call, sorted by epoch and slot; the committer publishes in that order.
-- Where tasks publish, each slot by itself, their output is divided into `stages`. Within a stage each slot goes through its
-  epochs independently; no slot begins a stage before all slots have finished the one before it. Without a key, when rows may
-  change slots between epochs, one task publishes for all slots.
+- The driver passes all uncommitted output of a sink in one call, sorted by epoch and slot; the committer publishes in
+  that order.
+- If tasks publish, each for its own slot, their output is divided into `stages`. Within a stage each slot publishes its
+  epochs independently; no slot starts a stage before all slots have finished the previous one. Without a key, when rows
+  may change slots between epochs, one task publishes for all slots.
 
-Sinks are isolated from each other. The first failure ends the attempt of its own sink, which then waits: exponentially longer
-with each failure, up to a limit, and with a random part, so that many jobs do not return to a target at the same moment.
+Sinks are isolated from each other. The first failure ends the attempt of its own sink, which is then retried with
+exponential backoff, up to a limit, and with jitter, so that many jobs do not return to a target at the same moment.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, Uid
 
 _MOST_IN_ORDER = 500
-"""Committables that one task is asked at once to publish."""
+"""Maximum number of committables in one request to a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """Output of one sink that is to be published now, in this order."""
+    """Output of one sink to be published now, in this order."""
 
     sink: Uid
     committables: tuple[Committable, ...]
@@ -39,7 +40,7 @@ class Publication:
 
 
 def publications(committables: Iterable[Committable]) -> list[Publication]:
-    """All output of each sink, by (epoch, slot)."""
+    """Return all output of each sink, ordered by (epoch, slot)."""
     by_sink: dict[Uid, list[Committable]] = {}
     for committable in sorted(committables, key=lambda c: (c.epoch, c.slot)):
         by_sink.setdefault(committable.sink, []).append(committable)
@@ -49,21 +50,21 @@ def publications(committables: Iterable[Committable]) -> list[Publication]:
 def stages(committables: Sequence[Committable]) -> list[tuple[Committable, ...]]:
     """Divide the output of one sink, so that within a stage its slots need not wait for each other.
 
-    A new stage begins with every term: a new claim may have brought another parallelism, and with it other slots for the same
-    keys. Within a term a key stays in its slot. That holds for slots that are chosen by key, and only for those.
+    A new stage starts with every term: a new claim may have changed the parallelism, and with it the slots of keys.
+    Within a term a key stays in its slot. That holds only for slots that are chosen by key.
     """
     ordered = sorted(committables, key=lambda c: (c.epoch, c.slot))
     return [tuple(group) for _, group in groupby(ordered, key=lambda c: c.epoch.term)]
 
 
 def _some(committables: Iterable[Committable]) -> tuple[Committable, ...]:
-    """As much as one order may hold: it travels with the assignments of all tasks."""
+    """Return as much as one request may hold, since it is sent with the assignments of all tasks."""
     return tuple(islice(committables, _MOST_IN_ORDER))
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a sink waits after failures in a row."""
+    """How long a sink waits after consecutive failures."""
 
     first_ms: int = 1_000
     greatest_ms: int = 30_000
@@ -71,13 +72,13 @@ class Backoff:
     jitter: float = 0.2
 
     def delay_ms(self, failures: int, chance: float) -> int:
-        """After so many failures; `chance` is a random number in [0, 1)."""
+        """Return the delay after this many failures; `chance` is a random number in [0, 1)."""
         plain = min(float(self.greatest_ms), self.first_ms * self.multiplier ** min(failures - 1, 30))
         return round(plain * (1 + self.jitter * (2 * chance - 1)))
 
 
 class ReleaseSchedule:
-    """Which sinks are published to now. Time comes with each call."""
+    """Decides which sinks to publish to. Time is passed with each call."""
 
     def __init__(self, backoff: Backoff | None = None) -> None:
         self._backoff = backoff or Backoff()
@@ -90,8 +91,8 @@ class ReleaseSchedule:
     def begin(
         self, due: Iterable[Committable], now: Instant, in_tasks: Container[Uid] = frozenset()
     ) -> list[Publication]:
-        """What is to be published now, of sinks that are not published to by tasks. Each answer must be followed by
-        `succeeded` or `failed`."""
+        """Return what to publish now to sinks that tasks do not publish to. Follow up each publication with `succeeded`
+        or `failed`."""
         ready = [
             publication
             for publication in publications(c for c in due if c.sink not in in_tasks)
@@ -101,13 +102,13 @@ class ReleaseSchedule:
         return ready
 
     def for_tasks(self, due: Iterable[Committable], now: Instant, stable: Mapping[Uid, bool]) -> list[Publication]:
-        """What tasks are to publish now, of the sinks in `stable`. Each answer is for one task.
+        """Return what tasks should publish now to the sinks in `stable`. Each publication is for one task.
 
-        Where slots are stable, each slot of the first stage that is not finished. Otherwise all slots together: one task
-        publishes them in order, since a stage for each epoch would publish no more than one epoch with every round.
+        If slots are stable: each slot of the first unfinished stage. Otherwise all slots together: one task publishes
+        them in order, since a stage for each epoch would publish only one epoch per round.
 
-        An order is repeated until its result is known, so it may be carried out twice, and late. The next stage begins when
-        nothing of this one is `due` any more.
+        A request is repeated until its result is known, so it may be executed twice, and late. The next stage starts
+        when nothing of this one is `due` any more.
         """
         ready: list[Publication] = []
         for publication in publications(c for c in due if c.sink in stable):
@@ -130,7 +131,7 @@ class ReleaseSchedule:
         return now.monotonic_ms >= self._not_before_ms.get(sink, now.monotonic_ms)
 
     def succeeded(self, sink: Uid, now: Instant) -> None:
-        """The sink, or one of its slots, was published to. The wait after a failure of another slot goes on."""
+        """The sink, or one of its slots, was published to. The wait after a failure of another slot continues."""
         self._busy.discard(sink)
         if not self._has_waited(sink, now):
             return
@@ -138,7 +139,7 @@ class ReleaseSchedule:
             notes.pop(sink, None)
 
     def failed(self, sink: Uid, error: str, now: Instant, chance: float) -> MonotonicMs:
-        """Answer: when the sink is offered its output again. Failures of several slots at once count as one."""
+        """Record a failure and return when the sink is retried. Simultaneous failures of several slots count as one."""
         self._busy.discard(sink)
         self._errors[sink] = error
         if not self._has_waited(sink, now):
@@ -148,7 +149,7 @@ class ReleaseSchedule:
         return self._not_before_ms[sink]
 
     def refused(self, sink: Uid, error: str) -> None:
-        """The sink will not take its output: it is never offered again by this run, whatever else happens to the job."""
+        """The sink permanently refuses its output: this run never retries it, whatever else happens to the job."""
         self._busy.discard(sink)
         self._errors[sink] = error
         self._refused.add(sink)
@@ -160,21 +161,21 @@ class ReleaseSchedule:
         return frozenset(self._refused)
 
     def hurry(self) -> None:
-        """Somebody waits for all output: offer it at once."""
+        """Retry all sinks immediately, because someone is waiting for all output."""
         self._not_before_ms.clear()
 
     def wake_ms(self, now: Instant) -> MonotonicMs | None:
-        """When time alone lets a sink begin again. Those whose wait is over have begun, and are waited for otherwise."""
+        """Return when the next wait of a sink ends. Sinks whose wait is over have started, and are tracked otherwise."""
         return min((at_ms for at_ms in self._not_before_ms.values() if at_ms > now.monotonic_ms), default=None)
 
     def error(self, sink: Uid) -> str | None:
-        """What the target said last, if it has not taken anything since."""
+        """Return the last error of the target, if it has not accepted anything since."""
         return self._errors.get(sink)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingOutput:
-    """What one sink has not published yet, for people."""
+    """Uncommitted output of one sink, for people."""
 
     sink: Uid
     epochs: int
@@ -190,7 +191,7 @@ class WaitingOutput:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much output of completed checkpoints may wait for one sink."""
+    """Limits on the uncommitted output of completed checkpoints for one sink."""
 
     epochs: int
     size_bytes: int

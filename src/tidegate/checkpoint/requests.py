@@ -1,4 +1,4 @@
-"""Which checkpoint to take next, and whether now: Flink's rules, as a pure decision over a queue."""
+"""Which checkpoint to take next, and whether now: Flink's rules, as a pure decision on a queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_QUEUED = 1000
 class RequestKind(Enum):
     PERIODIC = auto()
     MANUAL = auto()
-    """Asked for by the user; otherwise a checkpoint like any other."""
+    """Requested by the user; otherwise a checkpoint like any other."""
     SAVEPOINT = auto()
     TERMINAL_SAVEPOINT = auto()
     """The savepoint that ends the job (stop)."""
@@ -27,10 +27,10 @@ class RequestKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Somebody wants a checkpoint.
+    """A request for a checkpoint.
 
-    `token` is what the answer is addressed to; `target` the directory of a savepoint, `format` how it is written. `full` says
-    whether all files are stored anew, whatever earlier checkpoints have; None leaves it to the configuration.
+    `token` identifies the requester; `target` is the directory of a savepoint, `format` its format. `full` says whether
+    to upload all files, even those that earlier checkpoints have; None leaves it to the configuration.
     """
 
     kind: RequestKind
@@ -47,7 +47,7 @@ class Request:
 
     @property
     def rank(self) -> tuple[bool, bool, bool, int]:
-        """Savepoints first, then forced, manual, periodic; within these by age."""
+        """Sort key: savepoints first, then forced, manual, periodic; within these by age."""
         return not self.kind.is_savepoint, not self.is_forced, self.kind is RequestKind.PERIODIC, self.at_ms
 
 
@@ -59,10 +59,10 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is going on."""
+    """The work in progress."""
 
     pending: int
-    """Checkpoints under way. Savepoints do not count."""
+    """Checkpoints in progress, without savepoints."""
     cleaning: int
     """Dropped checkpoints whose files are not yet deleted."""
     last_completion_ms: MonotonicMs | None
@@ -75,20 +75,20 @@ class RunNow:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing now. `until_ms` says when time alone will change that; None: something must happen first."""
+    """Run nothing now. `until_ms` is when time alone changes that; None: an event must occur first."""
 
     until_ms: MonotonicMs | None = None
 
 
 @dataclass(slots=True)
 class RequestQueue:
-    """At most 1000 requests. A second periodic one is the same as the first, so one is kept."""
+    """At most 1000 requests. A second periodic request is equivalent to the first, so only one is kept."""
 
     limit: int = MAX_QUEUED
     _waiting: list[Request] = field(default_factory=list)
 
     def add(self, request: Request) -> Request | None:
-        """Queue it. Answer: the request that had to go, with `TOO_MANY_CHECKPOINT_REQUESTS`; perhaps this very one."""
+        """Queue a request. Return the request that was dropped with `TOO_MANY_CHECKPOINT_REQUESTS`, which may be this one."""
         if request.kind is RequestKind.PERIODIC and any(r.kind is RequestKind.PERIODIC for r in self._waiting):
             return None
         if len(self._waiting) >= self.limit and self._waiting[-1].kind is not RequestKind.PERIODIC:
@@ -98,14 +98,14 @@ class RequestQueue:
         return self._waiting.pop() if len(self._waiting) > self.limit else None
 
     def take(self, load: Load, limits: RequestLimits, now_ms: MonotonicMs) -> RunNow | Wait:
-        """The request to run now, taken out of the queue."""
+        """Remove and return the request to run now."""
         choice = choose(self._waiting[0] if self._waiting else None, load, limits, now_ms)
         if isinstance(choice, RunNow):
             self._waiting.pop(0)
         return choice
 
     def remove(self, unwanted: Callable[[Request], bool]) -> tuple[Request, ...]:
-        """Take out all that match."""
+        """Remove and return all that match."""
         out = tuple(r for r in self._waiting if unwanted(r))
         self._waiting = [r for r in self._waiting if not unwanted(r)]
         return out
@@ -115,12 +115,12 @@ class RequestQueue:
 
 
 def choose(first: Request | None, load: Load, limits: RequestLimits, now_ms: MonotonicMs) -> RunNow | Wait:
-    """The rules, for the first of the queue: only it is looked at.
+    """Apply the rules to the first request of the queue; the others are not considered.
 
-    - Nothing starts while more than max-concurrent dropped checkpoints are still being cleaned.
-    - Max-concurrent holds back all but forced ones. Savepoints are forced, and not counted: unlike Flink's, one that is
-      under way holds back no checkpoint.
-    - Min-pause holds back periodic ones only.
+    - Nothing starts while more than max-concurrent dropped checkpoints are still being deleted.
+    - Max-concurrent holds back all but forced ones. Savepoints are forced, and not counted: unlike in Flink, a
+      savepoint in progress does not hold back checkpoints.
+    - Min-pause holds back only periodic ones.
     """
     if first is None or load.cleaning > limits.max_concurrent:
         return Wait()

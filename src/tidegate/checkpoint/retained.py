@@ -1,4 +1,4 @@
-"""Finding the checkpoint that a user names by its path: `…/chk-42`, or the `_metadata` in it."""
+"""Finds the checkpoint that a user names by path: `…/chk-42`, or the `_metadata` in it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ class SnapshotNotFound(CheckpointError):
 
 
 def resolve(storage: Storage, layout: JobLayout, path: str) -> tuple[CheckpointRef, CheckpointMetadata]:
-    """The checkpoint or savepoint at `path`, read and verified, and what it says.
+    """Read and verify the checkpoint or savepoint at `path`; return it with its metadata.
 
-    A path may be absolute, or relative to the checkpoint directory; `storage` must find absolute names too.
-    One of the job's own is checked against its log when the job is claimed; another job's becomes the origin of a fork.
+    A path may be absolute, or relative to the checkpoint directory; `storage` must resolve absolute names, too. A
+    checkpoint of the job itself is checked against its log when the job is claimed; another job's becomes the origin of
+    a fork.
     """
     name = _within(storage, path)
     try:

@@ -1,4 +1,4 @@
-"""Whether a savepoint can be written where the user wants it, found out before it is begun."""
+"""Checks that a savepoint can be written to its target before it starts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class BadSavepointTarget(CheckpointError):
 def check_target(storage: Storage, target: str) -> None:
     """Write a few bytes below `target` and delete them. Raises `BadSavepointTarget`.
 
-    Only tasks can tell whether their machines can write there too; they decline the savepoint if not. A crash leaves one
-    object of a few bytes.
+    Only tasks can tell whether their machines can write there, too; if not, they decline the savepoint. A crash leaves
+    one object of a few bytes.
     """
     path = f"{target.rstrip('/')}/_probe-{unique_name()}"
     try:

@@ -1,7 +1,7 @@
 """Which stored files are still needed. Pure: reference counts, and the plan of a sweep.
 
-A sweep deletes by names alone, with no look at a clock and no check of ownership right before the delete, because no
-such check could help a driver that is paused between check and delete. It is safe for another reason:
+A sweep deletes by name alone, without a clock and without a check of ownership right before the delete, because no such
+check could help a driver that is paused between check and delete. It is safe for another reason:
 
 - What it deletes is unreferenced by everything retained in its owner's last entry, and of a term not above its own.
 - A driver that claims after that entry starts from something retained in it (or from outside), and everything published
@@ -80,7 +80,7 @@ class SharedRegistry:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What clean-up must know of checkpoints that may still complete."""
+    """What clean-up must know about checkpoints that may still complete."""
 
     lowest_id: int
     """Smallest id that may still complete: of a pending checkpoint, or the next one."""
@@ -90,12 +90,12 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Up to where a sweep may look: everything beyond may still be on its way into a checkpoint."""
+    """The limits of a sweep: everything beyond them may still become part of a checkpoint."""
 
     term: Term
-    """The sweeper's own."""
+    """The term of the sweeping driver."""
     last_id: int
-    """Greatest id published. Names of checkpoints above it may yet be given out by another driver."""
+    """Greatest id published. Another driver may still use names of checkpoints above it."""
     pending_id: int
     """Smallest id that may still complete: of a pending checkpoint, or the next one."""
     epoch: EpochId | None
@@ -116,7 +116,7 @@ class Boundary:
 
 
 def orphans(layout: JobLayout, listed: Iterable[str], boundary: Boundary, needed: Iterable[str]) -> tuple[str, ...]:
-    """What a sweep deletes of `listed`.
+    """Return the names in `listed` that a sweep deletes.
 
     `needed` is everything that retained checkpoints, pins and pending ones reference.
     """

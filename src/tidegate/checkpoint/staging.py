@@ -1,7 +1,7 @@
-"""Rows of sinks that wait in the job's own storage for their checkpoint to complete.
+"""Sink rows staged in the job's storage until their checkpoint completes.
 
-A token is `staged <path> <size> <checksum>`, or, for a job without storage, `inline <base64>`. It travels inside the
-sink's committable; clean-up knows the paths from `paths`.
+A token is `staged <path> <size> <checksum>`, or, for a job without storage, `inline <base64>`. It is part of the sink's
+committable; `paths` tells clean-up which objects it needs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tidegate.storage import FileHandle, Storage, fetch, store, unique_name
 class JobStaging:
     """The `Staging` of one sink's writer in one attempt. `paths` are the objects it stored.
 
-    1. `put` stores the bytes under a name of this epoch, sink and attempt. A crash, or an attempt that is thrown away,
-       leaves an object that nobody names; the sweep removes it once a later checkpoint of the term is complete.
+    1. `put` stores the bytes under a name of this epoch, sink and attempt. A crash, or a discarded attempt, leaves an
+       unreferenced object; the sweep removes it once a later checkpoint of the term is complete.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class JobStaging:
 
 
 def read_staged(storage: Storage | None, token: str) -> bytes:
-    """What `put` kept. Raises `ObjectMissing` or `CorruptFile`."""
+    """Return what `put` stored. Raises `ObjectMissing` or `CorruptFile`."""
     kind, _, rest = token.partition(" ")
     if kind == "inline":
         return base64.b64decode(rest)
     if storage is None:
         raise StateError(
-            "Rows wait in checkpoint storage, and the job was started without it. Start it with checkpoint=…."
+            "Rows are staged in checkpoint storage, but the job was started without it. Start it with checkpoint=…."
         )
     path, size, checksum = rest.split(" ")
     return fetch(storage, FileHandle(path, int(size), checksum))

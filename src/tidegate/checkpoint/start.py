@@ -1,7 +1,7 @@
-"""The table of starts: how the last run ended × how this one is asked to begin → resume, start fresh, or refuse.
+"""The table of starts: how the last run ended × how this one is requested → resume, start fresh, or refuse.
 
-Pure. A claim is written only for the two first, into the slot after the entry the decision was made from; when that
-slot is taken meanwhile, the decision is made again.
+Pure. A claim is written only for the first two, to the slot after the entry the decision was based on; if that slot is
+taken meanwhile, the decision is repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.core.ids import Lineage
 
 
 class LastRun(Enum):
-    """How the last run of a job ended, as far as its log and heartbeat tell."""
+    """How the last run of a job ended, according to its log and heartbeat."""
 
     NEVER_RAN = "never ran"
     FINISHED = "finished"
@@ -27,7 +27,7 @@ class LastRun(Enum):
 
 
 class How(Enum):
-    """How a start is asked for."""
+    """How a start is requested."""
 
     PLAIN = "plain"
     ROLLBACK = "from its own checkpoint or savepoint"
@@ -39,9 +39,9 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the user asks.
+    """What the user requests.
 
-    `source` is the checkpoint or savepoint given by path, resolved; `fresh` gives up the history.
+    `source` is the checkpoint or savepoint given by path, resolved; `fresh` abandons the history.
     """
 
     source: CheckpointRef | None = None
@@ -50,7 +50,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Go on in the same lineage, from `base` (None: from the beginning; nothing was ever made visible)."""
+    """Continue in the same lineage, from `base` (None: from the beginning; no output was ever made visible)."""
 
     base: CheckpointRef | None
     lineage: Lineage
@@ -58,7 +58,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class StartFresh:
-    """Begin a new lineage, with the state of `base` if there is one. Output waiting in `base` stays its origin's."""
+    """Start a new lineage, with the state of `base` if there is one. The origin commits the uncommitted output of `base`."""
 
     base: CheckpointRef | None
 
@@ -94,7 +94,7 @@ _GONE = Refuse(
 )
 _FOREIGN = Refuse(
     "That checkpoint or savepoint belongs to another line of history than the job of this name.",
-    "Give the new run a name of its own, or add --fresh to give up this job's history.",
+    "Give the new run another name, or add --fresh to abandon this job's history.",
 )
 _GIVEN_UP = Refuse(
     "The job's checkpoints were deleted when it ended, as its retention says, and output may have been committed since.",
@@ -119,14 +119,14 @@ def last_run(newest: Entry | None, alive: bool) -> LastRun:
 
 
 def how(newest: Entry | None, start: Start) -> How:
-    """Sort a request into a column of the table."""
+    """Return the column of the table for a request."""
     source = start.source
     if source is None:
         return How.FRESH if start.fresh else How.PLAIN
     if source.owned and (newest is None or source not in newest.retained):
         return How.GONE
     if newest is not None and any(source.metadata == ref.metadata for ref in newest.disposing):
-        return How.GONE  # It was claimed, and is being deleted.
+        return How.GONE  # A claimed savepoint that is being deleted.
     if start.fresh:
         return How.FRESH_FROM
     own = newest is not None and (source.owned or source.lineage == newest.lineage)
@@ -134,9 +134,9 @@ def how(newest: Entry | None, start: Start) -> How:
 
 
 def decide(newest: Entry | None, start: Start, alive: bool = False) -> Resume | StartFresh | Refuse:
-    """One cell of the table.
+    """Return one cell of the table.
 
-    `alive` says that the present owner's heartbeat moved, and that it is not being forced out.
+    `alive` says that the heartbeat of the current owner changed, and that it is not being forced out.
     """
     last = last_run(newest, alive)
     asked = how(newest, start)

@@ -1,4 +1,4 @@
-"""What people are shown of checkpoints: counts, a short history and summaries, shaped after Flink's REST objects."""
+"""Checkpoint statistics for people: counts, a short history and summaries, modeled on Flink's REST objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CheckpointStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStats:
-    """One subtask's part in one checkpoint."""
+    """The part of one subtask in one checkpoint."""
 
     task: TaskId
     acked_ms: int
@@ -39,7 +39,7 @@ class TaskStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelStats:
-    """All subtasks of one level together: Flink's "operators" table."""
+    """The totals of one level's subtasks: Flink's "operators" table."""
 
     level: int
     tasks: int
@@ -52,7 +52,7 @@ class LevelStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointStats:
-    """One checkpoint as far as it came. Unknown times are -1, as in Flink."""
+    """The progress of one checkpoint. Unknown times are -1, as in Flink."""
 
     id: int
     epoch: EpochId
@@ -95,7 +95,7 @@ class CheckpointStats:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The checkpoint or savepoint that this run began from."""
+    """The checkpoint or savepoint that this run started from."""
 
     id: int
     restore_timestamp: int
@@ -105,7 +105,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Summary of one figure over the last completed checkpoints."""
+    """Summary of one metric over the last completed checkpoints."""
 
     min: int
     max: int
@@ -151,7 +151,7 @@ class Counts:
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointStatistics:
-    """Fed by the coordinator. Lost with the driver, as Flink's are."""
+    """Updated by the coordinator. Lost with the driver, as in Flink."""
 
     counts: Counts = field(default_factory=Counts)
     latest_completed: CheckpointStats | None = None
@@ -159,7 +159,7 @@ class CheckpointStatistics:
     latest_failed: CheckpointStats | None = None
     latest_restored: Restored | None = None
     commits: Counter[str] = field(default_factory=Counter)
-    """What became of output, by the names of `CommitOutcome`. A request that is offered again counts again."""
+    """Commit outcomes by the names of `CommitOutcome`. A retried request counts again."""
     _history: deque[CheckpointStats] = field(default_factory=lambda: deque(maxlen=HISTORY))
     _under_way: dict[int, PendingCheckpoint] = field(default_factory=dict)
     _finished: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_SUMMARISED))
@@ -201,29 +201,29 @@ class CheckpointStatistics:
         return stats
 
     def dropped(self, checkpoint_ids: Iterable[int]) -> None:
-        """These are subsumed; the history shows them as discarded."""
+        """These checkpoints are subsumed; the history shows them as discarded."""
         gone = set(checkpoint_ids)
         kept = [replace(s, discarded=True) if s.id in gone else s for s in self._history]
         self._history = deque(kept, maxlen=HISTORY)
 
     def history(self) -> tuple[CheckpointStats, ...]:
-        """Those that have ended, newest first."""
+        """Return the checkpoints that have ended, newest first."""
         return tuple(reversed(self._history))
 
     def under_way(self, now: Instant) -> tuple[CheckpointStats, ...]:
-        """Those that have not, newest first. May be called from any thread."""
+        """Return the checkpoints in progress, newest first. Can be called from any thread."""
         pending = sorted(self._under_way.copy().values(), key=lambda one: -one.id)
         return tuple(describe(one, CheckpointStatus.IN_PROGRESS, now) for one in pending)
 
     def summary(self) -> dict[str, Spread | None]:
-        """Under Flink's names."""
+        """Return the summaries under Flink's names."""
         columns = list(zip(*self._finished)) or [(), (), ()]
         names = ("checkpointed_size", "state_size", "end_to_end_duration")
         return {name: Spread.of(values) for name, values in zip(names, columns)}
 
 
 def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant) -> CheckpointStats:
-    """A checkpoint under way, or just ended, as people see it."""
+    """Return the statistics of a checkpoint in progress or just ended."""
     acks = list(pending.acks.values())
     return CheckpointStats(
         id=pending.id,

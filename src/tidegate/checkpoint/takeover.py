@@ -1,8 +1,9 @@
-"""Claim mode CLAIM: a savepoint that a job takes over from the user, to delete it when it is not needed any more.
+"""Claim mode CLAIM: a job takes over a savepoint from the user, and deletes it when it is no longer needed.
 
-With the claim that starts from it (`entry.claim`) the savepoint becomes one of the job's retained snapshots, and it goes like
-one: the entry that drops it puts it on the list of those to be disposed of, where it stays until its files are gone. Its files
-are never part of a checkpoint: as with NO_CLAIM the first one is full. So a checkpoint needs nothing outside its job's folder.
+With the claim that starts from it (`entry.claim`), the savepoint becomes one of the job's retained snapshots, and it is
+dropped like one: the entry that drops it adds it to the list of savepoints to dispose of, where it stays until its
+files are gone. Its files are never part of a checkpoint: as with NO_CLAIM, the first checkpoint is full. So a
+checkpoint needs nothing outside its job's folder.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from tidegate.storage.port import Lost, Nonce
 
 
 class CannotClaim(RestoreError):
-    """A snapshot that is not the user's to give away, or was given to another job."""
+    """The snapshot does not belong to the user, or was given to another job."""
 
     code = "CANNOT_CLAIM"
 
 
 class _Claimed(msgspec.Struct, frozen=True):
-    """Body of `_claimed`, for people too."""
+    """Body of `_claimed`, also for people."""
 
     job: str
     directory: str
@@ -41,14 +42,15 @@ _decode = msgspec.json.Decoder(_Claimed).decode
 def take_over(
     ref: CheckpointRef, snapshot: CheckpointMetadata, job: str, directory: str, nonce: Nonce
 ) -> Steps[CheckpointRef]:
-    """Take the savepoint at `ref` over for the job of this name with its checkpoints in `directory`. May be repeated.
+    """Take over the savepoint at `ref` for the job of this name with its checkpoints in `directory`. Can be repeated.
 
-    1. Write `_claimed` beside its metadata, if absent: it names the job, and no other can start from the savepoint now. A crash
-       leaves a savepoint that only this job can start from. Nobody deletes it: the job's log does not have it yet.
-    2. Answer: the reference to start from. The job's claim in its log makes the savepoint its own.
+    1. Write `_claimed` next to its metadata, if absent: it names the job, and no other job can start from the savepoint
+       now. A crash leaves a savepoint that only this job can start from. It is not deleted, since the job's log does
+       not contain it yet.
+    2. Return the reference to start from. The claim in the job's log makes the savepoint the job's own.
 
-    A checkpoint of the job is its own already. Raises `CannotClaim` for one of another job: that job's log decides over its
-    files, and its other checkpoints share them.
+    A checkpoint of the job itself is its own already. Raises `CannotClaim` for a checkpoint of another job, since that
+    job's log controls its files, and its other checkpoints share them.
     """
     if ref.owned:
         return ref
@@ -67,7 +69,7 @@ def take_over(
 
 
 def check_unclaimed(ref: CheckpointRef, job: str, directory: str) -> Steps[None]:
-    """Raises `CannotClaim` when another job has the savepoint: that one deletes it, and not when it suits us."""
+    """Raise `CannotClaim` if another job has claimed the savepoint: that job may delete it at any time."""
     if ref.owned:
         return
     body: bytes | None = yield Get(claimed_record(ref.metadata))
@@ -79,7 +81,7 @@ def check_unclaimed(ref: CheckpointRef, job: str, directory: str) -> Steps[None]
         owner = _Claimed("?", "?", "")
     if (owner.job, owner.directory) != (job, directory):
         raise CannotClaim(
-            f"{ref.metadata} was claimed by the job {owner.job!r} with checkpoints in {owner.directory}, and goes when that job "
-            f"does not need it any more. Copy it first (`tidegate savepoint copy`); or, if that job never started from it, "
-            f"delete {claimed_record(ref.metadata)}."
+            f"{ref.metadata} was claimed by the job {owner.job!r} with checkpoints in {owner.directory}, which "
+            "deletes it when it no longer needs it. Copy it first (`tidegate savepoint copy`); or, if that job never started "
+            f"from it, delete {claimed_record(ref.metadata)}."
         )

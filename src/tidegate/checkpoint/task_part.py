@@ -1,7 +1,7 @@
-"""One task's part of a checkpoint on its way: from the worker that uploaded it to the driver, and beside the version.
+"""Encodes the part of one task in a checkpoint: for the acknowledgement to the driver, and for the host's own record.
 
-The same bytes travel in acknowledgements and lie in the folder of the upload, so that any process of the host can say
-again what another one finished.
+The same bytes are sent in acknowledgements and stored in the folder of the upload, so that any process of the host can
+repeat the acknowledgement of an upload that another one finished.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _decode = msgspec.msgpack.Decoder(_TaskPart).decode
 
 
 def encode_part(state: TaskState, new: tuple[str, ...]) -> bytes:
-    """`new` are the names that were stored for this very checkpoint."""
+    """`new` are the names that were stored for this checkpoint."""
     inline = tuple(_InlineFile(file.name, str(file.origin), file.data) for file in state.inline)
     task = state.task
     return _encode(
@@ -72,5 +72,6 @@ def decode_part(data: bytes) -> tuple[TaskState, tuple[str, ...]]:
 
 
 def digest_of(files: FileList) -> bytes:
-    """Tells two lists of handles apart. What a worker remembers of a checkpoint counts only if it is what completed."""
+    """Return a digest that distinguishes lists of handles. A worker's record of a checkpoint counts only if it matches
+    the completed one."""
     return hashlib.blake2b(files.packed, digest_size=8).digest()

@@ -1,6 +1,6 @@
-"""Brings one task's state back from a snapshot: as it was, or put together from the shares of other tasks.
+"""Restores the state of one task from a snapshot: unchanged, or assembled from the shares of other tasks.
 
-Runs in the worker that will use the state. What arrives is verified against the checksums of the snapshot.
+Runs in the worker that will use the state. Downloads are verified against the checksums of the snapshot.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tidegate.storage.handle import FileHandle
 from tidegate.storage.routed import name_below
 
 _DOWNLOADS = 4
-"""Files fetched at once for one task. Several tasks of a host restore beside each other."""
+"""Concurrent downloads per task. Several tasks of a host restore concurrently."""
 _WORTH_CUTTING = 0.5
-"""Least part of an old task's key groups for which its files are taken over. What is cut off stays in them, and goes up
-with the next checkpoint, until compaction drops it."""
+"""Minimum share of an old task's key groups for which its files are taken over. What is cut off stays in the files, and
+is uploaded with the next checkpoint, until compaction drops it."""
 
 
 class Tables(Protocol):
-    """One task of a canonical savepoint. Whoever restores one hands in how it is opened."""
+    """One task of a canonical savepoint. The caller of a restore injects how it is opened."""
 
     def byte_entries(
         self, key_groups: tuple[int, int], states: Collection[int], epoch: EpochId
@@ -47,12 +47,12 @@ class Tables(Protocol):
 
 
 OpenTables: TypeAlias = Callable[[Storage, str, TaskState], Tables]
-"""From storage, what names are relative to, and the task."""
+"""Opens tables, given the storage, the root of relative names, and the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A state that was written as `old` and is declared as `new` now. `renames`: old names of fields to new ones."""
+    """A state that was written as `old` and is now declared as `new`. `renames`: old field names to new ones."""
 
     old: StateInfo
     new: StateInfo
@@ -60,39 +60,39 @@ class Migration:
 
 
 Convert: TypeAlias = Callable[[bytes], bytes]
-"""From the stored bytes of an entry, or of an element of operator state, to those of the type that is declared now."""
+"""Converts the stored bytes of an entry, or of an element of operator state, to the type now declared."""
 Converter: TypeAlias = Callable[[Migration], Convert]
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreOrder:
-    """All that one task needs to know."""
+    """Everything that one task needs to know for its restore."""
 
     plan: TaskRestore
     sources: tuple[TaskState, ...]
     """The old tasks that `plan` names."""
     root: str
-    """What names of files in `sources` are relative to."""
+    """The root of relative file names in `sources`."""
     stored: tuple[Term, int] | None
-    """Term and id of the checkpoint, if the next one may reuse its files. Not for a savepoint or another job's."""
+    """Term and id of the checkpoint, if the next one may reuse its files. Not for a savepoint or another job's checkpoint."""
     from_local: bool = True
-    """Whether a version that is still on local disk may be used, if its checksums hold."""
+    """Whether a version that is still on local disk may be used, if its checksums match."""
     migrations: tuple[Migration, ...] = ()
-    """States whose values are converted on the way. A task that takes any of them is never restored as it was."""
+    """States whose values are converted during the restore. A task that takes any of them is never restored unchanged."""
 
 
 def restore(
     storage: Storage, directory: Path, order: RestoreOrder, backend: StateBackend, options: Mapping[str, Any],
     target: VersionId, open_tables: OpenTables | None = None, converter: Converter | None = None,
 ) -> VersionId | None:  # fmt: skip
-    """Make the task's version. Answer: which it is; None for a task without state. May be repeated, also at once.
+    """Create the task's version. Return its id, or None for a task without state. Can be repeated, also concurrently.
 
-    1. Where nothing is added, left out or moved, the version keeps its name and files. One that is on local disk and has
-       the right checksums is taken as it is.
-    2. Otherwise the files are fetched into a private directory, and entries are read from there; those of migrated states
-       go through what `converter` makes. A crash leaves the directory, unlocked, and `tidy` removes it.
-    3. The version gets its name, in one step.
-    4. What of it is stored is noted, so that the next checkpoint uploads only what changes.
+    1. If nothing is added, left out or moved, the version keeps its name and files. A version on local disk with
+       matching checksums is used as it is.
+    2. Otherwise the files are fetched into a private directory, and entries are read from there; those of migrated
+       states are converted by the result of `converter`. A crash leaves the directory unlocked, and `tidy` removes it.
+    3. The version is renamed to its final name atomically.
+    4. The files already in storage are recorded, so that the next checkpoint uploads only changes.
     """
     old = {state.task: state for state in order.sources}
     if order.plan.as_is is not None and old[order.plan.as_is].backend == backend.name:
@@ -101,7 +101,7 @@ def restore(
         return None
     converts = {} if converter is None else {each.old.id: converter(each) for each in order.migrations}
     if len(converts) != len(order.migrations):
-        raise RestoreError("State must be migrated, and nothing that converts it was handed in. Restore it in its job.")
+        raise RestoreError("State must be migrated, but no converter was provided. Restore it in its job.")
     return _put_together(storage, directory, order, old, backend, options, target, open_tables, converts)
 
 
@@ -122,7 +122,7 @@ def _as_it_was(
 
 
 def _intact(directory: Path, state: TaskState, backend: StateBackend) -> bool:
-    """Whether the version is here, with the very content that was stored."""
+    """Whether the version is on local disk, with exactly the content that was stored."""
     try:
         manifest = backend.manifest(directory, state.version)
     except (VersionMissing, CorruptState):
@@ -145,7 +145,7 @@ def _intact(directory: Path, state: TaskState, backend: StateBackend) -> bool:
 
 
 def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, groups: tuple[int, int]) -> None:
-    """Build the version of `state` below `directory` from what is stored."""
+    """Build the version of `state` below `directory` from storage."""
     building = Building.begin(directory, state.version)
     try:
         for inlined in state.inline:
@@ -158,7 +158,7 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
             list(pool.map(lambda each: download(storage, *each), handles))
         files = [VersionFile(f.name, f.size_bytes, f.origin) for f in state.files]
         files += [VersionFile(f.name, len(f.data), f.origin) for f in state.inline]
-        # Where the order of files matters, it is that of the versions that wrote them.
+        # If the order of files matters, it is that of the versions that wrote them.
         ordered = tuple(sorted(files, key=lambda file: (file.origin, file.name)))
         try:
             elements = tuple((each.state, each.count) for each in state.elements)
@@ -184,10 +184,11 @@ def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
     storage: Storage, directory: Path, order: RestoreOrder, old: Mapping[TaskId, TaskState], backend: StateBackend,
     options: Mapping[str, Any], target: VersionId, open_tables: OpenTables | None, converts: Mapping[int, Convert],
 ) -> VersionId:  # fmt: skip
-    """Make a new version of the shares of old tasks, read each in its own backend or out of tables.
+    """Create a new version from the shares of old tasks, each read with its own backend or from tables.
 
-    Where the backend cuts cheaply, the files of the old task that gives most are taken over and cut to the share; only the
-    entries of others are read. The new version is then made where those files are, and moved when it is complete.
+    If the backend cuts cheaply, the files of the old task with the largest share are taken over and cut to the share;
+    only the entries of other tasks are read. The new version is then built where those files are, and moved when it is
+    complete.
     """
     reach("restore.1-begun", of=order.plan.task)
     sweep(directory, RESTORING)
@@ -218,7 +219,7 @@ def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
                 tables = open_tables(storage, order.root, state)
                 for share in plan.keyed:
                     if share.source == source:
-                        for id in share.states:  # each by itself is in order
+                        for id in share.states:  # each state is in order
                             entries = tables.byte_entries(share.key_groups, [id], state.version.epoch)
                             store.load(_converted(entries, converts))
                 lists.take(tables, source)
@@ -239,7 +240,7 @@ def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
             store.delete_range(*OF_NO_KEY)
         store.write(lists.entries())
         reach("restore.2-fetched", of=plan.task)
-        # Of the lists that the files were taken over with, none is left.
+        # None of the lists in the taken-over files is left.
         gone = {} if taken is None else {each.state: 0 for each in old[taken.source].elements}
         store.seal(gone | lists.held())
         if taken is not None:
@@ -261,7 +262,7 @@ def _taken_over(
     target: VersionId,
     converts: Mapping[int, Convert],
 ) -> KeyedShare | None:
-    """The share whose source's files become the new version's: the largest one that is wanted for the most part."""
+    """Return the share whose source's files become those of the new version: the largest one, if most of it is needed."""
 
     def size(share: KeyedShare) -> float:
         state = old[share.source]

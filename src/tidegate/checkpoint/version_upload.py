@@ -1,7 +1,7 @@
-"""Makes one task's version durable for one checkpoint. Any process of the host may begin, go on or answer again.
+"""Makes the version of one task durable for one checkpoint. Any process of the host can start, continue or acknowledge it.
 
-All that is known about an upload lies in a folder beside the task's versions, `uploads/{term}-{checkpoint}`: a lock, a
-record for each file under way, and at the end `part`, which is what the driver is told.
+The state of an upload is kept in a folder next to the task's versions, `uploads/{term}-{checkpoint}`: a lock, a record
+for each file in progress, and finally `part`, which is sent to the driver.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RECORDS = re.compile(r"(\d+)-(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A completed checkpoint whose handles may be reused, and the digest of this task's."""
+    """A completed checkpoint whose handles may be reused, and the digest of this task's handles."""
 
     term: Term
     checkpoint_id: int
@@ -44,7 +44,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadOrder:
-    """What one task is to make durable. Given again with every epoch until the driver has heard that it is done."""
+    """What one task must make durable. Repeated with every epoch until the driver has received the acknowledgement."""
 
     checkpoint_id: int
     version: VersionId
@@ -53,24 +53,24 @@ class UploadOrder:
     inline_threshold: int
     """Files up to this size go into the metadata …"""
     inline_total: int
-    """… until they are so many bytes together."""
+    """… up to this many bytes in total."""
     folder: str | None = None
-    """Of a savepoint, which holds all its files itself; None: the job's own shared folder."""
+    """The folder of a savepoint, which holds all its files itself; None: the job's shared folder."""
     tables: tuple[OperatorInfo, ...] | None = None
-    """Of a canonical savepoint: the operators whose state is written as tables."""
+    """For a canonical savepoint: the operators whose state is written as tables."""
 
 
 class Stopped(Exception):
-    """Somebody asked the upload to end; what is stored stays for whoever goes on."""
+    """The upload was asked to stop; stored parts remain for the process that continues it."""
 
 
 class VersionUpload:
     """One task's part of one checkpoint.
 
-    1. Take the lock; another process that has it is doing the work. A crash gives it back.
-    2. Find the files that the base has already, by origin and name, and those small enough for the metadata.
+    1. Take the lock; if another process has it, that process is doing the work. A crash releases it.
+    2. Find the files that the base already has, by origin and name, and those small enough for the metadata.
     3. Store the rest, part by part (see `Upload`), under names of this term, task and checkpoint.
-    4. Write `part`. From here on the answer is read from it, by anyone.
+    4. Write `part`. From here on, any process reads the result from it.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class VersionUpload:
         self._folder = _folder(directory, term, order.checkpoint_id)
 
     def finished(self) -> bytes | None:
-        """The task's encoded part, if some process has finished it."""
+        """Return the task's encoded part, if a process has finished it."""
         with contextlib.suppress(FileNotFoundError):
             return (self._folder / _PART).read_bytes()
         return None
@@ -89,9 +89,9 @@ class VersionUpload:
     def run(
         self, manifest: Manifest, attempt: AttemptId, go_on: Callable[[], bool], progress: Callable[[], None]
     ) -> bytes | None:
-        """Do all that is left. Answer: the part, or None when another process holds the lock.
+        """Do all remaining work. Return the part, or None if another process holds the lock.
 
-        `go_on` is asked before every part stored, and False raises `Stopped`; `progress` is told after every one.
+        `go_on` is called before every part, and False raises `Stopped`; `progress` is called after every part.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with _lock(self._folder / _LOCK) as held:
@@ -165,7 +165,8 @@ class VersionUpload:
         )
 
     def _reusable(self) -> dict[tuple[VersionId, str], StateFile]:
-        """Handles out of the base, if this host remembers just those that completed. Otherwise all is stored anew."""
+        """Return the handles of the base, if this host's record matches the completed ones. Otherwise everything is
+        uploaded again."""
         base = self._order.base
         if base is None:
             return {}
@@ -179,18 +180,19 @@ class VersionUpload:
 
 
 def remember(directory: Path, term: Term, checkpoint_id: int, state: TaskState) -> None:
-    """After a restore: note what of the task's files is stored, as if they had been uploaded from here."""
+    """After a restore, record which of the task's files are in storage, as if they had been uploaded from here."""
     folder = _folder(directory, term, checkpoint_id)
     folder.mkdir(parents=True, exist_ok=True)
     replace_whole(folder / _PART, encode_part(state, ()))
 
 
 def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]) -> None:
-    """Remove records that no checkpoint needs any more. `keep` are the base and all that were pending when an epoch of `term` was
-    planned.
+    """Remove records that no checkpoint needs any more. `keep` names the base and all checkpoints pending when an epoch
+    of `term` was planned.
 
-    The caller may have been paused since then, so what may have begun later is left alone: ids above all in `keep`, and newer
-    terms. Ids grow, so what is missing below them has failed. Of earlier terms only the base can be needed, and that is named.
+    The caller may have been paused since then, so uploads that may have started later are left alone: ids above all in
+    `keep`, and newer terms. Ids grow, so a missing id below them has failed. Of earlier terms only the base can be
+    needed, and `keep` names it.
     """
     kept = {(int(of), id) for of, id in keep}
     newest = max((id for _, id in kept), default=0)
@@ -209,7 +211,7 @@ def _folder(directory: Path, term: Term, checkpoint_id: int) -> Path:
 
 
 def _split(files: list[VersionFile], threshold: int, total: int) -> tuple[list[VersionFile], list[VersionFile]]:
-    """The smallest files, as far as they have room in the metadata; and the others."""
+    """Return the smallest files, as many as fit into the metadata, and the others."""
     small: list[VersionFile] = []
     large: list[VersionFile] = []
     for file in sorted(files, key=lambda file: (file.size_bytes, file.name)):
@@ -223,7 +225,7 @@ def _split(files: list[VersionFile], threshold: int, total: int) -> tuple[list[V
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Whether this process alone holds it, for as long as the block runs."""
+    """Hold a lock while the block runs. Yield whether this process got it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

@@ -1,4 +1,4 @@
-"""`_metadata`: everything a checkpoint or savepoint says about itself, as one frozen model and its bytes."""
+"""`_metadata`: the description of a checkpoint or savepoint, as one frozen model and its bytes."""
 
 from tidegate.checkpoint.metadata.codec import NEWEST_FORMAT, check_size, checksum_in, decode, encode
 from tidegate.checkpoint.metadata.errors import (

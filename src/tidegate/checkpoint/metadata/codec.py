@@ -1,10 +1,10 @@
-"""Bytes of `_metadata`: one JSON object with a small head and the checkpoint under it.
+"""Encodes `_metadata`: one JSON object with a small head and the checkpoint in it.
 
     {"tidegate": "0.1.0", "format": 1, "checksum": "sha256:…", "checkpoint": {…}}
 
-The checksum is of version, format and the very bytes of `checkpoint`. The head never changes, so any tidegate can say
-of any later file who wrote it. A new format gets a module `format{n}` with `to_model`; those before it stay as they
-are.
+The checksum covers version, format and the exact bytes of `checkpoint`. The head never changes, so any version of
+tidegate can tell which version wrote a newer file. A new format gets a module `format{n}` with `to_model`; earlier ones
+stay unchanged.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tidegate.checkpoint.metadata.model import CheckpointMetadata
 
 NEWEST_FORMAT = 1
 _MAX_METADATA_BYTES = 4 << 30
-"""Ten million files take a third of that."""
+"""Ten million files need a third of that."""
 _MAX_VERSION_CHARS = 100
 _MAX_QUOTED_CHARS = 300
 
 _READERS: dict[int, Callable[[msgspec.Raw, str], CheckpointMetadata]] = {1: format1.to_model}
-"""From the bytes of `checkpoint` and the writer's version to the newest model."""
+"""By format: converts the bytes of `checkpoint`, given the writer's version, to the newest model."""
 
 
 class _Head(msgspec.Struct):
@@ -45,7 +45,7 @@ _decode = msgspec.json.Decoder(_Head).decode
 
 
 def encode(model: CheckpointMetadata) -> bytes:
-    """Bytes in the newest format. Equal models give equal bytes."""
+    """Encode in the newest format. Equal models have equal bytes."""
     pieces = list(format1.from_model(model))
     checksum = _checksum(model.tidegate_version, NEWEST_FORMAT, pieces)
     front = _encode(_Head(model.tidegate_version, NEWEST_FORMAT, checksum, msgspec.Raw(b""))).removesuffix(b"}")
@@ -53,8 +53,8 @@ def encode(model: CheckpointMetadata) -> bytes:
 
 
 def decode(data: bytes) -> CheckpointMetadata:
-    """The model that was written. Fails closed: `MetadataDamaged`, `MetadataTooNew`, `MetadataIncomplete`, or
-    `UntrustedSnapshot` for what no tidegate writes. This is the only way from bytes to a model, whoever reads them.
+    """Decode metadata. Fails closed: `MetadataDamaged`, `MetadataTooNew`, `MetadataIncomplete`, or `UntrustedSnapshot`
+    for content that tidegate never writes. Every reader gets its model from here.
     """
     try:
         head = _decode(data)
@@ -69,7 +69,7 @@ def decode(data: bytes) -> CheckpointMetadata:
     if head.checksum != _checksum(head.tidegate, head.format, [memoryview(head.checkpoint)]):
         raise MetadataDamaged("its content does not have the checksum it was written with")
     if head.format not in _READERS:
-        raise MetadataIncomplete(f"there never was a format {head.format}", head.tidegate)
+        raise MetadataIncomplete(f"format {head.format} never existed", head.tidegate)
     try:
         model = _READERS[head.format](head.checkpoint, head.tidegate)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
@@ -81,7 +81,7 @@ def decode(data: bytes) -> CheckpointMetadata:
 
 
 def check_size(size_bytes: int) -> None:
-    """For readers who do not know who wrote a file, before they read it: it is held in memory whole."""
+    """Check the size of an untrusted file before reading it, since it is held in memory as a whole."""
     if size_bytes > _MAX_METADATA_BYTES:
         raise UntrustedSnapshot(
             f"Its _metadata has {size_bytes} bytes, and there are never more than {_MAX_METADATA_BYTES}"
@@ -89,12 +89,12 @@ def check_size(size_bytes: int) -> None:
 
 
 def checksum_in(data: bytes) -> str:
-    """The checksum that `_metadata` bytes carry in their head, unverified."""
+    """Return the checksum in the head of `_metadata`, unverified."""
     return _decode(data).checksum
 
 
 def _short(error: Exception) -> str:
-    """An error that quotes what is wrong, which may be of any length."""
+    """Shorten an error, since it may quote content of any length."""
     text = str(error)
     return text if len(text) <= _MAX_QUOTED_CHARS else f"{text[:_MAX_QUOTED_CHARS]}…"
 

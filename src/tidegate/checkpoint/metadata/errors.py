@@ -1,4 +1,4 @@
-"""What can be wrong with a `_metadata` file, each with what to do about it."""
+"""Errors of `_metadata` files, each with what to do about it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class MetadataError(CheckpointError):
 
 
 class MetadataTooNew(MetadataError):
-    """Written by a later tidegate, in a format this one does not know."""
+    """Written by a later version of tidegate, in a format that this one does not know."""
 
     code = "METADATA_TOO_NEW"
 
@@ -27,7 +27,7 @@ class MetadataTooNew(MetadataError):
 
 
 class MetadataDamaged(MetadataError):
-    """The bytes are not those that were written: cut short, altered, or not a `_metadata` file at all."""
+    """The bytes differ from what was written: truncated, altered, or not a `_metadata` file at all."""
 
     code = "METADATA_DAMAGED"
 
@@ -35,13 +35,13 @@ class MetadataDamaged(MetadataError):
         self.what = what
         super().__init__(
             f"The checkpoint metadata is damaged: {what}. Fetch the file again if it was copied or edited by hand "
-            "(even formatting it anew breaks its checksum); otherwise start from an older retained checkpoint or a "
+            "(even reformatting it breaks its checksum); otherwise start from an older retained checkpoint or a "
             "savepoint."
         )
 
 
 class MetadataIncomplete(MetadataError):
-    """The checksum holds, but a field is missing or of the wrong type: the writer was at fault, not the storage."""
+    """The checksum matches, but a field is missing or of the wrong type: the writer is at fault, not the storage."""
 
     code = "METADATA_INCOMPLETE"
 

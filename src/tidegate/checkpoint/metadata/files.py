@@ -1,8 +1,8 @@
-"""The files of one task in durable storage, kept packed: about 140 bytes of JSON a file instead of six Python objects.
+"""The files of one task in durable storage, in packed form: about 140 bytes of JSON per file instead of six Python objects.
 
 A job of 10,000 tasks has a million files. As objects they would take some 500 MB and seconds to build, at every
-checkpoint; packed, an unchanged task costs nothing at the next one, and encoding a checkpoint copies bytes. Objects
-appear when a list is iterated and go when the loop ends.
+checkpoint. Packed, an unchanged task costs nothing at the next one, and encoding a checkpoint copies bytes. Objects
+exist only while a list is iterated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class StateFile(msgspec.Struct, frozen=True, gc=False):
-    """One immutable file of a state version, and where it is stored. A Struct, for speed: it comes by millions."""
+    """One immutable file of a state version, and where it is stored. A Struct for speed: there are millions of them."""
 
     name: str
     """Its name within the version, unique there."""
@@ -30,14 +30,14 @@ class StateFile(msgspec.Struct, frozen=True, gc=False):
     checksum: str
     """Algorithm and hexadecimal digest, as in `sha256:9f86…`."""
     origin: VersionId
-    """The version that wrote it. (task, origin, name) is never given to other content."""
+    """The version that wrote it. (task, origin, name) is never reused for other content."""
     since: int
-    """The checkpoint that brought it into storage. New in a checkpoint are the files whose `since` is its id."""
+    """The checkpoint that uploaded it. The new files of a checkpoint are those whose `since` is its id."""
     part_bytes: int = PART_BYTES
 
     @property
     def stored(self) -> FileHandle:
-        """What storage needs to fetch and verify it."""
+        """Return the handle with which storage fetches and verifies it."""
         return FileHandle(self.path, self.size_bytes, self.checksum, self.part_bytes)
 
 
@@ -71,7 +71,7 @@ _decode = msgspec.json.Decoder(Packed).decode
 
 
 class FileList:
-    """An immutable list of files in order of name. Equal to another with the same files."""
+    """An immutable list of files ordered by name. Equal to another with the same files."""
 
     __slots__ = ("_packed", "count", "since", "size_bytes")
 
@@ -79,7 +79,7 @@ class FileList:
     count: int
     size_bytes: int
     since: tuple[tuple[int, int], ...]
-    """(checkpoint id, bytes of the files it brought), ascending."""
+    """(checkpoint id, bytes of the files it uploaded), ascending."""
 
     def __init__(self, files: Iterable[StateFile] = ()) -> None:
         packed = _pack(sorted(files, key=lambda file: file.name))
@@ -87,12 +87,12 @@ class FileList:
 
     @classmethod
     def of_packed(cls, raw: bytes) -> FileList:
-        """Take the stored form as it is, after checking its shape. Raises `msgspec.ValidationError`."""
+        """Use the stored form unchanged, after checking its structure. Raises `msgspec.ValidationError`."""
         return cls.of_unpacked(raw, unpack(raw))
 
     @classmethod
     def of_unpacked(cls, raw: bytes, packed: Packed) -> FileList:
-        """Take the stored form together with what `unpack` made of it."""
+        """Use the stored form together with the result of `unpack`."""
         made = cls.__new__(cls)
         made._fill(raw, packed.count, packed.bytes, packed.since)
         return made
@@ -102,11 +102,11 @@ class FileList:
         return self._packed
 
     def size_since(self, checkpoint_id: int) -> int:
-        """Bytes of the files that this checkpoint brought into storage."""
+        """Return the bytes of the files that this checkpoint uploaded."""
         return next((size for id, size in self.since if id == checkpoint_id), 0)
 
     def objects(self) -> Iterator[str]:
-        """Names of all stored objects, those of files in parts included: what clean-up must keep for this list."""
+        """Yield the names of all stored objects, including the parts of files: what clean-up must keep for this list."""
         packed = _decode(self._packed)
         for row in packed.rows:
             path, part_bytes = packed.dirs[row.directory] + row.leaf, packed.parts[row.part]
@@ -147,7 +147,7 @@ class FileList:
         raise AttributeError(f"A FileList does not change; make a new one instead of setting {name!r}.")
 
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
-        # A plain function: cloudpickle takes a class method by value, with all that its module holds.
+        # A plain function: cloudpickle pickles a class method by value, with everything in its module.
         return _unpickled, (self._packed,)
 
     def _fill(self, packed: bytes, count: int, size_bytes: int, since: Iterable[tuple[int, int]]) -> None:
@@ -156,7 +156,7 @@ class FileList:
 
 
 def unpack(raw: bytes) -> Packed:
-    """The stored form of a list as tables and rows that point into them. Raises `msgspec.ValidationError`."""
+    """Decode the stored form of a list to tables and rows that point into them. Raises `msgspec.ValidationError`."""
     packed = _decode(raw)
     _check(packed)
     return packed
@@ -167,7 +167,7 @@ def _unpickled(packed: bytes) -> FileList:
 
 
 def _pack(files: list[StateFile]) -> Packed:
-    """Tables are sorted, so that equal lists have equal bytes."""
+    """Pack files. Tables are sorted, so that equal lists have equal bytes."""
     for before, after in pairwise(files):
         if before.name == after.name:
             raise ValueError(f"A version has one file of each name; {after.name!r} came twice.")
@@ -209,13 +209,13 @@ def _pack(files: list[StateFile]) -> Packed:
 
 
 def _table(items: Iterable[_T]) -> tuple[list[_T], dict[_T, int]]:
-    """Distinct items in order, and where each is."""
+    """Return the distinct items in order, and the index of each."""
     table = sorted(set(items))  # type: ignore[type-var]
     return table, {item: at for at, item in enumerate(table)}
 
 
 def _check(packed: Packed) -> None:
-    """The tables hold what the rows point to. Structure was checked by the decoder, content by the checksum."""
+    """Check that rows point into the tables. The decoder has checked the structure, the checksum the content."""
     if len(packed.rows) != packed.count:
         raise msgspec.ValidationError(f"{packed.count} files announced, {len(packed.rows)} listed")
     tables = (packed.parts, packed.dirs, packed.algorithms, packed.origins, packed.since)

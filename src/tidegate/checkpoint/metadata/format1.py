@@ -1,5 +1,5 @@
-"""Format 1 of `_metadata`: the stored names. Files with these names exist, so nothing here changes; a field may only be
-added together with a new format.
+"""Format 1 of `_metadata`: the stored names. Files with these names exist, so nothing here may change; adding a field
+requires a new format.
 """
 
 from __future__ import annotations
@@ -153,10 +153,10 @@ _decode = msgspec.json.Decoder(_Body).decode
 
 
 def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
-    """The value of `checkpoint`, in pieces: what a person looks for comes first, the long lists last.
+    """Yield the value of `checkpoint` in pieces: what people look for comes first, the long lists last.
 
-    In pieces, because the file lists, nearly all of it, are bytes already: encoding the whole at once would hold them
-    three times.
+    In pieces, because the file lists, nearly all of it, are bytes already: encoding everything at once would hold them
+    in memory three times.
     """
     front = _encode(
         _Front(
@@ -205,7 +205,7 @@ def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
 
 
 def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
-    """Raises `msgspec.MsgspecError` or ValueError when the bytes do not follow the format, and UntrustedSnapshot."""
+    """Raises `msgspec.MsgspecError` or ValueError if the bytes do not follow the format, and UntrustedSnapshot."""
     body, checks = _decode(raw), FileChecks()
     return CheckpointMetadata(
         job=body.job,

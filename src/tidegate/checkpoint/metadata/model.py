@@ -1,6 +1,6 @@
 """The one in-memory model of `_metadata`. Every format ever written is converted to it; only it is used elsewhere.
 
-Collections that have no order of their own are sorted when a model is made, so equal checkpoints have equal bytes.
+Unordered collections are sorted when a model is created, so equal checkpoints have equal bytes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tidegate.graph.states import Distribution as Distribution
 from tidegate.state.version import VersionId
 
 Json = Mapping[str, Any]
-"""A JSON object, such as the tree that `tidegate.core.types.schema_of` gives."""
+"""A JSON object, such as the tree returned by `tidegate.core.types.schema_of`."""
 
 MAX_INLINE_BYTES = 1 << 20
-"""No single file may be inlined beyond this, whatever the threshold says: metadata is read whole."""
+"""Maximum size of an inlined file, whatever the threshold: metadata is read as a whole."""
 
 _T = TypeVar("_T")
 
@@ -33,11 +33,11 @@ class SnapshotKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateInfo:
-    """One state of one operator, as it was declared when the snapshot was taken. Schemas are JSON trees."""
+    """One state of one operator, as declared when the snapshot was taken. Schemas are JSON trees."""
 
     name: str
     id: int
-    """The number that stands for (uid, name) in key bytes. Never reused."""
+    """The number that represents (uid, name) in key bytes. Never reused."""
     kind: str
     value: Json
     map_key: Json | None = None
@@ -60,7 +60,7 @@ class OperatorInfo:
 
 @dataclass(frozen=True, slots=True)
 class StateNumber:
-    """The number of a state in key bytes, kept for the life of the lineage, also when the state is not declared now."""
+    """The number of a state in key bytes, kept for the life of the lineage, even while the state is not declared."""
 
     uid: Uid
     name: str
@@ -69,7 +69,7 @@ class StateNumber:
 
 @dataclass(frozen=True, slots=True)
 class InlineFile:
-    """A file so small that its bytes are in the metadata; otherwise like `StateFile`."""
+    """A file small enough for its bytes to be in the metadata; otherwise like `StateFile`."""
 
     name: str
     origin: VersionId
@@ -90,7 +90,7 @@ class TaskState:
 
     task: TaskId
     key_groups: tuple[int, int]
-    """First and last key group held, both included."""
+    """First and last key group, inclusive."""
     backend: str
     version: VersionId
     files: FileList = field(default_factory=FileList)
@@ -102,13 +102,14 @@ class TaskState:
         return self.files.size_bytes + sum(len(file.data) for file in self.inline)
 
     def delta_bytes(self, checkpoint_id: int) -> int:
-        """What the checkpoint wrote for this task: files it brought, and inlined bytes, written anew each time."""
+        """Return the bytes that the checkpoint wrote for this task: uploaded files, and inlined bytes, which are
+        written each time."""
         return self.files.size_since(checkpoint_id) + sum(len(file.data) for file in self.inline)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryFile:
-    """A file of the streaming query's own directory, such as `offsets/17`, kept word for word."""
+    """A file of the streaming query's directory, such as `offsets/17`, kept verbatim."""
 
     name: str
     text: str
@@ -116,7 +117,7 @@ class QueryFile:
 
 @dataclass(frozen=True, slots=True)
 class SourcePosition:
-    """Where one source stands: opaque lines of JSON, and for file-like sources the `sources/` files it needs."""
+    """The position of one source: opaque lines of JSON, and for file-like sources the `sources/` files it needs."""
 
     uid: Uid
     lines: tuple[str, ...]
@@ -148,7 +149,7 @@ class CommittedMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointMetadata:
-    """A whole checkpoint or savepoint. Raises ValueError when a task, uid, split or mark comes twice."""
+    """A whole checkpoint or savepoint. Raises ValueError if a task, uid, split or mark occurs twice."""
 
     job: str
     lineage: Lineage
@@ -163,7 +164,7 @@ class CheckpointMetadata:
     max_parallelism: int
     parallelism: int
     clock_ms: int
-    """Processing time of the epoch. A restored job's clock never reads less."""
+    """Processing time of the epoch. The clock of a restored job never goes below it."""
     watermark_ms: int | None = None
     savepoint_format: str | None = None
     operators: tuple[OperatorInfo, ...] = ()
@@ -191,12 +192,12 @@ class CheckpointMetadata:
 
     @property
     def full_size_bytes(self) -> int:
-        """What a restore would read."""
+        """The bytes that a restore reads."""
         return sum(task.size_bytes for task in self.tasks) + sum(p.files.size_bytes for p in self.positions)
 
     @property
     def delta_size_bytes(self) -> int:
-        """What this checkpoint wrote: Flink's "Checkpointed Data Size"."""
+        """The bytes that this checkpoint wrote: Flink's "Checkpointed Data Size"."""
         of_tasks = sum(task.delta_bytes(self.checkpoint_id) for task in self.tasks)
         return of_tasks + sum(p.files.size_since(self.checkpoint_id) for p in self.positions)
 

@@ -1,9 +1,9 @@
-"""What no `_metadata` of ours says. Every reader gets metadata through `decode`, and `decode` through here.
+"""Rejects metadata that tidegate never writes. Every reader gets metadata through `decode`, and `decode` calls these checks.
 
-Anybody can write a file with a right checksum. So whatever is later used as a name, a path, a size or a count is checked once,
-before anything acts on it: a name stays inside the folder it belongs to, code is never chosen by a file, and nothing is so
-large that following it would take hours or all memory. Whatever a job can write passes: the limits are those of the storage port
-and of `check_name`, or far beyond what any job has.
+Anyone can write a file with a correct checksum. So everything that is later used as a name, a path, a size or a count
+is checked once, before anything acts on it: a name stays inside its folder, a file never chooses code, and nothing is
+so large that processing it would take hours or all memory. Everything that a job can write passes: the limits are those
+of the storage port and of `check_name`, or far beyond what any job has.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidegate.state.manifest_file import MANIFEST_NAME
 from tidegate.state.version import VersionId
 
 CANONICAL = "canonical"
-"""In place of a backend: the state lies in tables that any backend restores from."""
+"""Replaces the backend name: the state is in tables that any backend can restore."""
 
 _SAVEPOINT_FORMATS = (None, "CANONICAL", "NATIVE")
 _MAX_NUMBER = (1 << 63) - 1
@@ -39,13 +39,13 @@ _MAX_STATE_ID = (1 << 16) - 1
 _MAX_LEVEL = 10_000
 _MAX_NAME_CHARS = 1_000
 _MAX_TEXT_CHARS = 64 << 20
-"""Of the position of a source, and of a file of the query: there is a line for each of its splits or files."""
+"""For the position of a source, and for a file of the query, which have a line for each split or file."""
 _MAX_DEPTH = 64
 _MAX_NODES = 100_000
-"""Of the description of a type."""
+"""For the description of a type."""
 _MAX_PARTS = 1_000_000
 _PARTS_FOR_EACH_FILE = 100
-"""Of all files together: as many as 8 TB need, and 800 MB more for each file. Deleting a snapshot lists them all."""
+"""For all files together: as many as 8 TB need, and 800 MB more for each file. Deleting a snapshot lists them all."""
 
 _MAX_PARTS_OF_FILE = 100_000
 """Their names have five digits."""
@@ -54,7 +54,7 @@ _MAX_PART_BYTES = 256 << 20
 
 _PLAIN = r"[A-Za-z0-9_=@+-][A-Za-z0-9._=@+-]{0,199}"
 _SEGMENT = re.compile(_PLAIN)
-# Without backtracking, which would need memory for each name.
+# No backtracking, which would need memory for each name.
 _NAMES = re.compile(rf"(?>{_PLAIN}\n)*+")
 _PATHS = re.compile(rf"(?>{_PLAIN}(?>/{_PLAIN})*+\n)*+")
 _ALGORITHM = re.compile(r"[a-z0-9]{1,20}:")
@@ -62,7 +62,7 @@ _DIGESTS = re.compile(r"(?>[0-9a-f]{0,128}\n)*+")
 
 
 def check(metadata: CheckpointMetadata) -> None:
-    """Raises UntrustedSnapshot unless following the metadata touches nothing but the snapshot's own files."""
+    """Raise UntrustedSnapshot unless using the metadata touches only the snapshot's own files."""
     _check_head(metadata)
     for operator in metadata.operators:
         check_operator(operator)
@@ -92,7 +92,7 @@ def check(metadata: CheckpointMetadata) -> None:
 
 
 def check_path(path: str) -> None:
-    """A name in storage: relative, and inside the folder that it is relative to."""
+    """Check a storage name: relative, and inside the folder that it is relative to."""
     if len(path) > _MAX_NAME_CHARS or not all(_SEGMENT.fullmatch(part) for part in path.split("/")):
         raise UntrustedSnapshot(f"It names the stored file {_shown(path)}, which is not inside the snapshot")
 
@@ -115,7 +115,7 @@ def _check_head(m: CheckpointMetadata) -> None:
 
 def check_operator(operator: OperatorInfo) -> None:
     _check_name("a uid", operator.uid)
-    # Only shown to people, unlike the backend of a task.
+    # Only displayed, unlike the backend of a task.
     _check_length("a backend", operator.backend, _MAX_NAME_CHARS)
     _check_characters("a backend", operator.backend)
     _check_number("a level", operator.level, _MAX_LEVEL)
@@ -165,7 +165,7 @@ def _check_output(output: Committable | CommittedMark) -> None:
 
 
 def _check_query_file(name: str) -> None:
-    """`batch`, or `sources/<uid>/<name>`, which becomes a file of that name."""
+    """Check the name of a query file: `batch`, or `sources/<uid>/<name>`, which becomes a file of that name."""
     parts = name.split("/")
     if len(name) > _MAX_NAME_CHARS or any(part in ("", ".", "..") or "\\" in part for part in parts):
         raise UntrustedSnapshot(f"It names the file {_shown(name)} of the query")
@@ -190,7 +190,7 @@ def _check_name(what: str, name: str) -> None:
 
 
 def _check_characters(what: str, text: str) -> None:
-    """Control characters would speak to the terminal that they are shown on."""
+    """Reject control characters, which a terminal would interpret."""
     if not text.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs") for c in text):
         raise UntrustedSnapshot(f"The name of {what} has control characters: {_shown(text)}")
 
@@ -211,7 +211,7 @@ def _check_epoch(epoch: EpochId) -> None:
 
 
 def _check_tree(tree: Mapping[str, Any] | None) -> None:
-    """The description of a type: neither deep nor large, with short texts."""
+    """Check the description of a type: neither deep nor large, with short strings."""
     nodes = 0
     here: list[Any] = [tree]
     for _ in range(_MAX_DEPTH):
@@ -245,14 +245,14 @@ def _shown(value: object) -> str:
 
 @dataclass(slots=True)
 class FileChecks:
-    """Reads the lists of files of one snapshot, and counts the objects that they stand for."""
+    """Reads the file lists of one snapshot, and counts the objects that they represent."""
 
     parts_left: int = _MAX_PARTS
 
     def read(self, raw: bytes, nested_names: bool = False) -> FileList:
-        """A list in its stored form. Names are plain ones; those of a source's files may have folders.
+        """Read a list in its stored form. Names must be plain; those of a source's files may contain folders.
 
-        Raises UntrustedSnapshot, or `msgspec.ValidationError` for what is no list.
+        Raises UntrustedSnapshot, or `msgspec.ValidationError` if it is not a list.
         """
         packed = unpack(raw)
         names = [row.name for row in packed.rows]
@@ -297,7 +297,7 @@ class FileChecks:
 
 
 def _all_match(form: re.Pattern[str], texts: Sequence[str]) -> bool:
-    """Whether each of them has the form: by one call for all, since they come by millions."""
+    """Whether all texts match the pattern, in one call, since there are millions of them."""
     joined = "".join(f"{text}\n" for text in texts)
     short = max(map(len, texts), default=0) <= _MAX_NAME_CHARS and joined.count("\n") == len(texts)
     return short and form.fullmatch(joined) is not None
