@@ -15,8 +15,15 @@ from pkgutil import get_data
 
 def _places() -> dict[str, str]:
     """Name → the module or package to import it from."""
-    listed = get_data(__name__, "__init__.pyi")
-    assert listed is not None, "the package was installed without __init__.pyi"
+    try:
+        listed = get_data(__name__, "__init__.pyi")
+    except OSError:
+        listed = None
+    if listed is None:
+        raise ImportError(
+            "tidegate/__init__.pyi, the list of its public names, is missing. If you ship tidegate as a zip or in another "
+            "archive, take the whole package, not only its .py files."
+        )
     imports = [node for node in ast.parse(listed).body if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module or "" for node in imports for alias in node.names}
 

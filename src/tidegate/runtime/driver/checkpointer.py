@@ -217,8 +217,10 @@ class Checkpointer:
         self._act(self._coordinator.acknowledge(ack, self._now()))
 
     def _acknowledge(self, checkpoint_id: int, task: TaskId, part: bytes) -> None:
+        if not self._uploads.awaits(checkpoint_id, task):
+            return
         state, new = decode_part(part)
-        if state.task != task or not self._uploads.acknowledge(checkpoint_id, state):
+        if not self._uploads.acknowledge(checkpoint_id, task, state):
             return
         ack = UploadAck(
             checkpoint_id=checkpoint_id,

@@ -157,7 +157,9 @@ class JobRun:
         self._job.stop.drain = drain
         self.stop()
         if self._supervisor.last_savepoint is None:
-            raise PreconditionFailed("The job ended before it could take its last savepoint.")
+            raise PreconditionFailed(
+                "The job has not taken its last savepoint: it ended before, or a callback of its own stopped it."
+            )
         return self._supervisor.last_savepoint
 
     def stop_within(self, seconds: float) -> None:

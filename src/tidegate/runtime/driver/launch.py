@@ -110,10 +110,15 @@ class _Launch:
 
     def ephemeral(self) -> JobRun:
         """Start without checkpoints."""
-        self._progress.begin()
         committers = Committers(self._graph, None)
-        runner = EpochRunner(self._spark, self._graph, self._settings, Identity.ephemeral())
-        return self._follow(self._job(None, committers, runner, self._described(runner), None))
+        self._progress.begin()
+        runner: EpochRunner | None = None
+        try:
+            runner = EpochRunner(self._spark, self._graph, self._settings, Identity.ephemeral())
+            return self._follow(self._job(None, committers, runner, self._described(runner), None))
+        except BaseException:
+            _release(committers, runner)
+            raise
 
     def durable(self, chosen: Durability) -> JobRun:
         archive = chosen.archive
@@ -122,6 +127,7 @@ class _Launch:
         self._progress.begin()
         owned = self._claim(chosen, storage, committers)
         loop: CheckpointLoop | None = None
+        runner: EpochRunner | None = None
         try:
             runner = EpochRunner(self._spark, self._graph, self._settings, _identity(owned, chosen))
             described = self._described(runner, chosen.checkpoints.publishes_in_tasks)
@@ -132,6 +138,7 @@ class _Launch:
                 owned.stop()
             else:
                 loop.leave()
+            _release(committers, runner)
             raise
 
     def _job(
@@ -220,6 +227,13 @@ class _Launch:
             spark_version=self._spark.version,
             task_sinks=task_sinks(graph, runner.plan) if by_tasks else {},
         )
+
+
+def _release(committers: Committers, runner: EpochRunner | None) -> None:
+    """After a start that failed: close connections to targets, and free what the job has cached in Spark."""
+    committers.close()
+    if runner is not None:
+        runner.release()
 
 
 def _identity(owned: Ownership, chosen: Durability) -> Identity:

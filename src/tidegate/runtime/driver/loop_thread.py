@@ -59,8 +59,11 @@ class LoopThread:
             try:
                 return answer.result(timeout=1)
             except TimeoutError:
-                if not self.is_alive and not answer.done():
-                    raise self._error or RuntimeError("The thread that takes checkpoints has stopped.") from None
+                if self.is_alive or answer.done():
+                    continue
+                if self._error is not None:
+                    raise self._error  # noqa: B904 what ended the thread has a cause of its own
+                raise RuntimeError("The thread that takes checkpoints has stopped.") from None
 
     def wake_at(self, at_ms: MonotonicMs | None) -> None:
         """Wake up at this time at the latest. Called by work that runs on the thread."""

@@ -90,8 +90,6 @@ class OutputRelease:
         self.schedule = ReleaseSchedule(backoff)
         self._results: queue.SimpleQueue[PublishResult] = queue.SimpleQueue()
         self._awaited: list[_AwaitedOutput] = []
-        self._stopped: OutputStopped | None = None
-        """Why a sink rejected its output, if one did."""
         self.for_tasks: tuple[Publication, ...] = ()
         """The output that tasks are asked to publish. Replaced as a whole: the thread that runs epochs reads it."""
         self.settled: dict[Uid, EpochId] = {}
@@ -181,7 +179,6 @@ class OutputRelease:
         """
         log.error("%s", error)
         self.schedule.refused(error.sink, str(error))
-        self._stopped = self._stopped or error
         self._ownership.failure.set(error, over=(CheckpointsFailed,))
         self.record()
 
@@ -203,9 +200,9 @@ class OutputRelease:
         for each in ready:
             with contextlib.suppress(InvalidStateError):
                 each.answer.set_result(each.result)
-        if self._stopped is not None:
+        if isinstance(self._ownership.failure.error, OutputStopped):
             # The output is not retried before the next start.
-            self.refuse(self._stopped)
+            self.refuse(self._ownership.failure.error)
             self._awaited.clear()
 
     def await_published(self, answer: Future[Any], epoch: EpochId, result: CheckpointRef | None = None) -> None:

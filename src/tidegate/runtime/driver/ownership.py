@@ -87,16 +87,17 @@ class Ownership:
         self._heartbeat = HeartbeatThread(self._show_life, self.fail)
         try:
             data = history.perform(self.store.recover())
+            for ref in self.store.unreadable:
+                log.warning("checkpoint %d at %s cannot be read and is skipped", ref.id, ref.metadata)
+            self.snapshot: CheckpointMetadata | None = None if data is None else history.snapshot_in(data)
+            """The snapshot that the job returns to: the latest checkpoint, or what the run started from."""
+            base = entry.base
+            foreign = base is not None and self.snapshot is not None and is_foreign(base, self.snapshot)
+            self._pin = history.hold_again(base) if base is not None and foreign else None
         except BaseException:
+            # The caller never gets this object, and a heartbeat that continued would refuse every later start.
             self._heartbeat.stop()
             raise
-        for ref in self.store.unreadable:
-            log.warning("checkpoint %d at %s cannot be read and is skipped", ref.id, ref.metadata)
-        self.snapshot: CheckpointMetadata | None = None if data is None else history.snapshot_in(data)
-        """The snapshot that the job returns to: the latest checkpoint, or what the run started from."""
-        base = entry.base
-        foreign = base is not None and self.snapshot is not None and is_foreign(base, self.snapshot)
-        self._pin = history.hold_again(base) if base is not None and foreign else None
 
     @classmethod
     def claim(cls, history: JobHistory, start: Start, force: bool = False, pin: ForkPin | None = None) -> Ownership:

@@ -66,10 +66,15 @@ class PendingUploads:
     def get(self, checkpoint_id: int) -> PendingUpload:
         return self._uploads[checkpoint_id]
 
-    def acknowledge(self, checkpoint_id: int, state: TaskState) -> bool:
-        """Whether the acknowledgement counts: the upload is in progress, and it is of the requested version."""
-        upload, task = self._uploads.get(checkpoint_id), state.task
-        if upload is None or task not in upload.missing or state.version != upload.snapshot.versions[task]:
+    def awaits(self, checkpoint_id: int, task: TaskId) -> bool:
+        """Whether the upload is under way, and this task has not acknowledged it."""
+        upload = self._uploads.get(checkpoint_id)
+        return upload is not None and task in upload.missing
+
+    def acknowledge(self, checkpoint_id: int, task: TaskId, state: TaskState) -> bool:
+        """Note an acknowledgement that is awaited. Return False if it is not of the version that was asked for."""
+        upload = self._uploads[checkpoint_id]
+        if state.version != upload.snapshot.versions[task]:
             return False
         self.add(replace(upload, missing=upload.missing - {task}))
         return True

@@ -26,7 +26,9 @@ from tidegate.core.errors import (
     GraphError,
     PreconditionFailed,
     RestoreError,
+    SchemaError,
     TidegateError,
+    UnsupportedType,
     UserCodeError,
 )
 from tidegate.runtime.driver.attempt import Attempt, Stopping
@@ -43,6 +45,8 @@ _HOPELESS = (
     RestoreError, PreconditionFailed, GraphError, ClaimLost, LogCorrupt, OutputStopped,
 )  # fmt: skip
 """Errors that would recur, or that a restart must not undo: another driver owns the job."""
+_OF_A_TARGET = (SchemaError, UnsupportedType)
+"""Of those, errors about a table or topic that somebody may be changing right now: the restart strategy decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +104,10 @@ class Supervisor:
                 return attempt
         except BaseException:
             if abandoned is not None:
-                abandoned.query.stop()
-                abandoned.discard_directory()
+                try:
+                    abandoned.query.stop()
+                finally:
+                    abandoned.discard_directory()
             raise
 
     def _supervise(self) -> None:
@@ -152,7 +158,7 @@ class Supervisor:
                 self._give_up(error, kind)
             if _is_hopeless(error) or job.is_session_dead():
                 self._give_up(error, kind)
-            if isinstance(loop.broken, _HOPELESS):
+            if loop.broken is not None and _is_hopeless(loop.broken):
                 self._give_up(loop.broken, kind)
             now_ms = SYSTEM_CLOCK.now().monotonic_ms
             strategy = job.durability.restart
@@ -287,7 +293,9 @@ class Supervisor:
 
 
 def _is_hopeless(error: BaseException) -> bool:
-    return isinstance(error, _HOPELESS) or (isinstance(error, UserCodeError) and error.fatal)
+    if isinstance(error, UserCodeError):
+        return error.fatal
+    return isinstance(error, _HOPELESS) and not isinstance(error, _OF_A_TARGET)
 
 
 def _kind(error: BaseException) -> str:

@@ -451,6 +451,23 @@ def test_a_pin_that_another_start_took_away_is_placed_again_after_the_claim(plac
         faults.arm(None)
 
 
+def test_a_start_that_fails_after_its_claim_stops_showing_life(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A heartbeat that continued would refuse every later start while the process lives."""
+
+    def unavailable(history: JobHistory, base: object) -> None:
+        raise StorageUnavailable("local", "pins", "the pin cannot be read")
+
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
+    before = set(threading.enumerate())
+    monkeypatch.setattr(JobHistory, "hold_again", unavailable)
+    with pytest.raises(StorageUnavailable), place.run("next", place.newest()):
+        pass
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive(), thread.name
+
+
 @pytest.mark.feature("I37")
 def test_a_map_of_uids_is_applied_where_the_snapshot_is_read(place: Place) -> None:
     old = OperatorInfo(
