@@ -120,7 +120,7 @@ def test_a_prepared_transaction_that_was_rolled_back_by_hand_is_an_error_not_a_g
     trial.complete()
     [gid] = target.leavings()
     target.do(f"ROLLBACK PREPARED '{gid}'")
-    with pytest.raises(CommitInDoubt, match="is gone, and nothing tells that it was committed"):
+    with pytest.raises(CommitInDoubt, match="no longer exists, and nothing shows that it was committed"):
         trial.committer.commit(trial.requests())
 
 

@@ -96,7 +96,7 @@ def test_a_staged_file_that_is_lost_is_an_error_not_a_gap(tmp_path):
     trial.complete()
     for hidden in (tmp_path / ".tidegate-staged").iterdir():
         hidden.unlink()
-    with pytest.raises(CommitInDoubt, match="is gone, uncommitted"):
+    with pytest.raises(CommitInDoubt, match="has disappeared without being committed"):
         trial.committer.commit(trial.requests())
 
 
