@@ -47,7 +47,9 @@ def slot_marker_name(request: Committable) -> str:
 def marker_number(epoch: EpochId) -> int:
     """Encode an epoch as a 63-bit number that grows with (term, number)."""
     if epoch.number >= 1 << _NUMBER_BITS or epoch.term >= 1 << _TERM_BITS:
-        raise CommitRefused(f"Epoch {epoch} exceeds what a table's marker can count. Fork the job to start a new lineage.")
+        raise CommitRefused(
+            f"Epoch {epoch} exceeds what a table's marker can count. Fork the job to start a new lineage."
+        )
     return epoch.term << _NUMBER_BITS | epoch.number
 
 
