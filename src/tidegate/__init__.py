@@ -8,28 +8,10 @@ come from; type checkers and this module both read that list.
 
 from __future__ import annotations
 
-import ast
-from importlib import import_module
-from pkgutil import get_data
+from tidegate.core.public_names import PublicNames
 
-
-def _places() -> dict[str, str]:
-    """Name → the module or package to import it from."""
-    try:
-        listed = get_data(__name__, "__init__.pyi")
-    except OSError:
-        listed = None
-    if listed is None:
-        raise ImportError(
-            "tidegate/__init__.pyi, the list of its public names, is missing. If you ship tidegate as a zip or in another "
-            "archive, take the whole package, not only its .py files."
-        )
-    imports = [node for node in ast.parse(listed).body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: node.module or "" for node in imports for alias in node.names}
-
-
-_PLACES = _places()
-__all__ = sorted(_PLACES)
+_NAMES = PublicNames(__name__, "__init__.pyi")
+__all__ = _NAMES.all()
 
 
 def __getattr__(name: str) -> object:
@@ -37,14 +19,7 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("tidegate")
-    if name not in _PLACES:
-        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
-    place = _PLACES[name]
-    if place == __name__:
-        found: object = import_module(f"{place}.{name}")
-    else:
-        found = getattr(__import__(place, fromlist=[name]), name)
-    globals()[name] = found
+    found = globals()[name] = _NAMES.load(name)
     return found
 
 

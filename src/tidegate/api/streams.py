@@ -7,7 +7,7 @@ are in `joins`, `running` and `windowing`, which know nothing about streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -136,7 +136,7 @@ class Stream:
 
     @called_like("sink('totals-out', PrintSink())")
     def sink(self, uid: str, target: Sink) -> None:
-        """End the stream in a target, under a uid that names its output for ever."""
+        """End the stream in a target, under a uid that identifies its output permanently."""
         nodes = self._job.draft().nodes
         checked = check_new_uid(uid, f"sink {uid!r}", nodes)
         if isinstance(target, type) or not callable(getattr(target, "create_writer", None)):
@@ -241,10 +241,7 @@ class KeyedStream:
         changes and output of such a row are rolled back.
         """
         check_instance(f"process {uid!r}", function)
-        if not callable(getattr(function, "process_element", None)):
-            raise GraphError(
-                f"{function!r} has no process_element. Derive a class from KeyedProcessFunction and pass an instance."
-            )
+        _check_methods(function, ("process_element",), "Derive a class from KeyedProcessFunction and pass an instance.")
         return self.operate(
             uid,
             KeyedOperator(
@@ -394,11 +391,10 @@ class BroadcastConnectedStream:
     ) -> Stream:
         """Run a function over both; see `KeyedStream.process`."""
         check_instance(f"process {uid!r}", function)
-        for name in ("process_element", "process_broadcast_element"):
-            if not callable(getattr(function, name, None)):
-                raise GraphError(
-                    f"{function!r} has no {name}. Derive a class from KeyedBroadcastProcessFunction and pass an instance."
-                )
+        _check_methods(
+            function, ("process_element", "process_broadcast_element"),
+            "Derive a class from KeyedBroadcastProcessFunction and pass an instance.",
+        )  # fmt: skip
         return self._keyed.operate(
             uid,
             KeyedOperator(
@@ -427,9 +423,9 @@ class ConnectedStreams:
         """Run a function over the rows of both. State and timers belong to the key, whichever stream a row came from.
         `on_error` as for `KeyedStream.process`."""
         check_instance(f"process {uid!r}", function)
-        for name in ("process_element1", "process_element2"):
-            if not callable(getattr(function, name, None)):
-                raise GraphError(f"{function!r} has no {name}. Derive a class from KeyedCoProcessFunction.")
+        _check_methods(
+            function, ("process_element1", "process_element2"), "Derive a class from KeyedCoProcessFunction."
+        )
         return self._first.operate(
             uid,
             KeyedOperator(
@@ -537,3 +533,9 @@ def kept_event_time(column: str | None, schema: Schema) -> str | None:
 def _name_of(fn: object, kind: str) -> str:
     name = getattr(fn, "__name__", None) or type(fn).__name__
     return kind if name == "<lambda>" else str(name)
+
+
+def _check_methods(function: object, names: Sequence[str], advice: str) -> None:
+    for name in names:
+        if not callable(getattr(function, name, None)):
+            raise GraphError(f"{function!r} has no {name}. {advice}")

@@ -47,10 +47,6 @@ class ToleranceTracker:
     def succeeded(self) -> None:
         self._failed.clear()
 
-    @property
-    def consecutive(self) -> int:
-        return len(self._failed)
-
 
 def exceeded(reason: CheckpointFailureReason) -> str:
     return f"Exceeded checkpoint tolerable failure threshold. The latest checkpoint failed due to {reason.message}."

@@ -28,10 +28,6 @@ class CommitOutcome(enum.Enum):
     FAILED_UNKNOWN = "failed, what was published is not known"
 
     @property
-    def is_done(self) -> bool:
-        return self in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED)
-
-    @property
     def stops_the_job(self) -> bool:
         return self in (CommitOutcome.FAILED_KNOWN, CommitOutcome.FAILED_UNKNOWN)
 

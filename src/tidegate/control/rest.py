@@ -190,8 +190,8 @@ class RestServer:
         asyncio.run(self._server.serve(sockets=[self._socket]))
 
     def linger(self, seconds: float) -> None:
-        """Wait until everyone who triggered something has heard of its end: whoever stops a job must learn where its
-        savepoint is, though the job is gone by then. Who does not ask is waited for no longer than `seconds`."""
+        """Wait until every client that triggered an operation has asked for its result: a client that stops a job must learn
+        where the savepoint is, although the job is gone by then. Wait no longer than `seconds`."""
         latest = time.monotonic() + seconds
         while self._service.owing and time.monotonic() < latest:
             time.sleep(0.05)

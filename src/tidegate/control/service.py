@@ -1,4 +1,4 @@
-"""What can be asked of a running job, whoever asks: the command line or REST.
+"""What the command line and REST can ask of a running job.
 
 Answers are `messages` under Flink's names (flink's REST `rest_v1_dispatcher`), spellings included.
 """
@@ -233,7 +233,7 @@ class JobService:
     # -- what it can be told to do -------------------------------------------------------------------------------------
 
     def trigger_checkpoint(self, trigger_id: str | None, full: bool | None) -> str:
-        """`full`: whether all files are stored anew; None for what is configured."""
+        """`full`: whether all files are stored again; None for what is configured."""
         return self._checkpoints.begin(trigger_id, lambda: self._run.trigger_checkpoint(full=full))
 
     def checkpoint_status(self, trigger_id: str) -> AsynchronousOperationResult[CheckpointInfo]:
@@ -321,7 +321,7 @@ def _in_thread(work: Callable[[], Any], name: str) -> Future[Any]:
 
 
 def quietly(act: Callable[[], object]) -> Callable[[], None]:
-    """For a thread of its own: whoever waits for the job, or asks for its status, is told how it ended."""
+    """Wrap work for a separate thread: callers that wait for the job, or ask for its status, learn how it ended."""
 
     def run() -> None:
         try:

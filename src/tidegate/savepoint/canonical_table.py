@@ -60,11 +60,6 @@ class StateTable:
         self._quick = QuickColumns(layout, self._key_type() if layout.keyed else None, self._value, self._map_key)
         self._quick._keys_of = self._keys_of
 
-    @property
-    def takes_bytes(self) -> bool:
-        """Whether entries can be added as stored bytes. Those of lists and timers must be decoded first."""
-        return self._quick.serves
-
     def batch_of_bytes(self, entries: Sequence[ByteEntry]) -> Any:
         """Build a `pyarrow.RecordBatch` from stored entries."""
         quick = self._quick.columns(entries)

@@ -173,5 +173,20 @@ def publish(
     return ref
 
 
+def final_savepoint(storage: PlainStorage, end: Draft) -> CheckpointRef:
+    """A savepoint with this content, which is to end the job. Its metadata is stored."""
+    ref = CheckpointRef(
+        id=1,
+        term=Term(1),
+        epoch=end.epoch,
+        lineage=LINE,
+        metadata="savepoints/x/_metadata",
+        checksum=end.checksum,
+        owned=False,
+    )
+    storage.objects[ref.metadata] = end.metadata
+    return ref
+
+
 def idle(id: int) -> InFlight:
     return InFlight(id)

@@ -12,6 +12,7 @@ from tests.unit.checkpoint.history_kit import (
     PlainStorage,
     committable,
     draft,
+    final_savepoint,
     idle,
     owner,
     publish,
@@ -139,16 +140,7 @@ def test_rows_of_a_final_savepoint_stay_until_their_target_took_them() -> None:
     storage.objects[rows] = b"rows"
     waits = replace(committable(5), payload=rows.encode())
     end = draft(one, 1, output=[waits])
-    ref = CheckpointRef(
-        id=1,
-        term=Term(1),
-        epoch=end.epoch,
-        lineage=LINE,
-        metadata="savepoints/x/_metadata",
-        checksum=end.checksum,
-        owned=False,
-    )
-    storage.objects[ref.metadata] = end.metadata
+    ref = final_savepoint(storage, end)
     storage.run(one.publish_terminal(ref, end.contents))  # and dies before it commits
     storage.refused = {waits.epoch}
     two = owner(storage, "two")

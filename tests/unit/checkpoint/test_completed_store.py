@@ -11,6 +11,7 @@ from tests.unit.checkpoint.history_kit import (
     PlainStorage,
     committable,
     draft,
+    final_savepoint,
     idle,
     owner,
     publish,
@@ -33,7 +34,6 @@ from tidegate.checkpoint.layout import committed_record
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata.errors import MetadataDamaged
 from tidegate.checkpoint.start import Start
-from tidegate.core.ids import Term
 
 
 def test_a_checkpoint_is_metadata_then_entry() -> None:
@@ -167,16 +167,7 @@ def test_a_savepoint_that_ends_the_job_is_the_base_of_the_next_run_and_commits_a
     one = owner(storage, "one")
     waits = committable(5)
     end = draft(one, 1, output=[waits])
-    ref = CheckpointRef(
-        id=1,
-        term=Term(1),
-        epoch=end.epoch,
-        lineage=LINE,
-        metadata="savepoints/x/_metadata",
-        checksum=end.checksum,
-        owned=False,
-    )
-    storage.objects[ref.metadata] = end.metadata
+    ref = final_savepoint(storage, end)
     storage.run(one.publish_terminal(ref, end.contents))  # and dies before it commits
     assert storage.committed == []
     two = owner(storage, "two")

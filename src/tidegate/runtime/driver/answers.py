@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from concurrent.futures import Future, InvalidStateError
+from typing import Any
 
 from tidegate.checkpoint.entry import CheckpointRef
 
@@ -45,6 +47,11 @@ class Answers:
 
     def refuse(self, error: BaseException) -> None:
         """Fail all waiting requests. May be called by any thread."""
-        for answer in tuple(self._waiting.values()):
-            with contextlib.suppress(InvalidStateError):
-                answer.set_exception(error)
+        fail_all(tuple(self._waiting.values()), error)
+
+
+def fail_all(answers: Iterable[Future[Any]], error: BaseException) -> None:
+    """Fail those that are not completed yet."""
+    for answer in answers:
+        with contextlib.suppress(InvalidStateError):
+            answer.set_exception(error)

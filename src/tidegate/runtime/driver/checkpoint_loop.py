@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from threading import Event
 
 from tidegate.checkpoint.entry import CheckpointRef, RunOutcome
@@ -23,7 +22,7 @@ from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import JobEnd, Retention
 from tidegate.config.errors import OptionError
 from tidegate.core.errors import EpochFailed
-from tidegate.runtime.driver.answers import Answers
+from tidegate.runtime.driver.answers import Answers, fail_all
 from tidegate.runtime.driver.checkpointer import Checkpointer
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
@@ -192,9 +191,7 @@ class CheckpointLoop:
 
     def _refuse_answers(self, error: BaseException) -> None:
         self._answers.refuse(error)
-        for answer in tuple(self._asked):
-            with suppress(InvalidStateError):
-                answer.set_exception(error)
+        fail_all(tuple(self._asked), error)
         self.output.refuse(error)
 
     # -- the end -----------------------------------------------------------------------------------------------------

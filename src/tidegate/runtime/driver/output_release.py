@@ -25,6 +25,7 @@ from tidegate.connectors.outcome import CommitOutcome
 from tidegate.connectors.sink import Settled
 from tidegate.core.errors import ConnectorError
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
+from tidegate.runtime.driver.answers import fail_all
 from tidegate.runtime.driver.failure_latch import CheckpointsFailed
 from tidegate.runtime.driver.job_description import TaskSink
 from tidegate.runtime.driver.loop_thread import LoopThread
@@ -211,9 +212,7 @@ class OutputRelease:
 
     def refuse(self, error: BaseException) -> None:
         """Fail all requests that wait for output. May be called by any thread."""
-        for each in tuple(self._awaited):
-            with contextlib.suppress(InvalidStateError):
-                each.answer.set_exception(error)
+        fail_all([each.answer for each in tuple(self._awaited)], error)
 
     def newest_due(self) -> EpochId:
         """Return the last epoch whose output may be published by now."""

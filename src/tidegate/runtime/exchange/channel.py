@@ -44,7 +44,6 @@ class ChannelWriter:
     """Collects the rows that one task sends to the next level, counts them per channel, and ends each channel with a barrier."""
 
     def __init__(self, edges: Sequence[Edge], salts: Sequence[int], parallelism: int, max_parallelism: int) -> None:
-        self._edges = {edge.id: edge for edge in edges}
         self._schema = arrow_schema(edges)
         self._types = {edge.id: struct_type(edge) for edge in edges}
         self._salts = np.asarray(salts, dtype=np.int32)
