@@ -115,6 +115,8 @@ class SimDriver:
         """How often the job was claimed again by this process."""
         self._signed: set[Nonce] = set()
         self._beating = False
+        self._releasing = True
+        """False while the job is being claimed again: the product's loop, which starts publications, has ended by then."""
 
     @property
     def now(self) -> Instant:
@@ -142,6 +144,7 @@ class SimDriver:
     def _claim_again(self) -> Steps[Entry]:
         """A write has an outcome that nobody knows. A sweep or a publication that the life before began goes on beside, and its
         result is heard by nobody."""
+        self._releasing = False
         self.inbox.clear()
         self._hanging.clear()
         self._schedule = ReleaseSchedule(BACKOFF)
@@ -172,6 +175,7 @@ class SimDriver:
         store = CompletedCheckpointStore(plan.layout, entry, world.read, self.sign, plan.num_retained)
         data = yield from store.recover()
         self.store, self.cleaner = store, Cleaner(store)
+        self._releasing = True
         self._restore(data)
         tasks = [TaskId(1, Slot(n)) for n in range(self.parallelism)]
         coordinator = self.coordinator = Coordinator(plan.cadence, tasks, entry.last_id, entry.base)
@@ -548,6 +552,8 @@ class SimDriver:
         """Runs beside the main thread, and begins a thread for each publication: nobody waits for a target."""
         while True:
             yield Sleep(20)
+            if not self._releasing:
+                continue
             due = self.store.due()
             for publication in self._schedule.begin(due, self.now, IN_TASKS):
                 self.world.spawn(self.process, self._publish_output(publication))

@@ -23,6 +23,8 @@ CALM_MS = 14_000
 """From the last fault until everything must stand still: sleepers have woken, late requests have landed."""
 END_MS = 40_000
 CLOCK_JUMPS_MS = (-7_200_000, 7_200_000, -5_000, 5_000)
+ACTIONS = ("rollback", "savepoint", "claim", "stop", "cancel", "fork", "force", "fresh")
+"""What an operator does to a job."""
 
 
 @dataclass
@@ -53,6 +55,8 @@ class Run:
         self.faults_end_ms = rng.uniform(5_000, 14_000)
         self.jobs: list[SimJob] = []
         self.given_away: list[CheckpointRef] = []
+        self._habits = rng.choices(ACTIONS, k=2)
+        """What the operator of this seed does most. Rare interleavings need the same action several times over."""
         self._winding = False
         if tasks is None:
             tasks = rng.choice((1, 2, 3, 4, 4, 6, 8))
@@ -87,13 +91,13 @@ class Run:
                 for at, order in ((3_000, "cancel"), (4_500, "stop")):
                     world.clock.after(at, lambda order=order: self._order(self.jobs[0], order))
                 if world.crash_at is not None and world.crash_at[0].startswith("dispose"):
-                    world.clock.after(6_000, self._claim_newest)
-            for _ in range(self.rng.choice((0, 1, 1, 2, 4))):
+                    world.clock.after(6_000, lambda: self._claim_newest(self.jobs[0]))
+            for _ in range(self.rng.choice((0, 1, 2, 4, 8))):
                 world.clock.after(self.rng.uniform(1_000, self.faults_end_ms), self._meddle)
             for _ in range(self.rng.choice((0, 0, 1, 8))):
                 at = self.rng.uniform(1_000, self.faults_end_ms - 1_000)
                 world.clock.after(at, lambda: self._read_aside(self.rng.choice(self.jobs)))
-            for _ in range(self.rng.choice((0, 0, 1, 3))):
+            for _ in range(self.rng.choice((0, 1, 1, 4))):
                 world.clock.after(self.rng.uniform(500, self.faults_end_ms - 2_000), self._outage)
             for _ in range(self._clock_rng.choice((0, 1, 2, 8))):
                 world.clock.after(self._clock_rng.uniform(500, self.faults_end_ms + CALM_MS), self._set_clocks)
@@ -146,7 +150,7 @@ class Run:
 
     def _meddle(self) -> None:
         job = self.rng.choice(self.jobs)
-        what = self.rng.choice(("rollback", "rollback", "savepoint", "stop", "cancel", "fork", "force", "fresh"))
+        what = self.rng.choice(self._habits if self.world.chance(0.6) else ACTIONS)
         newest = self.world.watch(job.plan.layout).newest
         if what in ("savepoint", "stop", "cancel"):
             self._order(job, what)
@@ -154,6 +158,9 @@ class Run:
                 self.world.clock.after(self.rng.uniform(1_500, 4_000), lambda: self._rollback(job))
         elif what == "rollback":
             self._rollback(job)
+        elif what == "claim":
+            self._order(job, "savepoint")
+            self.world.clock.after(self.rng.uniform(1_000, 4_000), lambda: self._claim_newest(job))
         elif what == "fork" and newest is not None and newest.retained and len(self.jobs) < 3:
             self._fork(job, newest)
         elif what in ("force", "fresh"):
@@ -195,10 +202,11 @@ class Run:
         self.world.tally.events["claims of a savepoint"] += 1
         return self.given_away[-1]
 
-    def _claim_newest(self) -> None:
-        job = self.jobs[0]
-        if job.savepoints:
-            self._replace(job, Start(source=self._give_away(job, job.savepoints[-1])), True)
+    def _claim_newest(self, job: SimJob) -> None:
+        newest = self.world.watch(job.plan.layout).newest
+        own = [ref for ref in job.savepoints if newest is not None and ref.lineage == newest.lineage]
+        if own and self.world.odds is not CALM:
+            self._replace(job, Start(source=self._give_away(job, own[-1])), True)
 
     def _fork(self, job: SimJob, newest: Entry) -> None:
         """Pin a checkpoint of a job that somebody else is running, and start another job from it."""

@@ -4,51 +4,40 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.recovery.mutations.rules import MUTATIONS, Mutation
+from tests.scratch import Replacement, ScratchCopy
 
-ROOT = Path(__file__).parents[3]
 
-
-def seeds_needed(mutation: Mutation, seeds: int, timeout_s: int = 300) -> tuple[int | None, str]:
-    """Break one rule in a copy and simulate. Answer: the seeds it took and what was seen; None: not found."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder)
-        for part in ("src", "chaos"):
-            shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
-        file = copy / mutation.file
-        text = file.read_text()
-        if text.count(mutation.old) != 1:
-            raise SystemExit(f"mutation {mutation.id}: its text is {text.count(mutation.old)} times in {mutation.file}")
-        file.write_text(text.replace(mutation.old, mutation.new))
-        command = [
-            sys.executable,
-            "-m",
-            "chaos",
-            "simulate",
-            "--seeds",
-            str(seeds),
-            "--json",
-            str(copy / "result.json"),
-        ]
-        environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}", "PYTHONDONTWRITEBYTECODE": "1"}
+def search(copy: ScratchCopy, mutation: Mutation, seeds: int, timeout_s: int = 300) -> tuple[str | None, str]:
+    """Break one rule in a copy and look for the damage. Answer: where it was found and what was seen; None: not found."""
+    with copy.broken(Replacement(mutation.file, mutation.old, mutation.new)):
         try:
-            done = subprocess.run(
-                command, cwd=copy, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
-            )
+            return _test(copy, mutation.test, timeout_s) if mutation.test else _simulate(copy, seeds, timeout_s)
         except subprocess.TimeoutExpired:
             return None, "time is over"
-        if not (copy / "result.json").exists():
-            return 0, "the simulation itself raised: " + done.stderr.strip().splitlines()[-1][:120]
-        result = json.loads((copy / "result.json").read_text())
-        failure = result["failure"]
-        return (None, "") if failure is None else (result["seeds"], failure["violation"])
+
+
+def _simulate(copy: ScratchCopy, seeds: int, timeout_s: int) -> tuple[str | None, str]:
+    outcome = copy.folder / "result.json"
+    outcome.unlink(missing_ok=True)
+    done = copy.python(timeout_s, "-m", "chaos", "simulate", "--seeds", str(seeds), "--json", str(outcome))
+    if not outcome.exists():
+        return "0", "the simulation itself raised: " + done.stderr.strip().splitlines()[-1][:120]
+    result = json.loads(outcome.read_text())
+    failure = result["failure"]
+    return (None, "") if failure is None else (str(result["seeds"]), failure["violation"])
+
+
+def _test(copy: ScratchCopy, test: str, timeout_s: int) -> tuple[str | None, str]:
+    done = copy.python(timeout_s, "-m", "pytest", "-q", "-x", "--no-header", test)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{test} did not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
+    return ("a test", f"`{test.rpartition('::')[2]}` fails") if done.returncode else (None, "")
 
 
 def main() -> int:
@@ -56,17 +45,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=400)
     parser.add_argument("--only", nargs="*")
     options = parser.parse_args()
+    chosen = [mutation for mutation in MUTATIONS if not options.only or mutation.id in options.only]
     missed = 0
     print("| rule | broken as | seeds needed | seen as |\n|---|---|---|---|")
-    for mutation in MUTATIONS:
-        if options.only and mutation.id not in options.only:
-            continue
-        found, what = seeds_needed(mutation, options.seeds * (5 if mutation.rare else 1))
-        missed += found is None
-        print(
-            f"| {mutation.rule} | `{mutation.id}` | {'NOT FOUND' if found is None else found} | {what[:110]} |",
-            flush=True,
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        copy = ScratchCopy(Path(folder))
+        for mutation in chosen:
+            found, what = search(copy, mutation, options.seeds * (5 if mutation.rare else 1))
+            missed += found is None
+            print(f"| {mutation.rule} | `{mutation.id}` | {found or 'NOT FOUND'} | {what[:110]} |", flush=True)
     return 1 if missed else 0
 
 

@@ -19,6 +19,8 @@ class Mutation:
     new: str
     rare: bool = False
     """Needs an interleaving that few seeds have: five times as many are tried."""
+    test: str = ""
+    """A test that steps through an interleaving which no number of seeds reaches. It takes the place of the simulation."""
 
 
 MUTATIONS = (
@@ -28,7 +30,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/claim.py",
         "        if before.nonce != last.nonce and before.nonce not in ours:\n",
         "        if False:\n",
-        rare=True,
+        test="tests/unit/checkpoint/test_claim.py::test_claiming_again_takes_the_job_from_nobody",
     ),
     Mutation(
         "end-found",
@@ -325,18 +327,18 @@ MUTATIONS = (
     Mutation(
         "no-overtaking",
         "Nothing of a sink overtakes what its target did not take",
-        "chaos/simulation/target.py",
-        """        for committable in committables:
-            self._commit(committable)
+        "chaos/simulation/driver.py",
+        """        try:
+            for committable in publication.committables:
+                yield from commit(Publication(publication.sink, (committable,)))
+        except CommitFailed as failed:
+            error = str(failed)
 """,
-        """        failed = None
-        for committable in committables:
+        """        for committable in publication.committables:
             try:
-                self._commit(committable)
-            except CommitFailed as error:
-                failed = error
-        if failed is not None:
-            raise failed
+                yield from commit(Publication(publication.sink, (committable,)))
+            except CommitFailed as failed:
+                error = str(failed)
 """,
     ),
     Mutation(
@@ -391,7 +393,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/completed_store.py",
         "                    self._recorded.add(ref.metadata)\n",
         "                    self._recorded.add(ref.metadata)\n                    self._drop(self.entry.retained)\n",
-        rare=True,
+        test="tests/unit/checkpoint/test_cleaner.py::test_an_ex_owner_does_not_take_rows_away_that_its_successor_carries_on",
     ),
     Mutation(
         "recommit",
