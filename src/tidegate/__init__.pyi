@@ -12,6 +12,16 @@ from tidegate.api.aggregates import (
     min as min,
     sum as sum,
 )
+from tidegate.api.context import (
+    BroadcastContext as BroadcastContext,
+    InitializationContext as InitializationContext,
+    OnTimerContext as OnTimerContext,
+    OperatorStateStore as OperatorStateStore,
+    ProcessContext as ProcessContext,
+    RuntimeContext as RuntimeContext,
+    SnapshotContext as SnapshotContext,
+    TimerService as TimerService,
+)
 from tidegate.api.evictors import (
     CountEvictor as CountEvictor,
     Evictor as Evictor,
@@ -49,9 +59,13 @@ from tidegate.api.triggers import (
     ProcessingTimeTrigger as ProcessingTimeTrigger,
     PurgingTrigger as PurgingTrigger,
     Trigger as Trigger,
+    TriggerContext as TriggerContext,
     TriggerResult as TriggerResult,
 )
-from tidegate.api.window_function import ProcessWindowFunction as ProcessWindowFunction
+from tidegate.api.window_function import (
+    ProcessWindowFunction as ProcessWindowFunction,
+    WindowContext as WindowContext,
+)
 from tidegate.api.windows import (
     EventTimeSessionWindows as EventTimeSessionWindows,
     GlobalWindow as GlobalWindow,

@@ -62,7 +62,7 @@ class ListCheckpointed(ABC, Generic[Element]):
         if element is not None:
             cls._default_ = ListState(element, operator=True)  # type: ignore[attr-defined]
             cls._default_.__set_name__(cls, "_default_")  # type: ignore[attr-defined]
-        # Without it, nothing is refused yet: a class that travels to a task is made anew there without its keywords.
+        # Without it, nothing is refused yet: a class that is sent to a task is created again there without its keywords.
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Element]:

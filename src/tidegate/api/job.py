@@ -163,10 +163,10 @@ class Job(GraphBuilder):
     ) -> EpochReport | None:
         """Run the job with Spark until it ends or fails. Without `spark`, the session of its sources is used.
 
-        `trigger` is how often an epoch begins: `"5 s"`, None for as often as possible, `"available-now"` to take what is
-        there and end. `state_backend` is `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
-        With `checkpoint`, a `Checkpointing`, the job goes on under its name from where it stood. `fresh` gives up its
-        history and begins anew; `force` takes the job over from a driver that seems to live and hangs.
+        `trigger` is how often an epoch starts: `"5 s"`, None for as often as possible, `"available-now"` to process all
+        available input and end. `state_backend` is `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
+        With `checkpoint`, a `Checkpointing`, the job resumes from its latest checkpoint. `fresh` discards its history and
+        starts without state; `force` takes the job over from a driver that hangs although its heartbeat moves.
         A job on batch DataFrames runs once, to the end, and returns the report of that one epoch; a streaming job returns None.
         """
         from tidegate.runtime.driver.launch import run_job

@@ -117,7 +117,7 @@ def test_the_tutorial_counts_each_order_once_through_a_kill(kafka, postgres_serv
     with running(code, tmp_path) as process:
         seen(totals, [("ann", 2, 12.0), ("bob", 2, 4.0)], process, tmp_path)
         stopped(process, tmp_path)
-    assert re.search(r"job shop started: .* goes on from checkpoint", (tmp_path / "err.log").read_text())
+    assert re.search(r"job shop started: .* restored from checkpoint", (tmp_path / "err.log").read_text())
 
 
 @pytest.mark.timeout(300)

@@ -29,7 +29,7 @@ MAX_WAITING_EPOCHS: Option[int] = Option(
     INT,
     1_000,
     "Epochs of completed checkpoints whose output may wait for one sink. Above it the job reads no further batch until the "
-    "sink has caught up; checkpoints and other sinks go on, timers wait. Each checkpoint carries what waits.",
+    "sink has caught up; checkpoints and other sinks continue, timers wait. Each checkpoint carries the waiting output.",
     check=at_least(1),
 )
 MAX_WAITING_SIZE: Option[int] = Option(

@@ -247,7 +247,7 @@ def _origin(loop: CheckpointLoop | None) -> str:
     if loop is None:
         return "without checkpoints"
     found = loop.ownership.restore_point().checkpoint_id
-    return f"goes on from checkpoint {found}" if found else "begins with no checkpoint"
+    return f"restored from checkpoint {found}" if found else "without a checkpoint"
 
 
 def _session_of(graph: Graph) -> SparkSession:

@@ -108,7 +108,7 @@ class UserErrorReport(msgspec.Struct, frozen=True, array_like=True):
         if comes_back:
             return (
                 "The same row failed again when it was tried once more, so the job ends. Correct the function and start the job "
-                "again; or go on without such rows: process(…, on_error='skip') or on_error='dead-letter'."
+                "again; or continue without such rows: process(…, on_error='skip') or on_error='dead-letter'."
             )
         return "This error may be temporary: a job with checkpoints returns to the last one and reads the row again."
 
