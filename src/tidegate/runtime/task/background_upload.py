@@ -48,6 +48,11 @@ class UploadWorker:
     wanted: bool = True
     error: str | None = None
 
+    def must_be_repeated(self) -> bool:
+        """Whether it ended without a result. An error that waiting does not cure is a result: the task declines the
+        checkpoint with it."""
+        return self.ended and self.error is None and self.upload.finished() is None
+
     def wait(self, seconds: float) -> None:
         """Wait until one more part is stored, the upload ends, or the time is up."""
         with self.moved:
@@ -61,7 +66,7 @@ class UploadWorker:
 
     def end(self, error: str | None) -> None:
         with self.moved:
-            self.ended, self.error = True, error
+            self.error, self.ended = error, True  # In this order: who sees the end reads the error without the lock.
             self.moved.notify_all()
 
 
@@ -94,7 +99,7 @@ def start_uploads(
     for key, order in wanted.items():
         with _lock:
             worker = _workers.get(key)
-            if worker is None or (worker.ended and worker.upload.finished() is None):
+            if worker is None or worker.must_be_repeated():
                 worker = _workers[key] = UploadWorker(_upload(archive, job, directory, task, term, order, backend))
                 _start(worker, directory, task, attempt, backend, order)
         upload_handles.append(UploadHandle(order, worker))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from functools import partial
+
 import pyarrow.parquet as pq
 import pytest
 
@@ -38,7 +42,8 @@ class Savepoint:
         operators = describe(level.graph, level.plan, 2, level.backend, level.ids)
         self.operator = next(operator for operator in operators if operator.uid == "two")
 
-    def ask(self, version, number, target, tables=True):
+    def ask(self, version, number, target, tables=True, epoch=None, wait_ms=20_000):
+        epoch = epoch or number
         order = UploadOrder(
             checkpoint_id=number,
             version=version,
@@ -48,9 +53,9 @@ class Savepoint:
             folder=str(target),
             tables=(self.operator,) if tables else None,
         )
-        work = CheckpointWork(uploads=((order,), ()), wait_ms=20_000)
-        empty = [barrier(sender, 0, number=number) for sender in (0, 1)]
-        return self.level.run([], empty, number, version, archive=self.archive, work=work).uploads
+        work = CheckpointWork(uploads=((order,), ()), wait_ms=wait_ms)
+        empty = [barrier(sender, 0, number=epoch) for sender in (0, 1)]
+        return self.level.run([], empty, epoch, version, archive=self.archive, work=work).uploads
 
     def write(self, version, number):
         target = self.folder / f"savepoint-{number}"
@@ -79,6 +84,16 @@ def test_a_task_declines_a_savepoint_that_it_can_never_write(tmp_path, counted, 
     (declined,) = savepoint.ask(version, 2, target.format(tmp_path), tables)
     assert declined.part is None
     assert told in declined.error
+
+
+def test_an_upload_that_fails_between_two_epochs_is_declined_by_the_next_one(tmp_path, counted):
+    savepoint, version = counted
+    ask = partial(savepoint.ask, version, 2, "ftp://host/sp", wait_ms=0)
+    ask(epoch=2)
+    while any(thread.name.startswith("tidegate-upload") for thread in threading.enumerate()):
+        time.sleep(0.01)
+    (declined,) = ask(epoch=3)
+    assert "is not supported" in declined.error
 
 
 @pytest.mark.feature("I23", "I31")
