@@ -32,7 +32,7 @@ class Numbered(tg.KeyedProcessFunction):
         yield row.v, row.k, self.n.value()
 
 
-def run_in_two_parts(spark, tmp_path, *sinks):
+def run_in_two_parts(spark, tmp_path, *sinks, mode="EXACTLY_ONCE"):
     """Half of the input, an end, and the other half by a new run from the checkpoint."""
     folder, half = tmp_path / "in", len(BATCHES) // 2
     for first, batches in ((0, BATCHES[:half]), (half, BATCHES[half:])):
@@ -42,7 +42,7 @@ def run_in_two_parts(spark, tmp_path, *sinks):
         rows = job.source("in", frame).key_by("k").process("n", Numbered(), schema="v int, k string, n bigint")
         for number, sink in enumerate(sinks):
             rows.sink(f"out{number}", sink)
-        checkpoint = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="300 ms")
+        checkpoint = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="300 ms", mode=mode)
         job.run(spark, trigger="available-now", checkpoint=checkpoint)
 
 
@@ -119,4 +119,16 @@ def test_output_that_is_refused_stops_the_job_and_is_kept(spark, tmp_path):
     assert table.rows == []
     table.refusal = None
     run_in_two_parts(spark, tmp_path, sink)
+    assert sorted(table.rows) == sorted(expected())
+
+
+def test_output_that_is_refused_stops_an_at_least_once_job_too(spark, tmp_path):
+    """It has no copy of the rows to offer again, so the epoch is repeated by the next start, and by no restart."""
+    sink = TableSink(uuid.uuid4().hex)
+    table = table_named(sink.name)
+    table.refusal = CommitRefused("The table is closed for the year.")
+    with pytest.raises(OutputStopped, match=r"nothing was published. The table is closed.*reads its rows again"):
+        run_in_two_parts(spark, tmp_path, sink, mode="AT_LEAST_ONCE")
+    table.refusal = None
+    run_in_two_parts(spark, tmp_path, sink, mode="AT_LEAST_ONCE")
     assert sorted(table.rows) == sorted(expected())

@@ -6,9 +6,11 @@ import logging
 from functools import partial
 
 from tidegate.checkpoint.staging import read_staged
+from tidegate.connectors.outcome import outcome_of
 from tidegate.connectors.sink import Committable, Committer, CommitterContext, Settled, Sweeping
 from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph
+from tidegate.runtime.driver.sink_threads import OutputStopped
 from tidegate.storage import Storage
 
 log = logging.getLogger("tidegate")
@@ -27,7 +29,7 @@ class Committers:
         """`for_good`: no checkpoint carries any output of the job, so nothing will ever be committed again."""
         for uid, committer in self.committers.items():
             if found := [request for request in requests if request.sink == uid]:
-                committer.commit(found)
+                self._commit(uid, committer, found)
                 if for_good and isinstance(committer, Sweeping):
                     last = max(found, key=lambda request: request.epoch)
                     try:
@@ -36,6 +38,18 @@ class Committers:
                         log.warning(
                             "orphans of discarded attempts at sink %s are left for the next sweep: %s", uid, error
                         )
+
+    @staticmethod
+    def _commit(uid: Uid, committer: Committer, requests: list[Committable]) -> None:
+        """A target that refuses the rows would refuse them after every restart, so the job stops; other errors restart it."""
+        try:
+            committer.commit(requests)
+        except Exception as error:
+            outcome, epoch = outcome_of(error), max(request.epoch for request in requests)
+            if not outcome.stops_the_job:
+                raise
+            kept = "The epoch does not count: the next start reads its rows again."
+            raise OutputStopped(uid, f"of epoch {epoch}", epoch, outcome, error, kept) from error
 
     def close(self) -> None:
         """Close connections. A committer that has none needs no `close`."""

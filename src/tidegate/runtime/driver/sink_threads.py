@@ -36,12 +36,12 @@ class OutputStopped(ConnectorError):
 
     code = "OUTPUT_STOPPED"
 
-    def __init__(self, sink: Uid, which: str, epoch: EpochId, outcome: CommitOutcome, error: object) -> None:
+    def __init__(
+        self, sink: Uid, which: str, epoch: EpochId, outcome: CommitOutcome, error: object, kept: str = ""
+    ) -> None:
         self.sink, self.epoch, self.outcome = sink, epoch, outcome
-        super().__init__(
-            f"Output of sink {sink!r} ({which}): {outcome.value}. {error} The rows stay in the newest checkpoint and are "
-            "offered again by the next start."
-        )
+        kept = kept or "The rows stay in the newest checkpoint and are offered again by the next start."
+        super().__init__(f"Output of sink {sink!r} ({which}): {outcome.value}. {error} {kept}")
 
 
 @dataclass(frozen=True, slots=True)
