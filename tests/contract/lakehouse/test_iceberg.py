@@ -16,7 +16,8 @@ from tests.contract.lakehouse.conftest import partitioned_iceberg
 from tests.contract.lakehouse.targets import SCHEMA, IcebergTarget, batches, committer, epoch, stage
 from tidegate.connectors.lakehouse import IcebergSink
 from tidegate.connectors.lakehouse.errors import CommitConflict, StagedFilesGone, TableChanged, TableUnsuitable
-from tidegate.connectors.lakehouse.iceberg import ATTEMPTS, IcebergCommitter
+from tidegate.connectors.lakehouse.iceberg.committer import ATTEMPTS, IcebergCommitter
+from tidegate.connectors.lakehouse.iceberg.table import load
 from tidegate.core import faults
 from tidegate.core.errors import SchemaError
 from tidegate.graph.schema import Schema
@@ -84,8 +85,9 @@ def test_a_table_that_is_never_free_is_given_up_for_now(target, monkeypatch):
         raise CommitFailedException("the branch has changed")
 
     monkeypatch.setattr(SqlCatalog, "commit_table", refuse)
+    catalog = load(target.sink.catalog, target.sink.properties)
     with pytest.raises(CommitConflict) as told:
-        IcebergCommitter(target.sink, SCHEMA, pause=pauses.append).commit([request])
+        IcebergCommitter(catalog, target.sink.table, SCHEMA, pause=pauses.append).commit([request])
     assert told.value.retryable
     assert len(pauses) == ATTEMPTS - 1
     assert target.rows() == []

@@ -116,7 +116,7 @@ def marked_by_slot(monkeypatch, sink):
     def markers_of(requests):
         return {slot_marker_name(request): marker_number(request.epoch) for request in requests}
 
-    monkeypatch.setattr(f"tidegate.connectors.lakehouse.{sink}.markers_of", markers_of)
+    monkeypatch.setattr(f"tidegate.connectors.lakehouse.{sink}.committer.markers_of", markers_of)
 
 
 @pytest.mark.parametrize("target", ["delta", "iceberg"])

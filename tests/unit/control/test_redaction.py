@@ -17,7 +17,7 @@ from tests.unit.control.test_cli import run as tidegate
 from tests.unit.control.test_rest import ID, Pretended, asking
 from tests.unit.runtime.driver.test_checkpoint_loop import WAIT_S, Place
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
-from tidegate.connectors.postgres.connection import connect
+from tidegate.connectors.postgres.client import connect
 from tidegate.control.client import Client
 from tidegate.control.rest import RestServer, application
 from tidegate.control.service import JobService

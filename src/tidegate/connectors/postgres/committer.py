@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tidegate.connectors.outcome import CommitInDoubt, CommitOutcome, CommitRefused, outcomes
-from tidegate.connectors.postgres.connection import connect, driver
-from tidegate.connectors.postgres.markers import SETTLED, Markers
+from tidegate.connectors.postgres.client import connect, driver
+from tidegate.connectors.postgres.marker import SETTLED, Markers
 from tidegate.connectors.postgres.payload import Copy, Payload, Prepared, decode, epoch_in, gid_prefix
 from tidegate.connectors.postgres.table import TableRefused, TargetTable, check_table, read_table
 from tidegate.connectors.postgres.writer import CHUNK_BYTES

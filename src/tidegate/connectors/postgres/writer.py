@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from tidegate.connectors.postgres.connection import connect
-from tidegate.connectors.postgres.markers import Markers
+from tidegate.connectors.postgres.client import connect
+from tidegate.connectors.postgres.marker import Markers
 from tidegate.connectors.postgres.payload import Copy, Prepared, encode, gid_of
 from tidegate.connectors.postgres.table import read_table
 from tidegate.connectors.sink import WriterContext

@@ -49,7 +49,9 @@ class Committers:
             if not outcome.stops_the_job:
                 raise
             kept = "The epoch does not count: the next start reads its rows again."
-            raise OutputStopped(uid, f"of epoch {epoch}", epoch, outcome, error, kept) from error
+            raise OutputStopped(
+                sink=uid, which=f"of epoch {epoch}", epoch=epoch, outcome=outcome, error=error, kept=kept
+            ) from error
 
     def close(self) -> None:
         """Close connections. A committer that has none needs no `close`."""

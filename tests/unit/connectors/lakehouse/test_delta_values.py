@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.connectors.lakehouse.delta_values import Statistics, greatest_bound, least_bound
+from tidegate.connectors.lakehouse.delta.values import Statistics, greatest_bound, least_bound
 from tidegate.graph.schema import Schema
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate.connectors.lakehouse.delta_values import PARTITION_KINDS
+from tidegate.connectors.lakehouse.delta.values import PARTITION_KINDS
 from tidegate.connectors.lakehouse.errors import TableUnsuitable
 from tidegate.core.errors import SchemaError, UnsupportedType
 from tidegate.graph.schema import DataType, Schema

@@ -1,0 +1,5 @@
+"""Delta Lake."""
+
+from tidegate.connectors.lakehouse.delta.sink import DeltaSink
+
+__all__ = ["DeltaSink"]

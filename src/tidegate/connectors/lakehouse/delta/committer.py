@@ -1,0 +1,132 @@
+"""The committer of a Delta sink: it adds staged files in one Delta commit with their marker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.connectors.lakehouse.delta.client import DeltaClient
+from tidegate.connectors.lakehouse.delta.payload import DeltaCommittable, DeltaFile
+from tidegate.connectors.lakehouse.delta.table import check_table
+from tidegate.connectors.lakehouse.errors import CommitConflict, StagedFilesGone, TableUnsuitable
+from tidegate.connectors.lakehouse.marker import WholeEpochs, is_covered, markers_of
+from tidegate.connectors.lakehouse.names import sync
+from tidegate.connectors.outcome import CommitOutcome, outcomes
+from tidegate.connectors.sink import Committable
+from tidegate.core.faults import reach
+from tidegate.graph.schema import Schema
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+ATTEMPTS = 10
+
+
+class DeltaCommitter:
+    """Adds staged files to the table, with the marker that says so."""
+
+    def __init__(self, client: DeltaClient, schema: Schema) -> None:
+        self._client, self._schema = client, schema
+        self._handle: DeltaTable | None = None
+        self._whole = WholeEpochs()
+
+    def prepare(self, create: bool) -> None:
+        """Make sure the table exists and is suitable, before the first row. With `create`, create a missing one."""
+        from deltalake import DeltaTable
+        from deltalake import Schema as DeltaSchema
+
+        client = self._client
+        if not client.exists():
+            if not create:
+                raise TableUnsuitable(
+                    f"There is no Delta table at {client.table_uri}. Create it, or let the sink create it: create=True."
+                )
+            DeltaTable.create(
+                client.table_uri,
+                DeltaSchema.from_arrow(self._schema.to_arrow()),
+                mode="ignore",
+                partition_by=list(client.partition_by),
+                storage_options=client.storage_options,
+            )
+        check_table(self._newest(), self._schema, client.partition_by)
+
+    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
+        """Add what is not yet added.
+
+        1. Read the current table; skip requests that its markers cover. Their files may be long gone.
+        2. Check that the table still accepts these rows, and that the files of the remaining
+           requests exist and are complete.
+        3. Add them all and their marker in one Delta commit. A crash before it leaves nothing; after a crash behind it, a
+           repeat finds the marker in step 1. If another commit of the same sink makes it fail, go back to 1.
+        4. On a local disk, make the log durable.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        self._whole.check(requests)
+        for attempt in range(1, ATTEMPTS + 1):
+            table = self._newest()
+            waiting = [request for request in requests if not is_covered(request, table.transaction_version)]
+            reach("delta.1-read", waiting=len(waiting))
+            if waiting:
+                files = [file for r in waiting for file in msgspec.json.decode(r.payload, type=DeltaCommittable).files]
+                check_table(table, self._schema, self._client.partition_by)
+                self._check_files(files)
+                reach("delta.2-checked", waiting=len(waiting))
+                try:
+                    self._add(table, files, waiting)
+                except CommitFailedError as error:
+                    self._handle = None
+                    if attempt == ATTEMPTS:
+                        raise CommitConflict(self._client.table_uri, attempt, error) from error
+                    continue
+                reach("delta.3-added", waiting=len(waiting))
+            self._make_log_durable(table.version())
+            self._whole.committed(requests)
+            return outcomes(requests, waiting)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _newest(self) -> DeltaTable:
+        """Return the current table. The handle is kept, since opening a table reads the names of all its files."""
+        if self._handle is not None:
+            last = self._client.files.get_file_info(f"_delta_log/{self._handle.version():020d}.json")
+            # Someone may have replaced the table with another one, whose log is shorter.
+            if last.is_file:
+                self._handle.update_incremental()
+                return self._handle
+        self._handle = self._client.open()
+        return self._handle
+
+    def _check_files(self, files: Sequence[DeltaFile]) -> None:
+        found = self._client.files.get_file_info([file.path for file in files])
+        gone = [file.path for file, info in zip(files, found) if not info.is_file or info.size != file.size]
+        if gone:
+            raise StagedFilesGone(
+                self._client.table_uri,
+                gone,
+                "A full vacuum with a short retention does this: keep it at a day or more.",
+            )
+
+    def _add(self, table: DeltaTable, files: Sequence[DeltaFile], requests: Sequence[Committable]) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
+
+        table.create_write_transaction(
+            [AddAction(f.path, f.size, f.partition, f.modified_ms, True, f.statistics) for f in files],
+            mode="append",
+            schema=table.schema(),
+            partition_by=list(self._client.partition_by),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(name, version) for name, version in markers_of(requests).items()]
+            ),
+        )
+
+    def _make_log_durable(self, since: int) -> None:
+        root = self._client.root
+        if root is not None:
+            log = root / "_delta_log"
+            while (entry := log / f"{since:020d}.json").exists():
+                sync(entry)
+                since += 1
+            sync(log)

@@ -1,0 +1,5 @@
+"""Apache Iceberg."""
+
+from tidegate.connectors.lakehouse.iceberg.sink import IcebergSink
+
+__all__ = ["IcebergSink"]

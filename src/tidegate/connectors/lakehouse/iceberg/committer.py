@@ -1,0 +1,158 @@
+"""The committer of an Iceberg sink: it adds staged files in one snapshot with their marker."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.connectors.lakehouse.errors import CommitConflict, StagedFilesGone, TableChanged, TableUnsuitable
+from tidegate.connectors.lakehouse.iceberg.payload import IcebergCommittable, IcebergFile
+from tidegate.connectors.lakehouse.iceberg.table import check_table
+from tidegate.connectors.lakehouse.marker import WholeEpochs, is_covered, markers_of, outdated
+from tidegate.connectors.outcome import CommitOutcome, outcomes
+from tidegate.connectors.sink import Committable
+from tidegate.core.faults import reach
+from tidegate.graph.schema import Schema
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+ATTEMPTS = 10
+LOOKERS = 16
+"""Threads that check whether staged files exist in the store."""
+
+
+class IcebergCommitter:
+    """Adds staged files to the table in one snapshot, with the marker that says so."""
+
+    def __init__(
+        self, catalog: Catalog, table: str, schema: Schema, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._catalog, self._table, self._schema, self._pause = catalog, table, schema, pause
+        self._whole = WholeEpochs()
+
+    def prepare(self, create: bool) -> None:
+        """Make sure the table exists and is suitable, before the first row. With `create`, create a missing one."""
+        name = self._table
+        if not self._catalog.table_exists(name):
+            if not create:
+                raise TableUnsuitable(
+                    f"There is no Iceberg table {name}. Create it, or let the sink create it: create=True."
+                )
+            self._catalog.create_table_if_not_exists(name, self._schema.to_arrow())
+        check_table(self._catalog.load_table(name), name, self._schema)
+
+    def commit(self, requests: Sequence[Committable]) -> Sequence[CommitOutcome]:
+        """Add what is not yet added.
+
+        1. Read the current table; skip requests that its markers cover. Their files may be long gone.
+        2. Check that the table is the one they were staged for, and that the files of the remaining
+           requests exist and are complete.
+        3. Add them all and their marker in one commit of the catalog, on condition that no other commit happened
+           since step 1. A crash before it leaves nothing; after a crash behind it, a repeat finds the marker in
+           step 1. On conflict, go back to 1.
+        """
+        from pyiceberg.exceptions import CommitFailedException
+
+        self._whole.check(requests)
+        for attempt in range(1, ATTEMPTS + 1):
+            table = self._catalog.load_table(self._table)
+            waiting = [request for request in requests if not is_covered(request, partial(_marker, table))]
+            reach("iceberg.1-read", waiting=len(waiting))
+            if not waiting:
+                self._whole.committed(requests)
+                return outcomes(requests, waiting)
+            staged = [msgspec.msgpack.decode(request.payload, type=IcebergCommittable) for request in waiting]
+            self._check(table, staged)
+            reach("iceberg.2-checked", waiting=len(waiting))
+            try:
+                self._add(table, [file for each in staged for file in each.files], waiting)
+            except CommitFailedException as error:
+                if attempt == ATTEMPTS:
+                    raise CommitConflict(self._table, attempt, error) from error
+                self._pause(random.uniform(0, 0.02 * 2**attempt))
+                continue
+            reach("iceberg.3-added", waiting=len(waiting))
+            self._whole.committed(requests)
+            return outcomes(requests, waiting)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _check(self, table: Table, staged: Sequence[IcebergCommittable]) -> None:
+        name, metadata = self._table, table.metadata
+        if any(each.table != str(metadata.table_uuid) for each in staged):
+            raise TableChanged(
+                f"The Iceberg table {name} was dropped and recreated while output for the old one was waiting. Restore "
+                "the old one, or restart the job from a savepoint taken before that output."
+            )
+        if any(each.spec != metadata.default_spec_id for each in staged):
+            raise TableChanged(
+                f"The partitioning of the Iceberg table {name} was changed while output was waiting for its commit. "
+                "Change it back, stop the job with a savepoint, and then change it."
+            )
+        files = [file for each in staged for file in each.files]
+        with ThreadPoolExecutor(min(LOOKERS, len(files))) as lookers:
+            sizes = list(lookers.map(lambda file: _size(table, file.path), files))
+        gone = [file.path for file, size in zip(files, sizes) if size != file.size]
+        if gone:
+            raise StagedFilesGone(
+                name, gone, "Removing orphan files with a short age threshold does this: keep it at several days."
+            )
+
+    def _add(self, table: Table, files: Sequence[IcebergFile], requests: Sequence[Committable]) -> None:
+        markers = markers_of(requests)
+        # Every commit rewrites all properties.
+        useless = outdated(table.metadata.properties, requests)
+        merge = table.metadata.properties.get("commit.manifest-merge.enabled", "false").lower() == "true"
+        with table.transaction() as transaction:
+            transaction.set_properties({name: str(number) for name, number in markers.items()})
+            if useless:
+                transaction.remove_properties(*useless)
+            update = transaction.update_snapshot()
+            with update.merge_append() if merge else update.fast_append() as append:
+                for file in files:
+                    append.append_data_file(_data_file(file, table.metadata.default_spec_id))
+            # By default, pyiceberg repeats a rejected commit on top of the current state without checking the markers,
+            # and finally deletes what it wrote for it, although a rejection may follow a lost "yes". Clearing its list
+            # of what to repeat prevents both: the markers decide, and a conflict leaves two small orphans.
+            transaction._snapshot_producers.clear()
+
+
+def _marker(table: Table, name: str) -> int | None:
+    found = table.metadata.properties.get(name)
+    return None if found is None else int(found)
+
+
+def _size(table: Table, path: str) -> int | None:
+    try:
+        return len(table.io.new_input(path))
+    except FileNotFoundError:
+        return None
+
+
+def _data_file(file: IcebergFile, spec: int) -> DataFile:
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.typedef import Record
+
+    told = msgspec.structs.asdict(file)
+    path, size, partition = told.pop("path"), told.pop("size"), told.pop("partition")
+    made = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        file_size_in_bytes=size,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+        **told,
+    )
+    made.spec_id = spec
+    return made
