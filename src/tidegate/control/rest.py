@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tidegate")
 LOOPBACK = "127.0.0.1"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of the text format that Prometheus reads."""
 
 
 Body = dict[str, Any]
@@ -73,6 +75,8 @@ def application(
                 return _errors({NotFound: 404, BadRequest: 400, NotPossible: 409}[type(error)], str(error))
             except TidegateError as error:
                 return _errors(400, str(error))
+            if isinstance(result, bytes):
+                return Response(result, status, media_type=CONTENT_TYPE)
             return json_response(result, status)
 
         return Route(path, endpoint, methods=list(by_method))
@@ -99,6 +103,7 @@ def application(
         return TriggerResponse(service.trigger_disposal(asked.savepoint_path, asked.trigger_id or None))
 
     answer("/openapi.json", "GET", lambda r, b: document())
+    answer("/metrics", "GET", lambda r, b: service.metrics())
     answer("/jobs", "GET", lambda r, b: _jobs(service))
     answer("/jobs/overview", "GET", lambda r, b: MultipleJobsDetails([service.overview()]))
     answer("/jobs/{jobid}", "GET", lambda r, b: job(r).details())

@@ -194,6 +194,13 @@ class JobService:
         ]
         return JobExceptionsInfo(JobExceptionHistory(entries[:most], len(entries) > most))
 
+    def metrics(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        # Late, for start-up time: only a job whose metrics are read needs the client.
+        from tidegate.metrics.exposition import exposition
+
+        return exposition(self._run.name, self._run.samples())
+
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def checkpoints(self) -> CheckpointingStatistics:

@@ -25,6 +25,8 @@ from tidegate.control.request_checks import AllowedHosts
 from tidegate.control.rest import application
 from tidegate.control.service import JobService
 from tidegate.core.ids import EpochId, Lineage, Term
+from tidegate.metrics import catalog
+from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.supervisor import Failure
 from tidegate.testing.clock import at
 
@@ -48,6 +50,9 @@ class Pretended:
         self.reports = [REPORT]
         self.failures = [Failure(7, "user-code", "not today", True)]
         self.asked: list[Any] = []
+
+    def samples(self) -> list[Sample]:
+        return [Sample(catalog.RECORDS_IN, 7, {"operator": "totals"})]
 
     def trigger_checkpoint(self, *, full: bool | None) -> Future[CheckpointRef]:
         self.asked.append(("checkpoint", full))
@@ -268,11 +273,17 @@ def test_with_a_token_nobody_else_gets_in(run: Pretended) -> None:
     assert client.get("/jobs", headers={"Authorization": "Bearer secret"}).status_code == 200
 
 
+def test_prometheus_reads_the_metrics(client: TestClient) -> None:
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'tidegate_operator_num_records_in_total{job="orders",operator="totals"} 7.0' in answer.text
+
+
 def test_the_document_and_the_routes_are_the_same(run: Pretended) -> None:
     app = application(JobService(run))  # type: ignore[arg-type]
     routes = {(r.path, m.lower()) for r in app.routes if hasattr(r, "methods") for m in r.methods if m != "HEAD"}  # type: ignore[attr-defined]
     described = {(path, verb) for path, verbs in document()["paths"].items() for verb in verbs}
-    assert routes - {("/openapi.json", "get")} == described
+    assert routes - {("/openapi.json", "get"), ("/metrics", "get")} == described
 
 
 _run = Pretended()

@@ -37,6 +37,8 @@ class EpochReport:
     """Rows that were too late for all their windows and had no side output."""
     published: tuple[TaskPublished, ...] = field(default=(), repr=False)
     """What tasks reported about output that they publish."""
+    acks: tuple[TaskAck, ...] = field(default=(), repr=False)
+    """The acknowledgements of all tasks, for the metrics."""
 
 
 def operator_rows(acks: Iterable[TaskAck]) -> dict[str, tuple[int, int]]:
@@ -77,4 +79,4 @@ class EpochReports(deque[EpochReport]):
     def append(self, report: EpochReport) -> None:
         same = bool(self) and self[-1].hosts == report.hosts
         hosts = self[-1].hosts if same else report.hosts
-        super().append(replace(report, committables=(), uploads=(), hosts=hosts))
+        super().append(replace(report, committables=(), uploads=(), acks=(), hosts=hosts))

@@ -208,6 +208,7 @@ class EpochRunner:
             watermark_ms=epoch.time.watermark_ms,
             late_rows_dropped=sum(ack.late_dropped for ack in check.acks),
             published=tuple(item for ack in check.acks for item in ack.published),
+            acks=tuple(check.acks),
         )
 
     def _check_worth_a_retry(self, epoch: EpochId, failed: UserFailed, before: UserFailed | None) -> None:

@@ -15,6 +15,7 @@ from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.errors import OptionError
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import Lineage, TaskId
+from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.failover import Counters
@@ -72,6 +73,15 @@ class JobRun:
     def held_by(self) -> WaitingOutput | None:
         """The sink for which so much output waits that no batch is read until it has caught up."""
         return self._job.held_by
+
+    @property
+    def waiting_output(self) -> tuple[WaitingOutput, ...]:
+        """The output of completed checkpoints that is not published yet, by sink."""
+        return () if self._job.loop is None else self._job.loop.waiting_output
+
+    def samples(self) -> list[Sample]:
+        """The current value of every metric."""
+        return self._job.metrics.samples(self)
 
     @property
     def checkpoints(self) -> CheckpointStatistics | None:
@@ -174,8 +184,7 @@ class JobRun:
     @property
     def left_behind(self) -> str:
         """Describe how far an interrupted stop got: its savepoint, and output that waits."""
-        loop, place = self._job.loop, self._supervisor.last_savepoint
-        waiting = () if loop is None else loop.waiting_output
+        place, waiting = self._supervisor.last_savepoint, self.waiting_output
         said = [] if place is None else [f"it resumes from the savepoint {place}"]
         said += [f"output waits: {'; '.join(map(str, waiting))}"] if waiting else []
         return "; ".join(said)

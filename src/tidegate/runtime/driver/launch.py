@@ -31,6 +31,7 @@ from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.job_description import JobDescription, task_sinks
 from tidegate.runtime.driver.job_history import JobHistory, Origin
+from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.job_run import JobRun
 from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.progress import Progress
@@ -156,6 +157,7 @@ class _Launch:
             description=described,
             loop=loop,
             reports=EpochReports(JobRun.HISTORY),
+            metrics=JobMetrics(sink.uid for sink in self._graph.sinks),
             progress=self._progress,
             stop=StopRequest(),
         )

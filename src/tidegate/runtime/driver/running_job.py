@@ -23,6 +23,7 @@ from tidegate.runtime.driver.epoch_runner import EpochRunner
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.output_release import OutputNotPublished
 from tidegate.runtime.driver.progress import Progress
 from tidegate.runtime.driver.settings import Durability, Settings
@@ -50,6 +51,7 @@ class RunningJob:
     description: JobDescription
     loop: CheckpointLoop | None
     reports: EpochReports
+    metrics: JobMetrics
     progress: Progress
     stop: StopRequest
     skipped_batches: int = 0
@@ -116,6 +118,7 @@ class Epochs:
             loop.epoch_finished(report, self.snapshot(), moved, output=not job.at_least_once)
         job.last_epoch_s = time.monotonic()
         job.reports.append(report)
+        job.metrics.epoch(report, report.acks)
         job.progress.epoch(report, None if loop is None else loop.statistics)
         rate = report.rows_in * 1000 // max(1, report.duration_ms)
         log.info(

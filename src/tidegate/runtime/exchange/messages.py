@@ -79,6 +79,24 @@ class TaskPublished(msgspec.Struct, frozen=True, array_like=True):
     """The output that the target definitely accepted before it failed."""
 
 
+class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
+    """What one task attempt measured of itself."""
+
+    bytes_in: int = 0
+    """Bytes of the Arrow batches it received."""
+    bytes_out: int = 0
+    busy_ms: int = 0
+    idle_ms: int = 0
+    """How long it waited for input."""
+    held_ms: int = 0
+    """How long nobody took its output."""
+    restore_ms: int = 0
+    seal_ms: int = 0
+    fired_timers: int = 0
+    resident_bytes: int = 0
+    """Resident memory of its Python worker."""
+
+
 class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     """The report of one task attempt about one epoch."""
 
@@ -101,7 +119,6 @@ class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     operators: dict[str, tuple[int, int]] = {}
     """Rows in and out by operator name."""
     state_bytes: int = 0
-    busy_ms: int = 0
     uploads: tuple[Uploaded, ...] = ()
     event_times: dict[str, int] = {}
     """The greatest event time read from each source, in milliseconds."""
@@ -112,6 +129,7 @@ class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     published: tuple[TaskPublished, ...] = ()
     source_rows: int = 0
     """Rows read from sources, each counted in one place only."""
+    metrics: TaskMetrics = TaskMetrics()
 
     @property
     def epoch(self) -> EpochId:

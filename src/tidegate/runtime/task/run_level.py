@@ -6,8 +6,7 @@ barriers. Independent of Spark.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +35,7 @@ from tidegate.runtime.task.barriers import BarrierTracker
 from tidegate.runtime.task.collector import seldom_collecting
 from tidegate.runtime.task.operator_chain import OperatorChain
 from tidegate.runtime.task.operators import ProcessOperator
+from tidegate.runtime.task.work_meter import WorkMeter
 from tidegate.state.local_root import LocalRoot
 from tidegate.state.version import Manifest
 
@@ -47,6 +47,7 @@ class _TaskAttempt:
     """One attempt of a task. It runs once."""
 
     def __init__(self, assignment: TaskAssignment, slot: Slot, partition: int, attempt: AttemptId) -> None:
+        self.meter = WorkMeter()
         program = assignment.unpickle()
         self.assignment, self.program, self.slot, self.partition = assignment, program, slot, partition
         self.attempt = attempt
@@ -139,12 +140,13 @@ class _TaskAttempt:
 
     def seal(self) -> Manifest | None:
         """Snapshot and close the functions. Create the next version of the state, unless nothing changed."""
-        self.chain.snapshot()
-        self.chain.close()
-        if self.untouched:
-            self.state.abandon()
-            return None
-        return self.state.seal()
+        with self.meter.sealing():
+            self.chain.snapshot()
+            self.chain.close()
+            if self.untouched:
+                self.state.abandon()
+                return None
+            return self.state.seal()
 
     @property
     def untouched(self) -> bool:
@@ -168,7 +170,6 @@ class _TaskAttempt:
         version: str | None,
         committables: tuple[TaskCommittable, ...],
         size: int,
-        started: float,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the barriers of this task, or in the last level its one row for the driver."""
         assignment = self.assignment
@@ -195,7 +196,7 @@ class _TaskAttempt:
             event_times=self.event_times,
             timers=self.timers,
             late_dropped=sum(op.late_dropped for op in self.operators.values() if isinstance(op, ProcessOperator)),
-            busy_ms=round((time.monotonic() - started) * 1000),
+            metrics=self.meter.metrics(self.fired),
         )
         acks = (*self.barriers.acks, encode(ack))
         poisoned = fault is not None
@@ -245,21 +246,25 @@ def run_level(
     5. Let sink writers finish staging. A crash after this step leaves staged rows that nothing refers to.
     6. Send barriers with the acknowledgement. From here the driver decides.
     """
-    started = time.monotonic()
     task = _TaskAttempt(assignment, assignment.slots[partition], partition, AttemptId(attempt))
-    stream = iter(batches)
-    fault = task.state.restore() or task.state.missing()
+    yield from task.meter.output(_located(task, task.meter.input(batches)))
+
+
+def _located(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
+    """Step 1 of `run_level`, and the steps after it if the state is here."""
+    with task.meter.restoring():
+        fault = task.state.restore() or task.state.missing()
     reach("task.1-located", task=task)
     if fault is not None:
         task.drain(stream)
-        yield from task.finish(fault, None, (), 0, started)
+        yield from task.finish(fault, None, (), 0)
         return
     task.start_background_work()
     with seldom_collecting():
-        yield from _run(task, stream, started)
+        yield from _run(task, stream)
 
 
-def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch], started: float) -> Iterator[pa.RecordBatch]:
+def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Steps 2 to 6 of `run_level`."""
     try:
         manifest: Manifest | None = None
@@ -278,7 +283,7 @@ def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch], started: float) -
                 fault = _user_fault(failed)
         if fault is not None:
             task.abort()
-            yield from task.finish(fault, None, (), 0, started)
+            yield from task.finish(fault, None, (), 0)
             return
         if task.writer is not None:
             yield from task.writer.take()
@@ -291,7 +296,6 @@ def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch], started: float) -
             None if version is None else str(version),
             committables,
             manifest.size_bytes if manifest else 0,
-            started,
         )
         reach("task.6-sent", task=task)
         task.state.tidy()
@@ -312,9 +316,11 @@ def run_source_stage(
 
     Input columns are one struct per source, in the order of the program's sources.
     """
-    started = time.monotonic()
     task = _TaskAttempt(assignment, Slot(partition % assignment.parallelism), partition, AttemptId(attempt))
-    stream = iter(batches)
+    yield from task.meter.output(_source_stage(task, task.meter.input(batches)))
+
+
+def _source_stage(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
     fault: Fault | None = None
     with seldom_collecting():
         try:
@@ -323,7 +329,7 @@ def run_source_stage(
             fault = _user_fault(failed)
             for _ in stream:
                 pass  # Spark kills a worker that leaves input unread.
-        yield from task.finish(fault, None, (), 0, started)
+        yield from task.finish(fault, None, (), 0)
 
 
 def _source_rows(task: _TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,115 @@
+"""Every metric there is. `docs/operations/metrics.md` is generated from this list."""
+
+from __future__ import annotations
+
+from tidegate.metrics.metric import Kind, Metric, Scope
+
+_ALL: list[Metric] = []
+
+
+def _gauge(scope: Scope, name: str, unit: str, help: str, *labels: str) -> Metric:
+    _ALL.append(Metric(name, scope, Kind.GAUGE, unit, help, labels))
+    return _ALL[-1]
+
+
+def _counter(scope: Scope, name: str, unit: str, help: str, *labels: str) -> Metric:
+    _ALL.append(Metric(name, scope, Kind.COUNTER, unit, help, labels))
+    return _ALL[-1]
+
+
+_job, _task, _operator, _source, _sink, _epoch = Scope
+
+# -- job ---------------------------------------------------------------------------------------------------------------
+
+LAST_CHECKPOINT_DURATION = _gauge(
+    _job,
+    "lastCheckpointDuration",
+    "ms",
+    "Time that the last completed checkpoint took, from its trigger to its log entry.",
+)
+LAST_CHECKPOINT_SIZE = _gauge(
+    _job, "lastCheckpointSize", "bytes", "Bytes that the last completed checkpoint added to storage."
+)
+LAST_CHECKPOINT_FULL_SIZE = _gauge(
+    _job,
+    "lastCheckpointFullSize",
+    "bytes",
+    "Bytes of the last completed checkpoint with the files it shares with older ones.",
+)
+LAST_COMPLETED_CHECKPOINT_ID = _gauge(_job, "lastCompletedCheckpointId", "", "Id of the last completed checkpoint.")
+LAST_CHECKPOINT_COMPLETED = _gauge(
+    _job, "lastCheckpointCompletedTimestamp", "ms since 1970", "When the last checkpoint completed."
+)
+LAST_CHECKPOINT_RESTORED = _gauge(
+    _job,
+    "lastCheckpointRestoreTimestamp",
+    "ms since 1970",
+    "When this run was restored from a checkpoint or savepoint.",
+)
+CHECKPOINTS_IN_PROGRESS = _gauge(_job, "numberOfInProgressCheckpoints", "", "Checkpoints in progress.")
+CHECKPOINTS_COMPLETED = _counter(_job, "numberOfCompletedCheckpoints", "", "Checkpoints completed by this run.")
+CHECKPOINTS_FAILED = _counter(_job, "numberOfFailedCheckpoints", "", "Checkpoints that failed in this run.")
+CHECKPOINTS_TOTAL = _counter(_job, "totalNumberOfCheckpoints", "", "Checkpoints triggered by this run.")
+RESTARTS = _counter(_job, "numRestarts", "", "Restarts from a checkpoint within this run.")
+STATE = _gauge(_job, "state", "", "1 for the status that the job has, 0 for the others.", "status")
+UPTIME = _gauge(_job, "uptime", "ms", "Time since this run started.")
+
+# -- tasks -------------------------------------------------------------------------------------------------------------
+
+BUSY = _gauge(_task, "busyTimeMsPerSecond", "ms per s", "Share of the last epoch in which the task worked.")
+IDLE = _gauge(_task, "idleTimeMsPerSecond", "ms per s", "Share of the last epoch in which the task waited for input.")
+HELD = _gauge(
+    _task, "backPressuredTimeMsPerSecond", "ms per s", "Share of the last epoch in which nobody took the task's output."
+)
+TASK_RECORDS_IN = _counter(_task, "numRecordsIn", "", "Rows that the task received.")
+TASK_RECORDS_OUT = _counter(_task, "numRecordsOut", "", "Rows that the task sent to later levels.")
+TASK_BYTES_IN = _counter(_task, "numBytesIn", "bytes", "Bytes of the Arrow batches that the task received.")
+TASK_BYTES_OUT = _counter(_task, "numBytesOut", "bytes", "Bytes of the Arrow batches that the task sent.")
+FIRED_TIMERS = _counter(_task, "numFiredTimers", "", "Timers that fired.")
+LATE_DROPPED = _counter(
+    _task, "numLateRecordsDropped", "", "Rows that came too late for all their windows and had no side output."
+)
+STATE_SIZE = _gauge(_task, "stateSize", "bytes", "Bytes of the task's state on local disk after its last change.")
+SNAPSHOT_DURATION = _gauge(_task, "snapshotDuration", "ms", "Time to seal the state version of the last epoch.")
+INITIALIZATION_TIME = _gauge(_task, "initializationTime", "ms", "Time the task took to restore its state.")
+START_DELAY = _gauge(
+    _task,
+    "checkpointStartDelayNanos",
+    "ns",
+    "Time from the trigger of the last checkpoint to the start of the task's upload.",
+)
+ALIGNMENT_TIME = _gauge(
+    _task, "checkpointAlignmentTime", "ns", "Always 0: a checkpoint takes a finished epoch and waits for no barrier."
+)
+RESIDENT = _gauge(_task, "residentMemory", "bytes", "Resident memory of the Python worker that ran the task.")
+
+# -- operators, sources, sinks -----------------------------------------------------------------------------------------
+
+RECORDS_IN = _counter(_operator, "numRecordsIn", "", "Rows that the operator received, over all tasks.")
+RECORDS_OUT = _counter(_operator, "numRecordsOut", "", "Rows that the operator emitted, over all tasks.")
+RECORDS_IN_RATE = _gauge(_operator, "numRecordsInPerSecond", "", "Rows per second received in the last epoch.")
+RECORDS_OUT_RATE = _gauge(_operator, "numRecordsOutPerSecond", "", "Rows per second emitted in the last epoch.")
+WATERMARK = _gauge(
+    _job, "currentInputWatermark", "ms since 1970", "The watermark of the last epoch; absent before the first."
+)
+EVENT_TIME_LAG = _gauge(
+    _source, "currentEmitEventTimeLag", "ms", "Wall time minus the greatest event time read from the source."
+)
+OUTPUT_WAITING = _gauge(_sink, "committablesWaiting", "", "Epochs whose output waits for the target.")
+OUTPUT_WAITING_BYTES = _gauge(_sink, "stagedBytes", "bytes", "Bytes of output that wait for the target.")
+SEND_ERRORS = _gauge(_sink, "numRecordsSendErrors", "", "1 while the target does not accept output, else 0.")
+COMMITS = _counter(_job, "numCommits", "", "Commits by outcome.", "outcome")
+
+# -- epochs ------------------------------------------------------------------------------------------------------------
+
+EPOCHS = _counter(_epoch, "numEpochs", "", "Epochs accepted by this run.")
+EPOCH_DURATION = _gauge(_epoch, "duration", "ms", "Time the last epoch took.")
+EPOCH_PHASE = _gauge(_epoch, "phaseDuration", "ms", "Time that a phase of the last epoch took.", "phase")
+EPOCHS_REPEATED = _counter(_epoch, "numRepeated", "", "Tries of an epoch that were discarded and repeated.")
+REWINDS = _counter(_epoch, "numRewinds", "", "Returns to a checkpoint because state was lost.")
+CONTROL_BYTES = _gauge(
+    _epoch, "controlSize", "bytes", "Bytes of acknowledgements that the driver read in the last epoch."
+)
+HELD_BATCHES = _gauge(_epoch, "held", "", "1 while no batch is read because too much output waits for a sink.")
+
+METRICS: tuple[Metric, ...] = tuple(_ALL)

@@ -1,0 +1,185 @@
+"""The metrics of a run: totals over its epochs, and the last values of its tasks.
+
+The thread that runs epochs writes, any thread reads. What is replaced is replaced as a whole, so a reader needs no lock: it may
+see the epoch before in one place and the last epoch in another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from tidegate.checkpoint.release_plan import WaitingOutput
+from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.core.clock import SYSTEM_CLOCK, Clock
+from tidegate.core.ids import Slot, TaskId, Uid
+from tidegate.core.times import MIN_WATERMARK
+from tidegate.metrics import catalog
+from tidegate.metrics.metric import Metric, Sample
+from tidegate.runtime.driver.epoch_reports import EpochReport
+from tidegate.runtime.driver.failover import Counters
+from tidegate.runtime.exchange.messages import TaskAck
+
+STATUSES = ("INITIALIZING", "RUNNING", "RESTARTING", "CANCELLING", "CANCELED", "FINISHED", "FAILED")
+
+_TASK_TOTALS: tuple[tuple[Metric, str], ...] = (
+    (catalog.TASK_RECORDS_IN, "rows_in"),
+    (catalog.TASK_RECORDS_OUT, "rows_out"),
+    (catalog.LATE_DROPPED, "late_dropped"),
+)
+_MEASURED_TOTALS: tuple[tuple[Metric, str], ...] = (
+    (catalog.TASK_BYTES_IN, "bytes_in"),
+    (catalog.TASK_BYTES_OUT, "bytes_out"),
+    (catalog.FIRED_TIMERS, "fired_timers"),
+)
+_SHARES = ((catalog.BUSY, "busy_ms"), (catalog.IDLE, "idle_ms"), (catalog.HELD, "held_ms"))
+
+
+class RunView(Protocol):
+    """What the metrics of a run are read from, besides its epochs."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def restarts(self) -> int: ...
+    @property
+    def counters(self) -> Counters: ...
+    @property
+    def checkpoints(self) -> CheckpointStatistics | None: ...
+    @property
+    def waiting_output(self) -> tuple[WaitingOutput, ...]: ...
+    @property
+    def held_by(self) -> WaitingOutput | None: ...
+
+
+class JobMetrics:
+    """`sinks` are all sinks of the job: one without waiting output has the value 0."""
+
+    def __init__(self, sinks: Iterable[Uid], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._sinks, self._clock = tuple(sinks), clock
+        self._started = clock.now()
+        self._last: EpochReport | None = None
+        self._epochs = 0
+        self._operators: Mapping[str, tuple[int, int]] = {}
+        self._tasks: Mapping[TaskId, TaskAck] = {}
+        self._totals: Mapping[tuple[Metric, TaskId], int] = {}
+        self._state_bytes: Mapping[TaskId, int] = {}
+        self._restore_ms: Mapping[TaskId, int] = {}
+        self._event_times: Mapping[str, int] = {}
+
+    def epoch(self, report: EpochReport, acks: Iterable[TaskAck]) -> None:
+        """Add an accepted epoch."""
+        operators, totals = dict(self._operators), Counter(self._totals)
+        state_bytes, restore_ms, event_times = dict(self._state_bytes), dict(self._restore_ms), dict(self._event_times)
+        tasks: dict[TaskId, TaskAck] = {}
+        for name, (rows_in, rows_out) in report.operators.items():
+            before = operators.get(name, (0, 0))
+            operators[name] = before[0] + rows_in, before[1] + rows_out
+        for ack in acks:
+            task = TaskId(ack.level, Slot(ack.sender))
+            tasks[task] = ack
+            totals.update({(metric, task): getattr(ack, field) for metric, field in _TASK_TOTALS})
+            totals.update({(metric, task): getattr(ack.metrics, field) for metric, field in _MEASURED_TOTALS})
+            if ack.state_bytes:
+                state_bytes[task] = ack.state_bytes
+            if ack.metrics.restore_ms:
+                restore_ms[task] = ack.metrics.restore_ms
+            for split, greatest_ms in ack.event_times.items():
+                event_times[split] = max(greatest_ms, event_times.get(split, greatest_ms))
+        self._operators, self._tasks, self._totals = operators, tasks, totals
+        self._state_bytes, self._restore_ms, self._event_times = state_bytes, restore_ms, event_times
+        self._epochs += 1
+        self._last = report
+
+    def samples(self, run: RunView) -> list[Sample]:
+        """The current value of every metric that has one."""
+        return [
+            *self._of_job(run),
+            *self._of_checkpoints(run.checkpoints),
+            *self._of_tasks(),
+            *self._of_operators(),
+            *self._of_epochs(run),
+            *self._of_sinks(run.waiting_output),
+        ]
+
+    def _of_job(self, run: RunView) -> Iterator[Sample]:
+        now, status = self._clock.now(), run.status
+        yield Sample(catalog.UPTIME, now.since(self._started))
+        yield Sample(catalog.RESTARTS, run.restarts)
+        yield from (Sample(catalog.STATE, float(each == status), {"status": each}) for each in STATUSES)
+        if self._last is not None and self._last.watermark_ms > MIN_WATERMARK:
+            yield Sample(catalog.WATERMARK, self._last.watermark_ms)
+        for source, greatest_ms in self._event_times.items():
+            yield Sample(catalog.EVENT_TIME_LAG, now.wall_ms - greatest_ms, {"source": source})
+
+    def _of_checkpoints(self, found: CheckpointStatistics | None) -> Iterator[Sample]:
+        if found is None:
+            return
+        counts, last = found.counts, found.latest_completed
+        yield Sample(catalog.CHECKPOINTS_IN_PROGRESS, counts.in_progress)
+        yield Sample(catalog.CHECKPOINTS_COMPLETED, counts.completed)
+        yield Sample(catalog.CHECKPOINTS_FAILED, counts.failed)
+        yield Sample(catalog.CHECKPOINTS_TOTAL, counts.total)
+        for outcome, count in list(found.commits.items()):
+            yield Sample(catalog.COMMITS, count, {"outcome": outcome.lower()})
+        if found.latest_restored is not None:
+            yield Sample(catalog.LAST_CHECKPOINT_RESTORED, found.latest_restored.restore_timestamp)
+        if last is None:
+            return
+        yield Sample(catalog.LAST_CHECKPOINT_DURATION, last.end_to_end_ms)
+        yield Sample(catalog.LAST_CHECKPOINT_SIZE, last.checkpointed_size_bytes)
+        yield Sample(catalog.LAST_CHECKPOINT_FULL_SIZE, last.state_size_bytes)
+        yield Sample(catalog.LAST_COMPLETED_CHECKPOINT_ID, last.id)
+        yield Sample(catalog.LAST_CHECKPOINT_COMPLETED, last.trigger_timestamp + last.end_to_end_ms)
+        for task in last.tasks:
+            labels = {"task": str(task.task)}
+            yield Sample(catalog.START_DELAY, task.start_delay_ms * 1_000_000, labels)
+            yield Sample(catalog.ALIGNMENT_TIME, 0, labels)
+
+    def _of_tasks(self) -> Iterator[Sample]:
+        for (metric, task), total in self._totals.items():
+            yield Sample(metric, total, {"task": str(task)})
+        for metric, values in (
+            (catalog.STATE_SIZE, self._state_bytes),
+            (catalog.INITIALIZATION_TIME, self._restore_ms),
+        ):
+            for task, value in values.items():
+                yield Sample(metric, value, {"task": str(task)})
+        for task, ack in self._tasks.items():
+            labels, found = {"task": str(task)}, ack.metrics
+            spent_ms = max(1, found.busy_ms + found.idle_ms + found.held_ms)
+            yield from (Sample(m, 1000 * getattr(found, field) / spent_ms, labels) for m, field in _SHARES)
+            yield Sample(catalog.SNAPSHOT_DURATION, found.seal_ms, labels)
+            yield Sample(catalog.RESIDENT, found.resident_bytes, labels)
+
+    def _of_operators(self) -> Iterator[Sample]:
+        for name, (rows_in, rows_out) in self._operators.items():
+            yield Sample(catalog.RECORDS_IN, rows_in, {"operator": name})
+            yield Sample(catalog.RECORDS_OUT, rows_out, {"operator": name})
+        if self._last is not None:
+            seconds = max(1, self._last.duration_ms) / 1000
+            for name, (rows_in, rows_out) in self._last.operators.items():
+                yield Sample(catalog.RECORDS_IN_RATE, rows_in / seconds, {"operator": name})
+                yield Sample(catalog.RECORDS_OUT_RATE, rows_out / seconds, {"operator": name})
+
+    def _of_epochs(self, run: RunView) -> Iterator[Sample]:
+        counters, last = run.counters, self._last
+        yield Sample(catalog.EPOCHS, self._epochs)
+        yield Sample(catalog.EPOCHS_REPEATED, counters.repeats + counters.replacements)
+        yield Sample(catalog.REWINDS, counters.rewinds)
+        yield Sample(catalog.HELD_BATCHES, float(run.held_by is not None))
+        if last is None:
+            return
+        yield Sample(catalog.EPOCH_DURATION, last.duration_ms)
+        yield Sample(catalog.CONTROL_BYTES, last.control_bytes)
+        for phase, ms in (("plan", last.plan_ms), ("run", last.job_ms)):
+            yield Sample(catalog.EPOCH_PHASE, ms, {"phase": phase})
+
+    def _of_sinks(self, waiting: Iterable[WaitingOutput]) -> Iterator[Sample]:
+        found = {each.sink: each for each in waiting}
+        for sink in self._sinks:
+            labels, each = {"sink": str(sink)}, found.get(sink)
+            yield Sample(catalog.OUTPUT_WAITING, 0 if each is None else each.epochs, labels)
+            yield Sample(catalog.OUTPUT_WAITING_BYTES, 0 if each is None else each.size_bytes, labels)
+            yield Sample(catalog.SEND_ERRORS, float(each is not None and each.error is not None), labels)
