@@ -24,6 +24,16 @@ BATCHES = [
 """Words and the second at which they were said. The last "to" belongs to a window that has already fired."""
 
 
+def count(words):
+    """Sum up `n` by word and window; rows that are too late go to the side output `late`."""
+    return (
+        words.key_by("word")
+        .window(tg.TumblingEventTimeWindows.of("30 s"))
+        .side_output_late_data("late")
+        .reduce("counter", lambda a, b: (a.word, a.ts, a.n + b.n))
+    )
+
+
 def build(spark, folder, out=None, late=None) -> tg.Job:
     job = tg.Job("windowed-word-count", parallelism=2)
     said = spark.readStream.schema("word string, at double").option("maxFilesPerTrigger", 1).json(folder)
@@ -33,12 +43,7 @@ def build(spark, folder, out=None, late=None) -> tg.Job:
         event_time="ts",
         out_of_orderness="5 s",
     )
-    counts = (
-        words.key_by("word")
-        .window(tg.TumblingEventTimeWindows.of("30 s"))
-        .side_output_late_data("late")
-        .reduce("counter", lambda a, b: (a.word, a.ts, a.n + b.n))
-    )
+    counts = count(words)
     counts.map(lambda row: (row.word, row.n), schema="word string, n int").sink(
         "out", out or tg.PrintSink(prefix="window ")
     )

@@ -213,7 +213,10 @@ class SortedMapState(Declaration, Generic[K, V]):
 
 
 class ReducingState(Declaration, Generic[T]):
-    """Reduces added values to one value of the same type: `highest = ReducingState(float, max)`."""
+    """Reduces added values to one value of the same type: `highest = ReducingState(float, max)`.
+
+    The function may change and return its first argument. Added and returned objects of mutable types are copied.
+    """
 
     _kind = StateKind.REDUCING
 
@@ -249,7 +252,8 @@ class AggregatingState(Declaration, Generic[In, Out]):
     """Aggregates added values through an accumulator: `mean = AggregatingState(tuple[float, int], Mean())`.
 
     The type is that of the accumulator, the only thing stored. The function is an object with PyFlink's
-    `create_accumulator()`, `add(value, accumulator)` and `get_result(accumulator)`.
+    `create_accumulator()`, `add(value, accumulator)` and `get_result(accumulator)`. `add` may change and return the
+    accumulator; values and results do not share mutable objects with it.
     """
 
     _kind = StateKind.AGGREGATING
@@ -286,7 +290,10 @@ class AggregatingState(Declaration, Generic[In, Out]):
 
 
 class BroadcastState(Declaration, Generic[K, V]):
-    """A map that every task has a copy of: `rules = BroadcastState(str, Rule)`, on a KeyedBroadcastProcessFunction."""
+    """A map that every task has a copy of: `rules = BroadcastState(str, Rule)`, on a KeyedBroadcastProcessFunction.
+
+    Values are copied when they are put, but not when they are read: do not change what you read.
+    """
 
     _kind = StateKind.MAP
 

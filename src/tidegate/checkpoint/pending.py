@@ -26,7 +26,6 @@ class UploadAck:
     checkpointed_size_bytes: int = 0
     sync_ms: int = 0
     async_ms: int = 0
-    start_delay_ms: int = 0
 
 
 class Stage(Enum):

@@ -245,13 +245,15 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant)
 
 def _task(ack: UploadAck, pending: PendingCheckpoint) -> TaskStats:
     acked = pending.acked_at[ack.task]
+    end_to_end_ms = acked.since(pending.triggered)
     return TaskStats(
         task=ack.task,
         acked_ms=acked.wall_ms,
-        end_to_end_ms=acked.since(pending.triggered),
+        end_to_end_ms=end_to_end_ms,
         state_size_bytes=ack.state_size_bytes,
         checkpointed_size_bytes=ack.checkpointed_size_bytes,
         sync_ms=ack.sync_ms,
         async_ms=ack.async_ms,
-        start_delay_ms=ack.start_delay_ms,
+        # Not below 0: two machines have measured.
+        start_delay_ms=max(0, end_to_end_ms - ack.sync_ms - ack.async_ms),
     )

@@ -31,14 +31,15 @@ class _TaskPart(msgspec.Struct, frozen=True, array_like=True):
     inline: tuple[_InlineFile, ...]
     new: tuple[str, ...]
     elements: tuple[tuple[int, int], ...] = ()
+    async_ms: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_TaskPart).decode
 
 
-def encode_part(state: TaskState, new: tuple[str, ...]) -> bytes:
-    """`new` are the names that were stored for this checkpoint."""
+def encode_part(state: TaskState, new: tuple[str, ...], async_ms: int = 0) -> bytes:
+    """`new` are the names that were stored for this checkpoint, `async_ms` is how long that took."""
     inline = tuple(_InlineFile(file.name, str(file.origin), file.data) for file in state.inline)
     task = state.task
     return _encode(
@@ -52,6 +53,7 @@ def encode_part(state: TaskState, new: tuple[str, ...]) -> bytes:
             inline=inline,
             new=new,
             elements=tuple((each.state, each.count) for each in state.elements),
+            async_ms=async_ms,
         )
     )
 
@@ -69,6 +71,11 @@ def decode_part(data: bytes) -> tuple[TaskState, tuple[str, ...]]:
         elements=tuple(ElementCount(id, count) for id, count in part.elements),
     )
     return state, part.new
+
+
+def upload_ms(data: bytes) -> int:
+    """Return how long the upload took, beside the epochs. 0 in parts that were encoded before this was measured."""
+    return _decode(data).async_ms
 
 
 def digest_of(files: FileList) -> bytes:

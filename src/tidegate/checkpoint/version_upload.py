@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,8 +102,9 @@ class VersionUpload:
                 return done
             remove_private(self._folder)
             reach("upload.1-begun", of=self._task, checkpoint=self._order.checkpoint_id)
+            started = time.monotonic()
             state, new = self._store(manifest, attempt, go_on, progress)
-            part = encode_part(state, new)
+            part = encode_part(state, new, round((time.monotonic() - started) * 1000))
             replace_whole(self._folder / _PART, part)
             reach("upload.2-noted", of=self._task, checkpoint=self._order.checkpoint_id)
             return part

@@ -96,7 +96,8 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         ),
     ),
     *_because(
-        "Files are deleted many at a time, by one thread beside the epochs.",
+        "One thread deletes them beside the epochs: in an object store up to a thousand at a time, in a directory one after the "
+        "other.",
         (
             *(_C + "cleaner.parallel-mode", "true", "Delete the files of a discarded checkpoint in parallel."),
             "state.checkpoint.cleaner.parallel-mode",

@@ -7,6 +7,9 @@ such a change is kept would depend on caches, backends and restarts.
 from __future__ import annotations
 
 import copy
+import datetime
+import decimal
+import uuid
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache
@@ -15,6 +18,10 @@ from typing import Any
 from tidegate.core.types import TypeSchema, codec_of, schema_of
 
 _SHALLOW: dict[str, Any] = {"list": list, "dict": dict, "set": set}
+_ATOMS = frozenset({
+    int, float, str, bytes, bool, type(None), datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
+    decimal.Decimal, uuid.UUID,
+})  # fmt: skip
 
 
 @cache
@@ -38,6 +45,22 @@ def copier_of(tp: Any) -> Callable[[Any], Any] | None:
         return None if value is None else decode(encode(value))
 
     return copied
+
+
+@cache
+def is_nested(tp: Any) -> bool:
+    """Whether values of this type can hold mutable values, such as a list of lists."""
+    schema = schema_of(tp)
+    return (
+        copier_of(tp) is not None and _shallow(tp, schema["of"] if schema["type"] == "optional" else schema)[0] is None
+    )
+
+
+def detached(value: Any) -> Any:
+    """Return a value of any type such that later changes to `value` do not reach it. Rows of plain columns are not copied."""
+    if value.__class__ in _ATOMS or (isinstance(value, tuple) and _ATOMS.issuperset(map(type, value))):
+        return value
+    return copy.deepcopy(value)
 
 
 def _shallow(tp: Any, schema: TypeSchema) -> tuple[type | None, Callable[[Any], Any]]:

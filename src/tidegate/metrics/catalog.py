@@ -8,12 +8,12 @@ _ALL: list[Metric] = []
 
 
 def _gauge(scope: Scope, name: str, unit: str, help: str, *labels: str) -> Metric:
-    _ALL.append(Metric(name, scope, Kind.GAUGE, unit, help, labels))
+    _ALL.append(Metric(name, scope, Kind.GAUGE, unit=unit, help=help, labels=labels))
     return _ALL[-1]
 
 
 def _counter(scope: Scope, name: str, unit: str, help: str, *labels: str) -> Metric:
-    _ALL.append(Metric(name, scope, Kind.COUNTER, unit, help, labels))
+    _ALL.append(Metric(name, scope, Kind.COUNTER, unit=unit, help=help, labels=labels))
     return _ALL[-1]
 
 

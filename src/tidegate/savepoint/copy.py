@@ -15,7 +15,7 @@ from tidegate.checkpoint.layout import committed_record
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, SnapshotKind, SourcePosition, TaskState, encode
 from tidegate.core.errors import CheckpointError
 from tidegate.core.faults import reach
-from tidegate.core.ids import Lineage, Slot, TaskId
+from tidegate.core.ids import Slot, TaskId
 from tidegate.savepoint.additions import Addition, declared_with, write_additions
 from tidegate.savepoint.changes import ChangeRefused, Changes, applied
 from tidegate.savepoint.entries import StateEntry, StateLayout
@@ -24,7 +24,7 @@ from tidegate.savepoint.pinned import pinned
 from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND, METADATA, NATIVE, StoredSnapshot
 from tidegate.state.key_groups import range_of_slot, slot_of
-from tidegate.storage import ObjectMissing, Storage, open_storage, unique_name
+from tidegate.storage import ObjectMissing, Storage, open_storage
 from tidegate.storage.port import encode_segment
 
 
@@ -49,11 +49,6 @@ class Copied:
     """Typed entries written; 0 for a native copy."""
     waiting_output: int
     """Committables of the origin that are not known to be committed: only its own job commits them."""
-
-
-def savepoint_name(lineage: Lineage) -> str:
-    """Return a directory name for a savepoint in Flink's form: `savepoint-<job>-<random>`."""
-    return f"savepoint-{encode_segment(str(lineage))[:6]}-{unique_name()[:12]}"
 
 
 def copy_snapshot(

@@ -38,12 +38,6 @@ class UnknownBackend(ConfigurationError):
         )
 
 
-def backend_from_configuration(configuration: Mapping[str, Any]) -> StateBackend:
-    """Return the backend set by `state.backend.type` or the older `state.backend`; `hashmap` if neither is set."""
-    name = configuration.get(TYPE_KEY) or configuration.get(OLDER_TYPE_KEY) or DEFAULT
-    return backend_named(str(name), configuration)
-
-
 def backend_named(name: str, configuration: Mapping[str, Any] | None = None) -> StateBackend:
     """Return the backend called `name`, with its options from `configuration`.
 

@@ -9,11 +9,11 @@ from tidegate.core.errors import GraphError, WrongValue
 from tidegate.core.ids import EpochId
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.state.access import KeyScope, ListAccessor, MapAccessor, ValueAccessor
-from tidegate.state.folding import AggregatingAccessor, ReducingAccessor
+from tidegate.state.folding import aggregating, reducing
 from tidegate.state.heap_timers import HeapTimers
 from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
 from tidegate.state.port import StateStore
-from tidegate.state.rollback import GuardedList, GuardedMap, GuardedTimers, GuardedValue
+from tidegate.state.rollback import GuardedHeapTimers, GuardedList, GuardedMap, GuardedTimers, GuardedValue
 from tidegate.state.timers import TimerState
 from tidegate.state.ttl import Expiry, StateClock, sweep
 from tidegate.state.windowed import (
@@ -32,6 +32,13 @@ _KINDS: dict[tuple[bool, bool], tuple[Any, Any, Any]] = {
     (True, True): (GuardedWindowedValue, GuardedWindowedList, GuardedWindowedMap),
 }
 """Accessors of values, lists and maps, by whether they are guarded and whether they are per window."""
+_TIMERS: dict[tuple[bool, bool], type[TimerState]] = {
+    (False, False): TimerState,
+    (False, True): HeapTimers,
+    (True, False): GuardedTimers,
+    (True, True): GuardedHeapTimers,
+}
+"""Timers, by whether they are guarded and whether they are in memory."""
 
 
 class KeyedStates:
@@ -71,7 +78,7 @@ class KeyedStates:
             match spec.kind:
                 case StateKind.TIMERS:
                     in_memory = bool(getattr(store, "timers_on_heap", False))
-                    kind = GuardedTimers if guarded else HeapTimers if in_memory else TimerState
+                    kind = _TIMERS[guarded, in_memory]
                     self.timers = kind(store, id, keys, groups)
                 case StateKind.VALUE:
                     self.accessors[spec.name] = values(*common)
@@ -81,9 +88,9 @@ class KeyedStates:
                 case StateKind.MAP | StateKind.SORTED_MAP:
                     self.accessors[spec.name] = maps(*common)
                 case StateKind.REDUCING:
-                    self.accessors[spec.name] = ReducingAccessor(values(*common), spec.function)
+                    self.accessors[spec.name] = reducing(values(*common), spec.value, spec.function)
                 case StateKind.AGGREGATING:
-                    self.accessors[spec.name] = AggregatingAccessor(values(*common), spec.function)
+                    self.accessors[spec.name] = aggregating(values(*common), spec.value, spec.function)
 
         self._guarded: list[Any] = [*self.accessors.values(), *([] if self.timers is None else [self.timers])]
 

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from tidegate.core.copies import copier_of
 from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.types import codec_of
 from tidegate.graph.states import Distribution, StateSpec
@@ -77,6 +78,7 @@ class OperatorList:
     def __init__(self, store: StateStore, state_id: int, spec: StateSpec) -> None:
         codec = codec_of(spec.value)
         self._encode, self._decode = codec.encode, codec.decode
+        self._copied = copier_of(spec.value)
         self._store, self._id = store, state_id
         self._own = read_elements(store, state_id)
         given = read_elements(store, state_id, GIVEN) if spec.distribution is Distribution.UNION else None
@@ -87,19 +89,21 @@ class OperatorList:
         self._before: tuple[list[Any], int] | None = None
 
     def get(self) -> Iterator[Any]:
-        return iter(tuple(self._elements))
+        found = tuple(self._elements)
+        return iter(found) if self._copied is None else map(self._copied, found)
 
     def add(self, value: Any) -> None:
-        self._touch()
-        self._elements.append(value)
+        self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
+        added = list(values if self._copied is None else map(self._copied, values))
         self._touch()
-        self._elements.extend(values)
+        self._elements.extend(added)
 
     def update(self, values: Iterable[Any]) -> None:
+        elements = list(values if self._copied is None else map(self._copied, values))
         self._touch()
-        self._elements = list(values)
+        self._elements = elements
 
     def clear(self) -> None:
         self.update(())
@@ -142,11 +146,14 @@ class OperatorList:
 
 
 class BroadcastMap:
-    """`BroadcastState`: a map that is identical in every task, entirely in memory, ordered by key."""
+    """`BroadcastState`: a map that is identical in every task, entirely in memory, ordered by key.
+
+    Values are copied when they are put, not when they are read: a function may read all of them for every row.
+    """
 
     def __init__(self, store: StateStore, state_id: int, spec: StateSpec) -> None:
         codec = codec_of(tuple[spec.map_key, spec.value])  # type: ignore[name-defined]
-        self._encode = codec.encode
+        self._encode, self._copied = codec.encode, copier_of(spec.value)
         keys = KeyCodec.of_python(spec.map_key)
         self._normalized, self._order = keys.normalized, keys.encode
         self._store, self._id, self._name = store, state_id, spec.name
@@ -168,7 +175,7 @@ class BroadcastMap:
 
     def put(self, key: Any, value: Any) -> None:
         self._touch()
-        self._entries[self._normalized(key)] = value
+        self._entries[self._normalized(key)] = value if self._copied is None else self._copied(value)
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
         for key, value in entries.items():

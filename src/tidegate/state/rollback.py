@@ -13,6 +13,7 @@ from typing import Any
 
 from tidegate.core.times import TimeDomain
 from tidegate.state.access import ABSENT, IMMUTABLE, ListAccessor, MapAccessor, ValueAccessor
+from tidegate.state.heap_timers import HeapTimers
 from tidegate.state.keys import Namespace
 from tidegate.state.timers import TimerState
 from tidegate.state.ttl import unstamped
@@ -254,4 +255,38 @@ class GuardedTimers(TimerState):
             (self._cancelled[domain].add if cancelled else self._cancelled[domain].discard)(name)
         self._before.clear()
         # The operator's notes may refer to timers that no longer exist.
+        self.armed.clear()
+
+
+class GuardedHeapTimers(HeapTimers):
+    """The same for timers in memory."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._before: dict[tuple[TimeDomain, Any], tuple[int | None, int | None, int | None]] = {}
+
+    def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
+        self._touch(domain, (time_ms, key, namespace))
+        super().register(domain, time_ms, key, key_group, namespace)
+
+    def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
+        self._touch(domain, (time_ms, key, namespace))
+        super().delete(domain, time_ms, key, key_group, namespace)
+
+    def _touch(self, domain: TimeDomain, name: Any) -> None:
+        held, added, removed = self._held(domain), self._added[domain], self._removed[domain]
+        self._before.setdefault((domain, name), (held.get(name), added.get(name), removed.get(name)))
+
+    def mark(self) -> None:
+        self._before.clear()
+
+    def roll_back(self) -> None:
+        for (domain, name), groups in self._before.items():
+            # A deleted timer is still in the heap, and one that is no longer held is skipped there.
+            for place, group in zip((self._held(domain), self._added[domain], self._removed[domain]), groups):
+                if group is None:
+                    place.pop(name, None)
+                else:
+                    place[name] = group
+        self._before.clear()
         self.armed.clear()

@@ -31,7 +31,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, TaskState
 from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
-from tidegate.checkpoint.task_part import decode_part
+from tidegate.checkpoint.task_part import decode_part, upload_ms
 from tidegate.core.clock import Instant
 from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
 from tidegate.core.faults import reach
@@ -78,8 +78,7 @@ class Checkpointer:
         )
         self._coordinator = Coordinator(cadence, job.tasks, entry.last_id, entry.base)
         self._coordinator.statistics = statistics
-        if ownership.snapshot is not None and entry.base is not None:
-            base = entry.base
+        if ownership.snapshot is not None and (base := entry.base) is not None:
             url = f"{self._history.storage.url}/{base.metadata}"
             statistics.restored(Restored(base.id, self._now().wall_ms, not base.owned, url))
 
@@ -229,6 +228,7 @@ class Checkpointer:
             new_files=new,
             state_size_bytes=state.size_bytes,
             checkpointed_size_bytes=state.delta_bytes(checkpoint_id),
+            async_ms=upload_ms(part),
         )
         self._act(self._coordinator.acknowledge(ack, self._now()))
 

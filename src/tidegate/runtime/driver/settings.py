@@ -88,11 +88,9 @@ def read_settings(
     read = read_options(given)
     for note in read.notes:
         log.warning("option %s", note)
-    if backend is not None and is_own_backend(backend):
-        backend_named(
-            backend, read.handed_on
-        )  # Its snapshots are known from here on, so a wrong name is reported immediately.
     config = CheckpointConfig.of(read)
+    backend = backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT)
+    _check_backend(backend, read.handed_on)
     if config.dir is not None and config.interval_ms is None:
         raise OptionError(
             (
@@ -105,7 +103,7 @@ def read_settings(
     settings = Settings(
         parallelism=p,
         max_parallelism=max_parallelism or (key_groups if key_groups > 0 else default_max_parallelism(p)),
-        state_backend=backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT),
+        state_backend=backend,
         backend_options=dict(read.handed_on),
         **({"local_dir": config.local_dirs} | tuning),
     )
@@ -121,6 +119,15 @@ def read_settings(
         fresh=fresh,
         force=force,
     )
+
+
+def _check_backend(name: str, options: Mapping[str, Any]) -> None:
+    """Create the backend once in the driver: a wrong name or option is reported before the job starts, and snapshots of a
+    user's own backend are known from here on."""
+    try:
+        backend_named(name, options)
+    except ValueError as error:
+        raise OptionError((str(error),)) from None
 
 
 def _tuned(key: str, value: Any) -> Any:

@@ -34,14 +34,14 @@ class BackgroundWork:
         archive, work, term = assignment.archive, assignment.work, assignment.epoch.term
         if archive is None:
             return cls()
-        uploads: list[UploadHandle] = []
         if state.uploads or work.records:
             # Before the uploads: old records may fill the disk.
             state.forget_uploads()
-            task = TaskId(program.level, slot)
-            uploads = start_uploads(
-                archive, assignment.job, state.directory, task, term, attempt, state.backend, state.uploads
-            )
+        # Without orders, too: uploads of a checkpoint that was aborted are cancelled.
+        uploads = start_uploads(
+            archive, assignment.job, state.directory, TaskId(program.level, slot), term, attempt, state.backend,
+            state.uploads,
+        )  # fmt: skip
         publications: list[Publishing] = []
         if work.publishes:
             sinks = {node.uid: node for node in program.nodes if isinstance(node, SinkNode)}

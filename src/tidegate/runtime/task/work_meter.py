@@ -36,7 +36,7 @@ class WorkMeter:
             self._bytes_in += batch.nbytes
             yield batch
 
-    def output(self, batches: Generator[pa.RecordBatch, None, None]) -> Iterator[pa.RecordBatch]:
+    def output(self, batches: Generator[pa.RecordBatch, None, None]) -> Generator[pa.RecordBatch, None, None]:
         """The same batches. The time until the next one is asked for is held time."""
         with closing(batches):  # At once, when Spark abandons the attempt: it then drops what it wrote.
             for batch in batches:
