@@ -1,170 +1,242 @@
-"""Which lines of the specification are proven: `python -m tests.features [--json]`.
+"""Which capabilities are proven: `python -m tests.features [--json | --page]`.
 
-A test that proves a line carries its id, `@pytest.mark.feature("A13")`. The marks are read from the source, without
-importing anything, so the report takes no time and needs no Java. Ids must be written as literals: one that is computed
-could not be found by a reader either.
+`tests/capabilities.toml` lists every capability with its text and its status:
+
+- proven: a test carries its id, `@pytest.mark.feature("A13")`, and for each half of the sentence the file has a mutation, a
+  change of the source that makes such a test fail. `python -m tests.prove` applies them.
+- answered: the capability has no meaning on Spark, or Spark has it already; the answer says why, and what users get instead.
+- open: it does not exist, or nothing proves all of it; the answer says what is missing.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import functools
 import json
-import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-SPECIFICATION = ROOT / "tests" / "features.txt"
-ANSWERS = ROOT / "docs" / "features-answered.md"
+from tests.marks import Mark, collect
+from tests.scratch import ROOT, Replacement, StaleMutation
 
-_SECTION = re.compile(r"\[([A-Z])\] (\* )?(.+)")
-_ANSWER = re.compile(r"- ([A-Z][0-9]+) — (.+)")
+CAPABILITIES = ROOT / "tests" / "capabilities.toml"
+PAGE = ROOT / "docs" / "reference" / "capabilities.md"
+STATUSES = ("proven", "answered", "open")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A change of the source that breaks a capability, and the marked tests of which at least one must then fail."""
+
+    replacement: Replacement
+    tests: tuple[str, ...]
+
+    @property
+    def needs_jvm(self) -> bool:
+        return any(test.startswith(("tests/integration/", "tests/cluster/")) for test in self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """One line of the specification."""
+
+    id: str
+    text: str
+    status: str
+    answer: str = ""
+    shown_by: tuple[str, ...] = ()
+    """Of a program or a claim: its examples, tests or benchmarks."""
+    mutations: tuple[Mutation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A chapter of the specification. Programs and claims are no capabilities: they are counted apart."""
+    """A group of capabilities. Programs and claims are groups of their own kind, and are counted apart."""
 
     letter: str
     title: str
-    capabilities: bool
-    ids: tuple[str, ...]
+    kind: str
+    capabilities: tuple[Capability, ...]
+
+    def having(self, status: str) -> list[Capability]:
+        return [capability for capability in self.capabilities if capability.status == status]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One id on one test, and where it stands."""
-
-    feature: str
-    path: str
-    line: int
-    slow: bool
-
-
-class UnreadableMark(Exception):
-    """A mark whose ids are not literals, or that has none."""
-
-
-def sections(text: str) -> list[Section]:
-    """The chapters of the specification's list of ids."""
-    found: list[tuple[str, str, bool, list[str]]] = []
-    for line in text.splitlines():
-        if head := _SECTION.fullmatch(line):
-            found.append((head[1], head[3], head[2] is None, []))
-        elif line and not line.startswith("#"):
-            found[-1][3].extend(line.split())
-    return [Section(letter, title, capabilities, tuple(ids)) for letter, title, capabilities, ids in found]
+def read(text: str) -> list[Section]:
+    """The sections of the data file, in its order."""
+    data = tomllib.loads(text)
+    return [
+        Section(
+            letter,
+            section["title"],
+            section["kind"],
+            tuple(_capability(key, entry) for key, entry in section.items() if isinstance(entry, dict)),
+        )
+        for letter, section in data.items()
+    ]
 
 
-def answers(text: str) -> dict[str, str]:
-    """Id → the sentence that answers it."""
-    return {match[1]: match[2] for line in text.splitlines() if (match := _ANSWER.fullmatch(line))}
-
-
-def marks_in(source: str, path: str) -> list[Mark]:
-    """Every feature mark of a module: on functions and classes, in `pytestmark`, and in `pytest.param(..., marks=…)`.
-
-    What a skipped function or class carries proves nothing and is left out.
-    """
-    return sorted(_marks(ast.parse(source), path, slow=False), key=lambda mark: mark.line)
-
-
-def collect(folder: Path) -> list[Mark]:
-    """The marks of all Python files below a folder."""
-    paths = sorted(folder.rglob("*.py"))
-    return [mark for path in paths for mark in marks_in(path.read_text(), str(path.relative_to(folder.parent)))]
-
-
-def _marks(node: ast.AST, path: str, *, slow: bool) -> Iterator[Mark]:
-    decorators = getattr(node, "decorator_list", [])
-    if any(_named(decorator, "skip") for decorator in decorators):
-        return
-    slow = slow or any(_named(decorator, "slow") for decorator in decorators)
-    if isinstance(node, ast.Call) and _named(node, "feature"):
-        if not node.args or node.keywords:
-            raise UnreadableMark(f"{path}:{node.lineno}: a feature mark takes ids, as in feature('A13', 'A14')")
-        for argument in node.args:
-            if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
-                raise UnreadableMark(f"{path}:{node.lineno}: write each id of a feature mark as a literal string")
-            yield Mark(argument.value, path, node.lineno, slow)
-    for child in ast.iter_child_nodes(node):
-        yield from _marks(child, path, slow=slow)
-
-
-def _named(node: ast.expr, name: str) -> bool:
-    """Whether an expression is `pytest.mark.<name>`, called or not."""
-    target = node.func if isinstance(node, ast.Call) else node
-    return (
-        isinstance(target, ast.Attribute)
-        and target.attr == name
-        and isinstance(target.value, ast.Attribute)
-        and target.value.attr == "mark"
+def _capability(id: str, entry: Mapping[str, Any]) -> Capability:
+    unknown = entry.keys() - {"text", "status", "answer", "shown_by", "mutation"}
+    if unknown:
+        raise ValueError(f"{id} has unknown fields: {', '.join(sorted(unknown))}")
+    mutations = tuple(
+        Mutation(Replacement(each["file"], each["before"], each["after"]), tuple(each["tests"]))
+        for each in entry.get("mutation", ())
+    )
+    return Capability(
+        id, entry["text"], entry["status"], entry.get("answer", ""), tuple(entry.get("shown_by", ())), mutations
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is proven, what is answered, and what is left."""
+    """All capabilities and all marks, and whether they agree."""
 
     sections: list[Section]
     marks: list[Mark]
-    answered: dict[str, str]
 
     @property
-    def proven(self) -> set[str]:
-        return {mark.feature for mark in self.marks}
+    def capabilities(self) -> dict[str, Capability]:
+        return {each.id: each for section in self.sections for each in section.capabilities}
 
-    @property
-    def known(self) -> set[str]:
-        return {feature for section in self.sections for feature in section.ids}
+    def marked(self, id: str) -> list[Mark]:
+        return [mark for mark in self.marks if mark.feature == id]
 
-    def done(self, section: Section) -> list[str]:
-        return [feature for feature in section.ids if feature in self.proven]
+    def problems(self) -> list[str]:
+        """Every statement of the data file without its evidence."""
+        known = self.capabilities
+        found = [
+            f"{m.path}:{m.line} is marked {m.feature}, which has no text" for m in self.marks if m.feature not in known
+        ]
+        for section in self.sections:
+            for capability in section.capabilities:
+                found += [f"{capability.id}: {problem}" for problem in self._problems_of(section, capability)]
+        return found
 
-    def left(self, section: Section) -> list[str]:
-        return [feature for feature in section.ids if feature not in self.proven and feature not in self.answered]
+    def _problems_of(self, section: Section, capability: Capability) -> Iterator[str]:
+        marks = self.marked(capability.id)
+        if not capability.id.startswith(section.letter):
+            yield f"is listed in section {section.letter}"
+        if not capability.text.endswith("."):
+            yield "has no sentence"
+        if capability.status not in STATUSES:
+            yield f"has the status {capability.status!r}"
+        elif capability.status == "proven":
+            yield from self._problems_of_proof(section, capability, marks)
+        else:
+            yield from self._problems_of_answer(capability, marks)
+        for name in capability.shown_by:
+            if not (ROOT / name.partition("::")[0]).exists():
+                yield f"is shown by {name}, which does not exist"
+
+    def _problems_of_proof(self, section: Section, capability: Capability, marks: list[Mark]) -> Iterator[str]:
+        if not marks:
+            yield "is proven, and no test is marked with it"
+        if not capability.mutations:
+            yield "is proven, and no mutation shows that its tests can fail"
+        if section.kind != "capabilities" and not capability.shown_by:
+            yield "is proven, and no example, test or benchmark shows it"
+        for mutation in capability.mutations:
+            yield from self._problems_of_mutation(mutation, marks)
+
+    @staticmethod
+    def _problems_of_answer(capability: Capability, marks: list[Mark]) -> Iterator[str]:
+        if marks:
+            yield f"is {capability.status}, and {marks[0].test} is marked with it"
+        if not capability.answer.endswith("."):
+            yield f"is {capability.status} without an answer"
+        if capability.mutations:
+            yield f"is {capability.status}, and has mutations"
+
+    @staticmethod
+    def _problems_of_mutation(mutation: Mutation, marks: list[Mark]) -> Iterator[str]:
+        if not mutation.tests:
+            yield "has a mutation without a test"
+        for test in mutation.tests:
+            if not any(mark.covers(test) for mark in marks):
+                yield f"has a mutation whose test does not carry its mark: {test}"
+        if mutation.replacement.before == mutation.replacement.after:
+            yield "has a mutation that changes nothing"
+        try:
+            broken = mutation.replacement.applied_to(ROOT)
+            if mutation.replacement.file.endswith(".py"):
+                compile(broken, mutation.replacement.file, "exec")
+        except StaleMutation as stale:
+            yield f"has a mutation that no longer fits: {stale}"
+        except SyntaxError as error:
+            yield f"has a mutation that is no Python: {error}"
 
     def as_json(self) -> dict[str, object]:
-        tests: dict[str, list[str]] = {}
-        for mark in self.marks:
-            tests.setdefault(mark.feature, []).append(f"{mark.path}:{mark.line}")
-        capabilities = [section for section in self.sections if section.capabilities]
+        sections = [section for section in self.sections if section.kind == "capabilities"]
+        counts = {status: sum(len(section.having(status)) for section in sections) for status in STATUSES}
         return {
-            "proven": sum(len(self.done(section)) for section in capabilities),
-            "answered": sum(feature in self.answered for section in capabilities for feature in section.ids),
-            "total": sum(len(section.ids) for section in capabilities),
+            **counts,
+            "total": sum(len(section.capabilities) for section in sections),
+            "mutations": sum(len(each.mutations) for each in self.capabilities.values()),
             "sections": {
                 section.letter: {
                     "title": section.title,
-                    "capabilities": section.capabilities,
-                    "total": len(section.ids),
-                    "proven": self.done(section),
-                    "left": self.left(section),
+                    "kind": section.kind,
+                    **{status: [each.id for each in section.having(status)] for status in STATUSES},
                 }
                 for section in self.sections
             },
-            "tests": tests,
-            "answers": self.answered,
+            "tests": {id: [mark.test for mark in self.marked(id)] for id in self.capabilities if self.marked(id)},
         }
 
     def as_text(self) -> str:
         counts = self.as_json()
-        lines = [f"{counts['proven']} of {counts['total']} proven, {counts['answered']} answered in a sentence", ""]
-        lines += [self._row(section) for section in self.sections if section.capabilities]
-        lines += ["", "programs and claims, counted apart:"]
-        lines += [self._row(section) for section in self.sections if not section.capabilities]
-        lines += ["", "not proven yet:"]
-        lines += [f"  {s.letter}: {spans(self.left(s))}" for s in self.sections if self.left(s)]
-        only_slow = self.proven - {mark.feature for mark in self.marks if not mark.slow}
-        if only_slow:
-            lines += ["", f"proven by slow tests only: {spans(sorted(only_slow, key=_order))}"]
+        lines = [
+            f"{counts['proven']} of {counts['total']} proven, {counts['answered']} answered, {counts['open']} open; "
+            f"{counts['mutations']} mutations",
+            "",
+            "     proven  answered  open",
+        ]
+        for section in self.sections:
+            having = [len(section.having(status)) for status in STATUSES]
+            lines.append(f"  {section.letter}  {having[0]:>6}  {having[1]:>8}  {having[2]:>4}  {section.title}")
+        lines += ["", "open:"]
+        lines += [f"  {s.letter}: {spans([c.id for c in s.having('open')])}" for s in self.sections if s.having("open")]
         return "\n".join(lines)
 
-    def _row(self, section: Section) -> str:
-        return f"  {section.letter}  {len(self.done(section)):>3} of {len(section.ids):>3}  {section.title}"
+    def as_page(self) -> str:
+        """`docs/reference/capabilities.md`."""
+        counts = self.as_json()
+        lines = [
+            "# Capabilities",
+            "",
+            "<!-- Generated from tests/capabilities.toml by `python -m tests.features --page`. -->",
+            "",
+            "What tidegate promises, line by line, and how each promise is checked. The list follows what Apache Flink's users",
+            "expect of state and fault tolerance.",
+            "",
+            "- **proven**: the tests listed fail when the promise is broken. For each line `tests/capabilities.toml` records",
+            "  changes of the source that break it; `make prove` applies them one by one and runs the tests.",
+            "- **answered**: the line describes a mechanism that has no counterpart on Spark. The answer says why, and what you",
+            "  get instead.",
+            "- **open**: not built, or not fully proven. The text says what is missing.",
+            "",
+            f"{counts['proven']} of {counts['total']} capabilities are proven, {counts['answered']} are answered, "
+            f"{counts['open']} are open.",
+        ]
+        for section in self.sections:
+            lines += ["", f"## {section.letter}. {section.title}", "", "| | | |", "|---|---|---|"]
+            lines += [self._page_row(capability) for capability in section.capabilities]
+        return "\n".join(lines) + "\n"
+
+    def _page_row(self, capability: Capability) -> str:
+        if capability.status == "proven":
+            shown = [name for name in capability.shown_by if not name.startswith("tests/")]
+            names = dict.fromkeys(mark.test.rpartition("::")[2] for mark in self.marked(capability.id))
+            evidence = "proven: " + ", ".join(f"`{name}`" for name in [*shown, *names])
+        else:
+            shown = [f" See `{name}`." for name in capability.shown_by]
+            evidence = f"{capability.status}: {capability.answer}{''.join(shown)}"
+        cells = (capability.id, capability.text, evidence)
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def spans(ids: list[str]) -> str:
@@ -185,15 +257,18 @@ def _order(feature: str) -> tuple[str, int]:
 @functools.cache
 def report() -> Report:
     """The report of this checkout, read once in a process."""
-    return Report(sections(SPECIFICATION.read_text()), collect(ROOT / "tests"), answers(ANSWERS.read_text()))
+    return Report(read(CAPABILITIES.read_text()), collect(ROOT / "tests"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.features", description="Which lines are proven by a test?")
-    parser.add_argument("--json", action="store_true", help="everything, with the place of each mark")
+    parser = argparse.ArgumentParser(prog="python -m tests.features", description="Which capabilities are proven?")
+    parser.add_argument("--json", action="store_true", help="everything, with the tests of each id")
+    parser.add_argument("--page", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     arguments = parser.parse_args()
     if arguments.json:
         print(json.dumps(report().as_json(), indent=2, ensure_ascii=False))
+    elif arguments.page:
+        PAGE.write_text(report().as_page())
     else:
         print(report().as_text())
 

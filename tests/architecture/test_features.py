@@ -4,25 +4,80 @@ from __future__ import annotations
 
 import pytest
 
-from tests.features import UnreadableMark, answers, marks_in, report, spans
+from tests.features import PAGE, Report, read, report, spans
+from tests.marks import UnreadableMark, marks_in
+
+PROVEN = """
+[A]
+title = "State"
+kind = "capabilities"
+[A.A1]
+text = "Something holds."
+status = "proven"
+[[A.A1.mutation]]
+file = "tests/marks.py"
+before = "class UnreadableMark(Exception):"
+after = "class UnreadableMark(ValueError):"
+tests = ["tests/unit/test_a.py::test_one"]
+"""
+MARKED = '@pytest.mark.feature("A1")\ndef test_one(): ...'
 
 
-def test_the_specification_has_all_its_lines():
-    capabilities = [section for section in report().sections if section.capabilities]
-
-    assert sum(len(section.ids) for section in capabilities) == 323
-    assert all(feature[0] == section.letter for section in report().sections for feature in section.ids)
+def problems(capabilities: str, source: str = MARKED) -> list[str]:
+    return Report(read(capabilities), marks_in(source, "tests/unit/test_a.py")).problems()
 
 
-def test_every_mark_names_a_line_that_exists():
-    known = report().known
-
-    assert [f"{m.feature} at {m.path}:{m.line}" for m in report().marks if m.feature not in known] == []
+def test_every_capability_has_its_evidence():
+    assert report().problems() == []
 
 
-def test_no_line_is_both_proven_and_answered():
-    assert set(report().answered) <= report().known
-    assert set(report().answered) & report().proven == set()
+def test_no_capability_is_lost():
+    counted = [section for section in report().sections if section.kind == "capabilities"]
+
+    assert sum(len(section.capabilities) for section in counted) == 323
+
+
+def test_the_page_is_what_the_data_file_says():
+    assert PAGE.read_text() == report().as_page(), "write it again with `python -m tests.features --page`"
+
+
+def test_a_proven_capability_with_mark_and_mutation_has_no_problem():
+    assert problems(PROVEN) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ('"Something holds."', '""', "A1: has no sentence"),
+        ('"proven"', '"done"', "A1: has the status 'done'"),
+        ('"proven"', '"open"', "A1: is open, and tests/unit/test_a.py::test_one is marked with it"),
+        ("class UnreadableMark(Exception)", "class Gone(Exception)", "no longer fits"),
+        ("(ValueError):", "(ValueError)", "is no Python"),
+        ("::test_one", "::test_two", "A1: has a mutation whose test does not carry its mark"),
+        ("tests = [", "tests = []\n# [", "A1: has a mutation without a test"),
+    ],
+)
+def test_a_statement_without_its_evidence_is_a_problem(before, after, problem):
+    assert before in PROVEN
+
+    found = problems(PROVEN.replace(before, after))
+
+    assert any(problem in each for each in found), found
+
+
+def test_a_mark_without_a_capability_is_a_problem():
+    source = MARKED.replace('"A1"', '"A1", "A9"')
+
+    assert problems(PROVEN, source) == ["tests/unit/test_a.py:1 is marked A9, which has no text"]
+
+
+def test_a_proven_capability_without_marks_or_mutations_is_a_problem():
+    without = PROVEN.partition("[[")[0]
+
+    assert problems(without, "") == [
+        "A1: is proven, and no test is marked with it",
+        "A1: is proven, and no mutation shows that its tests can fail",
+    ]
 
 
 def test_marks_are_found_on_functions_classes_modules_and_parameters():
@@ -51,8 +106,12 @@ def test_a_mark_that_cannot_be_read_is_refused(ids):
         marks_in(f"@pytest.mark.feature({ids})\ndef test(): ...", "somewhere.py")
 
 
-def test_answers_are_read_from_their_form():
-    assert answers("# Head\n\n- C7 — No buffers here.\n- not an answer\n") == {"C7": "No buffers here."}
+def test_a_mark_covers_its_test_and_all_cases_of_it():
+    [mark] = marks_in(MARKED, "tests/unit/test_a.py")
+
+    assert mark.covers("tests/unit/test_a.py::test_one")
+    assert mark.covers("tests/unit/test_a.py::test_one[case]")
+    assert not mark.covers("tests/unit/test_a.py::test_one_more")
 
 
 def test_spans_are_short():

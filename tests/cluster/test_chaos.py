@@ -26,7 +26,7 @@ def test_no_row_is_lost_or_doubled_whatever_dies(tmp_path: Path, backend: str, u
     assert result["rows"] > 100
 
 
-@pytest.mark.feature("I14", "I15", "I18", "I20")
+@pytest.mark.feature("I14", "I15", "I20")
 @pytest.mark.parametrize("mode", ["CLAIM", pytest.param("NO_CLAIM", marks=pytest.mark.slow)])
 def test_a_driver_dies_at_the_first_checkpoint_after_a_start_from_a_savepoint(tmp_path: Path, mode: str) -> None:
     """All moves and all steps: `python -m chaos run --savepoints --matrix --rounds 0`."""

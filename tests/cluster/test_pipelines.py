@@ -23,7 +23,7 @@ WALKS = [
 ]
 
 
-@pytest.mark.feature("J1", "J28", "N27")
+@pytest.mark.feature("J1", "J28")
 @pytest.mark.parametrize(("pipeline", "seed"), WALKS)
 def test_every_row_is_found_once_and_in_order_whatever_dies(tmp_path: Path, pipeline: str, seed: str) -> None:
     result = walked(tmp_path, "--pipeline", pipeline, "--rounds", "1", "--seed", seed)

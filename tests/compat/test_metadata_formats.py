@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tidegate.checkpoint.metadata import (
     NEWEST_FORMAT,
     CheckpointMetadata,
@@ -130,6 +132,7 @@ def expected() -> CheckpointMetadata:
     )
 
 
+@pytest.mark.feature("I34", "I35")
 def test_format_1_is_read_for_ever() -> None:
     assert decode((GOLDEN / "format-1.json").read_bytes()) == expected()
 

@@ -94,7 +94,7 @@ def goldens(kinds: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize("name", goldens(kinds=True))
-@pytest.mark.feature("I35")
+@pytest.mark.feature("I34", "I35")
 def test_every_kind_of_state_of_then_is_read_now(name: str) -> None:
     snapshot = StoredSnapshot.open(GOLDEN / name)
     assert list(verify(snapshot)) == []
@@ -106,7 +106,6 @@ def test_every_kind_of_state_of_then_is_read_now(name: str) -> None:
 
 
 @pytest.mark.large
-@pytest.mark.feature("I40")
 def test_tables_of_then_need_no_tidegate() -> None:
     """Parquet is all: pyarrow and DuckDB, in a process that has never heard of tidegate."""
     script = f"""
@@ -131,7 +130,6 @@ assert not any(name.partition(".")[0] == "tidegate" for name in sys.modules)
 
 @pytest.mark.feature("I34", "I35")
 @pytest.mark.parametrize("name", goldens())
-@pytest.mark.feature("I35")
 def test_a_savepoint_of_then_is_read_now(name: str) -> None:
     snapshot = StoredSnapshot.open(GOLDEN / name)
     assert list(verify(snapshot)) == []
@@ -140,6 +138,7 @@ def test_a_savepoint_of_then_is_read_now(name: str) -> None:
             assert {(e.key, e.map_key, e.position): e.value for e in reader.entries(uid, state)} == held
 
 
+@pytest.mark.feature("I34", "I35")
 @pytest.mark.parametrize("name", [name for name in goldens() if "canonical" in name])
 def test_tables_of_then_are_restored_now(name: str) -> None:
     snapshot = StoredSnapshot.open(GOLDEN / name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from datetime import UTC, datetime
 
 import pytest
 
@@ -47,7 +48,7 @@ def orders(seed: int) -> list[list[tuple[str, int]]]:
     return [[(f"u{dice.randrange(9)}", dice.randrange(60)) for _ in range(40)] for _ in range(3)]
 
 
-@pytest.mark.feature("L1", "L2")
+@pytest.mark.feature("L1")
 @pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 def test_bounded_and_streaming_runs_agree(spark, tmp_path, backend):
     batches = orders(7)
@@ -60,6 +61,19 @@ def test_bounded_and_streaming_runs_agree(spark, tmp_path, backend):
     assert sorted(bounded.rows) == sorted(streamed.rows)
     assert len(bounded.rows) > 20
     assert report.rows_in == 120
+
+
+@pytest.mark.feature("L1")
+def test_the_end_of_bounded_input_is_the_end_of_event_time(spark):
+    """No later row closes the last window of each key."""
+    at = [datetime(2024, 1, 1, 12, minute, tzinfo=UTC) for minute in (0, 1, 12)]
+    rows = spark.createDataFrame([("a", at[0]), ("a", at[1]), ("b", at[2])], "k string, ts timestamp")
+    sink = tg.CollectSink()
+    job = tg.Job("windows", parallelism=2)
+    windows = job.source("in", rows, event_time="ts").key_by("k").window(tg.TumblingEventTimeWindows.of("10 min"))
+    windows.aggregate("count", n=tg.count()).sink("out", sink)
+    job.run(spark)
+    assert sorted((row.k, row.n) for row in sink.rows) == [("a", 2), ("b", 1)]
 
 
 @pytest.mark.feature("L2")

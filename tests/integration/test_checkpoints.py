@@ -18,6 +18,7 @@ import tidegate as tg
 from tests.integration.inputs import write_batches
 from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.checkpoint.retained import SnapshotNotFound
+from tidegate.checkpoint.savepoint_target import BadSavepointTarget
 from tidegate.checkpoint.start import StartRefused
 from tidegate.config import OptionError
 from tidegate.core import faults
@@ -30,7 +31,7 @@ from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.restore_compatibility import StateChanged
 from tidegate.savepoint.snapshot import StoredSnapshot
-from tidegate.storage import open_storage
+from tidegate.storage import StorageMisconfigured, open_storage
 
 BACKENDS = pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
 KEYS = 7
@@ -148,16 +149,17 @@ def test_a_job_goes_on_wherever_its_log_of_files_was_when_it_ended(shop, spark):
 
 
 @BACKENDS
-@pytest.mark.feature("C4", "H2", "H3", "H13", "H14")
-@pytest.mark.feature("A35", "C3", "C16", "F2")
+@pytest.mark.feature("A35", "C3", "C4", "C16", "F2", "H2", "H3", "H4", "H13", "H14")
 def test_a_job_goes_on_where_it_ended_at_another_parallelism_and_on_another_backend(shop, backend):
     assert shop.run(backend=backend).exact()
+    assert {task.backend for task in StoredSnapshot.open(str(shop.newest())).metadata.tasks} == {backend}
     assert shop.feed(2).run(backend=backend).exact()
     assert shop.feed(2).run(backend=backend, parallelism=3).exact()
     other = "hashmap" if backend == "rocksdb" else "rocksdb"
     assert shop.feed(1).run(backend=other, parallelism=1).exact()
 
 
+@pytest.mark.feature("C52")
 def test_output_is_seen_when_its_checkpoint_is_complete_and_not_before(shop):
     run = shop.start(interval="1 h")
     until(lambda: len(run.reports) >= 3)
@@ -166,6 +168,7 @@ def test_output_is_seen_when_its_checkpoint_is_complete_and_not_before(shop):
     assert shop.exact()
 
 
+@pytest.mark.feature("H2")
 def test_a_batch_that_waits_for_the_state_is_refused_when_the_state_does_not_come(shop, monkeypatch):
     """Spark plans the first batch while state is brought back. Without the state no epoch may run."""
     shop.run().feed(1)
@@ -212,7 +215,7 @@ def test_at_least_once_shows_output_with_its_epoch(shop):
     run.cancel()
 
 
-@pytest.mark.feature("H2", "H3")
+@pytest.mark.feature("C1", "C16", "H2", "H3")
 def test_a_cancelled_job_goes_back_to_its_last_checkpoint(shop):
     run = shop.start(interval="1 s")
     until(lambda: len(run.reports) >= 3 and run.checkpoints.latest_completed is not None)
@@ -221,7 +224,7 @@ def test_a_cancelled_job_goes_back_to_its_last_checkpoint(shop):
     assert shop.run().exact()
 
 
-@pytest.mark.feature("H1", "H9")
+@pytest.mark.feature("C1", "H1", "H9")
 def test_a_function_that_raises_is_restarted_as_the_strategy_says(shop):
     flag = shop.folder / "raised"
     delays = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "10 ms"}
@@ -233,6 +236,18 @@ def test_a_function_that_raises_is_restarted_as_the_strategy_says(shop):
     (failure,) = run.failures
     assert (failure.kind, failure.restarted) == ("user-code", True)
     assert "not today" in failure.message
+
+
+@pytest.mark.feature("H3", "H4", "H5")
+def test_rows_that_are_read_again_have_left_no_trace_in_the_state_or_the_output(shop):
+    """No checkpoint has any of them when the function raises: three epochs are read, counted and written again."""
+    delays = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "10 ms"}
+    shop.feed(2)
+    choices = shop.choices(interval="1 h", options=delays)
+    run = shop.job(Fails(shop.folder / "raised")).start(shop.spark, trigger="available-now", **choices)
+    run.await_termination()
+    assert sum(report.rows_in for report in run.reports) == shop.rows + 30
+    assert shop.exact()
 
 
 @pytest.mark.feature("H1")
@@ -268,7 +283,7 @@ def test_without_restarts_the_first_error_ends_the_job_and_the_next_start_goes_o
     assert shop.run(Fails(flag)).exact()
 
 
-@pytest.mark.feature("E15")
+@pytest.mark.feature("E15", "I15")
 def test_a_run_may_begin_from_a_retained_checkpoint_by_its_path(shop):
     shop.run(num_retained=3)
     old = shop.newest()
@@ -455,6 +470,38 @@ def test_an_idle_job_completes_its_checkpoint(shop):
     run.stop()
 
 
+@pytest.mark.feature("D14", "D15", "D31")
+@pytest.mark.parametrize(("retention", "kept"), [("RETAIN_ON_CANCELLATION", True), ("DELETE_ON_CANCELLATION", False)])
+def test_cancelling_a_job_keeps_or_deletes_its_checkpoints(shop, retention, kept):
+    run = shop.start(retention=retention, interval="500 ms")
+    until(shop.exact)
+    assert list((shop.folder / "local").rglob("manifest.json")), "tasks keep their state in the local directory"
+    run.cancel()
+    assert bool(list((shop.folder / "checkpoints" / "shop").glob("chk-*"))) is kept
+
+
+@pytest.mark.feature("D7")
+def test_a_checkpoint_that_fails_takes_the_job_back_to_the_one_before(shop):
+    in_the_way = shop.folder / "checkpoints" / "shop" / "shared"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.write_text("a file where tasks need a folder")
+    run = shop.start(interval="500 ms", inline_threshold=0)
+    until(lambda: run.failures)
+    in_the_way.unlink()
+    until(shop.exact)
+    run.stop()
+    failure = run.failures[0]
+    assert failure.restarted
+    assert "Exceeded checkpoint tolerable failure threshold" in failure.message
+
+
+@pytest.mark.feature("D33")
+def test_storage_that_cannot_hold_checkpoints_is_refused_before_the_job_starts(shop):
+    (shop.folder / "checkpoints").write_text("a file")
+    with pytest.raises(StorageMisconfigured, match=r"is a file\. Choose a path"):
+        shop.start()
+
+
 def test_stop_within_a_callback_ends_the_job_in_order(shop):
     job = tg.Job("callback", parallelism=2)
     source = shop.spark.readStream.schema("k int, i bigint").option("maxFilesPerTrigger", 1)
@@ -474,7 +521,7 @@ def test_stop_within_a_callback_ends_the_job_in_order(shop):
     assert seen
 
 
-@pytest.mark.feature("I1", "I2", "I8", "I9", "I24")
+@pytest.mark.feature("I1", "I2", "I7", "I8", "I9", "I22", "I24", "I30")
 @pytest.mark.parametrize(
     ("backend", "form", "then"), [("rocksdb", "NATIVE", "rocksdb"), ("hashmap", "CANONICAL", "rocksdb")]
 )
@@ -483,6 +530,8 @@ def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend, form, then):
     until(lambda: len(run.reports) >= 3)
     with pytest.raises(OptionError, match="no directory for the savepoint"):
         run.savepoint(format=form)
+    with pytest.raises(BadSavepointTarget, match="is not supported"):
+        run.savepoint("ftp://host/savepoints", format=form)
     taken = Path(run.savepoint(str(shop.folder / "savepoints"), format=form).result(60))
     assert re.fullmatch("savepoint-[0-9a-f]{6}-[0-9a-f]{12}", taken.name)
     assert bool(list(taken.glob("count/n/*.parquet"))) == (form == "CANONICAL")
@@ -542,7 +591,6 @@ def test_a_rollback_to_a_savepoint_shows_what_both_histories_completed(shop):
     assert Counter(shop.out()) - first == counted(range(30, 70), 30)
 
 
-@pytest.mark.feature("I18")
 def test_a_claimed_savepoint_goes_once_the_job_has_a_checkpoint_of_its_own(shop):
     shop.run()
     given = shop.folder / "given"

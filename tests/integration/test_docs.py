@@ -105,7 +105,6 @@ def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(programs, tmp_
                 "window word='question' n=2",
                 "late   word='to' ",
             ],
-            marks=pytest.mark.feature("N2"),
         ),
         pytest.param(
             "join.py",

@@ -83,7 +83,7 @@ def seen_after_a_failure(spark, tmp_path, mode, build, parallelism=2):
     return Counter((row["i"], row["n"]) for row in map(json.loads, lines))
 
 
-@pytest.mark.feature("N30", "J2", "J5")
+@pytest.mark.feature("D4", "J1", "J2", "N30")
 @pytest.mark.parametrize(("mode", "again"), [("AT_LEAST_ONCE", 30), ("EXACTLY_ONCE", 0)])
 def test_what_a_failure_repeats(spark, tmp_path, mode, again):
     """Three epochs were shown at once, in the one mode, and after the return to the checkpoint they are shown again.
@@ -97,7 +97,7 @@ def test_what_a_failure_repeats(spark, tmp_path, mode, again):
     assert sum(seen.values()) == len(ROWS) + again
 
 
-@pytest.mark.feature("N31", "J6")
+@pytest.mark.feature("J6")
 def test_a_pipeline_of_maps_and_filters_counts_every_row_once_in_either_mode(spark, tmp_path):
     """At least once: rows may be shown again, but whatever a function remembers has seen each once."""
 
@@ -110,7 +110,7 @@ def test_a_pipeline_of_maps_and_filters_counts_every_row_once_in_either_mode(spa
     assert set(seen) == {(i, n) for n, i in enumerate(kept, 1)}
 
 
-@pytest.mark.feature("N33", "C51", "C52", "J24")
+@pytest.mark.feature("C52")
 def test_a_bounded_job_with_two_phases_commits_everything_before_it_ends(spark, tmp_path, postgres_server):
     """The next checkpoint would be due in an hour. The last one is taken at the end, whatever the interval."""
     table = f"t{uuid.uuid4().hex}"
@@ -165,7 +165,7 @@ def test_without_checkpoints_a_failure_ends_the_job_and_the_next_start_begins_an
     assert run() == [(i, i // 5 + 1) for _, i in ROWS]
 
 
-@pytest.mark.feature("J11", "J14")
+@pytest.mark.feature("J11", "J14", "D33")
 def test_a_source_that_forgets_is_refused_unless_the_loss_is_accepted(spark, tmp_path):
     frame = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9).load()
     job = tg.Job("forgets")

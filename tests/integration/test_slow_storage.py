@@ -33,8 +33,7 @@ class Hold(tg.KeyedProcessFunction):
         yield (row.k,)
 
 
-@pytest.mark.feature("C2", "C24")
-@pytest.mark.feature("C11", "F12")
+@pytest.mark.feature("C2", "C11", "C24")
 def test_epochs_go_on_while_a_checkpoint_crawls_into_slow_storage(
     spark, tmp_path: Path, s3_server: S3Address, s3_proxy: FaultyProxy
 ) -> None:

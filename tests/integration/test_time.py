@@ -83,7 +83,7 @@ def test_a_stop_with_drain_closes_every_window_before_its_savepoint(spark, tmp_p
     assert timers.num_rows == 0
 
 
-@pytest.mark.feature("B2", "B8")
+@pytest.mark.feature("B2")
 def test_windows_timers_and_the_watermark_go_on_after_a_restart(spark, tmp_path):
     """The first run stops with windows open. The second, in another parallelism, knows how far event time was: a row from
     before is late at once. Every key is a split of the source, so the slower of them holds the watermark, then as before."""
@@ -133,6 +133,26 @@ def test_an_idle_job_fires_its_timers_in_epochs_of_their_own(spark, tmp_path):
     finally:
         run.stop()
     assert sorted(out.rows) == [("a", 1), ("b", 1)]
+
+
+class PlaceOfTimers(tg.KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        yield (type(ctx.timer_service()._timers).__name__,)
+
+    def on_timer(self, timestamp, ctx): ...
+
+
+@pytest.mark.feature("B3", "B4")
+@pytest.mark.parametrize(
+    ("options", "place"), [({}, "TimerState"), ({"state.backend.rocksdb.timer-service.factory": "heap"}, "HeapTimers")]
+)
+def test_timers_are_in_rocksdb_unless_the_job_puts_them_on_the_heap(spark, tmp_path, options, place):
+    out = tg.CollectSink()
+    job = tg.Job("place", parallelism=2)
+    source = job.source("rows", stream(spark, tmp_path / "in", SCHEMA, [rows(("a", 1, 1))]))
+    source.key_by("k").process("place", PlaceOfTimers(), schema="place string").sink("out", out)
+    job.run(spark, trigger="available-now", state_backend="rocksdb", options=options)
+    assert out.rows == [(place,)]
 
 
 def test_two_sources_meet_in_a_join_and_the_slower_one_holds_the_watermark(spark, tmp_path):

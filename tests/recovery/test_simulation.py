@@ -15,6 +15,7 @@ from tests.scratch import ROOT, ScratchCopy
 QUICK = {"metadata-first", "commit-after", "shared-count", "carry"}
 
 
+@pytest.mark.feature("H5")
 @pytest.mark.parametrize("decade", range(8))
 def test_seeds(decade: int) -> None:
     for seed in range(decade * 10 + 1, decade * 10 + 11):

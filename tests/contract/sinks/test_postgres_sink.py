@@ -73,7 +73,7 @@ def _no_prepared_transactions_left(postgres_server):
             connection.execute(f"ROLLBACK PREPARED '{gid}'")
 
 
-@pytest.mark.feature("J16")
+@pytest.mark.feature("J16", "J23")
 class TestAppends(SinkContract):
     @pytest.fixture
     def target(self, postgres_server):
@@ -93,7 +93,7 @@ class TwoPhaseTarget(PostgresTarget):
         return failing("postgres.commit-1", OSError("no route to host"))
 
 
-@pytest.mark.feature("J20", "J21", "J26")
+@pytest.mark.feature("J16", "J20", "J25", "J26")
 class TestTwoPhases(SinkContract):
     @pytest.fixture
     def target(self, postgres_server):
@@ -113,6 +113,7 @@ def test_a_prepared_transaction_waits_through_a_crash_of_the_server_and_of_the_d
     check(target, trial)
 
 
+@pytest.mark.feature("J25")
 def test_a_prepared_transaction_that_was_rolled_back_by_hand_is_an_error_not_a_gap(postgres_server):
     target = TwoPhaseTarget(postgres_server, two_phase=True)
     trial = SinkTrial(target.sink(), parallelism=1)
@@ -138,6 +139,7 @@ def test_rows_that_were_staged_before_two_phases_were_chosen_are_committed_all_t
     check(target, trial)
 
 
+@pytest.mark.feature("J15")
 def test_the_last_row_of_a_key_wins(postgres_server):
     target = PostgresTarget(postgres_server, ", PRIMARY KEY (n)", mode="upsert", key=["n"])
     trial = SinkTrial(target.sink(), parallelism=1)
@@ -147,6 +149,18 @@ def test_the_last_row_of_a_key_wins(postgres_server):
     trial.epoch_of([(2, "e")])
     assert trial.checkpoint()
     assert sorted(target.rows()) == [(1, "d"), (2, "e")]
+
+
+@pytest.mark.feature("J15")
+def test_rows_that_come_again_under_their_primary_key_are_not_doubled(postgres_server):
+    """A job that starts from nothing has no marker for what it wrote before: only the key can tell."""
+    target = PostgresTarget(postgres_server, ", PRIMARY KEY (n)", mode="upsert", key=["n"])
+    trial = SinkTrial(target.sink(), parallelism=1)
+    for _ in range(2):
+        trial.epoch_of([(1, "a"), (2, "b")])
+        assert trial.checkpoint()
+        trial.cold_start()
+    assert sorted(target.rows()) == [(1, "a"), (2, "b")]
 
 
 def test_an_upsert_without_a_key_is_refused_in_the_task(postgres_server):

@@ -83,7 +83,7 @@ class TestWriteAhead(SinkContract):
         return SQLiteTarget(tmp_path / "target.db")
 
 
-@pytest.mark.feature("J17")
+@pytest.mark.feature("J18")
 def test_a_repeat_has_the_same_rows_and_an_equal_token():
     calls = []
 
@@ -101,6 +101,7 @@ def test_a_repeat_has_the_same_rows_and_an_equal_token():
     assert calls[0][1][0].n == rows[0][0]
 
 
+@pytest.mark.feature("J17")
 def test_rows_as_arrow():
     tables = []
     trial = SinkTrial(Unpickled(lambda rows, token: tables.append(rows), form="arrow"), parallelism=1)

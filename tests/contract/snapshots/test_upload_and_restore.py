@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.contract.snapshots.hosts import Host, key, some, version
+from tests.contract.snapshots.hosts import LAYOUT, Host, key, some, version
 from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.task_part import upload_ms
 from tidegate.core import faults
 from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.state.backends import backend_named
@@ -44,8 +46,7 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.feature("C15", "F30")
-@pytest.mark.feature("H6", "F29")
+@pytest.mark.feature("C15", "F30", "H6")
 def test_a_version_comes_back_on_another_host(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 300))
     home.build(version(1), version(2), some(250, 100), (key(0, "k00000"),))
@@ -55,16 +56,61 @@ def test_a_version_comes_back_on_another_host(home: Host, elsewhere: Host) -> No
     assert elsewhere.read(version(2)) == home.read(version(2))
 
 
-@pytest.mark.feature("F25", "F28", "F30")
+@pytest.mark.feature("F25", "F28", "F30", "H6", "I5")
 def test_the_next_checkpoint_uploads_only_what_is_new(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 2000))
     first, brought = home.upload(home.order(1, version(1)))
-    home.build(version(1), version(2), some(0, 20))
+    home.build(version(1), version(2), some(2000, 20), (key(0, "k00000"),))
     second, more = home.upload(home.order(2, version(2), base=first, base_id=1))
     assert second.delta_bytes(2) < first.delta_bytes(1) / 5
     assert set(more).isdisjoint(brought)
+    assert {file.name for file in second.files} == {
+        f.name for f in home.backend.manifest(home.directory, version(2)).files
+    }
     assert elsewhere.restore(second) == version(2)
-    assert elsewhere.read(version(2)) == home.read(version(2))
+    assert elsewhere.read(version(2)) == some(1, 2019)
+
+
+@pytest.mark.feature("F29")
+def test_names_in_storage_tell_their_checkpoint_and_are_never_used_twice(home: Host, elsewhere: Host) -> None:
+    """Two hosts begin from the same version and upload files of the same local names for one checkpoint, one of them twice."""
+    home.build(None, version(1), some(0, 300))
+    first, old = home.upload(home.order(1, version(1)))
+    elsewhere.restore(first)
+    for host in (home, elsewhere):
+        host.build(version(1), version(2), some(0, 20))
+    _, ours = home.upload(home.order(2, version(2)))
+    _, theirs = elsewhere.upload(elsewhere.order(2, version(2)))
+    _, again = home.upload(home.order(3, version(2)))
+    new = [*ours, *theirs, *again]
+    assert [LAYOUT.parse(path).number for path in (*ours, *theirs)] == [2] * len((*ours, *theirs))  # type: ignore[union-attr]
+    assert [LAYOUT.parse(path).number for path in again] == [3] * len(again)  # type: ignore[union-attr]
+    assert len({*old, *new}) == len(old) + len(new)
+
+
+@pytest.mark.feature("K1")
+def test_an_upload_tells_how_long_it_took(home: Host) -> None:
+    home.build(None, version(1), some(0, 100))
+    manifest = home.backend.manifest(home.directory, version(1))
+    upload = home.uploader(home.order(1, version(1)))
+    part = upload.run(manifest, AttemptId(5), lambda: True, lambda: time.sleep(0.05))
+    assert part is not None
+    assert upload_ms(part) >= 50
+
+
+@pytest.mark.feature("N11", "O16")
+def test_the_second_checkpoint_stores_one_new_table_and_refers_to_those_of_the_first(tmp_path: Path) -> None:
+    host = Host(tmp_path / "L1-S0", backend_named("rocksdb"), LocalStorage(tmp_path / "storage"))
+    host.build(None, version(1), some(0, 2000))
+    first, _ = host.upload(host.order(1, version(1)))
+    host.build(version(1), version(2), some(0, 20))
+    second, _ = host.upload(host.order(2, version(2), base=first, base_id=1))
+    tables = [
+        {(file.since, file.path) for file in state.files if file.name.endswith(".sst")} for state in (first, second)
+    ]
+    assert {since for since, _ in tables[0]} == {1}
+    assert tables[0] < tables[1]
+    assert [since for since, _ in tables[1] - tables[0]] == [2]
 
 
 @pytest.mark.feature("F24")
@@ -77,7 +123,7 @@ def test_a_full_checkpoint_uploads_again_what_did_not_change(home: Host) -> None
     assert set(more).isdisjoint(brought)
 
 
-@pytest.mark.feature("F31")
+@pytest.mark.feature("F31", "N11")
 def test_what_this_host_remembers_counts_only_if_it_is_what_completed(home: Host) -> None:
     home.build(None, version(1), some(0, 500))
     first, _ = home.upload(home.order(1, version(1)))
@@ -97,7 +143,7 @@ def test_after_a_restore_the_next_checkpoint_is_incremental_again(home: Host, el
     assert after.delta_bytes(7) < state.size_bytes / 5
 
 
-@pytest.mark.feature("D29")
+@pytest.mark.feature("C15", "D29")
 def test_small_files_go_into_the_metadata_up_to_a_total(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 10))
     state, new = home.upload(home.order(1, version(1), inline=1 << 20))
@@ -106,6 +152,7 @@ def test_small_files_go_into_the_metadata_up_to_a_total(home: Host, elsewhere: H
     assert elsewhere.read(version(1)) == home.read(version(1))
 
 
+@pytest.mark.feature("C24")
 @pytest.mark.parametrize("point", POINTS)
 def test_an_upload_that_dies_at_any_step_is_finished_by_another(home: Host, elsewhere: Host, point: str) -> None:
     home.build(None, version(1), some(0, 300))
@@ -158,6 +205,7 @@ def test_what_a_killed_process_left_is_removed_before_its_upload_goes_on(home: H
     assert sorted(path.name for path in folder.iterdir()) == ["lock", "part"]
 
 
+@pytest.mark.feature("C27")
 def test_while_one_process_uploads_another_does_not(home: Host) -> None:
     home.build(None, version(1), some(0, 300))
     order = home.order(1, version(1))
@@ -188,7 +236,7 @@ def test_a_damaged_or_missing_file_is_an_error_that_names_it(home: Host, elsewhe
     assert not version_path(elsewhere.directory, version(1)).exists()
 
 
-@pytest.mark.feature("H11", "H12")
+@pytest.mark.feature("H11", "H12", "I5")
 def test_a_version_on_local_disk_is_used_instead_of_a_download(home: Host) -> None:
     home.build(None, version(1), some(0, 300))
     state, new = home.upload(home.order(1, version(1)))

@@ -22,6 +22,7 @@ def test_an_empty_store_reads_as_empty(backend: StateBackend, task: Path) -> Non
     assert contents(backend, task, v(1)) == {}
 
 
+@pytest.mark.feature("F1")
 def test_reads_see_base_and_own_writes(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1", b"b": b"2", b"c": b"3"})
     store = backend.begin(task, v(1), v(2), KEY_GROUPS)

@@ -17,6 +17,7 @@ from tidegate.state.port import StateBackend
 from tidegate.state.version_directory import versions_of
 
 
+@pytest.mark.feature("C25")
 def test_keeps_what_is_named(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     for number in range(2, 6):
@@ -28,6 +29,7 @@ def test_keeps_what_is_named(backend: StateBackend, task: Path) -> None:
     assert contents(backend, task, v(5)) == {b"a": b"5"}
 
 
+@pytest.mark.feature("C25")
 def test_leaves_newer_versions_that_the_list_cannot_know(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     build(backend, task, v(1), v(2, attempt=1), {b"a": b"loser"})
@@ -47,6 +49,7 @@ def test_touches_no_other_term(backend: StateBackend, task: Path) -> None:
     assert contents(backend, task, v(1, term=2)) == {b"a": b"2"}
 
 
+@pytest.mark.feature("C25")
 def test_an_empty_list_gives_the_term_up(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     backend.tidy(task, Term(1), [])
@@ -54,6 +57,7 @@ def test_an_empty_list_gives_the_term_up(backend: StateBackend, task: Path) -> N
     backend.tidy(task, Term(1), [])
 
 
+@pytest.mark.feature("C25")
 def test_attempts_under_way_are_left_alone(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     store = backend.begin(task, v(1), v(2), KEY_GROUPS)

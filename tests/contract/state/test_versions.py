@@ -26,7 +26,7 @@ from tidegate.state.port import StateBackend, VersionMissing
 from tidegate.state.version_directory import version_path
 
 
-@pytest.mark.feature("C25", "F15")
+@pytest.mark.feature("C25", "F1")
 def test_a_version_never_changes(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     before = {path.name: path.read_bytes() for path in version_path(task, v(1)).iterdir()}
@@ -37,6 +37,7 @@ def test_a_version_never_changes(backend: StateBackend, task: Path) -> None:
     assert contents(backend, task, v(24)) == {b"a": b"24"}
 
 
+@pytest.mark.feature("C25")
 def test_abandon_leaves_nothing(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     store = backend.begin(task, v(1), v(2), KEY_GROUPS)
@@ -49,6 +50,7 @@ def test_abandon_leaves_nothing(backend: StateBackend, task: Path) -> None:
     assert contents(backend, task, v(1)) == {b"a": b"1"}
 
 
+@pytest.mark.feature("C25")
 def test_two_attempts_from_one_base_at_once(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1", b"b": b"1"})
     first = backend.begin(task, v(1), v(2, attempt=7), KEY_GROUPS)

@@ -64,7 +64,7 @@ def test_every_word_is_counted_once_and_told_once(spark, kafka, tmp_path):
         assert in_order == [f"{word}={n}" for n in range(1, 2 * times[word] + 1)]
 
 
-@pytest.mark.feature("J21", "N27")
+@pytest.mark.feature("J21")
 def test_nothing_is_sent_before_its_checkpoint_is_complete(spark, kafka, tmp_path):
     source, target = kafka.topic(), kafka.topic()
     fill(kafka, source, [{"value": "a"}] * 10)
@@ -78,7 +78,7 @@ def test_nothing_is_sent_before_its_checkpoint_is_complete(spark, kafka, tmp_pat
     assert [message.value() for message in read(kafka, target)] == [f"a={n}".encode() for n in range(1, 11)]
 
 
-@pytest.mark.feature("K17", "N29")
+@pytest.mark.feature("K17", "N29", "O12")
 def test_a_job_whose_next_rows_are_gone_stops_and_says_so(spark, kafka, tmp_path):
     """It read them once, but no checkpoint completed after that; and when it comes back, retention has passed."""
     source, target = kafka.topic(), kafka.topic()

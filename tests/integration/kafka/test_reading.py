@@ -160,6 +160,7 @@ def test_a_position_that_kafka_has_deleted_is_an_error_with_a_choice(kafka):
     assert values(lenient, start, lenient.latestOffset(start, ALL)) == ["6", "7", "8", "9"]
 
 
+@pytest.mark.feature("K17")
 def test_rows_deleted_while_a_task_is_on_its_way_are_no_silent_gap(kafka):
     topic = kafka.topic()
     fill(kafka, topic, numbers(10))

@@ -79,7 +79,7 @@ def test_one_committer_goes_on_from_epoch_to_epoch_and_knows_what_it_did(kafka, 
     assert values(kafka, topic) == ["1", "2", "3", "4", "5"]
 
 
-@pytest.mark.feature("J26", "N28")
+@pytest.mark.feature("J26", "J28")
 @pytest.mark.parametrize("step", STEPS)
 def test_a_committer_killed_at_any_step_leaves_each_row_once(kafka, topic, output, tmp_path, step):
     requests = [output.numbers([1, 2], 1), output.numbers([3, 4], 2)]

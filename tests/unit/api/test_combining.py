@@ -73,6 +73,12 @@ def test_combined_rows_give_what_single_rows_give_and_late_ones_are_judged_alone
     assert outcome(stream, epochs, combined) == outcome(stream, epochs, one_by_one)
 
 
+@pytest.mark.feature("B12")
+def test_rows_that_share_one_window_and_not_another_are_not_combined():
+    stream, epochs = aggregated(ASSIGNERS["sliding"]), [([("a", 1, 5), ("a", 1, 15)], -60)]
+    assert outcome(stream, epochs, combined) == outcome(stream, epochs, one_by_one)
+
+
 @given(epochs=EPOCHS)
 @settings(max_examples=examples(5))
 def test_the_same_in_rocksdb(epochs):

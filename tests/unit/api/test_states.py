@@ -10,8 +10,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.api.states import declared_states
-from tidegate.core.errors import StateUnbound, UnsupportedType, WrongValue
-from tidegate.graph.states import StateKind, StateSpec
+from tidegate.core.errors import GraphError, StateUnbound, UnsupportedType, WrongValue
+from tidegate.graph.states import Distribution, StateKind, StateSpec
 
 
 class Counting(tg.KeyedProcessFunction):
@@ -28,6 +28,7 @@ class Remembering(Counting):
     hidden = None  # type: ignore[assignment]
 
 
+@pytest.mark.feature("A6", "A23")
 def test_states_are_known_without_running() -> None:
     assert declared_states(Remembering()) == (
         StateSpec(name="n", kind=StateKind.VALUE, value=int, default=0),
@@ -85,6 +86,35 @@ def test_a_function_travels_with_its_declarations() -> None:
 def test_a_wrong_declaration_fails_where_it_stands(declare: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         declare()
+
+
+@pytest.mark.feature("A25")
+def test_operator_state_is_a_list_or_the_broadcast_map() -> None:
+    found = [
+        (spec.kind, spec.distribution)
+        for spec in (
+            tg.ListState(int, operator=True).spec("a"),
+            tg.ListState(int, union=True).spec("b"),
+            tg.BroadcastState(str, int).spec("c"),
+        )
+    ]
+    assert found == [
+        (StateKind.LIST, Distribution.SPLIT),
+        (StateKind.LIST, Distribution.UNION),
+        (StateKind.MAP, Distribution.BROADCAST),
+    ]
+
+
+@pytest.mark.feature("A25")
+@pytest.mark.parametrize("where", [{"operator": True}, {"union": True}])
+def test_operator_state_is_nothing_else(where: Any) -> None:
+    for kind, given in ((tg.ValueState, (int,)), (tg.MapState, (str, int)), (tg.ReducingState, (int, max))):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            kind(*given, **where)  # type: ignore[operator]
+    with pytest.raises(GraphError, match="has no time to live"):
+        tg.ListState(int, ttl="1 h", **where)
+    with pytest.raises(GraphError, match="knows no windows"):
+        tg.ListState(int, **where).per_window()
 
 
 def test_what_a_snapshot_keeps() -> None:

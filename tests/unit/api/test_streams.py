@@ -66,6 +66,7 @@ def test_out_of_orderness(late: Any, expected_ms: int) -> None:
     assert (source.out_of_orderness_ms, source.bounded) == (expected_ms, True)
 
 
+@pytest.mark.feature("A13")
 def test_parallelism_has_flinks_default() -> None:
     assert tg.Job("a", parallelism=100).max_parallelism == 256
     assert tg.Job("a").max_parallelism is None
@@ -131,6 +132,7 @@ def test_a_side_output_is_found_by_its_tag_if_only_one_operator_has_it() -> None
     assert second.side_output("late").schema.ddl() == "c int"
 
 
+@pytest.mark.feature("A13")
 def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     class Runtime:
         @staticmethod

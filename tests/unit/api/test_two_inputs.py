@@ -48,7 +48,7 @@ class Match(tg.KeyedCoProcessFunction):
 
 
 @BACKENDS
-@pytest.mark.feature("N9")
+@pytest.mark.feature("A1", "N9")
 def test_two_streams_share_state_and_timers_of_a_key(backend):
     orders, payments = two_streams()
     matched = orders.connect(payments).process("match", Match(), schema="id bigint, item string, amount double")

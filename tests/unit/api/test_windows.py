@@ -107,6 +107,30 @@ def test_windows_hold_the_same_in_rocksdb(kind, events, watermarks, cut):
     check_windows("rocksdb", kind, events, watermarks, cut)
 
 
+@pytest.mark.feature("A4", "B12")
+@pytest.mark.parametrize(
+    ("size", "ms"), [("30 s", 30_000), ("1 min", 60_000), ("1 h", 3_600_000), ("1 day", 86_400_000)]
+)
+def test_rows_are_aggregated_by_minute_hour_day_or_any_number_of_seconds(size, ms):
+    stream = windowed(tg.TumblingEventTimeWindows.of(size)).aggregate("sum", total=tg.sum("amount"))
+    with tg.testing.harness(stream) as h:
+        h.process(*rows_of([("a", 1, 5 * ms), ("a", 2, 6 * ms - 1), ("a", 4, 6 * ms)]))
+        h.advance_watermark(6 * ms - 2)
+        assert h.output() == []
+        h.advance_watermark(6 * ms - 1)
+        assert h.output() == [("a", at(5 * ms), at(6 * ms), 3)]
+
+
+@pytest.mark.feature("B12")
+def test_a_row_belongs_to_the_windows_that_contain_its_time():
+    def starts(assigner, ms):
+        return [window.start for window in assigner.assign_windows(None, ms)]
+
+    shifted, sliding = tg.TumblingEventTimeWindows.of(60, 15), tg.SlidingEventTimeWindows.of(30, 10)
+    assert [starts(shifted, ms) for ms in (14, 15, 74, 75)] == [[-45], [15], [15], [75]]
+    assert [starts(sliding, ms) for ms in (59, 60)] == [[50, 40, 30], [60, 50, 40]]
+
+
 def sessions(events, gap):
     """Times of one key, grouped wherever the next is no more than `gap` away."""
     groups: list[list] = []
@@ -164,6 +188,7 @@ def test_sessions_merge_the_same_in_rocksdb(how, events, cut):
 
 
 @BACKENDS
+@pytest.mark.feature("A4")
 @pytest.mark.parametrize(
     "trigger", [tg.EventTimeTrigger(), tg.CountTrigger.of(1000), tg.ContinuousEventTimeTrigger.of(7)], ids=repr
 )
@@ -231,7 +256,9 @@ def test_an_aggregate_function_keeps_its_accumulator_only(backend):
     )
     with tg.testing.harness(stream, state_backend=backend) as h:
         h.process(*rows_of([("a", n, 1) for n in range(101)]))
-        assert len(h.snapshot().entries) == 2  # the accumulator and the timer
+        entries = h.snapshot().entries
+        assert len(entries) == 2  # the accumulator and the timer
+        assert sum(len(value) for _, value in entries) < 10
         h.advance_watermark(9)
         assert h.output() == [(50.0,)]
 
@@ -244,6 +271,7 @@ def test_an_aggregate_function_keeps_its_accumulator_only(backend):
         (tg.PurgingTrigger.of(tg.CountTrigger.of(2)), [1 + 2, 3 + 4]),
     ],
 )
+@pytest.mark.feature("A5")
 def test_a_global_window_fires_by_count(backend, trigger, fired):
     job = tg.Job("windows")
     keyed = job.source("rows", tg.testing.frame(SCHEMA)).key_by("user")
@@ -338,6 +366,7 @@ class Loudest(tg.ProcessWindowFunction):
 
 
 @BACKENDS
+@pytest.mark.feature("A1")
 def test_a_window_function_has_state_of_its_key_side_outputs_and_time(backend):
     out = windowed(tg.TumblingEventTimeWindows.of(10)).reduce(
         "loudest",

@@ -109,6 +109,7 @@ def test_every_key_group_goes_to_the_one_task_that_serves_it(old: int, new: int)
     assert went == Counter(range(MAX))
 
 
+@pytest.mark.feature("H13")
 @given(st.data())
 def test_no_key_group_is_lost_or_doubled_at_any_size(data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, 300))
@@ -128,6 +129,7 @@ def test_old_ranges_may_be_cut_anywhere(cuts: set[int], new: int) -> None:
     assert went == list(range(100))
 
 
+@pytest.mark.feature("I24")
 @pytest.mark.parametrize("parallelism", SIZES)
 def test_unchanged_parallelism_takes_every_version_as_it_is(parallelism: int) -> None:
     planned = restore(parallelism, parallelism, KEYED, SPLIT, RULES, elements=2)
@@ -188,6 +190,7 @@ def test_every_task_gets_one_copy_of_broadcast_state(old: int, new: int) -> None
     ]
 
 
+@pytest.mark.feature("I37", "I38")
 def test_state_follows_its_uid_to_another_level() -> None:
     other = StateInfo(name="other", id=9, kind="value", value={})
     taken = snapshot(*old_tasks(2), operators=(operator("stays", KEYED), operator("moves", other)))
@@ -204,6 +207,7 @@ def test_a_new_operator_starts_empty_beside_restored_ones() -> None:
     assert [(p.task, p.sources) for p in planned] == [(task(0, 1), (task(0),)), (task(0, 2), ())]
 
 
+@pytest.mark.feature("I16", "I17")
 def test_state_without_its_operator_is_refused_unless_allowed() -> None:
     taken = snapshot(*old_tasks(2), operators=(operator("kept", KEYED), operator("gone", SPLIT)))
     target = RestoreTarget(MAX, 2, {Uid("kept"): 1})

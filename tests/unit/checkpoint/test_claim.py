@@ -29,6 +29,7 @@ def test_the_first_claim_needs_no_waiting() -> None:
     assert (entry.slot, entry.term, entry.lineage, storage.slept_ms) == (1, 1, "line-of-new", 0)
 
 
+@pytest.mark.feature("H1")
 def test_a_silent_owner_is_watched_once_and_then_replaced() -> None:
     storage = PlainStorage()
     taking(storage, "old")

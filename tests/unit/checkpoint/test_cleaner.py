@@ -27,7 +27,7 @@ from tidegate.connectors.sink import Committable
 from tidegate.core.ids import AttemptId, EpochId, Term, Uid
 
 
-@pytest.mark.feature("E14", "D27")
+@pytest.mark.feature("D27", "E14", "F33", "N12")
 def test_only_the_newest_are_retained_and_the_rest_is_deleted_after_the_entry() -> None:
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)

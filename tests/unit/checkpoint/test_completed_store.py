@@ -45,6 +45,32 @@ def test_a_checkpoint_is_metadata_then_entry() -> None:
     assert one.entry.base == ref
 
 
+@pytest.mark.feature("F32", "F33")
+def test_files_are_referenced_from_the_completion_of_a_checkpoint_until_it_is_dropped() -> None:
+    storage = PlainStorage()
+    one = owner(storage, "one", retained=2)
+    a, b, c = (upload(storage, one, 1, name) for name in "abc")
+    pending = draft(one, 1, [a, b])
+    assert one.shared.counts() == {}
+    storage.run(one.publish(pending))
+    publish(storage, one, 2, [a, c])
+    assert one.shared.counts() == {a: 2, b: 1, c: 1}
+    publish(storage, one, 3, [c])
+    assert (one.shared.counts(), b in one.shared.unreferenced()) == ({a: 1, c: 2}, True)
+    assert owner(storage, "two", retained=2).shared.counts() == {a: 1, c: 2}
+
+
+@pytest.mark.feature("F32")
+def test_files_of_a_checkpoint_that_did_not_complete_are_not_referenced() -> None:
+    storage = PlainStorage()
+    old = owner(storage, "old")
+    file = upload(storage, old, 1, "a")
+    owner(storage, "new")
+    with pytest.raises(ClaimLost):
+        publish(storage, old, 1, [file])
+    assert old.shared.counts() == {}
+
+
 def test_who_loses_its_slot_stops_and_deletes_nothing() -> None:
     storage = PlainStorage()
     old = owner(storage, "old")
@@ -68,6 +94,7 @@ def test_a_predecessors_unpublished_metadata_is_not_taken_for_ones_own() -> None
     assert [p for p in storage.objects if p.endswith("_metadata")] == [ref.metadata]
 
 
+@pytest.mark.feature("J21")
 def test_output_becomes_visible_after_the_entry_and_its_rows_go_with_the_next_one() -> None:
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)
@@ -97,7 +124,7 @@ def test_what_a_target_did_not_take_is_carried_on() -> None:
     assert draft(one, 2).contents.committables == (waits,)
 
 
-@pytest.mark.feature("J21", "H2")
+@pytest.mark.feature("J21")
 def test_a_successor_commits_what_its_predecessor_could_not() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
@@ -162,6 +189,7 @@ def test_an_end_gives_nothing_up_that_still_owes_output() -> None:
     assert [ref.id for ref in one.entry.retained] == [1]
 
 
+@pytest.mark.feature("I3", "I14")
 def test_a_savepoint_that_ends_the_job_is_the_base_of_the_next_run_and_commits_after_its_entry() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")

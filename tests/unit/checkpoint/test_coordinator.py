@@ -63,7 +63,7 @@ def completed(coordinator: Coordinator, id: int, now: int) -> list[Action]:
     return coordinator.published(id, ref(id), (), at(now))
 
 
-@pytest.mark.feature("C14", "C15")
+@pytest.mark.feature("C14", "C15", "C1", "C5")
 def test_a_checkpoint_takes_the_last_finished_epoch_and_completes_when_all_have_acknowledged() -> None:
     coordinator = started()
     assert not of(StartUpload, coordinator.epoch_finished(epoch(1), True, at(50)))
@@ -81,6 +81,17 @@ def test_a_checkpoint_takes_the_last_finished_epoch_and_completes_when_all_have_
     assert of(NotifyComplete, coordinator.published(1, ref(1), (), at(230)))
 
 
+@pytest.mark.feature("C1")
+def test_a_job_that_runs_on_takes_one_checkpoint_after_another_each_of_a_later_epoch() -> None:
+    coordinator, taken = started(), []
+    for number in range(1, 51):
+        for upload in of(StartUpload, coordinator.epoch_finished(epoch(number), True, at(100 * number))):
+            assert isinstance(upload, StartUpload)
+            taken.append((upload.id, upload.epoch.number))
+            completed(coordinator, upload.id, 100 * number + 50)
+    assert taken == [(1, 1), (2, 11), (3, 21), (4, 31), (5, 41)]
+
+
 @pytest.mark.feature("C5")
 def test_ids_grow_by_one_from_what_the_log_has_through_failures_too() -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=9), last_id=41)
@@ -91,6 +102,7 @@ def test_ids_grow_by_one_from_what_the_log_has_through_failures_too() -> None:
     assert upload.id == 43
 
 
+@pytest.mark.feature("C14")
 def test_doubled_reordered_and_late_acknowledgements_are_harmless() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
@@ -120,6 +132,7 @@ def test_files_of_a_checkpoint_that_did_not_complete_are_never_reused() -> None:
     assert (upload.id, upload.base) == (3, ref(1).metadata)
 
 
+@pytest.mark.feature("F24", "F25")
 @pytest.mark.parametrize("full", [None, False, True])
 def test_a_full_checkpoint_has_no_base_and_the_next_one_has_it_for_its_own(full: bool | None) -> None:
     coordinator = started()
@@ -132,6 +145,20 @@ def test_a_full_checkpoint_has_no_base_and_the_next_one_has_it_for_its_own(full:
     (upload,) = of(StartUpload, asked)
     assert isinstance(upload, StartUpload)
     assert upload.base == (None if full else ref(1).metadata)
+
+
+@pytest.mark.feature("O23")
+def test_after_a_start_from_a_savepoint_only_the_first_checkpoint_is_full() -> None:
+    """NO_CLAIM: the savepoint is its owner's, so no checkpoint may refer to its files."""
+    coordinator = Coordinator(EVERY_SECOND, TASKS, 7, replace(ref(7), owned=False))
+    coordinator.start(at(0), 100)
+    bases = []
+    for number in (1, 2, 3):
+        (upload,) = of(StartUpload, coordinator.epoch_finished(epoch(number), True, at(number * 1_100)))
+        assert isinstance(upload, StartUpload)
+        bases.append(upload.base)
+        completed(coordinator, upload.id, number * 1_100 + 50)
+    assert bases == [None, ref(8).metadata, ref(9).metadata]
 
 
 @pytest.mark.feature("D5")
@@ -198,6 +225,7 @@ def test_a_newer_completed_checkpoint_subsumes_an_older_pending_one_without_blam
     assert not of(FailJob, actions)
 
 
+@pytest.mark.feature("I2", "I4")
 def test_a_savepoint_is_not_subsumed_and_reuses_nothing() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
@@ -208,6 +236,16 @@ def test_a_savepoint_is_not_subsumed_and_reuses_nothing() -> None:
     assert [p.id for p in coordinator.pending] == [2, 3]
     completed(coordinator, 3, 1_500)
     assert [p.id for p in coordinator.pending] == [2]
+
+
+@pytest.mark.feature("I19", "I20")
+def test_the_first_checkpoint_after_a_start_from_a_users_snapshot_reuses_none_of_its_files() -> None:
+    coordinator = Coordinator(EVERY_SECOND, TASKS, last_id=0, base=ref(7, owned=False))
+    coordinator.start(at(0), 100)
+    (first,) = of(StartUpload, coordinator.epoch_finished(epoch(1), True, at(100)))
+    completed(coordinator, 1, 150)
+    (second,) = of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(1_200)))
+    assert (first.base, second.base) == (None, ref(1).metadata)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("savepoints", [1, 3])
@@ -305,6 +343,7 @@ def test_without_min_pause_a_late_checkpoint_is_followed_at_once() -> None:
     assert of(StartUpload, completed(coordinator, 1, 1_200))
 
 
+@pytest.mark.feature("K11")
 def test_an_interval_shorter_than_min_pause_is_raised_to_it() -> None:
     assert Cadence(interval_ms=100, min_pause_ms=700).period_ms == 700
 
@@ -348,6 +387,7 @@ def test_a_rewind_gives_up_what_is_pending_and_the_next_epoch_begins_anew() -> N
     assert (upload.id, upload.epoch) == (2, epoch(5))
 
 
+@pytest.mark.feature("I14")
 def test_after_the_savepoint_that_ends_the_job_nothing_is_triggered() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(50))
@@ -436,6 +476,7 @@ def test_ids_enter_the_log_in_order_even_when_the_older_upload_ends_last() -> No
     assert len(of(DiscardFiles, coordinator.published(2, ref(2), (), at(1_500)))) == 1
 
 
+@pytest.mark.feature("C10")
 def test_the_older_one_is_published_when_the_newer_one_could_not_be() -> None:
     coordinator = started(replace(EVERY_SECOND, max_concurrent=2, tolerable_failures=1))
     coordinator.epoch_finished(epoch(1), True, at(100))

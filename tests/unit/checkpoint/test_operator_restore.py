@@ -134,7 +134,7 @@ def elements(slot: int) -> tuple[list[int], list[str]]:
     return [slot * 100 + n for n in range(slot + 3)], [f"s{slot}"] * (slot % 2 + 1)
 
 
-@pytest.mark.feature("A26", "A27", "A29", "N15")
+@pytest.mark.feature("A7", "A26", "A27", "A29", "N15")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize("before", WIDTHS)
 @pytest.mark.parametrize("after", WIDTHS)

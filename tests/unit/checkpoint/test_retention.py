@@ -10,7 +10,7 @@ from tidegate.config.declared.checkpointing import RETENTION
 ENDS = (JobEnd.FINISHED, JobEnd.CANCELED, JobEnd.FAILED, JobEnd.SUSPENDED)
 
 
-@pytest.mark.feature("D14", "D15", "E12", "E13")
+@pytest.mark.feature("D14", "D15", "E13")
 @pytest.mark.parametrize(
     ("retention", "kept"),
     [

@@ -56,6 +56,7 @@ def test_files_of_dropped_checkpoints_are_unreferenced_until_they_are_forgotten(
     assert shared.unreferenced() == {"b", "chk-1/_metadata"}
 
 
+@pytest.mark.feature("F32")
 @given(st.lists(st.tuples(st.integers(0, 4), st.frozensets(st.sampled_from("abcdefg")) | st.none())))
 def test_counts_are_what_the_checkpoints_say(moves: list[tuple[int, frozenset[str] | None]]) -> None:
     shared, held = SharedRegistry(), dict[str, frozenset[str]]()

@@ -83,7 +83,7 @@ def test_cell(last: LastRun, way: How, expected: str) -> None:
         assert decision.what_to_do
 
 
-@pytest.mark.feature("E15", "N26")
+@pytest.mark.feature("E15", "I15", "N26")
 def test_a_cancelled_job_resumes_from_a_retained_checkpoint_given_by_path() -> None:
     assert decide(LAST[LastRun.CANCELED], Start(source=ref(1))) == Resume(ref(1), LINE)
 

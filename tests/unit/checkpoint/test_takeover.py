@@ -128,7 +128,7 @@ def log_of(storage: PlainStorage, job: str = "job") -> list[entries.Entry]:
     return log
 
 
-@pytest.mark.feature("I18", "I19", "I20")
+@pytest.mark.feature("I19")
 def test_a_savepoint_that_was_lent_stays(storage: PlainStorage) -> None:
     before = left(storage)
     job = Job(storage)
@@ -140,7 +140,6 @@ def test_a_savepoint_that_was_lent_stays(storage: PlainStorage) -> None:
     assert left(storage) == before
 
 
-@pytest.mark.feature("I18")
 @pytest.mark.parametrize("retained", [1, 2, 3])
 def test_a_claimed_savepoint_goes_with_the_checkpoint_that_subsumes_it_and_nothing_else_does(
     storage: PlainStorage, retained: int
@@ -182,7 +181,6 @@ class Crash(Exception):
     pass
 
 
-@pytest.mark.feature("I18")
 @pytest.mark.parametrize(
     "point",
     ["takeover.1-marked", "claim.1-read", "claim.2-decided", "claim.3-won", "claim.4-shown", "recover.1-read", "recover.3-owed",

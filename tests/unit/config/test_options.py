@@ -60,7 +60,7 @@ def test_checkpointing_is_off_unless_an_interval_is_set() -> None:
     assert RestartConfig.of(read_options()).strategy == NoRestart()
 
 
-@pytest.mark.feature("D4")
+@pytest.mark.feature("D4", "D5", "D7", "D11", "D20", "D27", "D29", "F25", "I17", "I20")
 def test_defaults_are_flinks_except_retention() -> None:
     assert CheckpointConfig.of(read_options(ON)) == CheckpointConfig(
         interval_ms=10_000,
@@ -107,9 +107,14 @@ def test_the_whole_configuration_of_the_documents_is_understood() -> None:
         C + "unaligned.enabled": True,
         C + "aligned-checkpoint-timeout": "30 s",
     }
-    made = CheckpointConfig.of(read_options(given))
+    read = read_options(given)
+    made = CheckpointConfig.of(read)
     assert (made.interval_ms, made.min_pause_ms, made.timeout_ms, made.tolerable_failures) == (1000, 500, 60_000, 2)
     assert (made.unaligned, made.aligned_timeout_ms, made.dir) == (True, 30_000, "hdfs:///checkpoints-data")
+    assert (made.mode, made.max_concurrent) == (CheckpointingMode.EXACTLY_ONCE, 1)
+    assert made.retention is Retention.RETAIN_ON_CANCELLATION
+    # What does nothing here is said, and nothing else.
+    assert {note.key for note in read.notes} == {C + "unaligned.enabled", C + "aligned-checkpoint-timeout"}
 
 
 @pytest.mark.parametrize(
@@ -158,6 +163,12 @@ def test_a_value_on_the_bound_is_taken(key: str, value: str) -> None:
     read_options({C + "dir": "x", key: value})
 
 
+@pytest.mark.feature("C39", "D29")
+def test_at_most_a_megabyte_may_be_inlined() -> None:
+    assert "must be at most 1 mb" in problems({C + "data-inline-threshold": "1025 kb"})
+    assert config(data_inline_threshold="1 mb").inline_threshold_bytes == 1 << 20
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -188,6 +199,7 @@ def test_unaligned_goes_with_exactly_once_and_one_at_a_time_only() -> None:
         problems(ON | {C + "unaligned.enabled": True} | breaks)
 
 
+@pytest.mark.feature("D26")
 def test_checkpoints_need_storage() -> None:
     assert "execution.checkpointing.dir does not say where" in problems({C + "interval": "1 s"})
 
@@ -252,7 +264,7 @@ def test_todays_key_wins_over_its_old_name() -> None:
     assert options[checkpointing.NUM_RETAINED] == 5
 
 
-@pytest.mark.feature("D32", "F26")
+@pytest.mark.feature("F26")
 def test_the_job_overrides_the_cluster_key_by_key() -> None:
     cluster = {"state.checkpoints.dir": "s3://all", C + "interval": "1 min", C + "incremental": True}
     options = read_options(job={C + "interval": "5 s", "state.backend.incremental": "false"}, cluster=cluster)
@@ -268,6 +280,7 @@ def test_a_job_may_fall_back_to_the_clusters_restart_strategy() -> None:
     assert RestartConfig.of(read_options(job)).strategy == ExponentialDelay()
 
 
+@pytest.mark.feature("H7", "H9", "H10")
 def test_restart_strategies_have_flinks_defaults() -> None:
     def strategy(**given: object) -> Any:
         return RestartConfig.of(read_options({f"restart-strategy.{k}": v for k, v in given.items()})).strategy
@@ -277,7 +290,11 @@ def test_restart_strategies_have_flinks_defaults() -> None:
     assert strategy(type="failure-rate") == FailureRate(max_failures=1, interval_ms=60_000, delay_ms=1_000)
     assert strategy(type="disable") == NoRestart()
     assert strategy(type="exponentialdelay", **{"exponential-delay.max-backoff": "5 min"}).max_ms == 300_000
-    assert strategy(type="fixed-delay", **{"fixed-delay.attempts": 7}) == FixedDelay(attempts=7)
+    chosen = {"fixed-delay.attempts": 7, "fixed-delay.delay": "5 s"}
+    assert strategy(type="fixed-delay", **chosen) == FixedDelay(attempts=7, delay_ms=5_000)
+    chosen = {"max-failures-per-interval": 3, "failure-rate-interval": "5 min", "delay": "10 s"}
+    rate = strategy(type="failure-rate", **{f"failure-rate.{name}": value for name, value in chosen.items()})
+    assert rate == FailureRate(max_failures=3, interval_ms=300_000, delay_ms=10_000)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +344,6 @@ def test_keys_may_be_nested_as_yaml_gives_them() -> None:
     assert (options[checkpointing.INTERVAL], options[unaligned.UNALIGNED]) == (10_000, True)
 
 
-@pytest.mark.feature("D32")
 def test_a_configuration_file_may_be_flat_or_nested() -> None:
     text = """\
     # of the cluster
@@ -361,7 +377,7 @@ def test_a_key_set_twice_in_a_file_is_refused() -> None:
         read_file("a.b: 1\na:\n  b: 2\n")
 
 
-@pytest.mark.feature("D2", "D32")
+@pytest.mark.feature("D2", "F26")
 def test_checkpointing_in_code_is_the_same_mapping() -> None:
     given = Checkpointing(
         dir="s3://b", interval="10 s", min_pause=timedelta(seconds=2), timeout=60_000, incremental=True,
@@ -380,6 +396,14 @@ def test_checkpointing_in_code_is_the_same_mapping() -> None:
     assert Checkpointing().to_options() == {}
 
 
+@pytest.mark.feature("F26")
+def test_a_field_set_in_code_wins_over_its_key() -> None:
+    for key in (C + "incremental", "state.backend.incremental"):
+        given = Checkpointing(dir="d", incremental=True, options={key: "false"})
+        assert CheckpointConfig.of(read_options(given.to_options())).incremental is True
+
+
+@pytest.mark.feature("D4")
 @given(st.integers(10, 10**12), st.booleans(), st.sampled_from(CheckpointingMode))
 def test_what_is_set_in_code_is_what_is_read(interval: int, incremental: bool, mode: CheckpointingMode) -> None:
     given = Checkpointing(dir="d", interval=timedelta(milliseconds=interval), incremental=incremental, mode=mode)

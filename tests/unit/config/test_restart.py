@@ -60,6 +60,7 @@ def test_failure_rate_looks_back_one_interval(failures_ms: tuple[int, ...], told
     assert replay(FailureRate(), *failures_ms) == told
 
 
+@pytest.mark.feature("H10")
 def test_failure_rate_of_three_refuses_the_fourth() -> None:
     strategy = FailureRate(max_failures=3, interval_ms=100, delay_ms=7)
     assert replay(strategy, 0, 40, 80, 100) == [7, 7, 7, "give up"]

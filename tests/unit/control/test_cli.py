@@ -152,6 +152,7 @@ def test_state_export_refuses_a_format_it_does_not_know(chk: Path, tmp_path: Pat
     assert document["error"]["code"] == "UNKNOWN_FORMAT"
 
 
+@pytest.mark.feature("N23")
 @pytest.mark.parametrize("form", ["canonical", "native"])
 def test_a_savepoint_is_copied_shown_and_disposed_of(chk: Path, tmp_path: Path, form: str) -> None:
     result = run("savepoint", "copy", chk, tmp_path / "sp", "--type", form)
@@ -171,7 +172,7 @@ def test_a_savepoint_can_be_changed_on_the_way(chk: Path, tmp_path: Path) -> Non
     assert [(s["operator"], s["state"]) for s in document["states"]] == [("sums", "total"), ("sums", "last")]
 
 
-@pytest.mark.feature("I21")
+@pytest.mark.feature("I21", "N23")
 def test_flinks_way_to_dispose(chk: Path, tmp_path: Path) -> None:
     run("savepoint", "copy", chk, tmp_path / "sp")
     assert run("savepoint", "-d", tmp_path / "sp").output.endswith("disposed.\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tidegate.config.choices import ClaimMode
 from tidegate.control.cli import main
 from tidegate.control.client import Client
 from tidegate.control.rest import RestServer
+from tidegate.control.service import _in_thread
 
 
 @pytest.fixture
@@ -37,7 +40,7 @@ def test_list_is_flinks_line(server: RestServer) -> None:
     assert f" : {ID} : orders (RUNNING)" in call("list", "-m", server.url).output
 
 
-@pytest.mark.feature("I10")
+@pytest.mark.feature("I1", "I10", "N23")
 def test_savepoint_stop_checkpoint_and_cancel_say_what_flink_says(server: RestServer, run: Pretended) -> None:
     assert "Savepoint completed. Path: /s/savepoint-1" in call("savepoint", ID, "/s", "-m", server.url).output
     assert "Savepoint completed. Path: /s/savepoint-2" in call("stop", ID, "-p", "/s", "-m", server.url).output
@@ -49,11 +52,14 @@ def test_savepoint_stop_checkpoint_and_cancel_say_what_flink_says(server: RestSe
     assert ("stop", "/s", False, "CANONICAL") in run.asked
 
 
-@pytest.mark.feature("I11", "I14")
+@pytest.mark.feature("I11", "I14", "N23")
 def test_savepoints_have_flinks_types_and_a_stop_may_drain(server: RestServer, run: Pretended) -> None:
     assert call("savepoint", ID, "/s", "--type", "native", "-m", server.url).exit_code == 0
     assert call("stop", ID, "-p", "/s", "--drain", "--type", "native", "-m", server.url).exit_code == 0
     assert run.asked[-2:] == [("savepoint", "/s", "NATIVE"), ("stop", "/s", True, "NATIVE")]
+    for command in (["savepoint", ID, "/s"], ["stop", ID, "-p", "/s"]):
+        assert call(*command, "-m", server.url).exit_code == 0
+    assert run.asked[-2:] == [("savepoint", "/s", "CANONICAL"), ("stop", "/s", False, "CANONICAL")]
 
 
 def test_a_job_is_called_by_its_name(server: RestServer, run: Pretended) -> None:
@@ -68,12 +74,31 @@ def test_nobody_there_and_nobody_of_that_name(server: RestServer) -> None:
     assert (unknown.exit_code, "not found" in unknown.output) == (3, True)
 
 
-@pytest.mark.feature("I12")
-def test_a_detached_savepoint_is_an_id_to_ask_for_later(server: RestServer) -> None:
-    told = call("savepoint", ID, "/s", "-detached", "-m", server.url).output
-    trigger = told.rpartition("triggerId: ")[2].strip()
-    status = Client(server.url).ask("GET", f"/jobs/{ID}/savepoints/{trigger}")
-    assert status["operation"] == {"location": "/s/savepoint-1"}
+class Slow(Pretended):
+    """Its savepoints complete when the test says so, or after two seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_complete = threading.Event()
+
+    def savepoint(self, target: str | None, *, format: str) -> Future[str]:
+        return _in_thread(lambda: self.stop_with_savepoint(target, drain=False, format=format), "savepoint")
+
+    def stop_with_savepoint(self, target: str | None, *, drain: bool, format: str) -> str:
+        self.may_complete.wait(2)
+        return super().stop_with_savepoint(target, drain=drain, format=format)
+
+
+@pytest.mark.feature("I12", "I14", "N23")
+@pytest.mark.parametrize("command", [["savepoint", ID, "/s"], ["stop", ID, "-p", "/s"]])
+def test_a_detached_savepoint_is_an_id_to_ask_for_later(command: list[str]) -> None:
+    run = Slow()
+    with RestServer(run) as server:  # type: ignore[arg-type]
+        told = call(*command, "-detached", "-m", server.url).output
+        path = f"/jobs/{ID}/savepoints/{told.rpartition('triggerId: ')[2].strip()}"
+        assert Client(server.url).ask("GET", path)["status"]["id"] == "IN_PROGRESS"
+        run.may_complete.set()
+        assert Client(server.url).await_operation(path, "failure-cause") == {"location": "/s/savepoint-2"}
 
 
 class Started(Pretended):
@@ -87,7 +112,7 @@ class Started(Pretended):
         return True
 
 
-@pytest.mark.feature("I15", "I16", "I18")
+@pytest.mark.feature("E15", "I15", "I16", "N23")
 def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started = Started()
     monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path: started)

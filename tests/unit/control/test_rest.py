@@ -143,6 +143,13 @@ def test_checkpoints_as_flink_shows_them(client: TestClient) -> None:
     assert (config["mode"], config["interval"]) == ("exactly_once", 10_000)
 
 
+@pytest.mark.feature("I11", "K1")
+def test_the_start_delay_of_a_task_is_what_its_snapshot_did_not_take(client: TestClient) -> None:
+    (task,) = client.get(f"/jobs/{ID}/checkpoints/details/1/subtasks/level-1").json()["subtasks"]
+    assert (task["end_to_end_duration"], task["checkpoint"]) == (800, {"sync": 0, "async": 300})
+    assert task["start_delay"] == 500
+
+
 def test_a_savepoint_is_triggered_once_for_each_trigger_id(client: TestClient, run: Pretended) -> None:
     body = {"target-directory": "/s", "triggerId": "mine"}
     for _ in range(2):

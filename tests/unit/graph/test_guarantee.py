@@ -21,7 +21,7 @@ def job_with(*sinks):
     return job
 
 
-@pytest.mark.feature("J14")
+@pytest.mark.feature("J14", "J29")
 @pytest.mark.parametrize(
     ("sinks", "engine", "sources", "level", "weakest"),
     [

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def _levels(graph: Graph) -> list[int]:
     return [planned.level_of(node.id) for node in graph.nodes]
 
 
+@pytest.mark.feature("C21")
 def test_a_map_before_a_key_stays_in_the_source_stage() -> None:
     assert _levels(_graph(("source",), ("map", 0), ("map", 1), ("process", 2), ("sink", 3))) == [0, 0, 0, 1, 1]
 
@@ -60,6 +62,7 @@ def test_a_map_that_feeds_no_key_joins_the_sink() -> None:
     assert _levels(_graph(("source",), ("map", 0), ("sink", 1))) == [0, 1, 1]
 
 
+@pytest.mark.feature("C21")
 def test_a_map_behind_a_process_is_chained_to_it() -> None:
     planned = plan(_graph(("source",), ("process", 0), ("map", (1, "side")), ("process", 2)))
     assert [level.nodes for level in planned.levels] == [(0,), (1, 2), (3,)]
@@ -129,6 +132,7 @@ def test_edges_go_up_and_are_known_on_every_level_they_touch(graph: Graph) -> No
             assert (edge in level.incoming) == (level.index == edge.to_level)
 
 
+@pytest.mark.feature("C21")
 @given(_graphs())
 def test_every_keyed_input_crosses_a_shuffle_and_the_source_stage_only_prepares_one(graph: Graph) -> None:
     planned = plan(graph)

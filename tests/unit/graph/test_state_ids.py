@@ -14,6 +14,7 @@ A, B, C = (Uid("a"), "x"), (Uid("a"), "y"), (Uid("b"), "x")
 _names = st.lists(st.tuples(st.text(max_size=2).map(Uid), st.text(max_size=2)), max_size=8)
 
 
+@pytest.mark.feature("A15", "I37")
 def test_a_state_that_comes_back_finds_its_number() -> None:
     first = assign({}, [A, B])
     without_b = assign(first, [A, C])

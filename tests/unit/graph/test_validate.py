@@ -11,7 +11,7 @@ from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph, Input, NodeId, Process, SinkNode, Source, StreamRef, Transform
 from tidegate.graph.schema import Schema
-from tidegate.graph.states import StateKind, StateSpec
+from tidegate.graph.states import Distribution, StateKind, StateSpec
 from tidegate.graph.validate import DuplicateUid, check, check_key, check_name, check_runnable
 
 ROWS = Schema.parse("user string, tags array<string>, ts timestamp")
@@ -95,6 +95,16 @@ def test_types_of_keys(kind: str) -> None:
 def test_state_needs_a_key() -> None:
     with pytest.raises(GraphError, match="key_by needs at least one column"):
         check(graph(SOURCE, replace(PROCESS, input=FROM_SOURCE)))
+
+
+@pytest.mark.feature("A9")
+def test_a_function_without_a_key_may_have_lists_of_its_task_and_no_state_of_keys() -> None:
+    lists = StateSpec(name="offsets", kind=StateKind.LIST, value=int, distribution=Distribution.SPLIT)
+    of_keys = StateSpec(name="total", kind=StateKind.VALUE, value=int)
+    transform = replace(TRANSFORM, uid=Uid("map"), states=(lists,))
+    check(graph(SOURCE, transform))
+    with pytest.raises(GraphError, match="declares keyed state, but has no key"):
+        check(graph(SOURCE, replace(transform, states=(lists, of_keys))))
 
 
 OTHER = Schema.parse("user string")

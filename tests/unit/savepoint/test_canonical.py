@@ -70,6 +70,7 @@ def test_the_bytes_that_come_back_mean_the_same(snapshot: StoredSnapshot, tmp_pa
     )
 
 
+@pytest.mark.feature("I23")
 def test_a_share_is_what_was_asked_for(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     _, tasks = written(snapshot, tmp_path / "sp")
     some = restored(tmp_path / "sp", tasks, (10, 70), {1})

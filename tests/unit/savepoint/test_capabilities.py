@@ -125,7 +125,7 @@ BEYOND = {"state backend change", "State Processor API write"}
 """What Flink cannot do with native files, and this can."""
 
 
-@pytest.mark.feature("I25", "I26", "I27", "I28", "I29", "I30", "I31", "I32", "I33", "I36", "I38")
+@pytest.mark.feature("I3", "I27", "I28", "I29", "I30", "I31", "I32", "I33", "I36", "I37", "I38")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("operation", TABLE)
 def test_cell(tmp_path: Path, operation: str, kind: str) -> None:
@@ -145,13 +145,20 @@ class Count(tg.KeyedProcessFunction):
         yield row.user, self.n.value()
 
 
+class Pass(tg.KeyedProcessFunction):
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        yield row.user, row.n
+
+
 @pytest.mark.feature("I39")
 def test_a_snapshot_is_a_map_from_uids_to_state_and_knows_no_others() -> None:
     job = tg.Job("shop", parallelism=2)
     rows = job.source("orders", Frame("user string,amount double"))
     counted = rows.key_by("user").process("count", Count(), schema="user string, n bigint")
-    counted.map(lambda row: row, schema="user string, n bigint").sink("out", NullSink())
+    passed = counted.key_by("user").process("pass", Pass(), schema="user string, n bigint")
+    passed.map(lambda row: row, schema="user string, n bigint").sink("out", NullSink())
     graph = job.graph()
     assert {node.uid for node in graph.sinks} == {"out"}
+    assert {node.uid for node in graph.stateful} == {"count", "pass"}
     described = describe(graph, plan(graph), 2, "hashmap", {(Uid("count"), "n"): 1})
     assert [(operator.uid, [state.name for state in operator.states]) for operator in described] == [("count", ["n"])]

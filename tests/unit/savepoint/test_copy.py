@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +17,8 @@ from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Term, Uid
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.graph.ttl import StateTtlConfig, TtlTimeCharacteristic
+from tidegate.runtime.sources.query_directory import SourceNotes
+from tidegate.runtime.sources.source_notes import load_notes, store_notes
 from tidegate.savepoint import copy
 from tidegate.savepoint import dispose as disposal
 from tidegate.savepoint.canonical_read import canonical_entries
@@ -81,6 +82,19 @@ def test_a_copy_is_complete_by_itself_and_can_be_moved(origin: StoredSnapshot, t
     assert {state: contents(moved, *state) for state in STATES} == before
 
 
+@pytest.mark.feature("I30")
+@pytest.mark.parametrize("format", [CANONICAL, NATIVE])
+def test_a_copy_has_the_files_that_a_source_needs_to_continue(tmp_path: Path, format: str) -> None:
+    history, uids, seen = History(tmp_path), (Uid("files"),), SourceNotes('{"logOffset":0}', {"0": b"v1" * 10_000})
+    positions, query = store_notes(
+        history.storage, "orders", "orders/chk-1", 1, EpochId(Term(1), 10), uids, (seen,), "{}"
+    )
+    origin = StoredSnapshot.open(history.checkpoint(1, TOTALS, positions=positions, query=query))
+    copied = copy_snapshot(origin, open_storage(tmp_path / "sp"), format).metadata
+    shutil.rmtree(tmp_path / "ckpt")
+    assert load_notes(open_storage(tmp_path), "sp", copied, uids, False) == ((seen,), "{}")
+
+
 @pytest.mark.feature("I23", "I27", "I36")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_tables_are_restored_into_any_backend_at_any_parallelism(
@@ -108,14 +122,12 @@ def test_tables_are_restored_into_any_backend_at_any_parallelism(
     assert found == expected
 
 
-@pytest.mark.feature("I8", "I24")
+@pytest.mark.feature("I7", "I24")
 def test_a_savepoint_is_a_folder_of_small_metadata_and_the_files_it_names(tmp_path: Path) -> None:
     """Native: RocksDB's own tables. Canonical: Parquet, and nothing of any backend."""
     origin = StoredSnapshot.open(History(tmp_path, backend="rocksdb").checkpoint(1, TOTALS, NAMES))
     for format, suffix in ((NATIVE, ".sst"), (CANONICAL, ".parquet")):
-        name = copy.savepoint_name(origin.metadata.lineage)
-        assert re.fullmatch(r"savepoint-[^/]{1,6}-[0-9a-f]{12}", name)
-        folder = tmp_path / "savepoints" / name
+        folder = tmp_path / "savepoints" / format
         copy_snapshot(origin, open_storage(folder), format)
         there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
         assert there == {"_metadata", *disposal.objects_of(StoredSnapshot.open(folder))}

@@ -14,6 +14,7 @@ from tidegate.checkpoint.metadata import OperatorInfo, QueryFile, SourcePosition
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term, Uid
 from tidegate.graph.states import Distribution, StateKind, StateSpec
+from tidegate.runtime.driver.restore_point import plan_return
 from tidegate.runtime.sources.source_notes import load_notes
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.compatibility import JobNow
@@ -126,7 +127,7 @@ def chk(tmp_path: Path) -> StoredSnapshot:
     return StoredSnapshot.open(History(tmp_path, backend="rocksdb").checkpoint(1, OLD))
 
 
-@pytest.mark.feature("I31")
+@pytest.mark.feature("I31", "I40")
 @pytest.mark.parametrize(
     ("backend", "parallelism", "form"),
     [("hashmap", 2, None), ("rocksdb", 2, None), ("rocksdb", 3, CANONICAL), ("hashmap", 3, NATIVE)],
@@ -150,6 +151,7 @@ def test_state_of_another_type_is_converted_on_its_way_in(
     assert all(type(number) is float for number in notes)
 
 
+@pytest.mark.feature("I31")
 def test_only_tasks_with_such_state_are_rewritten(chk: StoredSnapshot) -> None:
     same = fit(chk.metadata, JobNow((declared(*OLD.states),)), True)
     assert same.rewritten == frozenset()
@@ -187,6 +189,16 @@ def test_what_cannot_be_restored_is_refused_with_what_to_do_and_every_verdict(
     assert any("clicks: as is" in shown(verdict) for verdict in refused.value.verdicts)
 
 
+@pytest.mark.feature("I16", "I17")
+def test_a_start_without_one_of_the_operators_needs_leave_to_drop_its_state(chk: StoredSnapshot) -> None:
+    now = JobNow((declared(value("rule", int), uid="other"),))
+    with pytest.raises(UnclaimedState, match="'rules'"):
+        plan_return(chk.metadata, now, parallelism=2, max_parallelism=128, allow=False)
+    plans, _ = plan_return(chk.metadata, now, parallelism=2, max_parallelism=128, allow=True)
+    assert [plan.sources for plan in plans] == [(), ()]
+
+
+@pytest.mark.feature("I31")
 def test_leave_to_drop_state_is_no_leave_to_change_it(chk: StoredSnapshot) -> None:
     with pytest.raises(StateChanged):
         fit(chk.metadata, JobNow((declared(value("rule", str)),)), True)

@@ -18,7 +18,7 @@ from tidegate.graph.states import StateKind, StateSpec
 from tidegate.state.access import SEGMENT_ELEMENTS
 from tidegate.state.backends import backend_named
 from tidegate.state.keyed_states import KeyedStates
-from tidegate.state.keys import KeyCodec
+from tidegate.state.keys import KeyCodec, TimeWindow, split_entry_key
 from tidegate.state.version import VersionId
 
 SPECS = (
@@ -27,6 +27,7 @@ SPECS = (
     StateSpec(name="map", kind=StateKind.MAP, value=int, map_key=str),
 )
 IDS = {"value": 1, "items": 2, "map": 3}
+BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 KEYS = st.sampled_from(["", "a", "b", "b\0", "é"])
 NUMBERS = st.integers(-5, 5)
 
@@ -157,7 +158,106 @@ TestRocksDB = RocksModel.TestCase
 TestRocksDB.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
 
 
+class Attempts:
+    """One attempt after the other, each over the version of the one before."""
+
+    attempt: Attempt
+
+    def __init__(self, backend: str, directory: Path) -> None:
+        self.backend, self.directory, self.number = backend_named(backend), directory, 0
+        self.version: VersionId | None = None
+
+    def next(self) -> Attempt:
+        if self.number:
+            self.version = self.attempt.seal()
+        self.number += 1
+        self.attempt = Attempt(self.backend, self.directory, self.version, self.number)
+        return self.attempt
+
+
+@BACKENDS
+@pytest.mark.feature("A16")
+def test_a_value_is_its_default_until_it_is_updated_and_again_once_it_is_cleared(tmp_path, backend):
+    attempts = Attempts(backend, tmp_path)
+    value = attempts.next().at("a", "value")
+    assert value.value() == 7
+    value.update(0)
+    value = attempts.next().at("a", "value")
+    assert value.value() == 0
+    value.clear()
+    assert value.value() == 7
+    assert attempts.next().at("a", "value").value() == 7
+
+
+@BACKENDS
+@pytest.mark.feature("A17")
+def test_a_list_grows_from_epoch_to_epoch_until_it_is_replaced_or_cleared(tmp_path, backend):
+    attempts = Attempts(backend, tmp_path)
+    attempts.next().at("a", "items").add(1)
+    attempts.next().at("a", "items").add_all([2, 1])
+    assert list(attempts.next().at("a", "items").get()) == [1, 2, 1]
+    attempts.attempt.at("a", "items").update([5, 6])
+    assert list(attempts.next().at("a", "items").get()) == [5, 6]
+    assert list(attempts.attempt.at("b", "items").get()) == []
+    attempts.attempt.at("a", "items").clear()
+    assert list(attempts.next().at("a", "items").get()) == []
+
+
+@BACKENDS
+@pytest.mark.feature("A18")
+def test_the_entries_of_a_map_are_written_and_removed_one_by_one(tmp_path, backend):
+    attempts = Attempts(backend, tmp_path)
+    attempts.next().at("a", "map").put_all({"x": 1, "y": 2, "z": 3})
+    changed = attempts.next().at("a", "map")
+    changed.put("y", 20)
+    changed.remove("x")
+    found = attempts.next().at("a", "map")
+    assert (found.get("x"), found.get("y"), found.contains("z"), found.contains("x")) == (None, 20, True, False)
+    assert (list(found.items()), list(found.keys()), list(found.values())) == (
+        [("y", 20), ("z", 3)],
+        ["y", "z"],
+        [20, 3],
+    )
+    assert list(attempts.attempt.at("b", "map")) == []
+    attempts.attempt.at("a", "map").clear()
+    assert attempts.next().at("a", "map").is_empty()
+
+
+class Counting:
+    """A store that counts reads and writes."""
+
+    def __init__(self, store) -> None:
+        self._store, self.reads, self.writes = store, 0, 0
+
+    def get(self, key):
+        self.reads += 1
+        return self._store.get(key)
+
+    def write(self, puts, deletes=()):
+        self.writes += 1
+        self._store.write(puts, deletes)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+
+@BACKENDS
+@pytest.mark.feature("A12")
+def test_a_key_that_is_updated_a_thousand_times_costs_one_read_and_one_write(tmp_path, backend):
+    target = VersionId(EpochId(Term(1), 1), AttemptId(1))
+    store = Counting(backend_named(backend).begin(tmp_path, None, target, (0, 127)))
+    states = KeyedStates(store, SPECS[:1], IDS.__getitem__, KeyCodec([DataType("string")]), target.epoch)
+    states.scope.key, states.scope.key_group = "a", 1
+    for _ in range(1000):
+        states.accessors["value"].update(states.accessors["value"].value() + 1)
+    states.flush()
+    assert (store.reads, store.writes) == (1, 1)
+    assert states.accessors["value"].stored() == 1007
+    store.abandon()
+
+
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.feature("A17")
 def test_long_lists_are_read_in_segments_and_in_order(tmp_path, backend):
     chosen = backend_named(backend)
     first = Attempt(chosen, tmp_path, None, 1)
@@ -185,6 +285,7 @@ def test_many_scans_open_at_once_keep_to_their_bounds(tmp_path, backend):
     assert all(len(found) == 39 for found in rest)
 
 
+@pytest.mark.feature("A16")
 def test_a_default_that_can_change_is_not_shared_between_keys(tmp_path):
     spec = StateSpec(name="seen", kind=StateKind.VALUE, value=list[int], default=[])
     store = backend_named("hashmap").begin(tmp_path, None, VersionId(EpochId(Term(1), 1), AttemptId(1)), (0, 127))
@@ -210,4 +311,31 @@ def test_every_nan_and_every_zero_is_one_map_key(tmp_path, backend):
     assert (m.get(float("nan")), m.get(0.0), len(list(m.keys()))) == (4, 4, 2)
     m.remove(float("nan"))
     assert m.get(float("nan")) is None
+    store.abandon()
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.feature("F17")
+def test_entries_lie_under_key_group_state_key_and_namespace(tmp_path, backend):
+    specs = (
+        StateSpec(name="value", kind=StateKind.VALUE, value=int),
+        StateSpec(name="map", kind=StateKind.MAP, value=int, map_key=str, windowed=True),
+    )
+    target, codec, window = (
+        VersionId(EpochId(Term(1), 1), AttemptId(1)),
+        KeyCodec([DataType("string")]),
+        TimeWindow(0, 9),
+    )
+    store = backend_named(backend).begin(tmp_path, None, target, (0, 127))
+    states = KeyedStates(store, specs, IDS.__getitem__, codec, target.epoch)
+    for number, key in enumerate("ab"):
+        states.scope.key, states.scope.key_group = key, 100 - number
+        states.window_scope.key, states.window_scope.key_group = (key, window), 100 - number
+        states.accessors["value"].update(1)
+        states.accessors["map"].put("m", 2)
+    states.flush()
+    found = [split_entry_key(raw, codec) for raw, _ in store.scan(b"", b"\x80")]
+    assert [(k.key_group, k.state_id, k.key, k.namespace) for k in found] == [
+        (99, 1, "b", None), (99, 3, "b", window), (100, 1, "a", None), (100, 3, "a", window),
+    ]  # fmt: skip
     store.abandon()

@@ -13,7 +13,6 @@ import pytest
 
 from tidegate.state.backends import (
     UnknownBackend,
-    backend_from_configuration,
     backend_named,
     built_in_backend,
     is_known,
@@ -36,27 +35,10 @@ def _my_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "my_backends", module)
 
 
-@pytest.mark.feature("F4", "F20", "F21")
-@pytest.mark.parametrize(
-    ("configuration", "name"),
-    [
-        ({}, "hashmap"),
-        ({"state.backend.type": "hashmap"}, "hashmap"),
-        ({"state.backend.type": "jobmanager"}, "hashmap"),
-        ({"state.backend.type": "rocksdb"}, "rocksdb"),
-        ({"state.backend": "rocksdb"}, "rocksdb"),
-        ({"state.backend": "hashmap", "state.backend.type": "rocksdb"}, "rocksdb"),
-    ],
-)
-def test_by_configuration(configuration: dict[str, str], name: str) -> None:
-    assert backend_from_configuration(configuration).name == name
-
-
 @pytest.mark.feature("F22")
 @pytest.mark.usefixtures("_my_module")
 def test_by_the_name_of_a_factory_class() -> None:
-    configuration = {"state.backend.type": "my_backends.MyFactory", "mine.size": "17"}
-    assert backend_from_configuration(configuration) == HashMapBackend(cache_size=17)
+    assert backend_named("my_backends.MyFactory", {"mine.size": "17"}) == HashMapBackend(cache_size=17)
 
 
 @pytest.mark.usefixtures("_my_module")

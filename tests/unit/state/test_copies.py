@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,27 +15,47 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiers.profiles import examples
-from tidegate.core.copies import copier_of
+from tidegate.core.copies import copier_of, detached
 from tidegate.core.errors import WrongValue
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.graph.schema import DataType
-from tidegate.graph.states import StateKind, StateSpec
+from tidegate.graph.states import Distribution, StateKind, StateSpec
 from tidegate.state.backends import backend_named
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec
+from tidegate.state.operator_states import OperatorStates
 from tidegate.state.version import VersionId
+
+
+class Collect:
+    """Collects numbers, or lists of numbers, in a list that it changes in place and also returns as its result."""
+
+    def create_accumulator(self) -> list:
+        return []
+
+    def add(self, value, accumulator: list) -> list:
+        accumulator.append(value)
+        return accumulator
+
+    def get_result(self, accumulator: list) -> list:
+        return accumulator
+
 
 SPECS = (
     StateSpec(name="value", kind=StateKind.VALUE, value=list[int], default=[]),
     StateSpec(name="items", kind=StateKind.LIST, value=list[int]),
     StateSpec(name="map", kind=StateKind.MAP, value=list[int], map_key=int),
+    StateSpec(name="reduced", kind=StateKind.REDUCING, value=list[int], function=max),
+    StateSpec(name="collected", kind=StateKind.AGGREGATING, value=list[int], function=Collect()),
+    StateSpec(name="nested", kind=StateKind.AGGREGATING, value=list[list[int]], function=Collect()),
 )
-IDS = {"value": 1, "items": 2, "map": 3}
+IDS = {"value": 1, "items": 2, "map": 3, "reduced": 4, "collected": 5, "nested": 6}
 
 
 class Task:
-    def __init__(self, backend: str, guarded: bool) -> None:
+    def __init__(self, backend: str, guarded: bool, specs: tuple[StateSpec, ...] = SPECS) -> None:
         self.backend, self.directory, self.guarded = backend_named(backend), Path(tempfile.mkdtemp()), guarded
+        self.specs = specs
         self.version: VersionId | None = None
         self.number = 0
         self.begin()
@@ -45,7 +66,7 @@ class Task:
         self.store = self.backend.begin(self.directory, self.version, target, (0, 127))
         keys = KeyCodec([DataType("string")])
         self.states = KeyedStates(
-            self.store, SPECS, IDS.__getitem__, keys, target.epoch, (0, 127), guarded=self.guarded
+            self.store, self.specs, IDS.__getitem__, keys, target.epoch, (0, 127), guarded=self.guarded
         )
 
     def at(self, key: str, state: str):
@@ -105,6 +126,105 @@ def test_a_state_holds_what_it_was_given_and_nothing_that_was_done_to_it_later(b
                     each.append(number)
             case _:
                 task.seal()
+
+
+GIVE = {
+    "value": lambda state, reused: state.update(reused),
+    "items": lambda state, reused: state.add(reused),
+    "map": lambda state, reused: state.put(1, reused),
+    "reduced": lambda state, reused: state.add(reused),
+    "collected": lambda state, reused: [state.add(number) for number in reused],
+    "nested": lambda state, reused: state.add([]) or state.add(reused),
+}
+READ = {
+    "value": lambda state: state.value(),
+    "items": lambda state: next(state.get()),
+    "map": lambda state: state.get(1),
+    "reduced": lambda state: state.get(),
+    "collected": lambda state: state.get(),
+    "nested": lambda state: state.get()[1],
+}
+
+
+@pytest.mark.parametrize("state", GIVE)
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.feature("F7", "F15")
+def test_one_object_may_be_changed_and_given_to_one_key_after_another(backend, guarded, state):
+    task, reused = Task(backend, guarded), [0]
+    for number, key in enumerate("abc"):
+        reused[0] = number
+        GIVE[state](task.at(key, state), reused)
+        READ[state](task.at(key, state)).append(99)
+    reused[0] = 99
+    for _ in ("in the cache", "in the backend"):
+        assert [READ[state](task.at(key, state)) for key in "abc"] == [[0], [1], [2]]
+        task.seal()
+
+
+def test_a_reduce_function_may_return_the_same_object_for_every_key():
+    result: list[int] = []
+
+    def add(so_far: list[int], value: list[int]) -> list[int]:
+        result[:] = [so_far[0] + value[0]]
+        return result
+
+    spec = StateSpec(name="reduced", kind=StateKind.REDUCING, value=list[int], function=add)
+    task = Task("hashmap", guarded=False, specs=(spec,))
+    for key, number in [("a", 1), ("b", 10), ("a", 2), ("b", 20)]:
+        task.at(key, "reduced").add([number])
+    assert [task.at(key, "reduced").get() for key in "ab"] == [[3], [30]]
+
+
+def test_a_result_that_contains_the_accumulator_is_a_copy():
+    class Pair(Collect):
+        def get_result(self, accumulator: list) -> tuple[int, list]:
+            return len(accumulator), accumulator
+
+    spec = StateSpec(name="collected", kind=StateKind.AGGREGATING, value=list[int], function=Pair())
+    state = Task("hashmap", guarded=False, specs=(spec,)).at("a", "collected")
+    state.add(1)
+    state.get()[1].append(99)
+    assert state.get() == (1, [1])
+
+
+def test_an_accumulator_that_is_changed_in_place_is_not_copied_with_each_element():
+    task = Task("hashmap", guarded=False)
+    state = task.at("a", "collected")
+    state.add(0)
+    held = state.stored()
+    for number in range(1, 100):
+        state.add(number)
+    assert state.stored() is held
+    assert len(held) == 100
+
+
+@pytest.mark.parametrize("value", [1, "a", None, (1, "a", None), Decimal("1.5")])
+def test_plain_values_and_rows_of_them_need_not_be_detached(value):
+    assert detached(value) is value
+
+
+def test_a_row_with_a_list_is_detached_as_a_whole():
+    row = (1, [2])
+    made = detached(row)
+    row[1].append(3)
+    assert made == (1, [2])
+
+
+def test_operator_state_does_not_change_with_the_object_it_was_given():
+    specs = (
+        StateSpec(name="list", kind=StateKind.LIST, value=list[int], distribution=Distribution.SPLIT),
+        StateSpec(name="rules", kind=StateKind.MAP, map_key=int, value=list[int], distribution=Distribution.BROADCAST),
+    )
+    states = OperatorStates(Task("hashmap", guarded=False).store, specs, {"list": 1, "rules": 2}.__getitem__)
+    states.set_writable(True)
+    elements, rules, reused = states.lists["list"], states.maps["rules"], [1]
+    elements.update([reused])
+    elements.add(reused)
+    rules.put(1, reused)
+    reused[0] = 99
+    next(elements.get())[0] = 99
+    assert (list(elements.get()), rules.get(1)) == ([[1], [1]], [1])
 
 
 class Point(NamedTuple):

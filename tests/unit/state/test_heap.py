@@ -67,6 +67,7 @@ def test_the_chain_stays_short_and_rewriting_rare() -> None:
     assert written < 12 * 5000 * 10**5
 
 
+@pytest.mark.feature("F4")
 def test_a_process_that_holds_the_version_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget()
     step(tmp_path, None, 1, a="1")

@@ -48,7 +48,7 @@ def test_the_ranges_of_the_slots_cut_the_key_groups_without_gap_or_overlap(layou
     assert next_group == max_parallelism
 
 
-@pytest.mark.feature("A11")
+@pytest.mark.feature("A11", "H14")
 @given(layouts(), st.data())
 def test_a_slot_serves_exactly_its_range(layout: tuple[int, int], data: st.DataObject) -> None:
     parallelism, max_parallelism = layout
@@ -59,6 +59,7 @@ def test_a_slot_serves_exactly_its_range(layout: tuple[int, int], data: st.DataO
     assert [kg.slot_of(edge, parallelism, max_parallelism) for edge in (first, last)] == [slot, slot]
 
 
+@pytest.mark.feature("A11", "A13", "H14", "N14")
 @given(layouts(), st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=20))
 def test_many_at_once_are_the_same_as_one_by_one(layout: tuple[int, int], hashes: list[int]) -> None:
     parallelism, max_parallelism = layout
@@ -95,6 +96,7 @@ def test_there_is_a_salt_for_every_partition(partitions: int) -> None:
     assert landed == list(range(partitions))
 
 
+@pytest.mark.feature("H14")
 def test_the_sql_quotes_names_and_stays_int() -> None:
     assert kg.key_group_sql(["a", "b`c"], 128) == "pmod(hash(`a`, `b``c`), 128)"
     assert kg.slot_sql(["a"], 8, 128) == "cast(pmod(hash(`a`), 128) * 8 div 128 as int)"

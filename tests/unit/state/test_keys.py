@@ -123,6 +123,7 @@ def test_bytes_of_a_composite_key_keep_its_order_and_read_back(data: st.DataObje
     _assert_order_and_reading(KeyCodec([COLUMNS[name][0] for name in columns]), data.draw(keys_), data.draw(keys_))
 
 
+@pytest.mark.feature("A22")
 @pytest.mark.parametrize("name", PYTHON)
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())

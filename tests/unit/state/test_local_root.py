@@ -20,6 +20,7 @@ def _no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(local_root.VARIABLE, raising=False)
 
 
+@pytest.mark.feature("D31")
 def test_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert local_directory() == Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}"
     assert local_directory("/data/state") == Path("/data/state")

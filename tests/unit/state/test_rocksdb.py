@@ -92,6 +92,19 @@ def test_what_the_dead_left_in_memory_is_removed(tmp_path: Path, monkeypatch: py
     living.discard()
 
 
+@pytest.mark.feature("F41")
+def test_index_and_filter_blocks_of_level_0_are_pinned_in_the_cache(tmp_path: Path) -> None:
+    backend = RocksDBBackend(RocksDBOptions(block_cache_size=5 << 20))
+    step(tmp_path, 1, *(b"%06d" % n for n in range(20_000)), backend=backend)
+    cache = block_cache(5 << 20)
+    before = cache.get_pinned_usage()
+    store = backend.begin(tmp_path, v(1), v(2), (0, 1))
+    store.get(b"000001")
+    # Ten bits for each of the 20,000 keys in the filter alone.
+    assert cache.get_pinned_usage() > before + 20_000
+    store.abandon()
+
+
 def test_all_stores_of_a_process_share_one_cache_that_stays_warm(tmp_path: Path) -> None:
     backend = RocksDBBackend(RocksDBOptions(block_cache_size=3 << 20))
     cache = block_cache(3 << 20)

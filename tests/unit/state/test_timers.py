@@ -197,13 +197,36 @@ def test_the_place_of_timers_may_change_at_any_start_since_what_is_stored_is_the
         assert fired(timers, 100) == [(n, n) for n in range(10, 20)]
 
 
-def test_an_operator_takes_the_timers_that_its_backend_names(tmp_path):
+@pytest.mark.feature("B3", "B4")
+@pytest.mark.parametrize("guarded", [False, True])
+def test_timers_of_an_operator_are_in_rocksdb_unless_its_backend_puts_them_on_the_heap(tmp_path, guarded):
     target = VersionId(EpochId(Term(1), 1), AttemptId(1))
-    for factory, kind in (("heap", HeapTimers), ("rocksdb", TimerState)):
-        store = backend_named("rocksdb", {FACTORY: factory}).begin(tmp_path, None, target, (0, 7))
-        states = KeyedStates(store, (TIMERS,), lambda _: 3, CODEC, target.epoch, (0, 7))
-        assert type(states.timers) is kind
+    for configuration, on_heap in (({}, False), ({FACTORY: "rocksdb"}, False), ({FACTORY: "heap"}, True)):
+        store = backend_named("rocksdb", configuration).begin(tmp_path, None, target, (0, 7))
+        states = KeyedStates(store, (TIMERS,), lambda _: 3, CODEC, target.epoch, (0, 7), guarded=guarded)
+        assert isinstance(states.timers, HeapTimers) is on_heap
         store.abandon()
+
+
+@pytest.mark.parametrize("factory", ["rocksdb", "heap"])
+def test_what_a_firing_timer_that_fails_registered_and_deleted_is_undone(tmp_path, factory):
+    target = VersionId(EpochId(Term(1), 1), AttemptId(1))
+    store = backend_named("rocksdb", {FACTORY: factory}).begin(tmp_path, None, target, (0, 7))
+    states = KeyedStates(store, (TIMERS,), lambda _: 3, CODEC, target.epoch, (0, 7), guarded=True)
+    states.timers.register(EVENT, 10, 1, 1)
+    states.timers.register(EVENT, 40, 2, 2)
+    seen = []
+    for timer in states.timers.due(EVENT, 100):
+        seen.append(timer.time_ms)
+        states.mark()
+        states.timers.delete(EVENT, 40, 2, 2)
+        states.timers.register(EVENT, 20, 3, 3)
+        states.roll_back()
+    assert seen == [10, 40]
+    store.abandon()
+
+
+def test_an_unknown_place_of_timers_is_refused():
     with pytest.raises(ValueError, match="choose rocksdb or heap"):
         backend_named("rocksdb", {FACTORY: "disk"})
 

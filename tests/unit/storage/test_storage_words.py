@@ -50,6 +50,7 @@ def test_the_parts_of_a_handle_cover_the_file(size: int, part: int) -> None:
     assert list(handle.objects()) == sorted(set(handle.objects()))
 
 
+@pytest.mark.feature("H1")
 def test_patience_waits_longer_each_time_and_ends() -> None:
     waits: list[float] = []
     tries: list[int] = []
@@ -99,6 +100,7 @@ def test_what_cannot_be_opened_says_what_to_do(url: str, options: dict[str, str]
         open_storage(url, **options)
 
 
+@pytest.mark.feature("D33")
 def test_a_store_that_ignores_conditions_fails_the_probe() -> None:
     class Careless(MemoryStorage):
         def create(self, path, data, nonce):  # type: ignore[no-untyped-def]

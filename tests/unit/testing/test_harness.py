@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tidegate as tg
-from tidegate.core.errors import GraphError, SchemaError
+from tidegate.core.errors import GraphError, SchemaError, StateUnbound
+from tidegate.state.keys import key_group_range, split_entry_key
 
 BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 SCHEMA = "user string, amount double"
@@ -37,7 +38,7 @@ def harness(backend="hashmap", **options):
 
 
 @BACKENDS
-@pytest.mark.feature("A16", "A17", "A18", "A10")
+@pytest.mark.feature("A10", "A16", "A17", "A18", "A23")
 def test_rows_in_output_and_state_out(backend):
     with harness(backend) as h:
         h.process(("ann", 5.0), ("bob", 20.0), {"user": "ann", "amount": 7.0})
@@ -58,7 +59,7 @@ def test_side_outputs_and_clearing(backend):
 
 
 @BACKENDS
-@pytest.mark.feature("A13", "A14", "H13", "H14")
+@pytest.mark.feature("A10", "A13", "A14", "A15", "A17")
 @pytest.mark.parametrize("before", [1, 2, 3, 8])
 @pytest.mark.parametrize("after", [1, 2, 3, 8])
 def test_a_snapshot_restores_into_any_parallelism(backend, before, after):
@@ -75,12 +76,31 @@ def test_a_snapshot_restores_into_any_parallelism(backend, before, after):
         assert {h.subtask_of(user) for user in users} == set(range(after)) or after == 8
 
 
+@BACKENDS
 @pytest.mark.feature("A11")
-def test_a_key_lives_on_one_instance_only():
-    with harness(parallelism=4) as h:
-        h.process(*[("ann", 1.0)] * 5)
-        assert h.output()[-1] == ("ann", 5.0)
-        assert h.subtask_of("ann") == h.subtask_of("ann")
+def test_a_task_has_many_keys_and_a_key_is_on_one_task_only(backend):
+    users = {f"user-{n}" for n in range(40)}
+    with harness(backend, parallelism=4) as h:
+        for _ in range(2):
+            h.process(*[(user, 1.0) for user in users])
+            h.snapshot()
+        stores = [subtask.store.scan(*key_group_range(0, 127)) for subtask in h._subtasks]
+        found = [{split_entry_key(raw, h._codec).key for raw, _ in store} for store in stores]
+        assert {h.state("total", user) for user in users} == {2.0}
+    assert min(map(len, found)) > 1
+    assert sum(map(len, found)) == len(users)
+    assert set().union(*found) == users
+
+
+class ReadsInOpen(Totals):
+    def open(self, ctx):
+        self.total.value()
+
+
+@pytest.mark.feature("A9")
+def test_there_is_no_keyed_state_where_there_is_no_key():
+    with pytest.raises(StateUnbound, match="used where there is no key"):
+        tg.testing.harness(ReadsInOpen(), key="user", schema=SCHEMA)
 
 
 def test_state_goes_from_one_backend_to_the_other():

@@ -48,7 +48,7 @@ def prices(backend, **options):
 
 
 @BACKENDS
-@pytest.mark.feature("A19", "A20", "A21", "A22")
+@pytest.mark.feature("A19", "A21", "A22")
 def test_reduced_aggregated_and_sorted(backend):
     with prices(backend) as h:
         h.process(("a", 3, 5.0), ("a", 1, 9.0), ("b", 7, 1.0))
@@ -59,6 +59,23 @@ def test_reduced_aggregated_and_sorted(backend):
         assert (h.state("highest", "a"), h.state("mean", "b")) == (9.0, (1.0, 1))
         assert h.state("by_day", "a") == {1: 9.0, 2: 4.0, 3: 5.0, 4: 6.0}
         assert h.state("mean", "nobody") is None
+
+
+class Joined(tg.KeyedProcessFunction):
+    words = tg.ReducingState(str, lambda before, word: f"{before} {word}")
+
+    def process_element(self, row, ctx):
+        self.words.add(row.word)
+
+
+@BACKENDS
+@pytest.mark.feature("A19")
+def test_a_reduce_function_gets_what_there_is_and_then_the_new_element(backend):
+    with tg.testing.harness(Joined(), key="k", schema="k int, word string", state_backend=backend) as h:
+        h.process((1, "one"), (1, "after"), (2, "other"))
+        h.snapshot()
+        h.process((1, "another"))
+        assert (h.state("words", 1), h.state("words", 2)) == ("one after another", "other")
 
 
 class Ends(tg.KeyedProcessFunction):
@@ -176,6 +193,107 @@ def test_the_shorter_form_travels_to_tasks_and_needs_a_type():
         offsets(Untyped(), "hashmap")
 
 
+class Timed(tg.MapFunction, tg.ListCheckpointed, element=tuple[int, int]):
+    """Keeps when it was asked for its list."""
+
+    def open(self, ctx):
+        self.asked = getattr(self, "asked", [])
+
+    def map(self, row):
+        return row
+
+    def snapshot_state(self, checkpoint_id, timestamp):
+        return [*self.asked, (checkpoint_id, timestamp)]
+
+    def restore_state(self, state):
+        self.asked = state
+
+
+@pytest.mark.feature("A32")
+def test_the_shorter_form_is_told_the_number_and_the_time_of_its_epoch():
+    with offsets(Timed(), "hashmap") as h:
+        h.set_processing_time(5000)
+        h.snapshot()
+        h.snapshot()
+        assert h.operator_state("_default_") == [[(1, 0), (2, 5000)]]
+
+
+class FromStore(tg.MapFunction, tg.CheckpointedFunction):
+    """Takes its lists from the operator state store of the context."""
+
+    own = tg.ListState(int, operator=True)
+    everyones = tg.ListState(int, union=True)
+
+    def initialize_state(self, ctx):
+        store = ctx.get_operator_state_store()
+        self.mine, self.all = store.get_list_state("own"), store.get_union_list_state("everyones")
+        self.numbers, self.restored = list(self.mine.get()), ctx.is_restored()
+
+    def snapshot_state(self, ctx):
+        for kept in (self.mine, self.all):
+            kept.clear()
+            kept.add_all(self.numbers)
+
+    def map(self, row):
+        self.numbers.append(row.n)
+        return self.restored, sorted(self.numbers), sorted(self.all.get())
+
+
+@BACKENDS
+@pytest.mark.feature("A31")
+def test_the_context_has_the_lists_of_the_function_and_says_whether_they_were_restored(backend):
+    with tg.testing.harness(FromStore(), schema="n bigint", state_backend=backend, parallelism=2) as h:
+        h.process((1,), (2,), (3,))
+        assert h.output() == [(False, [1], []), (False, [2], []), (False, [1, 3], [])]
+        h.snapshot()
+        snapshot = h.snapshot()
+    with tg.testing.harness(
+        FromStore(), schema="n bigint", state_backend=backend, parallelism=3, restore=snapshot
+    ) as h:
+        h.process((4,), (5,), (6,))
+        assert h.output() == [(True, sorted([kept, n]), [1, 2, 3]) for kept, n in ((1, 4), (3, 5), (2, 6))]
+
+
+class KnowsRules(tg.KeyedBroadcastProcessFunction, tg.CheckpointedFunction):
+    rules = tg.BroadcastState(str, int)
+
+    def initialize_state(self, ctx):
+        self.known = sorted(ctx.get_operator_state_store().get_broadcast_state("rules").keys())
+
+    def snapshot_state(self, ctx): ...
+
+    def process_element(self, row, ctx):
+        yield row.k, self.known
+
+    def process_broadcast_element(self, row, ctx):
+        self.rules.put(row.name, 1)
+
+
+@BACKENDS
+@pytest.mark.feature("A31")
+def test_the_context_has_the_broadcast_state_of_the_function(backend):
+    with tg.testing.harness(
+        KnowsRules(), key="k", schema="k int", broadcast_schema="name string", state_backend=backend, parallelism=2
+    ) as h:
+        h.process_broadcast(("low",), ("high",))
+        h.snapshot()
+        h.process((1,))
+        assert h.output() == [(1, ["high", "low"])]
+
+
+class Misnamed(FromStore):
+    def initialize_state(self, ctx):
+        ctx.get_operator_state_store().get_list_state("everyones")
+
+
+@pytest.mark.feature("A31")
+def test_a_list_that_is_declared_otherwise_is_not_in_the_store():
+    with pytest.raises(
+        StateError, match=r"no split operator state 'everyones'; it has: own \(split\), everyones \(union\)"
+    ):
+        tg.testing.harness(Misnamed(), schema="n bigint")
+
+
 @BACKENDS
 @pytest.mark.feature("A26", "N15")
 @pytest.mark.parametrize("before", WIDTHS)
@@ -204,6 +322,50 @@ def test_a_union_list_is_given_to_all_and_does_not_grow(backend, before, after):
         again = h.snapshot()
     with offsets(Offsets2(), backend, parallelism=before, restore=again) as h:
         assert [sorted(share) for share in h.operator_state("kept")] == [list(range(10))] * before
+
+
+class Reader(tg.MapFunction, tg.CheckpointedFunction):
+    """Counts the rows of its share of the partitions. Which partitions those are depends on the parallelism."""
+
+    positions = tg.ListState(tuple[int, int], union=True)
+
+    def initialize_state(self, ctx):
+        self.known = dict(self.positions.get())
+
+    def open(self, ctx):
+        index, parallelism = ctx.get_index_of_this_subtask(), ctx.get_number_of_parallel_subtasks()
+        self.mine = {partition: at for partition, at in self.known.items() if partition % parallelism == index}
+
+    def snapshot_state(self, ctx):
+        self.positions.update(sorted(self.mine.items()))
+
+    def map(self, row):
+        self.mine[row.partition] = self.mine.get(row.partition, 0) + 1
+        return row.partition, self.mine[row.partition]
+
+
+@BACKENDS
+@pytest.mark.feature("A28")
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 3), (3, 2), (8, 3)])
+def test_a_reader_finds_the_positions_of_partitions_that_others_read_before(backend, before, after):
+    def reader(parallelism, **more):
+        return tg.testing.harness(
+            Reader(), schema="partition int", parallelism=parallelism, state_backend=backend, **more
+        )
+
+    with reader(before) as h:
+        for partition in range(8):
+            h.process_on(partition % before, *[(partition,)] * (partition + 1))
+        h.snapshot()
+        snapshot = h.snapshot()
+    with reader(after, restore=snapshot) as h:
+        for partition in range(8):
+            h.process_on(partition % after, (partition,))
+        h.snapshot()
+        for partition in range(8):
+            h.process_on(partition % after, (partition,))
+        again = [[(partition, partition + more) for partition in range(8)] for more in (2, 3)]
+        assert h.output() == again[0] + again[1]
 
 
 class Offsets2(tg.MapFunction):

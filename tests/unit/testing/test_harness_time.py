@@ -47,7 +47,7 @@ def totals(backend, **options):
 
 
 @BACKENDS
-@pytest.mark.feature("B1")
+@pytest.mark.feature("A10", "B1")
 def test_a_user_is_forgotten_after_a_day_of_silence(backend):
     with totals(backend) as h:
         h.process(("ann", 5.0, T0), ("bob", 1.0, T0), ("ann", 7.0, T0 + timedelta(hours=3)))
@@ -60,7 +60,7 @@ def test_a_user_is_forgotten_after_a_day_of_silence(backend):
 
 
 @BACKENDS
-@pytest.mark.feature("B2", "H13")
+@pytest.mark.feature("B2", "B7")
 @pytest.mark.parametrize("before", [1, 2, 3, 8])
 @pytest.mark.parametrize("after", [1, 2, 3, 8])
 def test_timers_survive_a_snapshot_into_any_parallelism(backend, before, after):
@@ -72,7 +72,8 @@ def test_timers_survive_a_snapshot_into_any_parallelism(backend, before, after):
         snapshot = h.snapshot()
     with totals(backend, parallelism=after, restore=snapshot) as h:
         h.advance_watermark(T0 + 2 * DAY)
-        assert sorted(user for user, _, _ in h.output()) == sorted(users[5:])
+        fired = sorted((user, total) for user, total, _ in h.output())
+        assert fired == sorted((user, float(n)) for n, user in enumerate(users) if n > 4)
         h.advance_watermark(T0 + 9 * DAY)
         assert h.output() == []
 
@@ -111,6 +112,20 @@ def test_processing_time_timers_follow_the_clock(backend):
         h.set_processing_time(1000)
         h.process(("b",))
         assert h.next_timers() == (None, 61_000)
+
+
+@BACKENDS
+@pytest.mark.feature("B2")
+def test_a_timer_that_was_just_registered_is_in_the_snapshot(backend):
+    def beat(**more):
+        return tg.testing.harness(Beat(), key="k", schema="k string", state_backend=backend, **more)
+
+    with beat() as h:
+        h.process(("a",))
+        snapshot = h.snapshot()
+    with beat(parallelism=2, restore=snapshot) as h:
+        h.set_processing_time(1000)
+        assert h.output() == [("PROCESSING_TIME", 1000, 1000)]
 
 
 def test_a_timer_without_on_timer_is_a_mistake_told_at_once():

@@ -82,7 +82,7 @@ def everything(parallelism, backend, **more):
 
 
 @EVERY
-@pytest.mark.feature("A7", "A33", "N15")
+@pytest.mark.feature("A6", "A7", "A24", "N15")
 def test_all_state_of_a_keyed_function_finds_its_new_home(before, after, backend):
     with everything(before, backend) as h:
         h.process(*[(user, n) for n in (3, 5) for user in USERS])
@@ -111,7 +111,7 @@ def test_all_state_of_a_keyed_function_finds_its_new_home(before, after, backend
 
 
 @EVERY
-@pytest.mark.feature("A5", "A15", "N15")
+@pytest.mark.feature("A4", "A5", "A15", "B2", "N15")
 def test_windows_and_what_they_hold_find_their_new_home(before, after, backend):
     job = tg.Job("rescaling")
     keyed = job.source("rows", tg.testing.frame("user string, n int, ts timestamp"), event_time="ts").key_by("user")

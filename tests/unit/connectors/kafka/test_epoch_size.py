@@ -23,6 +23,7 @@ def test_epochs_come_to_last_about_as_long_as_wanted(rows_per_s, fixed_s, target
     assert lasting(size, rows_per_s, fixed_s) == pytest.approx(reachable, rel=0.2)
 
 
+@pytest.mark.feature("K8")
 def test_an_epoch_that_was_not_full_says_nothing_unless_it_was_slow():
     size = EpochSize(5.0)
     assert size.after(100, 0.2) is size
@@ -30,6 +31,7 @@ def test_an_epoch_that_was_not_full_says_nothing_unless_it_was_slow():
     assert size.after(0, 1.0) is size
 
 
+@pytest.mark.feature("K8")
 def test_one_slow_epoch_halves_at_most_and_a_bound_holds():
     assert EpochSize(5.0, 80_000).after(80_000, 500.0).limit == 40_000
     assert EpochSize(5.0, 80_000, most_rows=50_000).limit == 50_000

@@ -15,6 +15,7 @@ PLACES = st.tuples(st.sampled_from("ab"), st.integers(0, 12))
 OFFSETS = st.dictionaries(PLACES, st.integers(0, 1000))
 
 
+@pytest.mark.feature("J11")
 @given(OFFSETS)
 def test_positions_are_restored_from_their_text_alone(offsets):
     text = json.dumps(to_json(offsets))
@@ -36,6 +37,7 @@ def test_a_new_partition_enters_without_rows_and_is_read_afterwards():
     assert ranges(end, after, {}) == [Range("a", 1, 0, 4)]
 
 
+@pytest.mark.feature("K17", "N29", "O12")
 @pytest.mark.parametrize(
     ("at", "words"),
     [
@@ -49,6 +51,7 @@ def test_positions_that_are_gone_are_told(at, words):
     assert words in told
 
 
+@pytest.mark.feature("K17")
 @pytest.mark.parametrize("at", [5, 12, 20])
 def test_positions_that_are_there_are_fine(at):
     assert gaps({A0: at}, {A0: 5}, {A0: 20}) == []

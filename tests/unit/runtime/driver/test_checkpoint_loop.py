@@ -4,46 +4,68 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
+import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tidegate.checkpoint.completed_store import RunEnded
+from tidegate.checkpoint.coordinator import Cadence
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.metadata import OperatorInfo, StateInfo
+from tidegate.checkpoint.metadata import FileList, InlineFile, OperatorInfo, StateFile, StateInfo, TaskState
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.savepoint_target import BadSavepointTarget
 from tidegate.checkpoint.start import Start, StartRefused
 from tidegate.checkpoint.takeover import CannotClaim
+from tidegate.checkpoint.task_part import encode_part
+from tidegate.checkpoint.version_upload import Stored
 from tidegate.config import Checkpointing, read_options
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import JobEnd
+from tidegate.config.errors import OptionError
 from tidegate.connectors.sink import Committable
 from tidegate.core import faults
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.runtime.driver.attempt import _go_to_checkpoint
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.job_history import JobHistory
+from tidegate.runtime.driver.job_run import JobRun
 from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.sink_threads import SinkThreads
+from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.exchange.messages import Uploaded
+from tidegate.runtime.sources.query_directory import Positions, read_positions
 from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.savepoint.verify import verify
 from tidegate.state.version import VersionId
 from tidegate.storage import LocalStorage, OutcomeUnknown, RoutedStorage, StorageUnavailable
-from tidegate.testing.clock import SteppedClock
+from tidegate.testing.clock import ManualClock, SteppedClock
 from tidegate.testing.storage import FaultyStorage, StorageFault, Strike
 
 WAIT_S = 60
+COUNT = OperatorInfo(
+    Uid("count"),
+    1,
+    2,
+    "hashmap",
+    {"columns": ["string"]},
+    (StateInfo(name="n", id=1, kind="value", value={"type": "int"}),),
+)
 
 
 class Place:
@@ -65,8 +87,16 @@ class Place:
         **more: Any,
     ) -> Iterator[CheckpointLoop]:
         layout = JobLayout(job)
-        chosen = Checkpointing(dir=str(self.folder / "ckpt"), interval=interval, num_retained=keep)
-        config = CheckpointConfig.of(read_options(chosen.to_options()))
+        chosen = Checkpointing(
+            dir=str(self.folder / "ckpt"),
+            interval=interval,
+            num_retained=keep,
+            max_concurrent=more.get("max_concurrent", 1),
+            incremental=more.get("incremental", False),
+            min_pause=more.get("min_pause"),
+            savepoint_dir=more.get("savepoint_dir"),
+        )
+        config = CheckpointConfig.of(read_options({**chosen.to_options(), **more.get("options", {})}))
         uids, clock = more.get("uids", {}), more.get("clock", SYSTEM_CLOCK)
         history = JobHistory(self.storage, layout, config, uids, clock)
         source, pin = None, None
@@ -75,14 +105,18 @@ class Place:
             origin = history.take(found, metadata, claims)
             source, pin = origin.ref, origin.pin
         owned = Ownership.claim(history, Start(source), force=True, pin=pin)
-        loop = self.loop(owned, more.get("operators", ()))
+        loop = self.loop(owned, more.get("operators", ()), sources=more.get("sources", ()))
         try:
             yield loop
         finally:
             loop.finish(JobEnd.SUSPENDED)
 
     def loop(
-        self, owned: Ownership, operators: tuple[OperatorInfo, ...] = (), before: CheckpointLoop | None = None
+        self,
+        owned: Ownership,
+        operators: tuple[OperatorInfo, ...] = (),
+        before: CheckpointLoop | None = None,
+        sources: tuple[Uid, ...] = (),
     ) -> CheckpointLoop:
         job = JobDescription(
             job=owned.history.layout.job,
@@ -90,7 +124,7 @@ class Place:
             max_parallelism=128,
             backend="hashmap",
             levels=1,
-            sources=(),
+            sources=sources,
             operators=operators,
             state_ids={},
             spark_version="4.3.0",
@@ -101,8 +135,8 @@ class Place:
         loop.begin_at(EpochSnapshot(EpochId(term, 1), {}, None, self.folder / "query", Clocks()))
         return loop
 
-    def follow_on(self, loop: CheckpointLoop, number: int, *staged: str) -> None:
-        """An epoch was run, and its output committed with it."""
+    def follow_on(self, loop: CheckpointLoop, number: int, *staged: str, output: bool = False) -> None:
+        """An epoch was run, and its output committed with it; with `output`, it waits for a checkpoint."""
         epoch = EpochId(Term(1), number)
         requests = tuple(
             Committable(
@@ -121,7 +155,39 @@ class Place:
             hosts={},
             committables=requests,
         )
-        loop.epoch_finished(report, EpochSnapshot(epoch, {}, None, self.folder / "query", Clocks()), True, output=False)
+        loop.epoch_finished(
+            report, EpochSnapshot(epoch, {}, None, self.folder / "query", Clocks()), True, output=output
+        )
+
+    def epoch(self, loop: CheckpointLoop, at: str | None = None) -> EpochSnapshot:
+        """An epoch after which both tasks have state, and the only source is at a position."""
+        epoch = EpochId(loop.ownership.restore_point().term, next(self.epochs))
+        versions = {TaskId(1, Slot(slot)): VersionId(epoch, AttemptId(slot)) for slot in (0, 1)}
+        positions = None if at is None else Positions((at,))
+        return EpochSnapshot(epoch, versions, positions, self.folder / "query", Clocks())
+
+    def finish(self, loop: CheckpointLoop, done: EpochSnapshot, stored: EpochSnapshot, checkpoint: int) -> None:
+        """Report an epoch in which tasks acknowledge a checkpoint with their state of the epoch `stored`."""
+        parts = [
+            TaskState(
+                task=task, key_groups=groups, backend="hashmap", version=version,
+                inline=(InlineFile("full", version, b"state"),),
+            )
+            for (task, version), groups in zip(stored.versions.items(), [(0, 63), (64, 127)])
+        ]  # fmt: skip
+        uploads = tuple((part.task, Uploaded(checkpoint, encode_part(part, ()), None)) for part in parts)
+        report = EpochReport(
+            epoch=done.epoch, rows_in=1, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={},
+            uploads=uploads,
+        )  # fmt: skip
+        loop.epoch_finished(report, done, True)
+
+    def bases_of_next_upload(self, loop: CheckpointLoop) -> set[Stored | None]:
+        """The checkpoints whose files tasks may reuse for a checkpoint that is requested now."""
+        loop.begin_at(self.epoch(loop))
+        loop.request()
+        loop._thread.call(lambda: None)  # the thread has done all that came before
+        return {order.base for orders in loop.uploads.work(empty=True)[1].uploads for order in orders}
 
     def newest(self, job: str = "job") -> str:
         """The path of the only checkpoint that the job retains."""
@@ -137,6 +203,23 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+@pytest.mark.feature("F24", "F25", "F26")
+@pytest.mark.parametrize(
+    ("incremental", "full", "reuses"),
+    [(None, None, False), (True, None, True), (False, None, False), (True, True, False), (None, False, True)],
+)
+def test_a_checkpoint_reuses_files_of_the_last_one_if_the_job_or_the_request_says_so(
+    place: Place, monkeypatch: pytest.MonkeyPatch, incremental: bool | None, full: bool | None, reuses: bool
+) -> None:
+    with place.run(incremental=incremental) as loop:
+        first = loop.request().result(WAIT_S)
+        bases, add = [], loop.uploads.add
+        monkeypatch.setattr(loop.uploads, "add", lambda upload: (bases.append(upload.base), add(upload)))
+        loop.request(full=full).result(WAIT_S)
+    assert bases == [first if reuses else None]
+
+
+@pytest.mark.feature("I11", "I24")
 @pytest.mark.parametrize("form", ["CANONICAL", "NATIVE"])
 def test_a_savepoint_says_how_it_is_written(place: Place, form: str) -> None:
     with place.run() as loop:
@@ -148,7 +231,44 @@ def test_a_savepoint_says_how_it_is_written(place: Place, form: str) -> None:
     assert {task.backend for task in found.metadata.tasks} == {"canonical" if form == "CANONICAL" else "hashmap"}
 
 
-@pytest.mark.feature("I18", "I19")
+@pytest.mark.feature("I1", "I8", "I9")
+def test_a_savepoint_is_a_new_folder_below_its_target_or_else_below_the_configured_directory(place: Place) -> None:
+    with place.run(savepoint_dir=str(place.folder / "usual")) as loop:
+        job_id = loop.ownership.store.entry.lineage
+        taken = [
+            Path(loop.savepoint(target, terminal=False).result(WAIT_S))
+            for target in (None, None, str(place.folder / "named"))
+        ]
+        loop.check_target(None)
+    assert [path.parent.name for path in taken] == ["usual", "usual", "named"]
+    assert all(re.fullmatch(f"savepoint-{job_id[:6]}-[0-9a-f]{{12}}", path.name) for path in taken)
+    assert all((path / "_metadata").exists() for path in taken)
+    assert len(set(taken)) == 3
+
+
+@pytest.mark.feature("I9")
+def test_a_savepoint_without_any_directory_is_refused(place: Place) -> None:
+    with place.run() as loop:
+        for ask in (loop.check_target, lambda target: loop.savepoint(target, terminal=False)):
+            with pytest.raises(OptionError, match="no directory for the savepoint"):
+                ask(None)
+        assert loop.statistics.counts.total == 0
+
+
+@pytest.mark.feature("I2")
+def test_savepoints_outlive_the_checkpoints_that_follow_them(place: Place) -> None:
+    with contextlib.suppress(RunEnded), place.run() as loop:
+        running = loop.savepoint(str(place.folder / "ckpt" / "sp"), terminal=False).result(WAIT_S)
+        last = loop.savepoint(str(place.folder / "sp"), terminal=True).result(WAIT_S)
+    with place.run() as loop:
+        for _ in range(3):
+            loop.request().result(WAIT_S)
+        loop.rewind()  # returns when the thread has done all that came before
+        assert len(place.checkpoints()) == 1
+    assert [list(verify(StoredSnapshot.open(path))) for path in (running, last)] == [[], []]
+
+
+@pytest.mark.feature("I19")
 @pytest.mark.parametrize("claims", [True, False])
 def test_a_savepoint_goes_with_the_checkpoint_that_takes_its_place_if_it_was_given_away(
     place: Place, claims: bool
@@ -163,6 +283,18 @@ def test_a_savepoint_goes_with_the_checkpoint_that_takes_its_place_if_it_was_giv
         loop.rewind()  # returns when the thread has done all that came before
         assert (Path(path) / "_metadata").exists() != claims
     assert (Path(path) / "_metadata").exists() != claims
+
+
+@pytest.mark.feature("I5", "I20")
+def test_the_first_checkpoint_after_a_start_from_a_savepoint_uploads_everything(place: Place) -> None:
+    """The next one uploads what is new, as the first one after a restart from a checkpoint of the job does."""
+    with place.run() as loop:
+        path = loop.savepoint(str(place.folder / "sp"), terminal=False, format="NATIVE").result(WAIT_S)
+        loop.request().result(WAIT_S)
+    with place.run("next", path, incremental=True) as loop:
+        assert place.bases_of_next_upload(loop) == {None}
+    with place.run(incremental=True) as loop:
+        assert None not in place.bases_of_next_upload(loop)
 
 
 def test_a_job_goes_on_from_a_claimed_savepoint_before_it_has_a_checkpoint(place: Place) -> None:
@@ -182,6 +314,72 @@ def test_a_savepoint_below_the_checkpoint_directory_is_no_job(place: Place) -> N
         inside = loop.savepoint(str(place.folder / "ckpt" / "savepoints"), terminal=False).result(WAIT_S)
     with place.run("next", inside) as loop:
         assert loop.ownership.restore_point().snapshot is not None
+
+
+@pytest.mark.feature("H4")
+def test_a_checkpoint_has_state_and_positions_of_one_epoch_while_later_ones_run(place: Place) -> None:
+    with place.run(sources=(Uid("rows"),)) as loop:
+        first, second, third = (place.epoch(loop, at) for at in ("10", "20", "30"))
+        loop.begin_at(first)
+        asked = loop.request()
+        place.finish(loop, second, stored=second, checkpoint=1)
+        place.finish(loop, third, stored=first, checkpoint=1)
+        asked.result(WAIT_S)
+        held = loop.ownership.restore_point().snapshot
+    assert held is not None
+    assert [position.lines for position in held.positions] == [("10",)]
+    assert {state.task: state.version for state in held.tasks} == first.versions
+
+
+@pytest.mark.feature("H2", "H3")
+def test_an_attempt_begins_with_the_state_and_the_positions_of_the_latest_checkpoint(place: Place) -> None:
+    with place.run(sources=(Uid("rows"),), operators=(COUNT,)) as loop:
+        first, later = place.epoch(loop, "10"), place.epoch(loop, "20")
+        loop.begin_at(first)
+        asked = loop.request()
+        place.finish(loop, later, stored=first, checkpoint=1)
+        asked.result(WAIT_S)
+        job = SimpleNamespace(
+            loop=loop, description=loop.uploads._job, allow_non_restored_state=False, renamed_fields={},
+            graph=SimpleNamespace(sources=[SimpleNamespace(at_most_once=False)]),
+            runner=SimpleNamespace(reset_clocks=lambda clocks: None),
+            spark=SimpleNamespace(conf={}),
+        )  # fmt: skip
+        orders, begin, _ = _go_to_checkpoint(job, place.folder / "again")  # type: ignore[arg-type]
+    assert {task: order.sources[0].version for task, order in orders.items()} == first.versions
+    assert begin == Positions(("10",)) == read_positions(place.folder / "again", 0)
+
+
+@pytest.mark.feature("H5")
+def test_a_rewind_forgets_the_output_of_the_epochs_that_are_repeated(place: Place) -> None:
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
+        place.follow_on(loop, 2, "rows", output=True)
+        loop.rewind()
+        assert loop.ownership.store.ledger.waiting() == ()
+
+
+@pytest.mark.feature("I7", "I30")
+def test_a_savepoint_that_was_moved_has_the_long_notes_of_its_sources(place: Place) -> None:
+    notes = place.folder / "query" / "sources" / "0"
+    notes.mkdir(parents=True)
+    (notes / "0").write_text("v1\n" + "x" * 100_000)
+    with place.run(sources=(Uid("rows"),)) as loop:
+        taken = loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
+    moved = StoredSnapshot.open(shutil.move(taken, place.folder / "moved"))
+    assert [len(position.files) for position in moved.metadata.positions] == [1]
+    assert list(verify(moved)) == []
+
+
+@pytest.mark.feature("H2")
+def test_a_restart_returns_to_the_latest_completed_checkpoint(place: Place) -> None:
+    with place.run(keep=3) as loop:
+        for _ in range(3):
+            loop.request().result(WAIT_S)
+        place.bases_of_next_upload(loop)  # begins a fourth one, which no task acknowledges
+    assert len(place.checkpoints()) == 3
+    with place.run(keep=3) as loop:
+        assert loop.ownership.restore_point().checkpoint_id == 3
 
 
 def finish_epochs_until_checkpoints_complete(place: Place, loop: CheckpointLoop, count: int) -> None:
@@ -218,6 +416,86 @@ def test_checkpoints_continue_when_the_wall_clock_is_set(place: Place, step_ms: 
         )
 
 
+def finish_epoch(
+    place: Place, loop: CheckpointLoop, versions: Mapping[TaskId, VersionId] | None = None, *uploads: tuple[TaskId, Uploaded]
+) -> None:  # fmt: skip
+    """Report an epoch, with the versions that its tasks left, and wait until the loop has seen it."""
+    epoch = EpochId(loop.ownership.restore_point().term, next(place.epochs))
+    report = EpochReport(
+        epoch=epoch, rows_in=0, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={}, uploads=uploads
+    )  # fmt: skip
+    loop.epoch_finished(report, EpochSnapshot(epoch, versions or {}, None, place.folder / "query", Clocks()), True)
+    loop.published().result(WAIT_S)
+
+
+@pytest.mark.feature("K4")
+def test_the_size_of_an_incremental_checkpoint_is_what_it_uploaded(place: Place) -> None:
+    task, files = TaskId(1, Slot(0)), list[StateFile]()
+    with place.run() as loop:
+        for id, size_bytes in ((1, 100), (2, 7)):
+            version = VersionId(EpochId(Term(1), id), AttemptId(1))
+            finish_epoch(place, loop, {task: version})
+            files.append(StateFile(f"f{id}", f"shared/f{id}", size_bytes, "sha256:00", version, since=id))
+            state = TaskState(
+                task=task, key_groups=(0, 63), backend="hashmap", version=version, files=FileList(files)
+            )  # fmt: skip
+            answer = loop.request()
+            finish_epoch(place, loop, {task: version}, (task, Uploaded(id, encode_part(state, ()), None)))
+            answer.result(WAIT_S)
+        last = loop.statistics.latest_completed
+        assert last is not None
+        assert (last.checkpointed_size_bytes, last.state_size_bytes) == (7, 107)
+
+
+@pytest.mark.feature("K1")
+def test_the_duration_of_an_upload_comes_with_its_acknowledgement(place: Place) -> None:
+    task, version, clock = TaskId(1, Slot(0)), VersionId(EpochId(Term(1), 1), AttemptId(1)), ManualClock()
+    state = TaskState(task=task, key_groups=(0, 63), backend="hashmap", version=version, files=FileList())
+    with place.run(clock=clock) as loop:
+        finish_epoch(place, loop, {task: version})
+        answer = loop.request()
+        loop.published().result(WAIT_S)
+        clock.advance(100)
+        finish_epoch(place, loop, {task: version}, (task, Uploaded(1, encode_part(state, (), async_ms=70), None)))
+        answer.result(WAIT_S)
+        last = loop.statistics.latest_completed
+        assert last is not None
+        assert [(t.async_ms, t.start_delay_ms) for t in last.tasks if t.task == task] == [(70, 30)]
+
+
+@pytest.mark.feature("K11")
+def test_min_pause_follows_every_checkpoint_that_completes(place: Place) -> None:
+    clock = ManualClock()
+    with place.run(interval="1 s", min_pause="600 ms", clock=clock) as loop:
+        clock.advance(1_000)
+        finish_epoch(place, loop)
+        clock.advance(900)
+        loop.request().result(WAIT_S)
+        assert loop.statistics.counts.completed == 2
+        clock.advance(100)  # a second after the first one, and a moment after the second
+        finish_epoch(place, loop)
+        assert loop.statistics.counts.completed == 2
+        clock.advance(500)
+        finish_epoch(place, loop)
+        assert loop.statistics.counts.completed == 3
+
+
+@pytest.mark.feature("N6")
+def test_the_coordinator_gets_the_whole_configuration(place: Place) -> None:
+    prefix = "execution.checkpointing."
+    options = {
+        prefix + "min-pause": "500 ms",
+        prefix + "timeout": "60 s",
+        prefix + "tolerable-failed-checkpoints": "2",
+        prefix + "max-concurrent-checkpoints": "1",
+    }
+    with place.run(interval="1 s", options=options) as loop:
+        assert loop.checkpointer._coordinator._cadence == Cadence(
+            interval_ms=1_000, timeout_ms=60_000, min_pause_ms=500, max_concurrent=1, tolerable_failures=2
+        )
+
+
+@pytest.mark.feature("I22")
 @pytest.mark.parametrize(
     ("target", "told"),
     [
@@ -233,6 +511,24 @@ def test_a_savepoint_with_an_impossible_target_is_refused_before_it_begins(
     with place.run() as loop:
         with pytest.raises(BadSavepointTarget, match=told):
             loop.check_target(target.format(folder=place.folder))
+        assert loop.statistics.counts.total == 0
+
+
+class RunOf(JobRun):
+    """A run that has nothing but its checkpoints."""
+
+    def __init__(self, loop: CheckpointLoop) -> None:
+        self._job = SimpleNamespace(loop=loop, stop=StopRequest())  # type: ignore[assignment]
+
+
+@pytest.mark.feature("I22")
+def test_a_job_continues_if_its_savepoint_has_an_impossible_target(place: Place) -> None:
+    with place.run() as loop:
+        run = RunOf(loop)
+        for ask in (run.savepoint, run.stop_with_savepoint):
+            with pytest.raises(BadSavepointTarget, match="not supported"):
+                ask("ftp://host/savepoints")
+        assert not run._job.stop.is_asked()
         assert loop.statistics.counts.total == 0
 
 
@@ -284,6 +580,30 @@ def test_tasks_keep_the_version_of_an_epoch_that_the_history_comes_to_while_thei
         assert loop.uploads.work(empty=True)[1].keep[0] == (version,)
 
 
+@pytest.mark.feature("C2", "C11")
+def test_epochs_report_and_continue_while_a_checkpoint_is_being_published(place: Place) -> None:
+    entered, may_go_on = threading.Event(), threading.Event()
+
+    def hold(point: str, **context: object) -> None:
+        if point == "publish.1-metadata":
+            entered.set()
+            may_go_on.wait(10)
+
+    with place.run() as loop:
+        faults.arm(hold)
+        try:
+            answer = loop.request()
+            assert entered.wait(WAIT_S)
+            for number in (2, 3, 4):
+                place.follow_on(loop, number)
+                loop.uploads.work(empty=False)
+            assert not answer.done()
+            may_go_on.set()
+            assert answer.result(WAIT_S).id == 1
+        finally:
+            faults.arm(None)
+
+
 class Death(Exception):
     pass
 
@@ -303,6 +623,7 @@ def dies_at(point: str) -> Iterator[None]:
         faults.arm(None)
 
 
+@pytest.mark.feature("I14")
 @pytest.mark.parametrize(
     ("point", "resumes_from"), [("savepoint.1-metadata", "checkpoint"), ("stop.1-entry", "savepoint")]
 )
@@ -470,18 +791,10 @@ def test_a_start_that_fails_after_its_claim_stops_showing_life(place: Place, mon
 
 @pytest.mark.feature("I37")
 def test_a_map_of_uids_is_applied_where_the_snapshot_is_read(place: Place) -> None:
-    old = OperatorInfo(
-        Uid("count"),
-        1,
-        2,
-        "hashmap",
-        {"columns": ["string"]},
-        (StateInfo(name="n", id=1, kind="value", value={"type": "int"}),),
-    )
-    with place.run(operators=(old,)) as loop:
+    with place.run(operators=(COUNT,)) as loop:
         loop.request().result(WAIT_S)
     for _ in range(2):  # the second time the checkpoint has the new one already
-        with place.run(operators=(replace(old, uid=Uid("sum")),), uids={"count": "sum"}) as loop:
+        with place.run(operators=(replace(COUNT, uid=Uid("sum")),), uids={"count": "sum"}) as loop:
             assert loop.ownership.restore_point().snapshot is not None
             assert [operator.uid for operator in loop.ownership.restore_point().snapshot.operators] == ["sum"]
             assert loop.ownership.history.peek(None) == loop.ownership.restore_point().snapshot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,20 @@ def plan(uploading=(), cuts=(), kept=None, stored=(None, {}), empty=False):
     return plan_checkpoint_work(SHAPE, TERM, uploading, cuts, kept or {}, stored, 100, empty)[1]
 
 
+@pytest.mark.feature("C5", "C22")
+def test_the_order_with_the_id_of_a_checkpoint_goes_to_every_task_of_every_level() -> None:
+    """It asks for the version that the checkpoint took, while newer ones exist."""
+    tasks = [TaskId(level, Slot(slot)) for level in (1, 2, 3) for slot in (0, 1)]
+    taken, newer = (replace(snapshot(n), versions=dict.fromkeys(tasks, version(n))) for n in (5, 6))
+    pending = PendingUpload(id=8, snapshot=taken, base=None, missing=frozenset(tasks), sources=())
+    work = plan_checkpoint_work(replace(SHAPE, levels=3), TERM, [pending], [newer], {}, (None, {}), 100, False)
+    told = {TaskId(level, Slot(slot)): work[level].uploads[slot] for level in (1, 2, 3) for slot in (0, 1)}
+    assert {task: [(order.checkpoint_id, order.version) for order in orders] for task, orders in told.items()} == {
+        task: [(8, version(5))] for task in tasks
+    }
+
+
+@pytest.mark.feature("C5", "C24")
 def test_only_tasks_that_have_not_answered_are_told_again() -> None:
     work = plan([PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset({ONE}), sources=())])
     assert [[order.checkpoint_id for order in orders] for orders in work.uploads] == [[], [8]]
@@ -70,6 +85,7 @@ def test_files_are_reused_only_out_of_the_very_base_the_checkpoint_was_told() ->
     assert plan([full], stored=(BASE, digests)).uploads[0][0].base is None, "without incremental"
 
 
+@pytest.mark.feature("C25", "H11")
 def test_versions_that_may_still_be_needed_are_kept() -> None:
     work = plan(
         [PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset(), sources=())],

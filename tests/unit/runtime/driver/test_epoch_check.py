@@ -43,7 +43,7 @@ def verdict(acks: list[TaskAck], **changes):
     return verify_epoch(Expected(EPOCH, 2, P, source_tasks=False), rows(acks, **changes))
 
 
-@pytest.mark.feature("C12", "C14")
+@pytest.mark.feature("C14")
 def test_a_whole_epoch_is_accepted():
     assert verdict(two_levels()) == Accepted(tuple(two_levels()))
 
@@ -56,6 +56,7 @@ def test_each_missing_acknowledgement_breaks_it(lost):
     assert isinstance(verdict(acks), Broken)
 
 
+@pytest.mark.feature("C14")
 @pytest.mark.parametrize("doubled", range(4))
 def test_each_double_acknowledgement_breaks_it(doubled):
     acks = two_levels()
@@ -63,22 +64,26 @@ def test_each_double_acknowledgement_breaks_it(doubled):
     assert isinstance(verdict(acks), Broken)
 
 
+@pytest.mark.feature("C14")
 @pytest.mark.parametrize("senders", [(0,), (0, 0), (0, 1, 1), ()])
 def test_the_last_level_answers_once_from_each_slot(senders):
     assert isinstance(verdict(two_levels(), senders=senders), Broken)
 
 
+@pytest.mark.feature("C9", "C14")
 def test_another_epochs_answer_is_not_taken():
     assert isinstance(verdict(two_levels(), epoch=(3, 6)), Broken)
     assert isinstance(verdict(two_levels(), epoch=(2, 7)), Broken)
 
 
+@pytest.mark.feature("C14")
 def test_another_epochs_acknowledgement_is_not_taken():
     acks = two_levels()
     acks[1] = msgspec.structs.replace(acks[1], number=6)
     assert isinstance(verdict(acks), Broken)
 
 
+@pytest.mark.feature("C3")
 @pytest.mark.parametrize("reader", [2, 3])
 def test_mixed_attempts_are_seen_by_their_digest(reader):
     acks = two_levels()
@@ -88,6 +93,7 @@ def test_mixed_attempts_are_seen_by_their_digest(reader):
     assert "other attempts" in found.reason
 
 
+@pytest.mark.feature("C3")
 def test_all_readers_agreeing_on_another_attempt_than_acknowledged_is_seen_too():
     acks = two_levels()
     for reader in (2, 3):
@@ -117,12 +123,14 @@ def test_a_damaged_version_is_told_apart_from_a_missing_one():
     assert verdict(acks) == Damaged((acks[0],))
 
 
+@pytest.mark.feature("C13", "C14")
 def test_a_protocol_fault_breaks_it():
     acks = two_levels()
     acks[2] = msgspec.structs.replace(acks[2], fault=Fault(FaultKind.PROTOCOL, "3 rows were read, but 4 were sent"))
     assert "4 were sent" in verdict(acks).reason
 
 
+@pytest.mark.feature("C3", "C6")
 def test_source_tasks_are_held_against_each_other_by_digest():
     above = digest([(0, 1), (1, 2), (2, 3)])
     sources = [ack(0, i, digest(()), attempt=i + 1, partition=i) for i in range(3)]

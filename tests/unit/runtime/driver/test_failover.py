@@ -17,6 +17,7 @@ def missed(slot: int, ran_on: str) -> TaskAck:
     return TaskAck(1, 1, 1, slot, slot, 9, ran_on, None, b"", 0, 0, Fault(FaultKind.MISS, "not here"))
 
 
+@pytest.mark.feature("H1")
 @pytest.mark.parametrize(
     ("cause", "action"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 import tidegate as tg
 from tidegate.core.ids import Uid
@@ -37,6 +38,7 @@ def accept(clock: JobClock, *, stands: bool = False, **reported) -> None:
     clock.accept(clock.begin_epoch(final=False, stands=stands), [msgspec.structs.replace(ACK, **reported)])
 
 
+@pytest.mark.feature("B1")
 def test_a_timer_is_due_once_the_watermark_has_passed_it():
     clock = job_clock()
     accept(clock, timers=(600, None), event_times={"rows": 500})
@@ -46,6 +48,7 @@ def test_a_timer_is_due_once_the_watermark_has_passed_it():
     assert clock.timers_due()
 
 
+@pytest.mark.feature("B1")
 def test_a_processing_time_timer_is_due_without_an_epoch():
     wall = ManualClock(wall_ms=1_000)
     clock = job_clock(wall)

@@ -189,6 +189,17 @@ def eventually(true: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.feature("J17", "J21")
+def test_output_is_published_when_its_checkpoint_is_complete_and_not_before(place: Place) -> None:
+    out = Target()
+    with place.run(out=out) as job:
+        first = job.epoch("out")
+        job.loop.published().result(WAIT_S)  # all that is due, and nothing is
+        assert out.published == []
+        job.checkpoint()
+        eventually(lambda: out.published == [(first, Slot(0))])
+
+
 def test_checkpoints_savepoints_and_rewinds_go_on_while_a_target_hangs(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
@@ -225,6 +236,7 @@ def test_a_sink_that_is_down_holds_up_no_other(place: Place) -> None:
     assert down.published == up.published
 
 
+@pytest.mark.feature("J21")
 def test_a_manual_checkpoint_is_answered_when_its_output_is_published(place: Place) -> None:
     out = Target()
     out.error = OSError("down")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
+
 from tidegate.checkpoint.coordinator import Cadence, Coordinator
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason
@@ -39,6 +41,7 @@ def complete(made: Coordinator, at_ms: int) -> None:
             new_files=(),
             state_size_bytes=80_200_000,
             checkpointed_size_bytes=4_100_000,
+            async_ms=300,
         ),
         at(at_ms + 800),
     )
@@ -50,6 +53,7 @@ def complete(made: Coordinator, at_ms: int) -> None:
     )
 
 
+@pytest.mark.feature("K4")
 def test_it_says_epoch_rate_and_the_newest_checkpoint() -> None:
     made = coordinator()
     assert line("orders", REPORT, made.statistics, 0).endswith("no checkpoint yet")

@@ -7,15 +7,61 @@ import pytest
 from tidegate.config import Checkpointing, OptionError
 from tidegate.config.restart_strategy import ExponentialDelay, NoRestart
 from tidegate.runtime.driver.settings import read_settings
+from tidegate.state.backends import UnknownBackend, backend_named
+from tidegate.state.heap import HashMapBackend
 
 WHERE = Checkpointing(dir="/checkpoints", interval="10 s")
+OWN = "tests.unit.runtime.task.test_task.OwnFactory"
 NONE = {"parallelism": None, "max_parallelism": None}
 
 
+@pytest.mark.feature("D1")
 def test_without_checkpoints_nothing_is_durable() -> None:
     settings, durability = read_settings(2, **NONE)
     assert (settings.parallelism, settings.max_parallelism, settings.state_backend) == (4, 128, "hashmap")
     assert durability is None
+
+
+@pytest.mark.feature("F4", "F20", "F21")
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "hashmap"),
+        ({"state.backend.type": "hashmap"}, "hashmap"),
+        ({"state.backend.type": "jobmanager"}, "hashmap"),
+        ({"state.backend.type": "rocksdb"}, "rocksdb"),
+        ({"state.backend": "rocksdb"}, "rocksdb"),
+        ({"state.backend": "hashmap", "state.backend.type": "rocksdb"}, "rocksdb"),
+        ({"state.backend.type": OWN}, OWN),
+        ({"state.backend": OWN}, OWN),
+    ],
+)
+def test_options_choose_the_backend(options: dict[str, str], name: str) -> None:
+    settings, _ = read_settings(2, **NONE, options=options)
+    assert settings.state_backend == name
+
+
+@pytest.mark.feature("F20", "F23")
+def test_the_argument_of_a_job_wins_over_the_option() -> None:
+    settings, _ = read_settings(2, **NONE, state_backend="hashmap", options={"state.backend.type": "rocksdb"})
+    assert settings.state_backend == "hashmap"
+
+
+@pytest.mark.feature("F22")
+def test_a_backend_of_ones_own_that_does_not_exist_is_reported_before_the_job_starts() -> None:
+    with pytest.raises(UnknownBackend, match=r"no_such_module\.Factory"):
+        read_settings(2, **NONE, options={"state.backend.type": "no_such_module.Factory"})
+
+
+@pytest.mark.parametrize("key", ["memory.managed", "block.cache-sise"])
+def test_an_option_that_the_backend_does_not_have_is_reported_before_the_job_starts(key: str) -> None:
+    with pytest.raises(OptionError, match=f"{key} is not an option of the rocksdb backend"):
+        read_settings(2, **NONE, state_backend="rocksdb", options={f"state.backend.rocksdb.{key}": "true"})
+
+
+def test_options_of_a_backend_are_passed_on() -> None:
+    settings, _ = read_settings(2, **NONE, options={"state.backend.hashmap.cache-size": "1 mb"})
+    assert backend_named(settings.state_backend, settings.backend_options) == HashMapBackend(cache_size=1 << 20)
 
 
 @pytest.mark.feature("F23", "D31")
@@ -38,6 +84,7 @@ def test_a_job_chooses_its_backend_storage_and_local_directory() -> None:
     assert durability.checkpoints.interval_ms == 60_000
 
 
+@pytest.mark.feature("H7")
 def test_with_checkpoints_a_failed_job_is_restarted_unless_it_is_told_otherwise() -> None:
     _, durability = read_settings(2, **NONE, checkpoint=WHERE)
     assert durability is not None
@@ -61,6 +108,15 @@ def test_tuning_may_come_from_a_command_line_where_everything_is_text():
         read_settings(2, parallelism=None, max_parallelism=None, options={"max_tries": "many"})
 
 
+@pytest.mark.feature("B4")
+def test_options_of_the_backend_are_handed_on_to_it() -> None:
+    options = {"state.backend.rocksdb.timer-service.factory": "heap"}
+    settings, _ = read_settings(2, **NONE, state_backend="rocksdb", options=options)
+    store_options = backend_named(settings.state_backend, settings.backend_options).options  # type: ignore[attr-defined]
+    assert store_options.timer_service == "HEAP"
+
+
+@pytest.mark.feature("A13")
 @pytest.mark.parametrize(("job", "option", "wanted"), [(None, "512", 512), (256, "512", 256), (None, "-1", 128)])
 def test_the_number_of_key_groups_may_be_an_option_that_the_job_overrides(job, option, wanted):
     settings, _ = read_settings(2, parallelism=None, max_parallelism=job, options={"pipeline.max-parallelism": option})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tidegate.core.ids import HostId, Partition, Slot
 from tidegate.runtime.driver.slot_placement import SlotHomes
 from tidegate.runtime.placement.permutation import Placed, Unplaceable
@@ -13,6 +15,7 @@ def placed(*partitions: int) -> Placed:
     return Placed(tuple(Partition(each) for each in partitions))
 
 
+@pytest.mark.feature("A12")
 def test_every_level_is_placed_on_the_hosts_of_its_own_versions():
     homes = SlotHomes(((A, B), (B, A)), required=True)
     assert homes.place([A, B]) == (placed(0, 1), placed(1, 0))

@@ -85,6 +85,7 @@ def test_a_mistake_in_the_program_is_raised_at_once(error):
     assert found.fatal
 
 
+@pytest.mark.feature("L2")
 def test_any_other_error_gets_one_more_try_and_is_fatal_if_the_same_row_fails_again():
     first = report()
     assert isinstance(after_user_error([first], None), Repeat)

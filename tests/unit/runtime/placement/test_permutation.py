@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def test_an_undisturbed_job_keeps_its_places():
     assert place([A, B, A, B], [A, B, A, B]) == Placed((0, 1, 2, 3))
 
 
+@pytest.mark.feature("A12")
 def test_slots_move_with_their_state_when_the_anchor_fell_otherwise():
     assert place([B, B, A, A], [A, A, B, B]) == Placed((2, 3, 0, 1))
 
@@ -35,6 +37,7 @@ def test_a_host_with_too_few_partitions_leaves_the_rest_homeless():
     assert place([A, B, B], [A, A, B]) == Unplaceable((1,), (A,))
 
 
+@pytest.mark.feature("A12")
 @given(st.data())
 def test_a_placement_is_a_permutation_that_brings_everyone_home(data):
     layout = data.draw(st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=40))

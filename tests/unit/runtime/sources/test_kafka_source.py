@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import time
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -58,21 +60,59 @@ def test_settings_of_the_client_arrive_and_headers_are_columns_where_wanted():
     assert reader.getDefaultReadLimit().max_rows == 5  # type: ignore[attr-defined]
 
 
+class Session:
+    """As much of a SparkSession as declaring a source asks for. The reader is the one that Spark would make."""
+
+    @property
+    def dataSource(self):
+        return self
+
+    @property
+    def readStream(self):
+        return self
+
+    def register(self, source):
+        self.source = source
+
+    def format(self, name):
+        return self
+
+    def options(self, **given):
+        self.given = given
+        return self
+
+    def load(self):
+        return self.source(self.given).streamReader(None)
+
+
 class Broker:
     """Answers as a broker does that was just started: first it knows nothing."""
 
-    def __init__(self, offsets, unknown):
-        self.offsets, self.unknown = offsets, unknown
+    def __init__(self, offsets, unknown=0, first=0):
+        self.offsets, self.unknown, self.first = offsets, unknown, first
 
     def partitions(self, topics):
         self.unknown -= 1
         return [] if self.unknown >= 0 else sorted(self.offsets)
 
     def earliest(self, places):
-        return dict.fromkeys(places, 0)
+        return dict.fromkeys(places, self.first)
 
     def latest(self, places):
         return {place: self.offsets[place] for place in places}
+
+
+class SlowBroker(Broker):
+    def latest(self, places):
+        time.sleep(0.01)
+        return super().latest(places)
+
+
+def reading(broker: Broker, **choices: Any) -> Any:
+    """The reader of a source that is declared with these choices, in front of this broker."""
+    reader: Any = kafka_source(Session(), "host:9092", "t", **choices)  # type: ignore[arg-type]
+    reader._watch = broker
+    return reader
 
 
 def test_a_topic_that_is_missing_for_a_moment_is_not_gone():
@@ -91,9 +131,34 @@ def test_a_position_that_stays_beyond_the_end_is_gone(monkeypatch):
         reader.latestOffset({"t": {"0": 4}}, ReadAllAvailable())
 
 
+@pytest.mark.feature("K17")
+def test_a_job_does_not_pass_over_rows_that_kafka_has_deleted_unless_told_to(monkeypatch):
+    """The checkpoint that it returns to is older than what the topic keeps."""
+    monkeypatch.setattr(kafka_source_module, "_BELIEF_S", 0.0)
+    reader = reading(Broker({("t", 0): 9}, first=6))
+    with pytest.raises(RowsGone, match=r"partition 0 of 't' at 5, where Kafka has deleted everything before 6"):
+        reader.latestOffset({"t": {"0": 5}}, ReadAllAvailable())
+    with pytest.raises(RowsGone):
+        reader.partitions({"t": {"0": 5}}, {"t": {"0": 9}})
+    lenient = reading(Broker({("t", 0): 9}, first=6), fail_on_data_loss=False)
+    assert lenient.latestOffset({"t": {"0": 5}}, ReadAllAvailable()) == {"t": {"0": 9}}
+
+
+@pytest.mark.feature("K8", "N29", "O12")
+def test_a_position_whose_rows_retention_has_deleted_ends_the_job_unless_the_loss_is_accepted(monkeypatch):
+    monkeypatch.setattr(kafka_source_module, "_BELIEF_S", 0.0)
+    strict, lenient = (
+        KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, fails, 0.0) for fails in (True, False)
+    )
+    strict._watch = lenient._watch = Broker({("t", 0): 20}, unknown=0, first=15)
+    with pytest.raises(RowsGone, match="at 10, where Kafka has deleted everything before 15"):
+        strict.latestOffset({"t": {"0": 10}}, ReadAllAvailable())
+    assert lenient.latestOffset({"t": {"0": 10}}, ReadAllAvailable()) == {"t": {"0": 20}}
+
+
+@pytest.mark.feature("K8")
 def test_with_a_target_duration_slow_epochs_become_smaller():
-    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, True, 0.0, target_s=1e-9)
-    reader._watch = Broker({("t", 0): 100_000}, unknown=0)
+    reader = reading(SlowBroker({("t", 0): 100_000}), target_epoch_duration="1 ms")
     at, sizes = {"t": {"0": 0}}, []
     for _ in range(3):
         end = reader.latestOffset(at, reader.getDefaultReadLimit())

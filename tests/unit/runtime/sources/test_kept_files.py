@@ -53,6 +53,7 @@ def read(tmp_path):
     return tmp_path / "query", Positions(("42", '{"logOffset":3}')), kept
 
 
+@pytest.mark.feature("J11")
 def test_a_file_that_is_gone_is_told(read):
     directory, positions, kept = read
     check_kept(directory, positions, sources(False))
@@ -68,6 +69,7 @@ def test_an_entry_that_was_put_together_with_others_is_not_looked_at(read):
     check_kept(directory, Positions(("-", '{"logOffset":9}')), sources(False))
 
 
+@pytest.mark.feature("J11")
 @pytest.mark.parametrize("path", ["s3a://bucket/in", "hdfs://name/in", "abfss://c@a.dfs.core.windows.net/in"])
 def test_files_that_nobody_can_watch_are_refused_unless_they_are_declared_kept(path):
     with pytest.raises(KeptUnknown, match=r"source 'files' reads files in .*files_kept=True"):

@@ -19,20 +19,24 @@ from tidegate.runtime.sources.query_directory import (
 A, B, C = (Positions((f'{{"at":{n}}}',)) for n in (1, 2, 3))
 
 
+@pytest.mark.feature("J1")
 @pytest.mark.parametrize(
     ("done", "start", "end", "expected"),
     [(None, None, A, RunBatch), (A, A, B, RunBatch), (B, A, B, SkipBatch), (A, A, A, RunBatch)],
 )
+@pytest.mark.feature("C16")
 def test_the_table(done, start, end, expected):
     assert isinstance(decide_batch(done, start, end), expected)
 
 
-@pytest.mark.parametrize(("done", "start", "end"), [(A, B, C), (C, A, B), (B, None, A), (A, A, None)])
+@pytest.mark.feature("C16")
+@pytest.mark.parametrize(("done", "start", "end"), [(A, B, C), (C, A, B), (B, None, A), (A, A, None), (None, A, B)])
 def test_neither_next_nor_a_repeat_is_refused(done, start, end):
     with pytest.raises(ProtocolViolation):
         decide_batch(done, start, end)
 
 
+@pytest.mark.feature("C6", "J11")
 def test_positions_are_read_from_the_offset_log(tmp_path):
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "4").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":4}\n7')
@@ -58,6 +62,7 @@ def notes(directory, place, **files):
 LISTED = 'v1\n{"path":"file:///in/a","timestamp":1,"batchId":0}'
 
 
+@pytest.mark.feature("C6", "C16", "H3", "J11")
 def test_a_log_of_files_is_kept_from_its_last_compaction_to_the_position(tmp_path):
     notes(tmp_path, 0, **{f"n{n}": LISTED for n in range(9)}, n9_compact=LISTED, n10=LISTED, n11=LISTED, n12=LISTED)
     (found,) = read_sources(tmp_path, Positions(('{"logOffset":11}',)), 1)
@@ -72,6 +77,7 @@ def test_a_log_of_files_with_a_gap_is_refused(tmp_path):
         read_sources(tmp_path, Positions(('{"logOffset":2}',)), 1)
 
 
+@pytest.mark.feature("C6", "C16", "J11")
 def test_where_a_source_begins_is_kept_before_its_first_batch_but_not_the_files_it_is_about_to_read(tmp_path):
     notes(tmp_path, 0, n0=LISTED)
     notes(tmp_path, 1, n0="v1\n1794723470315")
@@ -80,6 +86,7 @@ def test_where_a_source_begins_is_kept_before_its_first_batch_but_not_the_files_
     assert rate == SourceNotes(None, {"0": b"v1\n1794723470315"})
 
 
+@pytest.mark.feature("C16", "H3", "J11")
 def test_a_rebuilt_directory_says_what_the_old_one_said(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     notes(old, 0, n0=LISTED)

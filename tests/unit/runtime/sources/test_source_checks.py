@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tidegate.runtime.sources.source_checks import reordering
+from tidegate.core.errors import PreconditionFailed
+from tidegate.core.ids import Uid
+from tidegate.graph.model import NodeId, Source
+from tidegate.graph.schema import Schema
+from tidegate.runtime.sources.source_checks import check_sources, reordering
 
 KAFKA = (
     "== Parsed Logical Plan ==\n"
@@ -30,3 +36,23 @@ def test_a_kafka_partition_that_is_split_over_several_tasks_is_noticed(options: 
 
 def test_options_of_other_sources_are_their_own() -> None:
     assert reordering(KAFKA.format("minPartitions=64").replace("kafka010.KafkaSource", "mine.Source")) is None
+
+
+class Planned:
+    """A DataFrame of which only the plan is known."""
+
+    def __init__(self, plan: str) -> None:
+        self._plan = plan
+
+    def explain(self, extended: bool) -> None:
+        print(self._plan)
+
+
+@pytest.mark.feature("D33")
+def test_a_job_with_checkpoints_needs_sources_that_can_be_read_again() -> None:
+    socket = "StreamingRelation org.apache.spark.sql.execution.streaming.sources.TextSocketSourceProvider, socket\n"
+    source = Source(id=NodeId(0), uid=Uid("in"), schema=Schema(()), frame=Planned(socket))
+    with pytest.raises(PreconditionFailed, match=r"source 'in' reads a socket, which keeps no row"):
+        check_sources([source])
+    check_sources([source], durable=False)
+    check_sources([replace(source, frame=Planned(KAFKA.format("subscribe=orders")))])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from tidegate.runtime.exchange.messages import Barrier, FaultKind, decode_ack, d
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.exchange.user_code import decoded
 from tidegate.runtime.task import run_level as task
+from tidegate.state.rocksdb import RocksDBBackend
 from tidegate.state.version import VersionId
 
 
@@ -44,10 +47,20 @@ class Count(tg.KeyedProcessFunction):
         yield row.k, self.n.value()
 
 
+class OwnFactory:
+    """A user's own choice of backend."""
+
+    asked: ClassVar[list[dict]] = []
+
+    def create_from_config(self, configuration):
+        self.asked.append(dict(configuration))
+        return RocksDBBackend()
+
+
 class Level:
     """Level 2 of a two-level job with two senders, one slot of it at a time."""
 
-    def __init__(self, directory, function=None, backend="hashmap", sink=None) -> None:
+    def __init__(self, directory, function=None, backend="hashmap", sink=None, options=None) -> None:
         job = tg.Job("by-hand", parallelism=2)
         one = job.source("rows", Frame()).key_by("k").process("one", Count(), schema="k string, n bigint")
         two = one.key_by("k").process("two", function or Count(), schema="k string, n bigint")
@@ -57,6 +70,7 @@ class Level:
         ids = state_ids.assign({}, [(node.uid, spec.name) for node in graph.processes for spec in node.states])
         self.program = pickled(programs(graph, self.plan, ids)[2])
         self.directory, self.backend, self.ids = str(directory), backend, ids
+        self.options = options or {}
 
     def run(self, rows, barriers, number=1, version=None, attempt=7, **more):
         orders = TaskAssignment(
@@ -70,7 +84,7 @@ class Level:
             salts=(),
             versions=(version, None),
             backend=self.backend,
-            backend_options={},
+            backend_options=self.options,
             local_dir=self.directory,
             senders=2,
             **more,
@@ -98,12 +112,38 @@ def barrier(sender: int, rows: int, *, poisoned: bool = False, number: int = 1) 
     return Barrier(1, number, 1, sender, 40 + sender, 0, rows, poisoned)
 
 
+@pytest.mark.feature("C13", "C22")
 def test_a_whole_input_makes_a_version(tmp_path):
     ack = Level(tmp_path).run(["a", "b", "a"], [barrier(0, 1), barrier(1, 2)])
     assert (ack.fault, ack.version, ack.rows_in) == (None, "1/v1-7", 3)
     assert len(ack.committables) == 1
 
 
+def backends_in(directory) -> set[str]:
+    return {json.loads(path.read_text())["backend"] for path in directory.rglob("manifest.json")}
+
+
+@pytest.mark.feature("F2", "F10", "F20")
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_the_same_function_runs_on_the_backend_of_the_assignment(tmp_path, backend):
+    level = Level(tmp_path, backend=backend)
+    first = level.run(["a", "b", "a"], [barrier(0, 1), barrier(1, 2)])
+    version = VersionId.parse(first.version)
+    second = level.run(["a"], [barrier(0, 1, number=2), barrier(1, 0, number=2)], 2, version)
+    assert (second.fault, second.version) == (None, "1/v2-7")
+    assert backends_in(tmp_path) == {backend}
+
+
+@pytest.mark.feature("F20", "F22")
+def test_a_task_creates_a_backend_of_ones_own_from_the_options_of_the_job(tmp_path):
+    OwnFactory.asked.clear()
+    level = Level(tmp_path, backend=f"{__name__}.OwnFactory", options={"state.backend.rocksdb.thread.num": "3"})
+    ack = level.run(["a", "b", "a"], [barrier(0, 1), barrier(1, 2)])
+    assert (ack.fault, OwnFactory.asked) == (None, [{"state.backend.rocksdb.thread.num": "3"}])
+    assert backends_in(tmp_path) == {"rocksdb"}
+
+
+@pytest.mark.feature("D31")
 def test_a_task_without_rows_acknowledges_its_base_again_and_makes_nothing(tmp_path):
     level = Level(tmp_path)
     first = level.run(["a"], [barrier(0, 1), barrier(1, 0)])
@@ -121,7 +161,7 @@ def test_a_task_without_rows_acknowledges_its_base_again_and_makes_nothing(tmp_p
         ([barrier(0, 1), barrier(1, 2, poisoned=True)], FaultKind.POISONED),
     ],
 )
-@pytest.mark.feature("C9", "C22")
+@pytest.mark.feature("C13", "C17", "C22")
 def test_a_broken_input_seals_nothing_and_prepares_no_commit(tmp_path, barriers, kind):
     ack = Level(tmp_path).run(["a", "b", "a"], barriers)
     assert (ack.fault.kind, ack.version, ack.committables) == (kind, None, ())
@@ -142,6 +182,7 @@ def test_a_function_that_trips_on_half_of_its_rows_does_not_end_the_job(tmp_path
     assert ack.fault.kind is FaultKind.USER
 
 
+@pytest.mark.feature("C13")
 def test_a_function_that_raises_is_reported_with_its_row_and_key_and_leaves_nothing(tmp_path):
     ack = Level(tmp_path).run(["a", "trap", "b"], [barrier(0, 2), barrier(1, 1)])
     assert (ack.fault.kind, ack.version, ack.committables) == (FaultKind.USER, None, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 import pyarrow.parquet as pq
@@ -43,6 +44,7 @@ class Savepoint:
         self.operator = next(operator for operator in operators if operator.uid == "two")
 
     def ask(self, version, number, target, tables=True, epoch=None, wait_ms=20_000):
+        """What the task answers in an epoch, by default that with the number of the savepoint."""
         epoch = epoch or number
         order = UploadOrder(
             checkpoint_id=number,
@@ -76,6 +78,7 @@ def counted(tmp_path):
     return Savepoint(tmp_path, level), version
 
 
+@pytest.mark.feature("I22")
 @pytest.mark.parametrize("tables", [True, False], ids=["canonical", "native"])
 @pytest.mark.parametrize(("target", "told"), [("{}/a-file/sp", "a-file"), ("ftp://host/sp", "is not supported")])
 def test_a_task_declines_a_savepoint_that_it_can_never_write(tmp_path, counted, target, told, tables):
@@ -96,7 +99,19 @@ def test_an_upload_that_fails_between_two_epochs_is_declined_by_the_next_one(tmp
     assert "is not supported" in declined.error
 
 
-@pytest.mark.feature("I23", "I31")
+@pytest.mark.feature("I7", "I24", "I30")
+def test_a_native_part_names_files_of_the_backend_relative_to_the_savepoint(tmp_path, counted):
+    savepoint, version = counted
+    target = tmp_path / "savepoint-2"
+    answers = (savepoint.ask(version, 2, target, tables=False, epoch=number) for number in range(2, 100))
+    (uploaded,) = next(filter(None, answers))
+    state, _ = decode_part(uploaded.part)
+    assert state.backend == savepoint.level.backend
+    stored = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
+    assert {file.path for file in state.files} == stored != set()
+
+
+@pytest.mark.feature("A6", "I23", "I31")
 def test_tables_go_out_with_an_epoch_and_come_back_into_another_type_and_backend(tmp_path, counted):
     savepoint, version = counted
     state, found = savepoint.write(version, 2)
@@ -112,6 +127,17 @@ def test_tables_go_out_with_an_epoch_and_come_back_into_another_type_and_backend
     _, found = again.write(VersionId.parse(more.version), 7)
     assert found == {"a": 3.0, "b": 1.0}
     assert {type(value) for value in found.values()} == {float}
+
+
+@pytest.mark.feature("C22")
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_a_version_holds_all_updates_of_its_epoch_and_none_of_later_ones(tmp_path, backend):
+    level = Level(tmp_path / "local", backend=backend)
+    first = VersionId.parse(feed(level, ["a", "b", "a"], 1).version)
+    second = VersionId.parse(feed(level, ["a", "c"], 2, version=first).version)
+    savepoint = Savepoint(tmp_path, level)
+    assert savepoint.write(first, 3)[1] == {"a": 2, "b": 1}
+    assert savepoint.write(second, 4)[1] == {"a": 3, "b": 1, "c": 1}
 
 
 def test_a_table_that_is_gone_is_told_by_its_name(tmp_path, counted):
@@ -154,3 +180,27 @@ def test_records_of_failed_checkpoints_are_removed_before_the_next_upload(tmp_pa
     finally:
         faults.arm(None)
     assert (ack.uploads[0].error, gone) == (None, [True])
+
+
+@pytest.mark.feature("F12", "F30")
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_a_task_goes_on_while_its_snapshot_is_uploaded(tmp_path, backend):
+    level, uploading = Level(tmp_path / "local", backend=backend), threading.Event()
+    version = VersionId.parse(feed(level, ["a", "b", "a"], 1).version)
+    order = UploadOrder(checkpoint_id=1, version=version, base=None, inline_threshold=0, inline_total=0)
+    work = CheckpointWork(uploads=((order,), ()), keep=((version,), ()), wait_ms=0)
+    archive = Archive(str(tmp_path / "ckpt"), {})
+    faults.arm(lambda point, **context: point == "upload.1-begun" and uploading.wait(10))
+    try:
+        during = feed(level, ["a"], 2, version=version, archive=archive, work=work)
+        assert (during.version, during.uploads) == ("1/v2-7", ())
+        uploading.set()
+        again = replace(work, wait_ms=20_000)
+        newest = VersionId.parse(during.version)
+        acks = (feed(level, [], number, version=newest, archive=archive, work=again) for number in range(3, 100))
+        uploaded = next(ack.uploads[0] for ack in acks if ack.uploads)
+    finally:
+        uploading.set()
+        faults.arm(None)
+    state, _ = decode_part(uploaded.part)
+    assert (state.version, state.backend) == (version, backend)

@@ -101,7 +101,9 @@ def test_a_task_tells_the_greatest_time_of_each_split(tmp_path):
     assert ack.event_times == {split_name("rows", "a"): 700, split_name("rows", "b"): 300}
 
 
+@pytest.mark.feature("C19")
 @BACKENDS
+@pytest.mark.feature("B1", "B2")
 def test_a_task_without_rows_opens_its_state_when_timers_are_due_and_only_then(tmp_path, backend):
     level = Level1(tmp_path, backend)
     first = level.accept(level.run([("a", 700), ("b", 300)]))
@@ -123,6 +125,7 @@ def test_a_task_that_only_looks_makes_no_version(tmp_path, backend):
 
 
 @BACKENDS
+@pytest.mark.feature("C22")
 def test_timers_fire_after_the_rows_of_their_epoch(tmp_path, backend):
     """Rows of an epoch see the watermark of the epoch before; what they register for a time now passed fires at its end."""
     level = Level1(tmp_path, backend)

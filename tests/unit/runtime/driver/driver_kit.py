@@ -1,0 +1,162 @@
+"""A driver and its task without Spark: real options, real checkpoints, real files, and a clock that stands still."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.retained import resolve
+from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload
+from tidegate.config import Checkpointing
+from tidegate.config.choices import JobEnd
+from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Uid
+from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
+from tidegate.runtime.driver.clocks import Clocks
+from tidegate.runtime.driver.epoch_reports import EpochReport
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.runtime.driver.job_history import JobHistory
+from tidegate.runtime.driver.ownership import Ownership
+from tidegate.runtime.driver.settings import read_settings
+from tidegate.runtime.driver.sink_threads import SinkThreads
+from tidegate.runtime.exchange.messages import Uploaded
+from tidegate.state.backends import backend_named
+from tidegate.state.keys import state_prefix
+from tidegate.state.version import VersionId
+from tidegate.storage import RoutedStorage, open_storage
+from tidegate.testing.clock import ManualClock
+from tidegate.testing.storage import FaultyStorage
+
+TASK = TaskId(1, Slot(0))
+GROUPS = (0, 7)
+KEYS = 8
+VALUE_BYTES = 4_000
+"""Of the value of each key, which does not compress: the values of all keys exceed the inline threshold."""
+
+
+class Driver:
+    """A run of a job with one task, whose epochs change its state. Use it as a context; leaving it suspends the job."""
+
+    def __init__(
+        self, folder: Path, job: str = "job", *, options: Mapping[str, Any] | None = None, path: str | None = None,
+        **checkpointing: Any,
+    ) -> None:  # fmt: skip
+        chosen = Checkpointing(**{"dir": str(folder / "checkpoints"), "interval": 1_000} | checkpointing)
+        settings, durability = read_settings(2, parallelism=1, max_parallelism=KEYS, checkpoint=chosen, options=options)
+        assert durability is not None
+        self.folder, self.clock, self.layout = folder, ManualClock(), JobLayout(job)
+        self.storage = FaultyStorage(open_storage(durability.archive.url))
+        routed = RoutedStorage(self.storage)
+        history = JobHistory(routed, self.layout, durability.checkpoints, durability.recovery.uids, self.clock)
+        source = None if path is None else resolve(routed, self.layout, path)[0]
+        self.owned = Ownership.claim(history, Start(source), force=True)
+        found = self.owned.restore_point()
+        described = JobDescription(
+            job=job, parallelism=1, max_parallelism=KEYS, backend=settings.state_backend, levels=1, sources=(Uid("rows"),),
+            operators=(), state_ids={}, spark_version="4.3.0",
+        )  # fmt: skip
+        self.backend = backend_named(settings.state_backend, {})
+        self.home = folder / "local" / str(found.lineage) / str(TASK)
+        self.epoch, self.version = EpochId(found.term, 0), None if found.snapshot is None else self._brought_back()
+        self.loop = CheckpointLoop(self.owned, described, SinkThreads({}, routed))
+        self.loop.begin_at(self._snapshot())
+        self.settle()
+
+    def note_position(self, text: str) -> None:
+        """Let the source note where it stands, as sources do in the directory of the query."""
+        notes = self.folder / "query" / "sources" / "0"
+        notes.mkdir(parents=True, exist_ok=True)
+        (notes / "0").write_text(text)
+
+    def _brought_back(self) -> VersionId | None:
+        snapshot = self.owned.restore_point().snapshot
+        assert snapshot is not None
+        return snapshot.tasks[0].version if snapshot.tasks else None
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end(JobEnd.SUSPENDED)
+
+    def end(self, end: JobEnd) -> None:
+        if self.owned.store.entry.outcome is None:
+            self.loop.finish(end)
+
+    def settle(self) -> None:
+        """Return when the driver has done all that is due."""
+        self.loop._thread.call(self.loop.checkpointer.tick)
+
+    def pass_time(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.settle()
+
+    def run_epoch(self, *keys: int, uploads: bool = True, error: str | None = None) -> EpochId:
+        """Run an epoch whose rows change these keys. First the task does what checkpoints wait for, unless its uploads
+        are slow, or fail with an error."""
+        orders = self.orders()
+        done = tuple((TASK, self._upload(order, error)) for order in orders) if uploads or error is not None else ()
+        self.epoch = self.epoch.next()
+        if keys:
+            self._write(keys)
+        self._report(done)
+        return self.epoch
+
+    def orders(self) -> tuple[UploadOrder, ...]:
+        """What the task is asked to upload."""
+        return self.loop.uploads.work(empty=False)[1].uploads[0]
+
+    def checkpoint(self, *keys: int) -> int:
+        """Take a checkpoint after an epoch that changes these keys, and return its id."""
+        self.run_epoch(*(keys or (0,)))
+        answer = self.loop.request()
+        self.settle()
+        self.run_epoch()
+        return answer.result(30).id
+
+    def _write(self, keys: tuple[int, ...]) -> None:
+        after = VersionId(self.epoch, AttemptId(1))
+        store = self.backend.begin(self.home, self.version, after, GROUPS)
+        values = random.Random(str(self.epoch))
+        store.write([(state_prefix(key, 1) + b"key", values.randbytes(VALUE_BYTES)) for key in keys], ())
+        store.seal()
+        self.version = after
+
+    def _upload(self, order: UploadOrder, error: str | None) -> Uploaded:
+        if error is not None:
+            return Uploaded(order.checkpoint_id, None, error)
+        upload = VersionUpload(self.storage, self.layout, self.home, TASK, self.epoch.term, order)
+        manifest = self.backend.manifest(self.home, order.version)
+        return Uploaded(order.checkpoint_id, upload.run(manifest, AttemptId(1), lambda: True, lambda: None), None)
+
+    def _report(self, done: tuple[tuple[TaskId, Uploaded], ...]) -> None:
+        report = EpochReport(
+            epoch=self.epoch, rows_in=1, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={}, uploads=done
+        )  # fmt: skip
+        self.loop.epoch_finished(report, self._snapshot(), moved=True)
+        self.settle()
+
+    def _snapshot(self) -> EpochSnapshot:
+        versions = {} if self.version is None else {TASK: self.version}
+        return EpochSnapshot(self.epoch, versions, None, self.folder / "query", Clocks())
+
+    @property
+    def pending(self) -> list[int]:
+        """Checkpoints under way."""
+        return [each.id for each in self.loop.checkpointer._coordinator.pending]
+
+    @property
+    def completed(self) -> int:
+        return self.loop.statistics.counts.completed
+
+    def files(self, below: str = "") -> set[str]:
+        """Names of all files of the job below a folder, relative to the job's own."""
+        root = self.folder / "checkpoints" / self.layout.root
+        return {str(path.relative_to(root)) for path in (root / below).rglob("*") if path.is_file()}
+
+    def checkpoints(self) -> set[str]:
+        return {name for name in self.files() if name.startswith("chk-") and name.endswith("_metadata")}

@@ -1,0 +1,179 @@
+"""What checkpoints leave in storage: which files, where, for how long, and how a new run begins from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.runtime.driver.driver_kit import TASK, Driver
+from tidegate.checkpoint.staging import JobStaging
+from tidegate.checkpoint.start import StartRefused
+from tidegate.core.ids import AttemptId, Uid
+from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.testing.storage import StorageFault, Strike
+
+RARELY = "1 h"
+BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+
+
+def named_by(driver: Driver, id: int) -> set[str]:
+    """The data files that the metadata of a checkpoint points to."""
+    found = StoredSnapshot.open(driver.folder / "checkpoints" / "job" / f"chk-{id}").metadata
+    lists = (*(task.files for task in found.tasks), *(position.files for position in found.positions))
+    return {file.path for listed in lists for file in listed}
+
+
+@pytest.mark.feature("E3")
+@BACKENDS
+def test_state_goes_to_files_and_only_their_names_go_to_the_driver(tmp_path: Path, backend: str) -> None:
+    with Driver(tmp_path, interval=RARELY, backend=backend) as driver:
+        driver.run_epoch(*range(8))
+        driver.loop.request()
+        driver.settle()
+        (order,) = driver.orders()
+        sent = driver._upload(order, None).part
+        assert sent is not None
+        stored = [driver.folder / "checkpoints" / "job" / name for name in driver.files("shared")]
+        assert sum(path.stat().st_size for path in stored) > 32_000
+        assert len(sent) < 4_000
+        assert driver.orders()[0].checkpoint_id == 1
+        driver.run_epoch()
+        assert named_by(driver, 1) == driver.files("shared")
+
+
+@pytest.mark.feature("E6")
+@BACKENDS
+def test_a_checkpoint_is_a_metadata_file_and_the_data_files_it_names(tmp_path: Path, backend: str) -> None:
+    with Driver(tmp_path, interval=RARELY, backend=backend) as driver:
+        driver.checkpoint(*range(8))
+        assert driver.files("chk-1") == {"chk-1/_metadata"}
+        assert named_by(driver, 1) == driver.files("shared") != set()
+        state = StoredSnapshot.open(tmp_path / "checkpoints" / "job" / "chk-1").metadata.tasks[0]
+        assert (state.task, state.version, state.backend) == (TASK, driver.version, backend)
+
+
+@pytest.mark.feature("E7")
+def test_a_job_has_a_folder_with_shared_taskowned_and_one_for_each_checkpoint(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=RARELY, num_retained=2) as driver:
+        driver.checkpoint(*range(8))
+        driver.checkpoint(*range(8))
+        epoch = driver.run_epoch(1)
+        JobStaging(driver.storage, driver.layout, epoch, Uid("out"), AttemptId(1)).put(b"rows")
+        assert {path.name for path in (tmp_path / "checkpoints" / "job").iterdir() if path.is_dir()} == {
+            "chk-1", "chk-2", "shared", "taskowned", "log"
+        }  # fmt: skip
+        assert driver.files("chk-2") == {"chk-2/_metadata"}
+        assert len(driver.files("shared")) == 2
+        assert len(driver.files("taskowned")) == 1
+
+
+@pytest.mark.feature("E8")
+def test_a_shared_file_stays_as_long_as_any_checkpoint_names_it(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=RARELY, incremental=True, inline_threshold=0) as driver:
+        driver.checkpoint(*range(8))
+        first = driver.files("shared")
+        driver.checkpoint(1)
+        assert driver.checkpoints() == {"chk-2/_metadata"}
+        assert first < named_by(driver, 2) == driver.files("shared")
+        full = driver.loop.request(full=True)
+        driver.settle()
+        driver.run_epoch()
+        full.result(30)
+        assert first.isdisjoint(driver.files("shared"))
+        assert named_by(driver, 3) == driver.files("shared")
+
+
+@pytest.mark.feature("E10")
+def test_what_belongs_to_one_checkpoint_is_in_its_folder_and_goes_with_it(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=RARELY, incremental=True) as driver:
+        driver.note_position("many files " * 2_000)
+        driver.checkpoint(1)
+        own = driver.files("chk-1")
+        assert len(own) == 2
+        assert own - {"chk-1/_metadata"} <= named_by(driver, 1)
+        driver.checkpoint(1)
+        assert driver.files("chk-1") == set()
+        assert len(driver.files("chk-2")) == 2
+
+
+@pytest.mark.feature("E11")
+def test_checkpoints_come_and_go_without_anybody_asking(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=1_000, inline_threshold=0) as driver:
+        for key in range(5):
+            driver.pass_time(1_000)
+            driver.run_epoch(key)
+            driver.run_epoch()
+        assert driver.completed == 5
+        assert driver.checkpoints() == {"chk-5/_metadata"}
+        assert driver.files("shared") == named_by(driver, 5) != set()
+
+
+@pytest.mark.feature("E15")
+@pytest.mark.parametrize("named", ["chk-2", "chk-2/_metadata"])
+def test_a_run_begins_from_the_retained_checkpoint_whose_path_it_is_given(tmp_path: Path, named: str) -> None:
+    with Driver(tmp_path, interval=RARELY, num_retained=2) as driver:
+        for key in range(3):
+            driver.checkpoint(key)
+    place = tmp_path / "checkpoints" / "job"
+    with Driver(tmp_path, interval=RARELY, num_retained=2, path=str(place / named)) as driver:
+        found = driver.owned.restore_point()
+        assert (found.checkpoint_id, found.term) == (2, 2)
+        assert found.snapshot == StoredSnapshot.open(place / "chk-2").metadata
+
+
+@pytest.mark.feature("E15")
+def test_a_checkpoint_that_is_no_longer_retained_is_refused(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=RARELY) as driver:
+        driver.checkpoint(1)
+        old = (tmp_path / "checkpoints" / "job" / "chk-1" / "_metadata").read_bytes()
+        driver.checkpoint(2)
+    driver.storage.put("job/chk-1/_metadata", old)
+    with pytest.raises(StartRefused, match="no longer retained"):
+        Driver(tmp_path, interval=RARELY, path=str(tmp_path / "checkpoints" / "job" / "chk-1"))
+
+
+@pytest.mark.feature("E16")
+def test_files_of_a_checkpoint_that_could_not_be_published_are_deleted(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=RARELY, inline_threshold=0, tolerable_failures=1) as driver:
+        driver.checkpoint(1)
+        whole = driver.files("shared")
+        driver.storage.script(StorageFault(Strike.FAIL_BEFORE, "create", "chk-2/_metadata"))
+        driver.run_epoch(2)
+        driver.loop.request()
+        driver.settle()
+        driver.run_epoch()
+        assert ("put", "job/shared") in {(kind, path[:10]) for kind, path in driver.storage.seen}
+        assert driver.files("shared") == whole
+
+
+@pytest.mark.feature("E16")
+def test_files_of_an_abandoned_checkpoint_are_deleted_with_the_next_one(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=RARELY, timeout=3_000, inline_threshold=0, tolerable_failures=1) as driver:
+        driver.checkpoint(0)
+        driver.run_epoch(*range(8))
+        driver.loop.request()
+        driver.settle()
+        (order,) = driver.orders()
+        driver._upload(order, None)
+        left = driver.files("shared") - named_by(driver, 1)
+        driver.pass_time(3_000)  # It expires, and the driver never hears of the upload.
+        assert left <= driver.files("shared")
+        assert left
+        driver.checkpoint(1)
+        assert left.isdisjoint(driver.files("shared"))
+
+
+@pytest.mark.feature("E16")
+def test_files_that_a_crashed_run_left_are_deleted_by_the_next_run(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, interval=RARELY, inline_threshold=0)
+    driver.run_epoch(*range(8))
+    driver.loop.request()
+    driver.settle()
+    driver._upload(driver.orders()[0], None)
+    left = driver.files("shared")
+    driver.loop.leave()
+    with Driver(tmp_path, interval=RARELY, inline_threshold=0) as driver:
+        driver.checkpoint(1)
+        assert left.isdisjoint(driver.files("shared"))
+        assert driver.files("shared") == named_by(driver, 1)

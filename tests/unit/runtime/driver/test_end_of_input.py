@@ -1,0 +1,58 @@
+"""A job whose sources are exhausted takes a last checkpoint and waits for its output. No Spark."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.runtime.driver.test_output_release import WAIT_S, Job, Place, Target
+from tidegate.core.ids import Slot
+from tidegate.runtime.driver.epoch_lock import EpochLock
+from tidegate.runtime.driver.running_job import Epochs
+from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.driver.supervisor import Supervisor
+
+
+class NoTimers:
+    """The part of an epoch runner that the end of the input uses."""
+
+    def timers_due(self) -> bool:
+        return False
+
+    def timers_pending(self) -> bool:
+        return False
+
+
+def supervisor_of(job: Job) -> Supervisor:
+    """The supervisor of a run whose query has ended."""
+    running: Any = SimpleNamespace(loop=job.loop, runner=NoTimers(), stop=StopRequest(), timeout_s=WAIT_S)
+    supervisor: Any = object.__new__(Supervisor)
+    supervisor._job, supervisor.lock = running, EpochLock()
+    supervisor.attempt = SimpleNamespace(epochs=Epochs(running, Path(), None))
+    return supervisor
+
+
+@pytest.mark.feature("C52")
+def test_a_job_ends_when_the_output_of_its_last_checkpoint_is_committed_and_not_before(tmp_path: Path) -> None:
+    """The next checkpoint would be due in an hour."""
+    target = Target()
+    target.open.clear()
+    with Place(tmp_path).run(out=target) as job:
+        epochs = [job.epoch("out"), job.epoch("out")]
+        ending = threading.Thread(target=supervisor_of(job)._conclude)
+        ending.start()
+        latest = time.monotonic() + 10
+        while not target.calls and time.monotonic() < latest:
+            time.sleep(0.01)
+        ending.join(0.3)
+        assert (ending.is_alive(), target.published) == (True, [])
+        target.open.set()
+        ending.join(WAIT_S)
+        assert (ending.is_alive(), target.published) == (False, [(epoch, Slot(0)) for epoch in epochs])
+        assert job.loop.statistics.latest_completed is not None
+        assert job.loop.statistics.latest_completed.epoch == epochs[-1]

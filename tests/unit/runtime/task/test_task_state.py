@@ -1,0 +1,156 @@
+"""What the functions of a task remember from epoch to epoch, and where the task keeps it. No Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidegate as tg
+from tidegate.core.ids import EpochId, Lineage, Slot, Term
+from tidegate.graph import state_ids
+from tidegate.graph.levels import plan
+from tidegate.runtime.driver.pickling import pickled
+from tidegate.runtime.exchange.assignment import TaskAssignment
+from tidegate.runtime.exchange.channel import arrow_schema
+from tidegate.runtime.exchange.messages import decode_ack, decode_barrier
+from tidegate.runtime.exchange.program import exchange, programs
+from tidegate.runtime.task import run_level as task
+from tidegate.state.version import VersionId
+
+BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+
+
+def keyed(function, schema):
+    return lambda rows: rows.key_by("word").process("op", function, schema=schema)
+
+
+class Tasks:
+    """The one level of a job at parallelism 2, epoch after epoch."""
+
+    def __init__(self, directory, operator, backend="hashmap", options=None) -> None:
+        job = tg.Job("by-hand", parallelism=2)
+        operator(job.source("rows", tg.testing.frame("word string"))).sink("out", tg.CollectSink())
+        graph = job.graph()
+        layout = plan(graph)
+        ids = state_ids.assign({}, [(node.uid, spec.name) for node in graph.stateful for spec in node.states])
+        self.program = pickled(programs(graph, layout, ids)[1])
+        self.edge = exchange(layout, 1)[0]
+        self.directory, self.backend, self.options = str(directory), backend, options or {}
+        self.versions: list[VersionId | None] = [None, None]
+        self.number = 0
+
+    def run(self, *words: str, slot: int = 0) -> list[tuple[Any, ...]]:
+        """One epoch of one task. Return what it sends to the sink."""
+        self.number += 1
+        assignment = TaskAssignment(
+            job="by-hand",
+            lineage=Lineage("line"),
+            epoch=EpochId(Term(1), self.number),
+            parallelism=2,
+            max_parallelism=128,
+            program=self.program,
+            slots=(Slot(0), Slot(1)),
+            salts=(),
+            versions=tuple(self.versions),
+            backend=self.backend,
+            backend_options=self.options,
+            local_dir=self.directory,
+            senders=0,
+        )
+        schema, n = arrow_schema([self.edge]), len(words)
+        struct = pa.array([{"word": word} for word in words], schema.field(4).type)
+        fixed = [pa.nulls(n, pa.int32()), pa.array([0] * n, pa.int32()), pa.array([5 + 64 * slot] * n, pa.int32())]
+        batch = pa.RecordBatch.from_arrays([*fixed, pa.nulls(n, pa.binary()), struct], schema=schema)
+        (out,) = task.run_level(assignment, slot, self.number, [batch])
+        ack = decode_ack(decode_barrier(out.column(0)[0].as_py()).acks[-1])
+        assert ack.fault is None
+        self.versions[slot] = None if ack.version is None else VersionId.parse(ack.version)
+        sent = [batch for each in ack.committables for batch in pa.ipc.open_stream(each.payload)]
+        return [tuple(row.values()) for batch in sent for row in batch.to_pylist()]
+
+
+class Numbered(tg.MapFunction, tg.CheckpointedFunction):
+    """Numbers the rows of its task."""
+
+    last = tg.ListState(int, operator=True)
+
+    def initialize_state(self, ctx):
+        self.count = sum(self.last.get())
+
+    def snapshot_state(self, ctx):
+        self.last.update([self.count])
+
+    def map(self, row):
+        self.count += 1
+        return row.word, self.count
+
+
+@BACKENDS
+@pytest.mark.feature("A1", "A3", "A24", "A30")
+def test_a_map_continues_with_the_variable_that_it_saved_and_every_task_has_its_own(tmp_path, backend):
+    tasks = Tasks(tmp_path, lambda rows: rows.map(Numbered(), schema="word string, n bigint", uid="op"), backend)
+    assert tasks.run("a", "b") == [("a", 1), ("b", 2)]
+    assert tasks.run("c") == [("c", 3)]
+    assert tasks.run("d", slot=1) == [("d", 1)]
+    assert tasks.run("e") == [("e", 4)]
+
+
+class Forgetful(tg.KeyedProcessFunction):
+    """Counts in a state, and in a variable that it does not declare."""
+
+    declared = tg.ValueState(int, default=0)
+
+    def __init__(self):
+        self.undeclared = 0
+
+    def process_element(self, row, ctx):
+        self.declared.update(self.declared.value() + 1)
+        self.undeclared += 1
+        yield row.word, self.declared.value(), self.undeclared
+
+
+@BACKENDS
+@pytest.mark.feature("A1", "A6", "A10", "A16")
+def test_only_what_is_declared_is_known_in_the_next_epoch(tmp_path, backend):
+    tasks = Tasks(tmp_path, keyed(Forgetful(), "word string, n int, m int"), backend)
+    assert tasks.run("a", "a", "b") == [("a", 1, 1), ("a", 2, 2), ("b", 1, 3)]
+    assert tasks.run("b", "a") == [("b", 2, 1), ("a", 3, 2)]
+
+
+@BACKENDS
+@pytest.mark.feature("A12")
+def test_a_task_writes_to_a_directory_of_its_own(tmp_path, backend):
+    tasks = Tasks(tmp_path, keyed(Forgetful(), "word string, n int, m int"), backend)
+    tasks.run("a")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    tasks.run("b", slot=1)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert {path.name for path in tmp_path.rglob("L*-S*")} == {"L1-S0", "L1-S1"}
+
+
+@BACKENDS
+@pytest.mark.feature("A14")
+def test_a_task_holds_the_key_groups_that_it_serves(tmp_path, backend):
+    tasks = Tasks(tmp_path, keyed(Forgetful(), "word string, n int, m int"), backend)
+    tasks.run("a")
+    tasks.run("b", slot=1)
+    manifests = sorted(tmp_path.rglob("manifest.json"))
+    assert [json.loads(path.read_text())["key_groups"] for path in manifests] == [[0, 63], [64, 127]]
+
+
+class PlaceOfTimers(tg.KeyedProcessFunction):
+    def process_element(self, row, ctx):
+        yield (type(ctx.timer_service()._timers).__name__,)
+
+    def on_timer(self, timestamp, ctx): ...
+
+
+@pytest.mark.feature("B4")
+def test_a_task_opens_its_backend_with_the_options_of_the_job(tmp_path):
+    options = {"state.backend.rocksdb.timer-service.factory": "heap"}
+    place = keyed(PlaceOfTimers(), "place string")
+    assert Tasks(tmp_path / "heap", place, "rocksdb", options).run("a") == [("HeapTimers",)]
+    assert Tasks(tmp_path / "disk", place, "rocksdb").run("a") == [("TimerState",)]
