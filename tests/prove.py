@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from tests.scratch import ROOT, ScratchCopy, StaleMutation
 from tests.tiers import jvms
 
 TIMEOUT_S = 400
+Numbered = tuple[str, int, Mutation]
+"""(id, number from 1, mutation)"""
 _INVALID = re.compile(
     r"^E +(NameError|ImportError|ModuleNotFoundError|SyntaxError|IndentationError|UnboundLocalError)", re.M
 )
@@ -55,8 +58,8 @@ class Trial:
     said: str
 
 
-def chosen(ids: Sequence[str], quick: bool) -> list[tuple[str, int, Mutation]]:
-    """(id, number from 1, mutation) of the capabilities named, or of all."""
+def chosen(ids: Sequence[str], quick: bool) -> list[Numbered]:
+    """The mutations of the capabilities named, or of all."""
     known = report().capabilities
     if unknown := [id for id in ids if id not in known]:
         raise SystemExit(f"tests/capabilities.toml has no {', '.join(unknown)}.")
@@ -68,7 +71,7 @@ def chosen(ids: Sequence[str], quick: bool) -> list[tuple[str, int, Mutation]]:
     ]
 
 
-def rotated(trials: Sequence[tuple[str, int, Mutation]], share: int, first: int) -> list[tuple[str, int, Mutation]]:
+def rotated(trials: Sequence[Numbered], share: int, first: int) -> list[Numbered]:
     """Every `share`-th one from the `first` on."""
     return list(trials[first % share :: share])
 
@@ -92,15 +95,20 @@ def attempt(copy: ScratchCopy, id: str, number: int, mutation: Mutation) -> Tria
     begun = time.monotonic()
     try:
         with copy.broken(mutation.replacement):
-            done = copy.python(
-                TIMEOUT_S, "-m", "pytest", "-q", "-x", "--no-header", "-m", "", "--tb=short", *mutation.tests
-            )
-        outcome, said = judged(done.returncode, done.stdout)
+            outcome, said = judged(*_run_tests(copy, mutation))
     except subprocess.TimeoutExpired:
         outcome, said = "caught", f"no result within {TIMEOUT_S} s"
     except StaleMutation as stale:
         outcome, said = "invalid", str(stale)
     return Trial(id, number, mutation.replacement.file, outcome, round(time.monotonic() - begun, 1), said)
+
+
+def _run_tests(copy: ScratchCopy, mutation: Mutation) -> tuple[int, str]:
+    arguments = ("-q", "-x", "--no-header", "-m", "", "--tb=short", *mutation.tests)
+    if not mutation.needs_jvm:
+        return copy.pytest(TIMEOUT_S, *arguments)
+    done = copy.python(TIMEOUT_S, "-m", "pytest", *arguments)
+    return done.returncode, done.stdout
 
 
 def judged(code: int, output: str) -> tuple[str, str]:
@@ -112,6 +120,40 @@ def judged(code: int, output: str) -> tuple[str, str]:
     if code != 1 or _INVALID.search(output):
         return "invalid", last
     return "caught", last
+
+
+def _trials(picked: Sequence[Numbered], jobs: int, unchecked: bool) -> Iterator[Trial]:
+    """Make all trials, in `jobs` processes, each with a copy of its own."""
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    shares = [share for n in range(jobs) if (share := picked[n::jobs])]
+    workers = [context.Process(target=_work, args=(share, unchecked, results.put)) for share in shares]
+    for worker in workers:
+        worker.start()
+    ended = 0
+    while ended < len(workers):
+        found: Trial | str | None = results.get()
+        if isinstance(found, str):
+            raise SystemExit(found)
+        if found is None:
+            ended += 1
+        else:
+            yield found
+
+
+def _work(share: Sequence[Numbered], unchecked: bool, tell: Callable[[Trial | str | None], None]) -> None:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = ScratchCopy(Path(folder))
+            if any(mutation.needs_jvm for _, _, mutation in share):
+                verify_loaded(copy)
+            if not unchecked:
+                verify_passing(copy, sorted({test for _, _, mutation in share for test in mutation.tests}))
+            for id, number, mutation in share:
+                tell(attempt(copy, id, number, mutation))
+        tell(None)
+    except BaseException as error:
+        tell(f"{type(error).__name__}: {error}")
 
 
 def _commits() -> int:
@@ -129,26 +171,20 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="only what needs no JVM")
     parser.add_argument("--rotate", type=int, default=1, metavar="N", help="one N-th, another with every commit")
     parser.add_argument("--unchecked", action="store_true", help="do not run the tests on the whole copy first")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes side by side")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     options = parser.parse_args()
     picked = rotated(chosen(options.ids, options.quick), options.rotate, _commits())
     os.environ.setdefault("JAVA_TOOL_OPTIONS", jvms.options())
     trials: list[Trial] = []
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        copy = ScratchCopy(Path(folder))
-        if any(mutation.needs_jvm for _, _, mutation in picked):
-            verify_loaded(copy)
-        if not options.unchecked:
-            verify_passing(copy, sorted({test for _, _, mutation in picked for test in mutation.tests}))
-        for id, number, mutation in picked:
-            trial = attempt(copy, id, number, mutation)
-            trials.append(trial)
-            name = f"{id}.{number}"
-            print(
-                f"{len(trials):>4}/{len(picked)} {name:<6} {trial.outcome:<8} {trial.seconds:5.1f} s  {trial.said}",
-                flush=True,
-            )
+    for trial in _trials(picked, options.jobs, options.unchecked):
+        trials.append(trial)
+        name = f"{trial.id}.{trial.number}"
+        print(
+            f"{len(trials):>4}/{len(picked)} {name:<6} {trial.outcome:<8} {trial.seconds:5.1f} s  {trial.said}",
+            flush=True,
+        )
     return _conclude(trials, time.monotonic() - begun, options.json)
 
 

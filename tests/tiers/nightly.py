@@ -74,6 +74,11 @@ PARTS = (
         "each protocol rule broken once, and found by the simulation",
         lambda size, _: _module("tests.recovery.mutations", "--seeds", _scaled(400, max(size, 0.5))),
     ),
+    NightlyPart(
+        "prove",
+        "each proven capability broken as tests/capabilities.toml says, and noticed by its tests",
+        lambda size, report: _module("tests.prove", "--jobs", 2, "--rotate", max(1, round(1 / size)), "--json", report),
+    ),
     *(
         NightlyPart(f"pipeline-{name}", f"20 faults between real servers, {name}", _rounds(20, "--pipeline", name))
         for name in PIPELINES
