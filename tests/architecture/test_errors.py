@@ -78,7 +78,7 @@ def test_every_error_has_exactly_one_family() -> None:
     assert several == {}
 
 
-def test_every_error_has_a_code_of_its_own() -> None:
+def test_every_error_has_its_own_code() -> None:
     codes = Counter(kind.code for kind in [TidegateError, *error_classes()])  # type: ignore[attr-defined]
 
     assert [code for code, count in codes.items() if count > 1] == []

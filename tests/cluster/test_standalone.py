@@ -14,7 +14,7 @@ from tidegate.testing.cluster import LOCAL_DIR
 from tidegate.testing.processes import alive
 
 
-def test_tasks_run_on_both_workers_each_with_a_root_of_its_own(cluster, cluster_session):
+def test_tasks_run_on_both_workers_each_with_its_own_root(cluster, cluster_session):
     seen = {root for root, _ in places(cluster_session())}
 
     assert seen == {str(worker.local_root) for worker in cluster.workers}
@@ -84,7 +84,7 @@ def test_a_killed_python_worker_costs_a_retry_and_no_row(cluster, cluster_sessio
     assert sorted(row.id for row in rows) == list(range(100))
 
 
-def test_a_paused_host_goes_on_where_it_stopped(cluster, cluster_session):
+def test_a_paused_host_continues_where_it_stopped(cluster, cluster_session):
     spark = cluster_session()
     cluster.pause(0)
     threading.Timer(1.5, lambda: cluster.resume(0)).start()

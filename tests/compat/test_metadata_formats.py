@@ -133,7 +133,7 @@ def expected() -> CheckpointMetadata:
 
 
 @pytest.mark.feature("I34", "I35")
-def test_format_1_is_read_for_ever() -> None:
+def test_format_1_stays_readable() -> None:
     assert decode((GOLDEN / "format-1.json").read_bytes()) == expected()
 
 

@@ -135,7 +135,7 @@ def shop(spark, tmp_path):
 
 
 @pytest.mark.feature("C4", "H2")
-def test_a_job_goes_on_wherever_its_log_of_files_was_when_it_ended(shop, spark):
+def test_a_job_resumes_wherever_its_log_of_files_was_when_it_ended(shop, spark):
     """Spark tells from two compact entries how often its log has one, and from one alone something else."""
     setting = "spark.sql.streaming.fileSource.log.compactInterval"
     spark.conf.set(setting, "3")
@@ -150,7 +150,7 @@ def test_a_job_goes_on_wherever_its_log_of_files_was_when_it_ended(shop, spark):
 
 @BACKENDS
 @pytest.mark.feature("A35", "C3", "C4", "C16", "F2", "H2", "H3", "H4", "H13", "H14")
-def test_a_job_goes_on_where_it_ended_at_another_parallelism_and_on_another_backend(shop, backend):
+def test_a_job_resumes_at_another_parallelism_and_on_another_backend(shop, backend):
     assert shop.run(backend=backend).exact()
     assert {task.backend for task in StoredSnapshot.open(str(shop.newest())).metadata.tasks} == {backend}
     assert shop.feed(2).run(backend=backend).exact()
@@ -275,7 +275,7 @@ def test_an_error_while_a_checkpoint_is_published_is_restarted_as_the_strategy_s
 
 
 @pytest.mark.feature("H7")
-def test_without_restarts_the_first_error_ends_the_job_and_the_next_start_goes_on(shop):
+def test_without_restarts_the_first_error_ends_the_job_and_the_next_start_resumes(shop):
     flag = shop.folder / "raised"
     shop.feed(2)
     with pytest.raises(UserCodeError, match="not today"):
@@ -313,7 +313,7 @@ def test_state_that_no_operator_claims_is_refused_unless_it_may_be_dropped(shop)
 
 @BACKENDS
 @pytest.mark.feature("I31")
-def test_a_wider_type_goes_on_and_another_one_is_refused_before_anything_is_written(shop, backend, caplog):
+def test_a_wider_type_is_accepted_and_any_other_is_refused_before_anything_is_written(shop, backend, caplog):
     caplog.set_level("INFO", "tidegate")
     log = shop.folder / "checkpoints" / "shop" / "log"
     shop.run(backend=backend)
@@ -551,7 +551,7 @@ def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend, form, then):
 
 
 @pytest.mark.feature("D28", "I3", "I14")
-def test_a_job_stopped_with_a_savepoint_goes_on_from_it(shop):
+def test_a_job_stopped_with_a_savepoint_resumes_from_it(shop):
     run = shop.start(interval="1 h", savepoint_dir=str(shop.folder / "savepoints"))
     until(lambda: len(run.reports) >= 3)
     path = run.stop_with_savepoint()
@@ -591,7 +591,7 @@ def test_a_rollback_to_a_savepoint_shows_what_both_histories_completed(shop):
     assert Counter(shop.out()) - first == counted(range(30, 70), 30)
 
 
-def test_a_claimed_savepoint_goes_once_the_job_has_a_checkpoint_of_its_own(shop):
+def test_a_claimed_savepoint_is_deleted_once_the_job_has_completed_a_checkpoint(shop):
     shop.run()
     given = shop.folder / "given"
     copy_snapshot(StoredSnapshot.open(str(shop.newest())), open_storage(str(given)), "NATIVE")

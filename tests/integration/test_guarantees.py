@@ -147,7 +147,7 @@ def test_a_session_that_ends_while_output_waits_ends_the_job(spark, tmp_path):
 
 
 @pytest.mark.feature("J3")
-def test_without_checkpoints_a_failure_ends_the_job_and_the_next_start_begins_anew(spark, tmp_path):
+def test_without_checkpoints_a_failure_ends_the_job_and_the_next_start_begins_without_state(spark, tmp_path):
     def run() -> list[tuple[int, int]]:
         shown = tg.CollectSink()
         job = tg.Job("forgets", parallelism=2)

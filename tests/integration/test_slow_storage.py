@@ -34,7 +34,7 @@ class Hold(tg.KeyedProcessFunction):
 
 
 @pytest.mark.feature("C2", "C11", "C24")
-def test_epochs_go_on_while_a_checkpoint_crawls_into_slow_storage(
+def test_epochs_continue_while_a_checkpoint_is_written_to_slow_storage(
     spark, tmp_path: Path, s3_server: S3Address, s3_proxy: FaultyProxy
 ) -> None:
     keys = MEGABYTES * 1_000_000 // VALUE_BYTES

@@ -90,7 +90,7 @@ class Pass(tg.KeyedProcessFunction):
 
 
 @pytest.mark.feature("A13", "A24", "A26", "A30")
-def test_operator_state_goes_on_after_a_restart_with_another_parallelism(spark, tmp_path):
+def test_operator_state_survives_a_restart_with_another_parallelism(spark, tmp_path):
     def run(parallelism: int, batches: range) -> list[int]:
         write_batches(tmp_path / "in", "n int", [[(b * 10 + n,) for n in range(10)] for b in batches], batches[0])
         sink = tg.CollectSink()

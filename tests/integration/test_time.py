@@ -84,7 +84,7 @@ def test_a_stop_with_drain_closes_every_window_before_its_savepoint(spark, tmp_p
 
 
 @pytest.mark.feature("B2")
-def test_windows_timers_and_the_watermark_go_on_after_a_restart(spark, tmp_path):
+def test_windows_timers_and_the_watermark_survive_a_restart(spark, tmp_path):
     """The first run stops with windows open. The second, in another parallelism, knows how far event time was: a row from
     before is late at once. Every key is a split of the source, so the slower of them holds the watermark, then as before."""
     out, late = tg.FileSink(str(tmp_path / "out")), tg.FileSink(str(tmp_path / "late"))

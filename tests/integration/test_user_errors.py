@@ -161,7 +161,7 @@ job.run()
 
 
 @pytest.mark.budget(150)
-def test_a_module_beside_a_script_reaches_the_workers(tmp_path):
+def test_a_module_next_to_a_script_reaches_the_workers(tmp_path):
     (tmp_path / "rules.py").write_text(RULES)
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

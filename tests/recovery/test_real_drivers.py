@@ -119,7 +119,7 @@ def test_a_driver_that_sleeps_anywhere_is_replaced_and_harms_nobody_when_it_wake
     drivers.check()
 
 
-def test_two_that_go_on_at_the_same_moment(drivers: Drivers) -> None:
+def test_two_processes_that_continue_at_the_same_moment(drivers: Drivers) -> None:
     """The old one wakes while the new one is in the middle of its work."""
     old = drivers.start("old", pause_at="publish.1-metadata")
     drivers.wait_paused("old")

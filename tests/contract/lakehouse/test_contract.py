@@ -32,7 +32,7 @@ def test_rows_are_seen_after_commit_and_not_before(target: Target):
     assert target.rows() == in_order(FIRST)
 
 
-def test_a_repeat_changes_nothing_whoever_makes_it(target: Target):
+def test_a_repeat_by_any_process_changes_nothing(target: Target):
     commits = committer(target.sink)
     requests = [stage(target.sink, FIRST, epoch(1, 1)), stage(target.sink, SECOND, epoch(1, 2))]
     commits.commit(requests[:1])

@@ -115,7 +115,7 @@ def test_staged_files_that_were_taken_away_are_missed_and_nothing_is_added(targe
     assert target.catalog().load_table("db.events").current_snapshot() is None
 
 
-def test_a_table_made_anew_under_the_same_name_is_not_written(target):
+def test_a_table_recreated_under_the_same_name_is_not_written(target):
     commits, request = committer(target.sink), stage(target.sink, ROWS, epoch(1, 1))
     target.catalog().drop_table("db.events")
     committer(target.sink)

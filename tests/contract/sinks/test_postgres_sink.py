@@ -218,7 +218,7 @@ def test_two_phases_are_refused_where_the_server_has_no_prepared_transactions():
             server.stop()
 
 
-def test_a_user_who_may_not_write_is_told_what_to_grant(postgres_server):
+def test_a_missing_write_permission_is_reported_with_the_grant_to_add(postgres_server):
     target = PostgresTarget(postgres_server)
     target.do(f"CREATE ROLE {target.schema} LOGIN")
     target.do(f"GRANT USAGE ON SCHEMA {target.schema} TO {target.schema}")
@@ -254,7 +254,7 @@ def test_the_last_value_of_a_key_wins_over_many_epochs_and_slots_in_one_call(pos
     assert target.commits() == 1
 
 
-def test_committers_of_overlapping_slots_do_not_wait_for_each_other_for_ever(postgres_server):
+def test_committers_of_overlapping_slots_do_not_deadlock(postgres_server):
     target = CountingTarget(postgres_server)
     trial = SinkTrial(target.sink(), parallelism=6)
     for _ in range(5):

@@ -195,7 +195,7 @@ def test_an_upload_on_a_full_disk_leaves_nothing_that_takes_space(home: Host, in
     home.upload(order)
 
 
-def test_what_a_killed_process_left_is_removed_before_its_upload_goes_on(home: Host) -> None:
+def test_files_of_a_killed_process_are_removed_before_its_upload_continues(home: Host) -> None:
     home.build(None, version(1), some(0, 300))
     folder = home.directory / "uploads" / "1-1"
     folder.mkdir(parents=True)

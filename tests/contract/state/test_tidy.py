@@ -79,7 +79,7 @@ def _die_before_the_rename(name: str, task: Path) -> None:
     store.seal()
 
 
-def test_leavings_of_the_dead_go(backend: StateBackend, task: Path) -> None:
+def test_orphans_of_dead_processes_are_removed(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     with pytest.raises(BrokenProcessPool):
         in_fresh_process(_die_before_the_rename, backend.name, task)

@@ -105,13 +105,13 @@ def test_another_process_opens_it(name: str, task: Path) -> None:
     assert in_fresh_process(contents_by_name, name, task, v(1)) == {b"a": b"1", b"b": b"1"}
 
 
-def test_a_version_goes_on_in_a_new_term(backend: StateBackend, task: Path) -> None:
+def test_a_version_continues_in_a_new_term(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(9), {b"a": b"1"})
     build(backend, task, v(9), v(1, attempt=3, term=2), {b"b": b"2"})
     assert contents(backend, task, v(1, attempt=3, term=2)) == {b"a": b"1", b"b": b"2"}
 
 
-def test_a_missing_version_is_told_at_begin(backend: StateBackend, task: Path) -> None:
+def test_a_missing_version_is_reported_at_the_start(backend: StateBackend, task: Path) -> None:
     with pytest.raises(VersionMissing) as caught:
         backend.begin(task, v(4), v(5), KEY_GROUPS)
     assert caught.value.version == v(4)

@@ -112,7 +112,7 @@ def test_a_listing_is_deep_sorted_and_of_whole_folders(storage: Storage) -> None
     assert storage.list("lo") == storage.list("nothing") == storage.list("log.x") == []
 
 
-def test_a_listing_goes_on_after_a_name(storage: Storage) -> None:
+def test_a_listing_continues_after_a_name(storage: Storage) -> None:
     for number in range(12):
         storage.put(f"log/{number:08d}", b"x")
     assert [each.path for each in storage.list("log", after="log/00000008")] == [f"log/{n:08d}" for n in (9, 10, 11)]

@@ -24,7 +24,7 @@ def test_processes_race_for_files(tmp_path: Path) -> None:
     assert LocalStorage(tmp_path).sweep() == 0
 
 
-def test_threads_race_while_answers_are_lost_and_lies_are_told(s3_through_proxy: OpenS3, s3_proxy: FaultyProxy) -> None:
+def test_threads_race_while_answers_are_lost_or_wrong(s3_through_proxy: OpenS3, s3_proxy: FaultyProxy) -> None:
     rounds = 30
     quiet = s3_through_proxy()
     s3_proxy.script(

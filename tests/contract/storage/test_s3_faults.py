@@ -133,7 +133,7 @@ def test_what_may_be_repeated_is_repeated(s3_through_proxy: OpenS3, s3_proxy: Fa
     assert storage.list() == []
 
 
-def test_folders_are_told_in_one_request_however_many_names_they_hold(
+def test_folders_are_listed_in_one_request_however_many_names_they_hold(
     s3_through_proxy: OpenS3, s3_proxy: FaultyProxy
 ) -> None:
     storage = s3_through_proxy()

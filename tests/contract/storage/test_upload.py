@@ -105,7 +105,7 @@ def test_a_file_that_is_not_the_one_begun_with_is_refused(storage: Storage, tmp_
         Upload(storage, source, "job/shared", tmp_path / "record", PART)
 
 
-def test_a_torn_record_begins_the_upload_anew(storage: Storage, tmp_path: Path) -> None:
+def test_a_torn_record_restarts_the_upload(storage: Storage, tmp_path: Path) -> None:
     source = random_file(tmp_path / "sst", 2 * PART)
     Upload(storage, source, "job/shared", tmp_path / "record", PART).step()
     (tmp_path / "record").write_bytes(b"{")

@@ -45,7 +45,7 @@ def wait_for(run, kafka, target, count):
 
 
 @pytest.mark.feature("J1", "J28")
-def test_every_word_is_counted_once_and_told_once(spark, kafka, tmp_path):
+def test_every_word_is_counted_once_and_emitted_once(spark, kafka, tmp_path):
     source, target = kafka.topic(partitions=3), kafka.topic(partitions=2)
     words = [f"w{n % 7}" for n in range(100)]
     fill(kafka, source, [{"value": word, "partition": n % 3} for n, word in enumerate(words)])

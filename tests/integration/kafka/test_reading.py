@@ -171,13 +171,13 @@ def test_rows_deleted_while_a_task_is_on_its_way_are_no_silent_gap(kafka):
         list(one.read(split))
 
 
-def test_a_topic_that_was_made_anew_is_not_the_old_one(kafka):
+def test_a_recreated_topic_is_not_taken_for_the_old_one(kafka):
     topic = kafka.topic()
     fill(kafka, topic, numbers(2))
     with pytest.raises(RowsGone, match="ends at 2"):
         reader(kafka, topic).latestOffset({topic: {"0": 50}}, ALL)
 
 
-def test_a_topic_that_is_not_there_is_told_before_the_job_starts(kafka):
+def test_a_missing_topic_is_reported_before_the_job_starts(kafka):
     with pytest.raises(PreconditionFailed, match="no topic 'nowhere'"):
         reader(kafka, "nowhere").initialOffset()

@@ -69,7 +69,7 @@ def test_a_repeat_by_another_committer_changes_nothing(kafka, topic, output):
     assert values(kafka, topic) == ["1", "2", "3", "4"]
 
 
-def test_one_committer_goes_on_from_epoch_to_epoch_and_knows_what_it_did(kafka, topic, output):
+def test_one_committer_serves_all_epochs_and_remembers_its_commits(kafka, topic, output):
     committer = output.committer()
     requests = [output.numbers([n], n) for n in range(1, 6)]
     for n in range(1, 6):
@@ -132,7 +132,7 @@ def test_an_epoch_of_all_slots_comes_before_the_next_epoch(kafka, topic, output)
     assert seen == [n for e in (1, 2, 3) for slot in (0, 1, 2) for n in range(e * 10, e * 10 + 10)]
 
 
-def test_a_fork_has_markers_of_its_own(kafka, topic, output, tmp_path):
+def test_a_fork_has_its_own_markers(kafka, topic, output, tmp_path):
     (tmp_path / "fork").mkdir()
     fork = Output(output.sink, tmp_path / "fork")
     output.commit(output.numbers([1], 5))
@@ -282,19 +282,19 @@ def test_who_takes_one_slot_of_a_sleeping_committer_of_many_ends_its_transaction
     assert sorted(values(kafka, topic)) == ["0", "1", "2"]
 
 
-def test_a_topic_that_is_not_there_is_told_at_once(kafka, tmp_path):
+def test_a_missing_topic_is_reported_at_once(kafka, tmp_path):
     output = Output(KafkaSink(kafka.bootstrap_servers, "no-such-topic"), tmp_path)
     with pytest.raises(KafkaRefused, match="Create the topic first"):
         output.commit(output.numbers([1], 1))
 
 
-def test_a_timeout_that_the_broker_does_not_allow_is_told(kafka, topic, tmp_path):
+def test_a_timeout_that_the_broker_does_not_allow_is_reported(kafka, topic, tmp_path):
     output = Output(KafkaSink(kafka.bootstrap_servers, topic, transaction_timeout="1 h"), tmp_path)
     with pytest.raises(KafkaRefused, match=r"lower the sink's transaction_timeout"):
         output.commit(output.numbers([1], 1))
 
 
-def test_a_row_that_is_too_large_is_told_and_the_rest_of_its_epoch_not_seen(kafka, topic, output):
+def test_a_row_that_is_too_large_is_reported_and_its_epoch_stays_invisible(kafka, topic, output):
     with pytest.raises(KafkaRefused, match=r"message\.max\.bytes"):
         output.commit(output.stage([("k", "small"), ("k", "x" * 2_000_000)], 1))
     assert values(kafka, topic) == []

@@ -26,7 +26,7 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "again-own",
-        "Who does not know the outcome of its write claims the job again only after entries of its own",
+        "A driver with a write of unknown outcome claims the job again only after its own entries",
         f"{CHECKPOINT}/claim.py",
         "        if before.nonce != last.nonce and before.nonce not in ours:\n",
         "        if False:\n",
@@ -49,7 +49,7 @@ MUTATIONS = (
     ),
     Mutation(
         "unknown",
-        "Who cannot learn what a slot holds stops",
+        "A driver that cannot read a slot stops",
         "src/tidegate/storage/arbitration.py",
         """        except StorageError as error:
             raise OutcomeUnknown.of(store, path, error) from error
@@ -71,7 +71,7 @@ MUTATIONS = (
     ),
     Mutation(
         "dense-log",
-        "Who loses a slot to another's claim stops; it does not try the next one",
+        "A driver that loses a slot to another claim stops; it does not try the next one",
         f"{CHECKPOINT}/completed_store.py",
         """        result = yield from append(self.layout, entry)
         if not isinstance(result, Won):
@@ -133,14 +133,14 @@ MUTATIONS = (
     ),
     Mutation(
         "reuse",
-        "Only handles out of a completed checkpoint are reused",
+        "Only file handles of a completed checkpoint are reused",
         "chaos/simulation/driver.py",
         "                new.append(path)\n",
         "                new.append(path)\n                reusable[file.name] = path\n",
     ),
     Mutation(
         "discarded-branch",
-        "A rewind aborts what is pending: its epochs will not be",
+        "A rewind aborts pending checkpoints: their epochs are discarded",
         f"{CHECKPOINT}/coordinator.py",
         """        for pending in list(self._pending.values()):
             actions += self._fail(pending, reason, now)
@@ -202,7 +202,7 @@ MUTATIONS = (
     ),
     Mutation(
         "loser-deletes",
-        "Who loses a slot deletes nothing",
+        "A driver that loses a slot deletes nothing",
         f"{CHECKPOINT}/completed_store.py",
         "            raise ClaimLost(self.term, result)\n",
         """            from tidegate.checkpoint.effects import Delete
@@ -404,7 +404,7 @@ MUTATIONS = (
     ),
     Mutation(
         "fresh-from-own",
-        "A new line from the job's own newest snapshot owes the output of that one",
+        "A new lineage that starts from the job's newest snapshot still publishes the output of that snapshot",
         f"{CHECKPOINT}/entry.py",
         "if _same(left, base) and left.lineage == lineage:",
         "if _same(left, base):",
@@ -434,7 +434,7 @@ MUTATIONS = (
     ),
     Mutation(
         "lineage",
-        "A fork has a lineage of its own",
+        "A fork has its own lineage",
         f"{CHECKPOINT}/claim.py",
         "lineage = decision.lineage if isinstance(decision, Resume) else new_lineage()",
         "lineage = decision.lineage if isinstance(decision, Resume) else "

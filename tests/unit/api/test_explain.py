@@ -18,7 +18,7 @@ def test_the_shop_explained(format: Literal["text", "mermaid"], file: str) -> No
     assert shop().explain(format) == (GOLDEN / file).read_text(encoding="utf-8")
 
 
-def test_operators_of_one_name_are_told_apart() -> None:
+def test_operators_of_the_same_name_are_distinguished() -> None:
     job = tg.Job("j")
     job.source("in", Frame("a int")).map(lambda row: row).map(lambda row: row)
     text = job.explain()

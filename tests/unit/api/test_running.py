@@ -42,7 +42,7 @@ def test_a_function_is_handed_what_it_left(backend):
         assert h.state("state", "a") == 10
 
 
-def test_mistakes_are_told_where_they_are_made():
+def test_mistakes_are_reported_where_they_are_made():
     with pytest.raises(GraphError, match="built-in aggregates"):
         words().aggregate("count")
     with pytest.raises(UnsupportedType, match="cannot be stored"):

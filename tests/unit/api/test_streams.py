@@ -107,7 +107,7 @@ PROCESS: Any = {"schema": "user string"}
         (lambda job, s: job.run(), "has no sink"),
     ],
 )
-def test_a_mistake_is_told_at_its_line(mistake: Any, says: str) -> None:
+def test_a_mistake_is_reported_with_its_line(mistake: Any, says: str) -> None:
     with pytest.raises(GraphError, match=says):
         mistake(*job_and_stream())
 

@@ -41,7 +41,7 @@ FIRINGS = "user string, start bigint, here int, sizes array<int>, everywhere int
 
 @BACKENDS
 @pytest.mark.feature("A5", "A15", "B11")
-def test_each_window_has_a_state_of_its_own_until_it_is_gone(backend):
+def test_each_window_has_its_own_state_until_it_is_removed(backend):
     stream = windowed().allowed_lateness(20).process("firings", Firings(), schema=FIRINGS)
     with tg.testing.harness(stream, state_backend=backend) as h:
         h.process(*rows(("a", 1, 3), ("a", 1, 13)))

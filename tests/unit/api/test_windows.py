@@ -382,7 +382,7 @@ def test_a_window_function_has_state_of_its_key_side_outputs_and_time(backend):
         assert h.side_output("beaten") == [("a", 3)]
 
 
-def test_mistakes_are_told_where_they_are_made():
+def test_mistakes_are_reported_where_they_are_made():
     job = tg.Job("windows")
     keyed = job.source("rows", tg.testing.frame(SCHEMA)).key_by("user")
     timed = job.source("timed", tg.testing.frame(SCHEMA), event_time="ts").key_by("user")

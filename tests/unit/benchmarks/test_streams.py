@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from benchmarks.streams import FIRST_US, prepare_timed
 
 
-def test_timed_rows_go_on_by_an_epoch_at_a_time_and_are_no_more_out_of_order_than_said(tmp_path):
+def test_timed_rows_advance_epoch_by_epoch_within_the_declared_disorder(tmp_path):
     dataset = prepare_timed(
         tmp_path / "rows", rows_per_epoch=400, files_per_epoch=2, epochs=3, warm_up=1, keys=7, epoch_seconds=60,
         disorder_seconds=5,

@@ -26,7 +26,7 @@ def test_rows_that_are_there_once_and_in_order_are_fine():
         ([(0, 0, 2), (0, 3, 1), *[row for row in FOUND if row[1] not in (0, 3)]], 0, 0, "key 0"),
     ],
 )
-def test_what_is_wrong_is_told(found, lost, duplicated, words):
+def test_problems_are_reported(found, lost, duplicated, words):
     count = count_rows(FED, found, ordered=True)
     assert (count.lost, count.duplicated) == (lost, duplicated)
     assert words in " ".join(count.wrong)

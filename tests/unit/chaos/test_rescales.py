@@ -33,7 +33,7 @@ def test_key_without_a_value_loses_all_its_rows():
     assert judge_values(SENT, FINAL[1:], ROWS).lost == 4
 
 
-def test_value_that_was_never_sent_is_told():
+def test_a_value_that_was_never_sent_is_reported():
     assert "row 99 is not number 4" in " ".join(judge_values(SENT, [(0, 99, 4), *FINAL[1:]], ROWS).wrong)
 
 

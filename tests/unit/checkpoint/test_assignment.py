@@ -201,7 +201,7 @@ def test_state_follows_its_uid_to_another_level() -> None:
     assert {p.as_is for p in planned} == {None}
 
 
-def test_a_new_operator_starts_empty_beside_restored_ones() -> None:
+def test_a_new_operator_starts_empty_next_to_restored_ones() -> None:
     taken = snapshot(*old_tasks(1), operators=(operator("old", KEYED),))
     planned = plan_restore(taken, RestoreTarget(MAX, 1, {Uid("old"): 1, Uid("new"): 2}))
     assert [(p.task, p.sources) for p in planned] == [(task(0, 1), (task(0),)), (task(0, 2), ())]

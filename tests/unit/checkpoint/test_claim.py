@@ -152,7 +152,7 @@ def test_claiming_again_counts_a_checkpoint_whose_answer_was_lost() -> None:
     assert storage.slept_ms == 0
 
 
-def test_claiming_again_yields_to_a_late_write_of_its_own_and_tries_the_next_slot() -> None:
+def test_claiming_again_yields_to_its_own_late_write_and_tries_the_next_slot() -> None:
     entry: Entry
     storage = Meanwhile(Create, lambda s: s.objects.update({LAYOUT.log(2): entries.to_bytes(entry)}))
     mine = taking(storage)

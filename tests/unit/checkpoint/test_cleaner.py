@@ -90,7 +90,7 @@ def test_a_pin_placed_in_time_holds_and_one_placed_too_late_does_not() -> None:
     assert not {file, first.metadata} & storage.objects.keys()
 
 
-def test_a_pin_placed_while_a_sweep_runs_beside_a_publication_is_not_missed() -> None:
+def test_a_pin_placed_during_a_sweep_and_a_publication_is_not_missed() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
     file = upload(storage, one, 1, "a")

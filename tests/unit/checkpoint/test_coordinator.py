@@ -162,7 +162,7 @@ def test_after_a_start_from_a_savepoint_only_the_first_checkpoint_is_full() -> N
 
 
 @pytest.mark.feature("D5")
-def test_a_checkpoint_expires_and_its_tasks_are_told() -> None:
+def test_a_checkpoint_expires_and_its_tasks_are_notified() -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=1))
     coordinator.epoch_finished(epoch(1), True, at(100))
     assert not of(NotifyAborted, coordinator.tick(at(5_099)))
@@ -265,7 +265,7 @@ def test_savepoints_under_way_do_not_hold_back_checkpoints(savepoints: int) -> N
     assert len(coordinator.pending) == savepoints
 
 
-def test_checkpoints_beside_a_savepoint_keep_to_max_concurrent() -> None:
+def test_checkpoints_during_a_savepoint_respect_max_concurrent() -> None:
     coordinator = started(replace(EVERY_SECOND, timeout_ms=600_000))
     coordinator.epoch_finished(epoch(1), True, at(50))
     coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=60), at(60))
@@ -288,7 +288,7 @@ def test_savepoints_that_complete_one_after_the_other_do_not_hold_back_checkpoin
     pytest.fail("no checkpoint began beside the savepoints")
 
 
-def test_whoever_asked_is_told_why_a_task_declined() -> None:
+def test_the_requester_learns_why_a_task_declined() -> None:
     coordinator = started(Cadence(interval_ms=None))
     coordinator.epoch_finished(epoch(1), True, at(100))
     wish = Request(kind=RequestKind.SAVEPOINT, at_ms=100, token="token")
@@ -375,7 +375,7 @@ def test_too_many_cleanings_hold_everything_back() -> None:
     assert of(StartUpload, coordinator.cleaned(1, at(9_000)))
 
 
-def test_a_rewind_gives_up_what_is_pending_and_the_next_epoch_begins_anew() -> None:
+def test_a_rewind_aborts_pending_checkpoints_and_the_next_epoch_starts_over() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
     actions = coordinator.abort_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, at(200))
@@ -409,7 +409,7 @@ def test_while_the_job_is_being_stopped_no_later_checkpoint_begins() -> None:
     ]  # it expired; the job goes on
 
 
-def test_clean_up_is_told_what_may_still_be_reused() -> None:
+def test_clean_up_knows_what_may_still_be_reused() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
     completed(coordinator, 1, 200)

@@ -138,7 +138,7 @@ def elements(slot: int) -> tuple[list[int], list[str]]:
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize("before", WIDTHS)
 @pytest.mark.parametrize("after", WIDTHS)
-def test_every_kind_of_operator_state_is_spread_anew(tmp_path, backend, before, after):
+def test_every_kind_of_operator_state_is_redistributed(tmp_path, backend, before, after):
     job = Job(tmp_path, backend)
     job.begin(before)
     for slot in range(before):

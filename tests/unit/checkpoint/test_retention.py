@@ -23,5 +23,5 @@ def test_retention(retention: Retention, kept: tuple[bool, ...]) -> None:
     assert tuple(retention.keeps(end) for end in ENDS) == kept
 
 
-def test_a_job_whose_identity_is_its_name_keeps_its_checkpoints_unless_told_otherwise() -> None:
+def test_a_job_keeps_its_checkpoints_unless_configured_otherwise() -> None:
     assert RETENTION.default is Retention.RETAIN_ON_CANCELLATION

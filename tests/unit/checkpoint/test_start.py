@@ -88,7 +88,7 @@ def test_a_cancelled_job_resumes_from_a_retained_checkpoint_given_by_path() -> N
     assert decide(LAST[LastRun.CANCELED], Start(source=ref(1))) == Resume(ref(1), LINE)
 
 
-def test_the_columns_of_the_table_are_told_apart() -> None:
+def test_the_columns_of_the_table_are_distinguished() -> None:
     assert {way: how(ran(), start) for way, start in STARTS.items()} == {way: way for way in STARTS}
     assert how(ran(), Start(source=SAVEPOINT)) is How.ROLLBACK
 

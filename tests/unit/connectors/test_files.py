@@ -148,7 +148,7 @@ def test_csv_tells_null_from_empty_and_keeps_digits(tmp_path):
         ({"path": "s3://bucket/x", "options": {"key": "?"}}, "no option 'key'"),
     ],
 )
-def test_wrong_choices_are_told_when_the_sink_is_made(choices, words):
+def test_wrong_choices_are_reported_when_the_sink_is_created(choices, words):
     with pytest.raises(GraphError, match=words):
         FileSink(**{"path": "out", **choices})
 
@@ -162,7 +162,7 @@ def test_wrong_choices_are_told_when_the_sink_is_made(choices, words):
         ({"format": "csv"}, "n int, tags array<string>", "CSV cannot represent column 'tags'"),
     ],
 )
-def test_columns_that_do_not_fit_are_told_when_the_job_starts(choices, ddl, words):
+def test_columns_that_do_not_fit_are_reported_when_the_job_starts(choices, ddl, words):
     with pytest.raises(GraphError, match=words):
         FileSink("out", **choices).create_committer(CommitterContext(Schema.parse(ddl), lambda token: b""))
 

@@ -136,7 +136,7 @@ def test_tables_that_do_not_fit_and_what_to_do(found, key, two_phase, words):
         ({"mode": "upsert", "key": ["n"], "two_phase": True}, "the default is also exactly-once"),
     ],
 )
-def test_wrong_choices_are_told_when_the_sink_is_made(choices, words):
+def test_wrong_choices_are_reported_when_the_sink_is_created(choices, words):
     with pytest.raises(GraphError, match=words):
         tg.PostgresSink("", "t", **choices)
 

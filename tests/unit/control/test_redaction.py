@@ -103,7 +103,7 @@ def test_options_of_checkpoints_are_not_shown() -> None:
     assert_hidden(repr(Archive("s3://bucket/x", {"secret_access_key": SECRET})))
 
 
-def test_credentials_in_the_address_of_a_store_are_refused_and_not_told() -> None:
+def test_credentials_in_the_address_of_a_store_are_refused_and_not_disclosed() -> None:
     for act in (
         lambda: open_storage(URL),
         lambda: tg.Savepoint.open(URL),
@@ -166,7 +166,7 @@ def test_rest_tells_no_secret() -> None:
     assert "s3://***@bucket" in disposal.text
 
 
-def test_a_token_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_is_never_disclosed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with RestServer(Pretended(), token="t-" + SECRET) as server:  # type: ignore[arg-type]
         assert_hidden(repr(server), server.url)

@@ -192,7 +192,7 @@ def test_a_savepoint_is_disposed_of_and_a_checkpoint_is_not(client: TestClient, 
     assert client.post("/savepoint-disposal", json={}).status_code == 400
 
 
-def test_the_server_knows_who_waits_for_an_answer(run: Pretended) -> None:
+def test_the_server_knows_which_clients_await_a_result(run: Pretended) -> None:
     """A job ends before whoever stopped it has heard of its savepoint."""
     service = JobService(run)  # type: ignore[arg-type]
     client = asking(application(service))
@@ -217,7 +217,7 @@ def test_a_checkpoint_under_way_is_in_the_history(run: Pretended, client: TestCl
     assert (failed["failure_timestamp"], failed["failure_message"]) == (5_500, "disk full")
 
 
-def test_what_failed_is_told(client: TestClient) -> None:
+def test_failures_are_listed(client: TestClient) -> None:
     (entry,) = client.get(f"/jobs/{ID}/exceptions").json()["exceptionHistory"]["entries"]
     assert (entry["exceptionName"], entry["stacktrace"], entry["timestamp"]) == ("user-code", "not today", 7)
 
@@ -234,7 +234,9 @@ def test_what_failed_is_told(client: TestClient) -> None:
         ("PATCH", f"/jobs/{ID}?mode=stop", None, 400),
     ],
 )
-def test_mistakes_are_told_in_flinks_form(client: TestClient, method: str, path: str, body: Any, status: int) -> None:
+def test_mistakes_are_reported_in_flinks_form(
+    client: TestClient, method: str, path: str, body: Any, status: int
+) -> None:
     answer = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == status
     assert answer.json()["errors"]

@@ -120,7 +120,7 @@ def test_another_user_of_the_machine_has_no_token(server: RestServer, run: Prete
     assert server.token not in repr(server)
 
 
-def test_the_command_line_finds_the_token_of_its_own_user(server: RestServer) -> None:
+def test_the_command_line_finds_the_token_of_the_current_user(server: RestServer) -> None:
     assert Client(server.url).jobs()[0]["jid"] == ID
     assert Client(f"localhost:{server.port}").jobs()[0]["jid"] == ID
 

@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_named_with_column_row_value_and_type(ddl: str, val
         assert part in str(caught.value)
 
 
-def test_a_naive_timestamp_is_told_what_to_do() -> None:
+def test_a_naive_timestamp_is_refused_with_a_remedy() -> None:
     with pytest.raises(SchemaError, match="no time zone; use an aware datetime"):
         from_python([datetime(2024, 1, 1)], _type("timestamp"))
 

@@ -42,7 +42,7 @@ def test_the_weakest_of_source_engine_and_sink(sinks, engine, sources, level, we
 
 
 @pytest.mark.feature("J14")
-def test_explain_says_it_and_names_who_is_to_blame():
+def test_explain_names_the_component_that_limits_the_guarantee():
     text = job_with(tg.FileSink("out"), tg.CallbackSink(print)).explain()
     assert "at least once with checkpoints, for sink 'out1'; at most once without" in text
     assert "sink out0 · FileSink\n     reads         in\n     guarantee     exactly once" in text

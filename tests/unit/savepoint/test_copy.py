@@ -191,7 +191,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(
     assert target.list() == []
 
 
-def test_a_savepoint_wants_a_directory_of_its_own(heap_origin: StoredSnapshot, tmp_path: Path) -> None:
+def test_a_savepoint_needs_its_own_directory(heap_origin: StoredSnapshot, tmp_path: Path) -> None:
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))
     with pytest.raises(TargetNotEmpty):
         copy_snapshot(heap_origin, open_storage(tmp_path / "sp"))

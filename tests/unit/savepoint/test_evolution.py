@@ -128,7 +128,7 @@ def test_what_could_not_be_read_is_refused(old: Any, new: Any, says: str) -> Non
     assert answer.advice
 
 
-def test_a_field_gone_beside_a_field_that_is_new_is_never_taken_for_a_rename() -> None:
+def test_a_removed_field_and_a_new_field_are_never_taken_for_a_rename() -> None:
     answer = compare(schema_of(A), schema_of(record(("z", int, 4))))
     assert isinstance(answer, Migrate)
     assert set(answer.notes) == {"a removed", "z added"}

@@ -125,7 +125,7 @@ def test_a_copy_holds_the_same(origin: StoredSnapshot, tmp_path: Path, format: s
 
 
 @pytest.mark.parametrize("limit", [1, 77])
-def test_key_groups_are_cut_anew(origin: StoredSnapshot, tmp_path: Path, limit: int) -> None:
+def test_key_groups_are_redistributed(origin: StoredSnapshot, tmp_path: Path, limit: int) -> None:
     copy_snapshot(origin, open_storage(tmp_path / "sp"), changes=Changes(max_parallelism=limit))
     copied = StoredSnapshot.open(tmp_path / "sp")
     assert list(verify(copied)) == []

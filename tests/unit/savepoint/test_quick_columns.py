@@ -64,7 +64,7 @@ def test_both_ways_give_the_same(case: tuple[StateTable, list[StateEntry]]) -> N
 
 
 @pytest.mark.parametrize("key", [("string",), ("bigint",), ("string", "bigint")])
-def test_damage_is_told_as_the_exact_way_tells_it(key: tuple[str, ...]) -> None:
+def test_damage_is_reported_as_by_the_exact_check(key: tuple[str, ...]) -> None:
     made = table(key, "str", None)
     one = {("string",): "k", ("bigint",): 5}.get(key, ("k", 5))
     entry = StateEntry(Uid("op"), "s", KeyGroup(1), one, None, None, None, "v")

@@ -93,7 +93,7 @@ def test_a_name_in_a_file_imports_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("_my_module")
-def test_files_may_name_a_backend_that_a_job_was_told_to_use() -> None:
+def test_files_may_name_a_backend_that_the_job_configures() -> None:
     assert not is_known("my_backends.AnotherFactory")
     backend_named("my_backends.AnotherFactory", {"mine.size": "1"})
     assert is_known("my_backends.AnotherFactory")

@@ -149,7 +149,7 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("kinds", "key", "expected"), GOLDEN)
-def test_the_bytes_are_those_written_down_for_ever(kinds: list[str], key: Any, expected: str) -> None:
+def test_the_bytes_are_the_documented_ones(kinds: list[str], key: Any, expected: str) -> None:
     assert KeyCodec([DataType(kind) for kind in kinds]).encode(key).hex(" ") == expected
 
 
@@ -169,7 +169,7 @@ PYTHON_GOLDEN = [
 
 
 @pytest.mark.parametrize(("tp", "key", "expected"), PYTHON_GOLDEN)
-def test_the_bytes_of_map_keys_are_those_written_down_for_ever(tp: Any, key: Any, expected: str) -> None:
+def test_the_bytes_of_map_keys_are_the_documented_ones(tp: Any, key: Any, expected: str) -> None:
     assert KeyCodec.of_python(tp).encode(key).hex(" ") == expected
 
 
@@ -300,7 +300,7 @@ def test_the_range_of_a_prefix_holds_what_begins_with_it_and_nothing_else(prefix
 
 
 @pytest.mark.feature("F17")
-def test_the_layout_of_an_entry_key_is_the_one_written_down_for_ever() -> None:
+def test_the_layout_of_an_entry_key_is_the_documented_one() -> None:
     key = KeyCodec([DataType("string")]).encode("a")
     prefix = keys.state_prefix(258, 3)
     assert keys.entry_key(prefix, key).hex(" ") == "01 02 00 03 02 61 00 00 00"

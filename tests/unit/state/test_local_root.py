@@ -36,7 +36,7 @@ def test_the_host_id_stays_with_root_and_boot(monkeypatch: pytest.MonkeyPatch, t
     assert LocalRoot.open(tmp_path / "a").host != first.host
 
 
-def test_all_who_come_at_once_agree(tmp_path: Path) -> None:
+def test_concurrent_callers_agree(tmp_path: Path) -> None:
     for turn in range(20):
         root = tmp_path / str(turn)
         with ThreadPoolExecutor(8) as pool:
@@ -58,13 +58,13 @@ def test_a_late_writer_takes_the_uuid_that_is_there(monkeypatch: pytest.MonkeyPa
     assert LocalRoot.open(tmp_path).host.startswith(theirs)
 
 
-def test_damage_is_told(tmp_path: Path) -> None:
+def test_damage_is_reported(tmp_path: Path) -> None:
     (tmp_path / ".host-uuid").write_text("")
     with pytest.raises(StateError, match="host-uuid should hold a UUID"):
         LocalRoot.open(tmp_path)
 
 
-def test_an_unusable_root_is_told(tmp_path: Path) -> None:
+def test_an_unusable_root_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"cannot be used.*TIDEGATE_LOCAL_DIR"):
         LocalRoot.open(tmp_path / "file" / "below")

@@ -122,7 +122,7 @@ def test_all_stores_of_a_process_share_one_cache_that_stays_warm(tmp_path: Path)
     store.abandon()
 
 
-def test_a_full_disk_is_told_with_a_way_out(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_a_remedy(tmp_path: Path) -> None:
     error = state_failure(
         "sealing", tmp_path, Exception("IO error: No space left on device: While appending: 000012.sst")
     )

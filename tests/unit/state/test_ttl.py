@@ -270,7 +270,7 @@ def test_a_function_forgets_and_a_full_snapshot_does_not_carry_the_dead(backend)
         assert (h.state("pages", "bob"), h.state("pages", "ann")) == (None, {"z": 1})
 
 
-def test_wrong_times_are_told():
+def test_invalid_times_are_reported():
     with pytest.raises(GraphError, match="cannot be read"):
         tg.ValueState(int, ttl="soon")
     with pytest.raises(GraphError, match="more than 0"):

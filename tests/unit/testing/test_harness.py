@@ -111,7 +111,7 @@ def test_state_goes_from_one_backend_to_the_other():
         assert h.state("total", "ann") == 5.0
 
 
-def test_wrong_use_is_told():
+def test_wrong_use_is_reported():
     with pytest.raises(SchemaError, match="no key column 'usr'"):
         tg.testing.harness(Totals(), key="usr", schema=SCHEMA)
     with pytest.raises(GraphError, match="no process_element"):

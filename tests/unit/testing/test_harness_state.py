@@ -210,7 +210,7 @@ class Timed(tg.MapFunction, tg.ListCheckpointed, element=tuple[int, int]):
 
 
 @pytest.mark.feature("A32")
-def test_the_shorter_form_is_told_the_number_and_the_time_of_its_epoch():
+def test_the_shorter_form_gets_the_number_and_the_time_of_its_epoch():
     with offsets(Timed(), "hashmap") as h:
         h.set_processing_time(5000)
         h.snapshot()
@@ -500,7 +500,7 @@ def test_a_dead_letter_says_where_a_row_of_kafka_came_from():
         assert letter[-1] == '{"topic":"orders","partition":3,"offset":41}'
 
 
-def test_without_being_told_otherwise_an_error_ends_the_job():
+def test_by_default_an_error_ends_the_job():
     with fragile("hashmap", "fail") as h, pytest.raises(ValueError, match="-5 is negative"):
         h.process(("a", -5))
 
@@ -582,7 +582,7 @@ def test_a_class_is_not_a_function():
         tg.testing.harness(Prices, key="shop", schema="shop string")
 
 
-def test_rows_that_do_not_fit_the_schema_are_told():
+def test_rows_that_do_not_fit_the_schema_are_reported():
     class Doubled(tg.KeyedProcessFunction):
         def process_element(self, row, ctx):
             yield row.k, str(row.n * 2)

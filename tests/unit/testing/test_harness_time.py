@@ -128,7 +128,7 @@ def test_a_timer_that_was_just_registered_is_in_the_snapshot(backend):
         assert h.output() == [("PROCESSING_TIME", 1000, 1000)]
 
 
-def test_a_timer_without_on_timer_is_a_mistake_told_at_once():
+def test_a_timer_without_on_timer_is_reported_at_once():
     class NoCallback(tg.KeyedProcessFunction):
         def process_element(self, row, ctx):
             ctx.timer_service().register_event_time_timer(1)

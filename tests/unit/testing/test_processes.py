@@ -47,7 +47,7 @@ def test_a_stopped_tree_can_be_killed(family):
     assert not any(alive(pid) for pid in below)
 
 
-def test_waiting_for_a_living_process_says_who_lives(family):
+def test_waiting_for_a_living_process_names_it(family):
     with pytest.raises(TimeoutError, match=str(family.pid)):
         wait_gone([family.pid], timeout_s=0.02)
 

@@ -23,7 +23,7 @@ def test_every_test_file_is_in_exactly_one_part_of_ci():
     assert sum(map(len, by_part)) == len(set().union(*by_part))
 
 
-def test_a_file_that_is_a_part_of_its_own_is_left_out_of_its_folder():
+def test_a_file_that_is_a_separate_part_is_left_out_of_its_folder():
     folder, file = Part("folder", ("tests/cluster",), 1), Part("file", ("tests/cluster/test_chaos.py",), 1)
     assert left_out(folder, (folder, file)) == ["tests/cluster/test_chaos.py"]
     assert left_out(file, (folder, file)) == []

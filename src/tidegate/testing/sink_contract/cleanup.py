@@ -7,7 +7,7 @@ from tidegate.testing.sink_trial import SinkTrial, dies_at, new_rows
 
 
 class CleanupContract:
-    def test_a_sweep_removes_leavings_and_keeps_what_waits(self, target: SinkTarget) -> None:
+    def test_a_sweep_removes_orphans_and_keeps_waiting_output(self, target: SinkTarget) -> None:
         trial = SinkTrial(target.sink())
         trial.epoch(2, 2)
         trial.attempt(0, new_rows(2))

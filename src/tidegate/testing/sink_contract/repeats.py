@@ -22,7 +22,7 @@ class RepeatContract:
         trial.new_committer().commit(trial.requests())
         check(target, trial)
 
-    def test_a_first_commit_is_told_from_a_repeat(self, target: SinkTarget) -> None:
+    def test_a_first_commit_is_distinguished_from_a_repeat(self, target: SinkTarget) -> None:
         """Applies if the committer distinguishes the two. A call that was half done is not a repeat."""
         trial = SinkTrial(target.sink())
         trial.epoch(2, 2)

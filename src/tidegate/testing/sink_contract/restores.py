@@ -29,7 +29,7 @@ class RestoreContract:
         assert trial.checkpoint()
         check(target, trial)
 
-    def test_after_a_rollback_to_an_older_savepoint_output_is_made_anew(self, target: SinkTarget) -> None:
+    def test_after_a_rollback_to_an_older_savepoint_output_is_produced_again(self, target: SinkTarget) -> None:
         """The sink does not mistake rows published after the savepoint for those of the new run, although their epochs have
         the same numbers. The target was not rolled back, so the sink does not publish again what the savepoint carries."""
         trial = SinkTrial(target.sink())

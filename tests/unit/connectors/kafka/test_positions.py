@@ -46,7 +46,7 @@ def test_a_new_partition_enters_without_rows_and_is_read_afterwards():
         ({B0: 1}, "no longer exists"),
     ],
 )
-def test_positions_that_are_gone_are_told(at, words):
+def test_missing_positions_are_reported(at, words):
     [told] = gaps(at, earliest={A0: 5}, latest={A0: 20})
     assert words in told
 
@@ -71,7 +71,7 @@ def test_an_epoch_is_bounded_and_every_row_comes_in_the_end(places, most):
     assert at == latest
 
 
-def test_where_loss_is_allowed_reading_goes_on_with_what_is_left():
+def test_where_loss_is_allowed_reading_continues_with_the_remaining_rows():
     start, earliest, latest = {A0: 3, A1: 50}, {A0: 5, A1: 0}, {A0: 9, A1: 4}
     end = advance(start, earliest, latest, {}, None)
     assert end == {A0: 9, A1: 4}

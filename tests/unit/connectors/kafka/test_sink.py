@@ -55,7 +55,7 @@ def rows(count):
         ({"topic": ""}, "needs brokers and a topic"),
     ],
 )
-def test_a_wrong_choice_is_told_when_the_sink_is_made(choice, words):
+def test_a_wrong_choice_is_reported_when_the_sink_is_created(choice, words):
     with pytest.raises(GraphError, match=words):
         KafkaSink(**{"bootstrap_servers": "host:9092", "topic": "t"} | choice)
 

@@ -297,7 +297,7 @@ def test_the_first_checkpoint_after_a_start_from_a_savepoint_uploads_everything(
         assert None not in place.bases_of_next_upload(loop)
 
 
-def test_a_job_goes_on_from_a_claimed_savepoint_before_it_has_a_checkpoint(place: Place) -> None:
+def test_a_job_resumes_from_a_claimed_savepoint_before_it_has_a_checkpoint(place: Place) -> None:
     with place.run() as loop:
         path = loop.savepoint(str(place.folder / "sp"), terminal=False).result(WAIT_S)
     with place.run("next", path, claims=True):
@@ -538,7 +538,7 @@ def test_a_possible_target_is_left_as_it_was(place: Place) -> None:
     assert list((place.folder / "sp").iterdir()) == []
 
 
-def test_whoever_asked_for_a_savepoint_learns_why_it_failed(place: Place) -> None:
+def test_the_requester_of_a_savepoint_learns_why_it_failed(place: Place) -> None:
     (place.folder / "a-file").write_text("")
     with place.run() as loop:
         asked = loop.savepoint(str(place.folder / "a-file" / "sp"), terminal=False)
@@ -627,7 +627,7 @@ def dies_at(point: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("point", "resumes_from"), [("savepoint.1-metadata", "checkpoint"), ("stop.1-entry", "savepoint")]
 )
-def test_a_driver_that_dies_while_it_stops_with_a_savepoint_goes_on_from_what_the_log_says(
+def test_a_driver_killed_during_stop_with_savepoint_resumes_from_the_log(
     place: Place, point: str, resumes_from: str
 ) -> None:
     with contextlib.suppress(Death), place.run() as loop:

@@ -62,7 +62,7 @@ def test_the_order_with_the_id_of_a_checkpoint_goes_to_every_task_of_every_level
 
 
 @pytest.mark.feature("C5", "C24")
-def test_only_tasks_that_have_not_answered_are_told_again() -> None:
+def test_only_tasks_that_have_not_answered_are_asked_again() -> None:
     work = plan([PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset({ONE}), sources=())])
     assert [[order.checkpoint_id for order in orders] for orders in work.uploads] == [[], [8]]
     assert work.wait_ms == 50
@@ -75,7 +75,7 @@ def test_only_tasks_that_have_not_answered_are_told_again() -> None:
 
 
 @pytest.mark.feature("D20")
-def test_files_are_reused_only_out_of_the_very_base_the_checkpoint_was_told() -> None:
+def test_files_are_reused_only_from_the_base_of_the_checkpoint() -> None:
     pending = PendingUpload(id=8, snapshot=snapshot(5), base=BASE, missing=frozenset({ZERO, ONE}), sources=())
     digests = {ZERO: b"digest"}
     zero, one = plan([pending], stored=(BASE, digests)).uploads

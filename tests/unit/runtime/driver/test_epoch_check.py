@@ -116,7 +116,7 @@ def test_a_miss_explains_the_poison_below_it():
     assert verdict(acks) == Missed((acks[0],))
 
 
-def test_a_damaged_version_is_told_apart_from_a_missing_one():
+def test_a_damaged_version_is_distinguished_from_a_missing_one():
     acks = two_levels()
     acks[0] = msgspec.structs.replace(acks[0], fault=Fault(FaultKind.CORRUPT, "short file"))
     acks[1] = msgspec.structs.replace(acks[1], fault=Fault(FaultKind.MISS, "not here"))

@@ -200,7 +200,7 @@ def test_output_is_published_when_its_checkpoint_is_complete_and_not_before(plac
         eventually(lambda: out.published == [(first, Slot(0))])
 
 
-def test_checkpoints_savepoints_and_rewinds_go_on_while_a_target_hangs(place: Place) -> None:
+def test_checkpoints_savepoints_and_rewinds_continue_while_a_target_hangs(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
         out.open.clear()
@@ -387,7 +387,7 @@ def test_what_waits_is_known_before_the_first_epoch(place: Place) -> None:
         assert job.waited_at_first == 1
 
 
-def test_whoever_waits_for_output_is_told_of_a_refusal_and_of_the_end(place: Place) -> None:
+def test_a_refusal_and_the_end_of_the_job_fail_requests_that_wait_for_output(place: Place) -> None:
     out = Target()
     out.error = CommitRefused("no such table")
     with place.run(out=out) as job:
@@ -651,7 +651,7 @@ def test_a_task_is_not_asked_again_for_what_its_target_took_before_it_failed(pla
         assert job.asked() == [(0, [second])]
 
 
-def test_an_end_that_failed_names_who_did_not_answer_and_how_it_came_about() -> None:
+def test_a_failed_stop_names_the_sink_that_did_not_answer_and_why() -> None:
     waits = WaitingOutput(Uid("out"), 1, 0, EpochId(Term(1), 1), "down")
     assert "has stopped with checkpoint 3" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))
     assert "a sink did not accept" in str(OutputNotPublished.in_time("checkpoint 3", [waits], 5))

@@ -37,7 +37,7 @@ def beside(tmp_path):
     }
 
 
-def test_modules_and_packages_beside_the_program_travel_and_no_others(beside):
+def test_only_modules_and_packages_next_to_the_program_are_shipped(beside):
     jobs, modules = beside
     assert own_modules(modules, [str(jobs)], []) == ["rules", "shop"]
 

@@ -85,7 +85,7 @@ def test_a_job_chooses_its_backend_storage_and_local_directory() -> None:
 
 
 @pytest.mark.feature("H7")
-def test_with_checkpoints_a_failed_job_is_restarted_unless_it_is_told_otherwise() -> None:
+def test_with_checkpoints_a_failed_job_is_restarted_unless_configured_otherwise() -> None:
     _, durability = read_settings(2, **NONE, checkpoint=WHERE)
     assert durability is not None
     assert isinstance(durability.restart, ExponentialDelay)
@@ -94,7 +94,7 @@ def test_with_checkpoints_a_failed_job_is_restarted_unless_it_is_told_otherwise(
     assert durability.restart == NoRestart()
 
 
-def test_a_typing_mistake_is_told_with_what_was_meant() -> None:
+def test_a_typing_mistake_is_reported_with_the_likely_intention() -> None:
     with pytest.raises(OptionError, match=r"execution\.checkpointing\.interval"):
         read_settings(2, **NONE, options={"execution.checkpointing.intervall": "1 s"})
 
@@ -123,7 +123,7 @@ def test_the_number_of_key_groups_may_be_an_option_that_the_job_overrides(job, o
     assert settings.max_parallelism == wanted
 
 
-def test_an_option_without_effect_is_told_in_the_log(caplog):
+def test_an_option_without_effect_is_logged(caplog):
     read_settings(2, **NONE, options={"sink.committer.retries": "3"})
     assert "sink.committer.retries" in caplog.text
     assert "offered until its target takes it" in caplog.text

@@ -16,7 +16,7 @@ def placed(*partitions: int) -> Placed:
 
 
 @pytest.mark.feature("A12")
-def test_every_level_is_placed_on_the_hosts_of_its_own_versions():
+def test_every_level_is_placed_on_the_hosts_of_its_versions():
     homes = SlotHomes(((A, B), (B, A)), required=True)
     assert homes.place([A, B]) == (placed(0, 1), placed(1, 0))
 

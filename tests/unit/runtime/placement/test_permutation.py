@@ -69,7 +69,7 @@ def test_slots_without_state_may_go_wherever_there_is_state():
 
 
 @given(st.lists(st.sampled_from([A, B, C]), min_size=1, max_size=20), st.data())
-def test_a_layout_by_quota_has_a_place_for_everyone(homes, data):
+def test_a_layout_by_quota_has_a_place_for_every_task(homes, data):
     known = [home if data.draw(st.booleans()) or home == homes[0] else None for home in homes]
     layout = [host for host, number in quotas([known]).items() for _ in range(number)]
     assert len(layout) == len(homes)

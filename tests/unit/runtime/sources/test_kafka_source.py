@@ -26,7 +26,7 @@ from tidegate.runtime.sources.kafka_source import KafkaDataSource, KafkaStreamRe
         ({"config": {"group.id": "mine"}}, "group.id"),
     ],
 )
-def test_a_wrong_choice_is_told_at_once(choice, words):
+def test_a_wrong_choice_is_reported_at_once(choice, words):
     with pytest.raises(GraphError, match=words):
         kafka_source(None, "host:9092", **{"topics": "t"} | choice)
 
@@ -132,7 +132,7 @@ def test_a_position_that_stays_beyond_the_end_is_gone(monkeypatch):
 
 
 @pytest.mark.feature("K17")
-def test_a_job_does_not_pass_over_rows_that_kafka_has_deleted_unless_told_to(monkeypatch):
+def test_a_job_skips_rows_that_kafka_has_deleted_only_if_configured_to(monkeypatch):
     """The checkpoint that it returns to is older than what the topic keeps."""
     monkeypatch.setattr(kafka_source_module, "_BELIEF_S", 0.0)
     reader = reading(Broker({("t", 0): 9}, first=6))

@@ -54,7 +54,7 @@ def read(tmp_path):
 
 
 @pytest.mark.feature("J11")
-def test_a_file_that_is_gone_is_told(read):
+def test_a_missing_file_is_reported(read):
     directory, positions, kept = read
     check_kept(directory, positions, sources(False))
     kept.unlink()

@@ -99,11 +99,11 @@ def test_a_rebuilt_directory_says_what_the_old_one_said(tmp_path):
     assert (new / "commits" / "0").exists()
 
 
-def test_a_new_source_beside_old_ones_has_no_position(tmp_path):
+def test_a_source_added_to_a_job_has_no_position(tmp_path):
     rebuild(tmp_path / "q", [SourceNotes("25", {}), SourceNotes(None, {})], "{}", 10)
     assert read_positions(tmp_path / "q", 0) == Positions(("25", "-"))
 
 
-def test_streams_that_cannot_be_told_apart_are_refused(tmp_path):
+def test_streams_that_cannot_be_distinguished_are_refused(tmp_path):
     with pytest.raises(PreconditionFailed, match="2 streams for the 1 sources"):
         read_sources(tmp_path, Positions(("1", "2")), 1)

@@ -134,7 +134,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     return HeldSink.committer
 
 
-def test_an_order_that_takes_longer_than_a_task_goes_on_and_is_told_by_a_later_one(held: Held) -> None:
+def test_an_order_that_outlasts_its_task_continues_and_is_reported_by_a_later_one(held: Held) -> None:
     assert begin(1).answer(0.0) is None
     assert begin(2).answer(0.0) is None  # the first one is still at work
     held.go.set()
@@ -147,7 +147,7 @@ def test_an_order_that_takes_longer_than_a_task_goes_on_and_is_told_by_a_later_o
 
 
 @pytest.mark.parametrize("other", [{"place": "elsewhere://"}, {"lineage": Lineage("another")}, {"term": 2}])
-def test_another_run_of_a_job_in_the_same_process_has_committers_of_its_own(held: Held, other: dict[str, Any]) -> None:
+def test_another_run_of_a_job_in_the_same_process_has_its_own_committers(held: Held, other: dict[str, Any]) -> None:
     """Executors serve one job after the other, and a name says nothing about the target."""
     held.go.set()
     assert begin(1).answer(30) is not None
@@ -158,7 +158,7 @@ def test_another_run_of_a_job_in_the_same_process_has_committers_of_its_own(held
 
 
 @pytest.mark.parametrize("error", [OSError("down"), CommitRefused("no such table")])
-def test_a_failure_is_told_before_the_next_attempt_begins(held: Held, error: Exception) -> None:
+def test_a_failure_is_reported_before_the_next_attempt_begins(held: Held, error: Exception) -> None:
     held.answer = error
     assert begin(1).answer(0.0) is None
     held.go.set()
@@ -197,7 +197,7 @@ class Passes(tg.KeyedProcessFunction):
         yield row
 
 
-def test_a_committer_without_markers_is_called_for_each_epoch_and_what_it_took_is_told() -> None:
+def test_a_committer_without_markers_is_called_for_each_epoch_and_reports_what_it_took() -> None:
     class Plain:
         keeps_markers = False
 

@@ -140,7 +140,7 @@ def test_a_version_holds_all_updates_of_its_epoch_and_none_of_later_ones(tmp_pat
     assert savepoint.write(second, 4)[1] == {"a": 3, "b": 1, "c": 1}
 
 
-def test_a_table_that_is_gone_is_told_by_its_name(tmp_path, counted):
+def test_a_missing_table_is_reported_by_name(tmp_path, counted):
     savepoint, version = counted
     state, _ = savepoint.write(version, 2)
     (table,) = (tmp_path / "savepoint-2").rglob("*.parquet")
@@ -184,7 +184,7 @@ def test_records_of_failed_checkpoints_are_removed_before_the_next_upload(tmp_pa
 
 @pytest.mark.feature("F12", "F30")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
-def test_a_task_goes_on_while_its_snapshot_is_uploaded(tmp_path, backend):
+def test_a_task_continues_while_its_snapshot_is_uploaded(tmp_path, backend):
     level, uploading = Level(tmp_path / "local", backend=backend), threading.Event()
     version = VersionId.parse(feed(level, ["a", "b", "a"], 1).version)
     order = UploadOrder(checkpoint_id=1, version=version, base=None, inline_threshold=0, inline_total=0)

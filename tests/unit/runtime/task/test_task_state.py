@@ -122,7 +122,7 @@ def test_only_what_is_declared_is_known_in_the_next_epoch(tmp_path, backend):
 
 @BACKENDS
 @pytest.mark.feature("A12")
-def test_a_task_writes_to_a_directory_of_its_own(tmp_path, backend):
+def test_each_task_writes_to_its_own_directory(tmp_path, backend):
     tasks = Tasks(tmp_path, keyed(Forgetful(), "word string, n int, m int"), backend)
     tasks.run("a")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
