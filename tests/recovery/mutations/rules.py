@@ -247,7 +247,7 @@ MUTATIONS = (
         "        needed |= yield from self._held(in_flight)\n",
         "        needed = yield from self._held(in_flight)\n        needed |= set(self._shared.counts())\n"
         "        for ref in store.entry.retained:\n            needed |= {ref.metadata, committed_record(ref.metadata)}\n",
-        rare=True,
+        test="tests/unit/checkpoint/test_cleaner.py::test_a_pin_placed_during_a_sweep_and_a_publication_is_not_missed",
     ),
     Mutation(
         "pending-base",
@@ -474,7 +474,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/completed_store.py",
         "        if self.entry.outcome is not None:\n            raise RunEnded(self.entry)\n",
         "",
-        rare=True,
+        test="tests/unit/checkpoint/test_completed_store.py::test_an_end_without_retention_gives_the_checkpoints_up_before_it_deletes_them",
     ),
     Mutation(
         "timeout",
