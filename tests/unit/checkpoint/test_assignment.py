@@ -109,7 +109,7 @@ def test_every_key_group_goes_to_the_one_task_that_serves_it(old: int, new: int)
     assert went == Counter(range(MAX))
 
 
-@pytest.mark.feature("H13")
+@pytest.mark.feature("H13", "I3")
 @given(st.data())
 def test_no_key_group_is_lost_or_doubled_at_any_size(data: st.DataObject) -> None:
     limit = data.draw(st.integers(1, 300))

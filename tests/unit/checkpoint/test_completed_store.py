@@ -94,7 +94,7 @@ def test_a_predecessors_unpublished_metadata_is_not_taken_for_ones_own() -> None
     assert [p for p in storage.objects if p.endswith("_metadata")] == [ref.metadata]
 
 
-@pytest.mark.feature("J21")
+@pytest.mark.feature("J17", "J21")
 def test_output_becomes_visible_after_the_entry_and_its_rows_go_with_the_next_one() -> None:
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)
@@ -166,6 +166,18 @@ def test_a_damaged_base_is_an_error_and_a_damaged_older_one_is_named() -> None:
     storage.objects[base.metadata] = b"something else"
     with pytest.raises(CheckpointUnreadable, match="chk-2"):
         owner(storage, "three", retained=2)
+
+
+@pytest.mark.feature("D14")
+def test_an_end_with_retention_keeps_every_retained_checkpoint_and_its_files() -> None:
+    storage = PlainStorage()
+    one = owner(storage, "one", retained=3)
+    files = [upload(storage, one, n, name) for n, name in enumerate("abc", 1)]
+    refs = [publish(storage, one, n, [file]) for n, file in enumerate(files, 1)]
+    storage.run(one.finish(RunOutcome.CANCELED, keep=True))
+    storage.run(Cleaner(one).clean(idle(4)))
+    assert one.entry.retained == tuple(refs)
+    assert {*files, *(ref.metadata for ref in refs)} <= storage.objects.keys()
 
 
 def test_an_end_without_retention_gives_the_checkpoints_up_before_it_deletes_them() -> None:

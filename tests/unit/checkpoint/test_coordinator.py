@@ -485,3 +485,12 @@ def test_the_older_one_is_published_when_the_newer_one_could_not_be() -> None:
         for task in range(3):
             coordinator.acknowledge(ack(id, task), at(1_300))
     assert [a.pending.id for a in of(Publish, coordinator.publish_failed(2, at(1_400)))] == [1]
+
+
+@pytest.mark.feature("D11")
+def test_a_checkpoint_on_request_counts_as_one_of_the_concurrent_ones() -> None:
+    coordinator = started()
+    coordinator.epoch_finished(epoch(1), True, at(50))
+    coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=at(60).monotonic_ms, forced=True), at(60))
+    coordinator.epoch_finished(epoch(2), True, at(1_200))
+    assert [pending.epoch for pending in coordinator.pending] == [epoch(1)]

@@ -17,6 +17,7 @@ import tidegate as tg
 from tests.unit.api.shop import Frame, NullSink
 from tests.unit.savepoint.checkpoint_kit import History, Operator, mapping, value
 from tests.unit.savepoint.test_restore_compatibility import Landing
+from tests.unit.testing.test_harness_state import Offsets
 from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.checkpoint.metadata import OperatorInfo
 from tidegate.checkpoint.operators import describe
@@ -156,9 +157,11 @@ def test_a_snapshot_is_a_map_from_uids_to_state_and_knows_no_others() -> None:
     rows = job.source("orders", Frame("user string,amount double"))
     counted = rows.key_by("user").process("count", Count(), schema="user string, n bigint")
     passed = counted.key_by("user").process("pass", Pass(), schema="user string, n bigint")
-    passed.map(lambda row: row, schema="user string, n bigint").sink("out", NullSink())
+    mapped = passed.map(lambda row: row, schema="user string, n bigint")
+    mapped.map(Offsets(), schema="n bigint", uid="offsets").sink("out", NullSink())
     graph = job.graph()
     assert {node.uid for node in graph.sinks} == {"out"}
-    assert {node.uid for node in graph.stateful} == {"count", "pass"}
-    described = describe(graph, plan(graph), 2, "hashmap", {(Uid("count"), "n"): 1})
-    assert [(operator.uid, [state.name for state in operator.states]) for operator in described] == [("count", ["n"])]
+    assert {node.uid for node in graph.stateful} == {"count", "pass", "offsets"}
+    described = describe(graph, plan(graph), 2, "hashmap", {(Uid("count"), "n"): 1, (Uid("offsets"), "kept"): 2})
+    found = {operator.uid: [state.name for state in operator.states] for operator in described}
+    assert found == {"count": ["n"], "offsets": ["kept"]}

@@ -177,3 +177,13 @@ def test_files_that_a_crashed_run_left_are_deleted_by_the_next_run(tmp_path: Pat
         driver.checkpoint(1)
         assert left.isdisjoint(driver.files("shared"))
         assert driver.files("shared") == named_by(driver, 1)
+
+
+@pytest.mark.feature("H12")
+def test_tasks_keep_the_version_of_the_latest_checkpoint_on_local_disk(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval="1 h") as driver:
+        driver.checkpoint(1)
+        saved = driver.version
+        driver.run_epoch(2)
+        driver.run_epoch(3)
+        assert saved in driver.loop.uploads.work(empty=False)[1].keep[0]

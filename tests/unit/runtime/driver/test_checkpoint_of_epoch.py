@@ -207,7 +207,7 @@ class Tasks:
         )
 
 
-@pytest.mark.feature("C3")
+@pytest.mark.feature("C3", "C6")
 def test_the_state_of_an_epoch_goes_with_the_positions_at_which_its_batch_ended(place: Place) -> None:
     with place.run(sources=SOURCES) as loop:
         running: Any = SimpleNamespace(

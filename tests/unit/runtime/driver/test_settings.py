@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tidegate.config import Checkpointing, OptionError
@@ -38,6 +40,13 @@ def test_without_checkpoints_nothing_is_durable() -> None:
 )
 def test_options_choose_the_backend(options: dict[str, str], name: str) -> None:
     settings, _ = read_settings(2, **NONE, options=options)
+    assert settings.state_backend == name
+
+
+@pytest.mark.feature("F20")
+@pytest.mark.parametrize("name", ["rocksdb", OWN])
+def test_the_options_of_checkpoints_choose_the_backend_too(name: str) -> None:
+    settings, _ = read_settings(2, **NONE, checkpoint=replace(WHERE, options={"state.backend.type": name}))
     assert settings.state_backend == name
 
 
