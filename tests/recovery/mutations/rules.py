@@ -503,6 +503,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/coordinator.py",
         "if older.id < checkpoint_id and not older.request.kind.is_savepoint:",
         "if False:",
+        test="tests/unit/checkpoint/test_coordinator.py::test_a_newer_completed_checkpoint_subsumes_an_older_pending_one_without_blame",
     ),
     Mutation(
         "claimed-kept",
@@ -519,6 +520,6 @@ MUTATIONS = (
                 continue
 """,
         "",
-        rare=True,
+        test="tests/unit/checkpoint/test_takeover.py::test_a_pin_holds_a_claimed_savepoint",
     ),
 )

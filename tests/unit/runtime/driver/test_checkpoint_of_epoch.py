@@ -161,7 +161,7 @@ def test_as_many_checkpoints_are_in_progress_as_the_options_allow(place: Place) 
                 break
         newer, older = loop.statistics.under_way(SYSTEM_CLOCK.now())
         assert newer.id == older.id + 1
-        assert older.epoch < newer.epoch
+        assert older.epoch <= newer.epoch  # Before the first one completes, a second may take the same epoch.
 
 
 @pytest.mark.feature("C1", "C16")
