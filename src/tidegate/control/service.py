@@ -50,6 +50,7 @@ from tidegate.control.messages.operation import (
 from tidegate.core.clock import SYSTEM_CLOCK, Instant
 from tidegate.core.errors import ControlError, TidegateError
 from tidegate.core.redaction import redacted
+from tidegate.runtime.driver.epoch_reports import added_rows
 
 if TYPE_CHECKING:
     from tidegate.runtime.driver.job_run import JobRun
@@ -151,11 +152,7 @@ class JobService:
 
     def details(self) -> JobDetailsInfo:
         shown = self.overview()
-        rows: dict[str, tuple[int, int]] = {}
-        for report in list(self._run.reports):
-            for name, (rows_in, rows_out) in report.operators.items():
-                before = rows.get(name, (0, 0))
-                rows[name] = (before[0] + rows_in, before[1] + rows_out)
+        rows = added_rows(report.operators for report in list(self._run.reports))
         vertices = [
             JobVertexDetailsInfo(
                 id=name,

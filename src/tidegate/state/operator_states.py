@@ -96,14 +96,18 @@ class OperatorList:
         self.add_all((value,))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        added = list(values if self._copied is None else map(self._copied, values))
+        added = self._taken(values)
         self._touch()
         self._elements.extend(added)
 
     def update(self, values: Iterable[Any]) -> None:
-        elements = list(values if self._copied is None else map(self._copied, values))
+        elements = self._taken(values)
         self._touch()
         self._elements = elements
+
+    def _taken(self, values: Iterable[Any]) -> list[Any]:
+        """Values that belong to the state. Taken before anything changes: `values` may read this very list."""
+        return list(values if self._copied is None else map(self._copied, values))
 
     def clear(self) -> None:
         self.update(())

@@ -227,7 +227,7 @@ class GuardedTimers(TimerState):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._before: dict[tuple[int, Any], tuple[int | None, int | None, int | None, bool]] = {}
+        self._before: dict[tuple[TimeDomain, Any], tuple[list[int | None], bool]] = {}
 
     def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         self._touch(domain, (time_ms, key, namespace))
@@ -237,17 +237,21 @@ class GuardedTimers(TimerState):
         self._touch(domain, (time_ms, key, namespace))
         super().delete(domain, time_ms, key, key_group, namespace)
 
+    def _places(self, domain: TimeDomain) -> tuple[dict[Any, int], ...]:
+        """Everything that registering and deleting a timer changes, each a key group by the timer's name."""
+        return self._added[domain], self._removed[domain], self._fresh[domain]
+
     def _touch(self, domain: TimeDomain, name: Any) -> None:
-        added, removed, fresh = self._added[domain], self._removed[domain], self._fresh[domain]
-        before = (added.get(name), removed.get(name), fresh.get(name), name in self._cancelled[domain])
-        self._before.setdefault((domain, name), before)
+        if (domain, name) not in self._before:
+            groups = [place.get(name) for place in self._places(domain)]
+            self._before[domain, name] = groups, name in self._cancelled[domain]
 
     def mark(self) -> None:
         self._before.clear()
 
     def roll_back(self) -> None:
-        for (domain, name), (*groups, cancelled) in self._before.items():
-            for place, group in zip((self._added[domain], self._removed[domain], self._fresh[domain]), groups):
+        for (domain, name), (groups, cancelled) in self._before.items():
+            for place, group in zip(self._places(domain), groups):
                 if group is None:
                     place.pop(name, None)
                 else:
@@ -258,35 +262,8 @@ class GuardedTimers(TimerState):
         self.armed.clear()
 
 
-class GuardedHeapTimers(HeapTimers):
-    """The same for timers in memory."""
+class GuardedHeapTimers(GuardedTimers, HeapTimers):
+    """The same for timers in memory. A deleted timer stays in the heap, where one that is not held is skipped."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._before: dict[tuple[TimeDomain, Any], tuple[int | None, int | None, int | None]] = {}
-
-    def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
-        self._touch(domain, (time_ms, key, namespace))
-        super().register(domain, time_ms, key, key_group, namespace)
-
-    def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
-        self._touch(domain, (time_ms, key, namespace))
-        super().delete(domain, time_ms, key, key_group, namespace)
-
-    def _touch(self, domain: TimeDomain, name: Any) -> None:
-        held, added, removed = self._held(domain), self._added[domain], self._removed[domain]
-        self._before.setdefault((domain, name), (held.get(name), added.get(name), removed.get(name)))
-
-    def mark(self) -> None:
-        self._before.clear()
-
-    def roll_back(self) -> None:
-        for (domain, name), groups in self._before.items():
-            # A deleted timer is still in the heap, and one that is no longer held is skipped there.
-            for place, group in zip((self._held(domain), self._added[domain], self._removed[domain]), groups):
-                if group is None:
-                    place.pop(name, None)
-                else:
-                    place[name] = group
-        self._before.clear()
-        self.armed.clear()
+    def _places(self, domain: TimeDomain) -> tuple[dict[Any, int], ...]:
+        return self._held(domain), self._added[domain], self._removed[domain]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.prove import judged
 from tests.recovery.mutations.rules import MUTATIONS, Mutation
 from tests.scratch import Replacement, ScratchCopy
 
@@ -34,10 +35,11 @@ def _simulate(copy: ScratchCopy, seeds: int, timeout_s: int) -> tuple[str | None
 
 
 def _test(copy: ScratchCopy, test: str, timeout_s: int) -> tuple[str | None, str]:
-    done = copy.python(timeout_s, "-m", "pytest", "-q", "-x", "--no-header", test)
-    if done.returncode not in (0, 1):
-        raise SystemExit(f"{test} did not run:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
-    return ("a test", f"`{test.rpartition('::')[2]}` fails") if done.returncode else (None, "")
+    code, output = copy.pytest(timeout_s, "-q", "-x", "--no-header", test)
+    outcome, _ = judged(code, output)
+    if outcome == "invalid":
+        raise SystemExit(f"{test} did not run:\n{output[-4_000:]}")
+    return ("a test", f"`{test.rpartition('::')[2]}` fails") if outcome == "caught" else (None, "")
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import tidegate as tg
+from tests.unit.runtime.driver.epoch_kit import epoch_report
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.operators import describe
@@ -33,7 +34,7 @@ from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.epoch_check import Accepted, Broken, EpochCheck, Expected, verify_epoch
-from tidegate.runtime.driver.epoch_reports import EpochReport, commit_requests
+from tidegate.runtime.driver.epoch_reports import commit_requests
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.job_history import JobHistory
@@ -155,11 +156,11 @@ class WordCount:
         assert isinstance(checked, Accepted), checked
         acks = [ack for ack in checked.acks if ack.level == 1]
         self.versions |= {TASKS[ack.sender]: VersionId.parse(ack.version) for ack in acks if ack.version}
-        report = EpochReport(
-            epoch=self.epoch, rows_in=1, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={},
+        report = epoch_report(
+            self.epoch,
             committables=commit_requests(acks, self.lineage, self.epoch),
             uploads=tuple((TASKS[ack.sender], item) for ack in acks for item in ack.uploads if ack.sender in heard),
-        )  # fmt: skip
+        )
         self.loop.epoch_finished(report, self.snapshot(), True)
 
     def run(self, *lines: str, heard: tuple[int, ...] = (0, 1)) -> None:

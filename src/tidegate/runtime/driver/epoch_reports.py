@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidegate.connectors.sink import Committable
@@ -41,11 +41,11 @@ class EpochReport:
     """The acknowledgements of all tasks, for the metrics."""
 
 
-def operator_rows(acks: Iterable[TaskAck]) -> dict[str, tuple[int, int]]:
-    """Rows in and out by operator, over all tasks."""
+def added_rows(counts: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
+    """Add up rows in and out by operator: those of several tasks, or of several epochs."""
     total: dict[str, tuple[int, int]] = {}
-    for ack in acks:
-        for name, (rows_in, rows_out) in ack.operators.items():
+    for each in counts:
+        for name, (rows_in, rows_out) in each.items():
             before = total.get(name, (0, 0))
             total[name] = (before[0] + rows_in, before[1] + rows_out)
     return total

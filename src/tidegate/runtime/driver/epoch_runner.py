@@ -37,7 +37,7 @@ from tidegate.runtime.driver.epoch_check import (
     misplaced_tasks,
     verify_epoch,
 )
-from tidegate.runtime.driver.epoch_reports import EpochReport, commit_requests, operator_rows
+from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows, commit_requests
 from tidegate.runtime.driver.failover import Counters, Fail, Interrupted, Repeat, Rewind
 from tidegate.runtime.driver.job_clock import JobClock
 from tidegate.runtime.driver.own_modules import ship_own_modules
@@ -200,7 +200,7 @@ class EpochRunner:
             duration_ms=round((now - epoch.started) * 1000),
             plan_ms=round((ran - planned) * 1000),
             job_ms=round((now - ran) * 1000),
-            operators=operator_rows(check.acks),
+            operators=added_rows(ack.operators for ack in check.acks),
             hosts={TaskId(ack.level, Slot(ack.sender)): HostId(ack.host) for ack in check.acks if ack.level > 0},
             control_bytes=sum(map(len, rows)),
             committables=commit_requests(check.acks, self.lineage, epoch.id),

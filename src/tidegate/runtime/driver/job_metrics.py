@@ -17,7 +17,7 @@ from tidegate.core.ids import Slot, TaskId, Uid
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Metric, Sample
-from tidegate.runtime.driver.epoch_reports import EpochReport
+from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows
 from tidegate.runtime.driver.failover import Counters
 from tidegate.runtime.exchange.messages import TaskAck
 
@@ -70,12 +70,9 @@ class JobMetrics:
 
     def epoch(self, report: EpochReport, acks: Iterable[TaskAck]) -> None:
         """Add an accepted epoch."""
-        operators, totals = dict(self._operators), Counter(self._totals)
+        operators, totals = added_rows((self._operators, report.operators)), Counter(self._totals)
         state_bytes, restore_ms, event_times = dict(self._state_bytes), dict(self._restore_ms), dict(self._event_times)
         tasks: dict[TaskId, TaskAck] = {}
-        for name, (rows_in, rows_out) in report.operators.items():
-            before = operators.get(name, (0, 0))
-            operators[name] = before[0] + rows_in, before[1] + rows_out
         for ack in acks:
             task = TaskId(ack.level, Slot(ack.sender))
             tasks[task] = ack

@@ -140,7 +140,7 @@ class _TaskAttempt:
 
     def seal(self) -> Manifest | None:
         """Snapshot and close the functions. Create the next version of the state, unless nothing changed."""
-        with self.meter.sealing():
+        with self.meter.sealing:
             self.chain.snapshot()
             self.chain.close()
             if self.untouched:
@@ -252,7 +252,7 @@ def run_level(
 
 def _located(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
     """Step 1 of `run_level`, and the steps after it if the state is here."""
-    with task.meter.restoring():
+    with task.meter.restoring:
         fault = task.state.restore() or task.state.missing()
     reach("task.1-located", task=task)
     if fault is not None:

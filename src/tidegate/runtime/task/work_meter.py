@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,13 +16,27 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM = Path("/proc/self/statm")
 
 
+class Stopwatch:
+    """Adds up the time spent in its `with` blocks."""
+
+    def __init__(self) -> None:
+        self.seconds = self._started = 0.0
+
+    def __enter__(self) -> None:
+        self._started = time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds += time.monotonic() - self._started
+
+
 class WorkMeter:
     """A task is idle while it waits for input, held while nobody takes its output, and busy otherwise, as in Flink."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
-        self._idle_s = self._held_s = self._restore_s = self._seal_s = 0.0
+        self._idle_s = self._held_s = 0.0
         self._bytes_in = self._bytes_out = 0
+        self.restoring, self.sealing = Stopwatch(), Stopwatch()
 
     def input(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches. The time until each arrives is idle time."""
@@ -45,18 +59,6 @@ class WorkMeter:
                 yield batch
                 self._held_s += time.monotonic() - before
 
-    @contextmanager
-    def restoring(self) -> Iterator[None]:
-        before = time.monotonic()
-        yield
-        self._restore_s += time.monotonic() - before
-
-    @contextmanager
-    def sealing(self) -> Iterator[None]:
-        before = time.monotonic()
-        yield
-        self._seal_s += time.monotonic() - before
-
     def metrics(self, fired_timers: int) -> TaskMetrics:
         total_s = time.monotonic() - self._started
         return TaskMetrics(
@@ -65,8 +67,8 @@ class WorkMeter:
             bytes_out=self._bytes_out,
             idle_ms=_ms(self._idle_s),
             held_ms=_ms(self._held_s),
-            restore_ms=_ms(self._restore_s),
-            seal_ms=_ms(self._seal_s),
+            restore_ms=_ms(self.restoring.seconds),
+            seal_ms=_ms(self.sealing.seconds),
             fired_timers=fired_timers,
             resident_bytes=resident_bytes(),
         )

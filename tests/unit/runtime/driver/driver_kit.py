@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.unit.runtime.driver.epoch_kit import epoch_report
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
@@ -16,7 +17,6 @@ from tidegate.config.choices import JobEnd
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Uid
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.job_history import JobHistory
@@ -134,9 +134,7 @@ class Driver:
         return Uploaded(order.checkpoint_id, upload.run(manifest, AttemptId(1), lambda: True, lambda: None), None)
 
     def _report(self, done: tuple[tuple[TaskId, Uploaded], ...]) -> None:
-        report = EpochReport(
-            epoch=self.epoch, rows_in=1, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={}, uploads=done
-        )  # fmt: skip
+        report = epoch_report(self.epoch, uploads=done)
         self.loop.epoch_finished(report, self._snapshot(), moved=True)
         self.settle()
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.runtime.driver.epoch_kit import epoch_report
 from tidegate.checkpoint.completed_store import RunEnded
 from tidegate.checkpoint.coordinator import Cadence
 from tidegate.checkpoint.layout import JobLayout
@@ -40,7 +41,6 @@ from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, U
 from tidegate.runtime.driver.attempt import _go_to_checkpoint
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
-from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.job_history import JobHistory
@@ -144,17 +144,7 @@ class Place:
             )
             for path in staged
         )
-        report = EpochReport(
-            epoch=epoch,
-            rows_in=1,
-            tries=1,
-            duration_ms=1,
-            plan_ms=1,
-            job_ms=1,
-            operators={},
-            hosts={},
-            committables=requests,
-        )
+        report = epoch_report(epoch, committables=requests)
         loop.epoch_finished(
             report, EpochSnapshot(epoch, {}, None, self.folder / "query", Clocks()), True, output=output
         )
@@ -176,10 +166,7 @@ class Place:
             for (task, version), groups in zip(stored.versions.items(), [(0, 63), (64, 127)])
         ]  # fmt: skip
         uploads = tuple((part.task, Uploaded(checkpoint, encode_part(part, ()), None)) for part in parts)
-        report = EpochReport(
-            epoch=done.epoch, rows_in=1, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={},
-            uploads=uploads,
-        )  # fmt: skip
+        report = epoch_report(done.epoch, uploads=uploads)
         loop.epoch_finished(report, done, True)
 
     def bases_of_next_upload(self, loop: CheckpointLoop) -> set[Stored | None]:
@@ -390,7 +377,7 @@ def finish_epochs_until_checkpoints_complete(place: Place, loop: CheckpointLoop,
         epoch = EpochId(loop.ownership.restore_point().term, next(place.epochs))
         snapshot = EpochSnapshot(epoch, {}, None, place.folder / "query", Clocks())
         loop.epoch_finished(
-            EpochReport(epoch=epoch, rows_in=0, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={}),
+            epoch_report(epoch, rows_in=0),
             snapshot,
             True,
         )
@@ -421,9 +408,7 @@ def finish_epoch(
 ) -> None:  # fmt: skip
     """Report an epoch, with the versions that its tasks left, and wait until the loop has seen it."""
     epoch = EpochId(loop.ownership.restore_point().term, next(place.epochs))
-    report = EpochReport(
-        epoch=epoch, rows_in=0, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={}, uploads=uploads
-    )  # fmt: skip
+    report = epoch_report(epoch, rows_in=0, uploads=uploads)
     loop.epoch_finished(report, EpochSnapshot(epoch, versions or {}, None, place.folder / "query", Clocks()), True)
     loop.published().result(WAIT_S)
 
@@ -573,7 +558,7 @@ def test_tasks_keep_the_version_of_an_epoch_that_the_history_comes_to_while_thei
         loop.uploads.unseen = TakenWhileRead(come)
         snapshot = EpochSnapshot(epoch, {task: version}, None, place.folder / "query", Clocks())
         loop.epoch_finished(
-            EpochReport(epoch=epoch, rows_in=0, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={}),
+            epoch_report(epoch, rows_in=0),
             snapshot,
             True,
         )

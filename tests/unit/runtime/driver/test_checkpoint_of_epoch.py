@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.runtime.driver.epoch_kit import epoch_report
 from tests.unit.runtime.driver.test_checkpoint_loop import WAIT_S, Place
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, InlineFile, StateFile, TaskState, decode
 from tidegate.checkpoint.task_part import encode_part
@@ -69,17 +70,7 @@ def finish(
 ) -> None:  # fmt: skip
     """Report epoch `number`, after which the sources are at 10 × and 100 × its number."""
     epoch = EpochId(Term(1), number)
-    report = EpochReport(
-        epoch=epoch,
-        rows_in=1,
-        tries=1,
-        duration_ms=1,
-        plan_ms=1,
-        job_ms=1,
-        operators={},
-        hosts={},
-        uploads=tuple(uploads),
-    )
+    report = epoch_report(epoch, uploads=tuple(uploads))
     at = Positions((str(10 * number), str(100 * number)), "{}")
     versions = {task: version(number) for task in tasks}
     loop.epoch_finished(report, EpochSnapshot(epoch, versions, at, place.folder / "query", Clocks()), True)
@@ -194,15 +185,8 @@ class Tasks:
         if batch is not None:
             self.versions = {task: VersionRef(version(self.number), HostId("host")) for task in TASKS}
         asked = [(task, order) for task in TASKS for order in work[1].uploads[task.slot]]
-        return EpochReport(
-            epoch=self.epoch,
-            rows_in=1,
-            tries=1,
-            duration_ms=1,
-            plan_ms=1,
-            job_ms=1,
-            operators={},
-            hosts={},
+        return epoch_report(
+            self.epoch,
             uploads=tuple(uploaded(task, order.version.epoch.number, order.checkpoint_id) for task, order in asked),
         )
 

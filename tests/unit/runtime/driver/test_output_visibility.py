@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.unit.runtime.driver.epoch_kit import epoch_report
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.start import Start
 from tidegate.config import Checkpointing, RecoveryConfig, read_options
@@ -55,10 +56,7 @@ class Copying:
             slot=Slot(0),
             payload=writer.prepare_commit() or b"",
         )
-        return EpochReport(
-            epoch=self.epoch, rows_in=len(batch), tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={},
-            committables=(staged,),
-        )  # fmt: skip
+        return epoch_report(self.epoch, rows_in=len(batch), committables=(staged,))
 
 
 class Running:

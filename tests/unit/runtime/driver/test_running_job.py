@@ -11,6 +11,7 @@ import pytest
 
 import tidegate as tg
 from tests.unit.api.shop import Frame
+from tests.unit.runtime.driver.epoch_kit import epoch_report
 from tests.unit.runtime.driver.test_output_release import WAIT_S, Place, Target
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
@@ -53,10 +54,7 @@ class Runner:
     def run_epoch(self, batch: Any, **more: Any) -> EpochReport:
         self.epoch = self.epoch.next()
         row = Committable(lineage=self.lineage, sink=Uid("out"), epoch=self.epoch, slot=Slot(0), payload=b"row")
-        return EpochReport(
-            epoch=self.epoch, rows_in=1, tries=1, duration_ms=1, plan_ms=1, job_ms=1, operators={}, hosts={},
-            committables=(row,),
-        )  # fmt: skip
+        return epoch_report(self.epoch, committables=(row,))
 
 
 def running(folder: Path, target: Target, loop: CheckpointLoop | None, mode: str | None) -> tuple[Epochs, Runner]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.unit.testing.test_rescaling import Numbered
 from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
@@ -70,22 +71,6 @@ class Tasks:
         self.versions[slot] = None if ack.version is None else VersionId.parse(ack.version)
         sent = [batch for each in ack.committables for batch in pa.ipc.open_stream(each.payload)]
         return [tuple(row.values()) for batch in sent for row in batch.to_pylist()]
-
-
-class Numbered(tg.MapFunction, tg.CheckpointedFunction):
-    """Numbers the rows of its task."""
-
-    last = tg.ListState(int, operator=True)
-
-    def initialize_state(self, ctx):
-        self.count = sum(self.last.get())
-
-    def snapshot_state(self, ctx):
-        self.last.update([self.count])
-
-    def map(self, row):
-        self.count += 1
-        return row.word, self.count
 
 
 @BACKENDS

@@ -39,9 +39,9 @@ def test_time_until_output_is_taken_is_held_time() -> None:
 
 def test_sealing_and_restoring_are_timed_apart() -> None:
     meter = WorkMeter()
-    with meter.restoring():
+    with meter.restoring:
         time.sleep(0.02)
-    with meter.sealing():
+    with meter.sealing:
         time.sleep(0.01)
     found = meter.metrics(0)
     assert found.restore_ms >= 20
