@@ -11,9 +11,12 @@ class CheckpointFailureReason(Enum):
     message: str
     counted: bool
 
-    def __init__(self, message: str, counted: bool = False) -> None:
-        self.message = message
-        self.counted = counted
+    def __new__(cls, message: str, counted: bool = False) -> CheckpointFailureReason:
+        # Its value is the message alone: reports of runs are stored.
+        made = object.__new__(cls)
+        made._value_ = made.message = message
+        made.counted = counted
+        return made
 
     TOO_MANY_CHECKPOINT_REQUESTS = "The maximum number of queued checkpoint requests exceeded"
     MINIMUM_TIME_BETWEEN_CHECKPOINTS = "The minimum time between checkpoints has not passed yet"

@@ -1,7 +1,8 @@
 """Storage names of one job, and what a name says by itself: its term, and the checkpoint it was written for.
 
-Every name is permanently unique, except the heartbeat. State files and staged rows contain the term of the driver that
-requested them, so clean-up can tell another driver's files from its own without a clock.
+Every name is permanently unique, except the heartbeat and the record of a run, which one driver overwrites. State files and
+staged rows contain the term of the driver that requested them, so clean-up can tell another driver's files from its own
+without a clock.
 """
 
 from __future__ import annotations
@@ -55,6 +56,14 @@ class JobLayout:
     def pins(self) -> str:
         return f"{self.root}/pins"
 
+    @property
+    def runs(self) -> str:
+        return f"{self.root}/runs"
+
+    def run(self, term: Term) -> str:
+        """Return the record of what the run of a term did, for people. Nothing is decided by it."""
+        return f"{self.runs}/{term:012d}"
+
     def log(self, slot: int) -> str:
         return f"{self.root}/log/{slot:012d}"
 
@@ -80,7 +89,7 @@ class JobLayout:
         return f"{self.pins}/{encode_segment(pin_id)}"
 
     def parse(self, path: str) -> StoredFile | None:
-        """Parse a name. Return None for names that clean-up never touches: log, owner, pins, and unknown names."""
+        """Parse a name. Return None for names that clean-up never touches: log, owner, pins, runs, and unknown names."""
         if not path.startswith(f"{self.root}/"):
             return None
         rest = path[len(self.root) + 1 :]

@@ -13,7 +13,9 @@ from tidegate.core.clock import Instant
 from tidegate.core.ids import EpochId, TaskId
 
 HISTORY = 10
-"""Flink's `web.checkpoints.history`."""
+"""How many checkpoints Flink's paths list: its `web.checkpoints.history`."""
+REMEMBERED = 60
+"""How many checkpoints that have ended are kept, for whoever wants to see more of them."""
 _SUMMARISED = 10_000
 
 
@@ -149,9 +151,28 @@ class Counts:
     failed: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticsReport:
+    """The statistics at one moment. Can be stored, and read when the driver is gone."""
+
+    counts: Counts
+    latest_completed: CheckpointStats | None
+    latest_savepoint: CheckpointStats | None
+    latest_failed: CheckpointStats | None
+    latest_restored: Restored | None
+    summary: dict[str, Spread | None]
+    """Under Flink's names."""
+    in_progress: tuple[CheckpointStats, ...]
+    history: tuple[CheckpointStats, ...]
+    """Both newest first."""
+
+    def find(self, checkpoint_id: int) -> CheckpointStats | None:
+        return next((each for each in (*self.in_progress, *self.history) if each.id == checkpoint_id), None)
+
+
 @dataclass(slots=True, kw_only=True)
 class CheckpointStatistics:
-    """Updated by the coordinator. Lost with the driver, as in Flink."""
+    """Updated by the coordinator."""
 
     counts: Counts = field(default_factory=Counts)
     latest_completed: CheckpointStats | None = None
@@ -160,7 +181,7 @@ class CheckpointStatistics:
     latest_restored: Restored | None = None
     commits: Counter[str] = field(default_factory=Counter)
     """Commit outcomes by the names of `CommitOutcome`. A retried request counts again."""
-    _history: deque[CheckpointStats] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    _history: deque[CheckpointStats] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _under_way: dict[int, PendingCheckpoint] = field(default_factory=dict)
     _finished: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_SUMMARISED))
 
@@ -204,20 +225,33 @@ class CheckpointStatistics:
         """These checkpoints are subsumed; the history shows them as discarded."""
         gone = set(checkpoint_ids)
         kept = [replace(s, discarded=True) if s.id in gone else s for s in self._history]
-        self._history = deque(kept, maxlen=HISTORY)
+        self._history = deque(kept, maxlen=REMEMBERED)
 
     def history(self) -> tuple[CheckpointStats, ...]:
         """Return the checkpoints that have ended, newest first."""
-        return tuple(reversed(self._history))
+        return tuple(reversed(self._history.copy()))
 
     def under_way(self, now: Instant) -> tuple[CheckpointStats, ...]:
         """Return the checkpoints in progress, newest first. Can be called from any thread."""
         pending = sorted(self._under_way.copy().values(), key=lambda one: -one.id)
         return tuple(describe(one, CheckpointStatus.IN_PROGRESS, now) for one in pending)
 
+    def report(self, now: Instant) -> StatisticsReport:
+        """Return everything, as it is now. Can be called from any thread."""
+        return StatisticsReport(
+            counts=replace(self.counts),
+            latest_completed=self.latest_completed,
+            latest_savepoint=self.latest_savepoint,
+            latest_failed=self.latest_failed,
+            latest_restored=self.latest_restored,
+            summary=self.summary(),
+            in_progress=self.under_way(now),
+            history=self.history(),
+        )
+
     def summary(self) -> dict[str, Spread | None]:
         """Return the summaries under Flink's names."""
-        columns = list(zip(*self._finished)) or [(), (), ()]
+        columns = list(zip(*self._finished.copy())) or [(), (), ()]
         names = ("checkpointed_size", "state_size", "end_to_end_duration")
         return {name: Spread.of(values) for name, values in zip(names, columns)}
 

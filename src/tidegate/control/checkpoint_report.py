@@ -6,7 +6,14 @@ from typing import Any
 
 import msgspec
 
-from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats, CheckpointStatus, Restored, Spread
+from tidegate.checkpoint.statistics import (
+    HISTORY,
+    CheckpointStats,
+    CheckpointStatus,
+    Restored,
+    Spread,
+    StatisticsReport,
+)
 from tidegate.control.messages.checkpoints import (
     AnyCheckpointStatistics,
     AnySubtaskCheckpointStatistics,
@@ -27,11 +34,11 @@ from tidegate.control.messages.checkpoints import (
     TaskCheckpointStatistics,
     TaskCheckpointStatisticsWithSubtasks,
 )
-from tidegate.core.clock import Instant
 from tidegate.core.redaction import redacted
 
 
-def checkpointing_statistics(found: CheckpointStatistics, now: Instant) -> CheckpointingStatistics:
+def checkpointing_statistics(found: StatisticsReport, most: int = HISTORY) -> CheckpointingStatistics:
+    """Flink's answer, with the last `most` checkpoints that have ended."""
     counts = found.counts
     return CheckpointingStatistics(
         counts=CheckpointCounts(
@@ -41,14 +48,14 @@ def checkpointing_statistics(found: CheckpointStatistics, now: Instant) -> Check
             completed=counts.completed,
             failed=counts.failed,
         ),
-        summary=CheckpointSummary(**{name: _summary(spread) for name, spread in found.summary().items()}),
+        summary=CheckpointSummary(**{name: _summary(spread) for name, spread in found.summary.items()}),
         latest=LatestCheckpoints(
             completed=_latest(found.latest_completed),
             savepoint=_latest(found.latest_savepoint),
             failed=_latest(found.latest_failed),
             restored=_restored(found.latest_restored),
         ),
-        history=[checkpoint_statistics(stats) for stats in (*found.under_way(now), *found.history())],
+        history=[checkpoint_statistics(stats) for stats in (*found.in_progress, *found.history[:most])],
     )
 
 

@@ -10,13 +10,18 @@ from typing import Any
 
 import msgspec
 
-from tidegate.control.messages import checkpoints, job, operation, requests
+from tidegate.control.messages import checkpoints, job, operation, requests, state
 
 _JOB = {"name": "jobid", "in": "path", "required": True, "schema": {"type": "string"}}
 _TRIGGER = {"name": "triggerid", "in": "path", "required": True, "schema": {"type": "string"}}
 _CHECKPOINT = {"name": "cid", "in": "path", "required": True, "schema": {"type": "string"}}
 _VERTEX = {"name": "vertex", "in": "path", "required": True, "schema": {"type": "string"}}
 _MODE = {"name": "mode", "in": "query", "schema": {"type": "string", "enum": ["cancel"]}}
+_UID = {"name": "uid", "in": "path", "required": True, "schema": {"type": "string"}}
+_STATE = {"name": "state", "in": "path", "required": True, "schema": {"type": "string"}}
+_SNAPSHOT = {"name": "snapshot", "in": "query", "schema": {"type": "string"}}
+_KEY = {"name": "key", "in": "query", "schema": {"type": "array", "items": {"type": "string"}}}
+_LIMIT = {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 1000}}
 _MAX_EXCEPTIONS = {
     "name": "maxExceptions",
     "in": "query",
@@ -73,6 +78,25 @@ _PATHS: dict[str, dict[str, _Operation]] = {
             "what became of a checkpoint",
             operation.AsynchronousOperationResult[operation.CheckpointInfo],
             parameters=(_JOB, _TRIGGER),
+        )
+    },
+    "/jobs/{jobid}/report": {
+        "get": _Operation("all that pages show, in tidegate's own form", dict[str, Any], parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/snapshots": {
+        "get": _Operation("retained checkpoints and savepoints", state.SnapshotList, parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/state": {
+        "get": _Operation("the states in a snapshot", state.StateOverview, parameters=(_JOB, _SNAPSHOT))
+    },
+    "/jobs/{jobid}/state/{uid}/lookup": {
+        "get": _Operation("what is stored for one key", state.KeyLookup, parameters=(_JOB, _UID, _KEY, _SNAPSHOT))
+    },
+    "/jobs/{jobid}/state/{uid}/{state}/entries": {
+        "get": _Operation(
+            "the first entries of a state",
+            state.StateEntries,
+            parameters=(_JOB, _UID, _STATE, _LIMIT, _SNAPSHOT),
         )
     },
     "/jobs/{jobid}/savepoints": {"post": _trigger("take a savepoint", requests.SavepointTriggerRequest, _JOB)},

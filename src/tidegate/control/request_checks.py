@@ -91,9 +91,14 @@ class RequestChecks:
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: AllowedHosts, token: str | None, max_body_bytes: int = MAX_BODY_BYTES
-    ) -> None:
+        self, app: ASGIApp, hosts: AllowedHosts, token: str | None, max_body_bytes: int = MAX_BODY_BYTES,
+        open_below: str | None = None, pages_may_act: bool = True,
+    ) -> None:  # fmt: skip
+        """What is below the path `open_below` can be read without a token. `pages_may_act`: requests of pages in a browser
+        may change something.
+        """
         self._app, self._hosts, self._token, self._max_body_bytes = app, hosts, token, max_body_bytes
+        self._open_below, self._pages_may_act = open_below, pages_may_act
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -103,7 +108,7 @@ class RequestChecks:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope["method"], headers)
+        refusal = self._refusal(scope["method"], scope["path"], headers)
         body = b""
         if refusal is None and _has_body(headers):
             found = await self._read(receive)
@@ -120,7 +125,13 @@ class RequestChecks:
             return
         await self._app(scope, _replayed(body, receive), send)
 
-    def _refusal(self, method: str, headers: Headers) -> _Refusal | None:
+    def _is_open(self, method: str, path: str) -> bool:
+        below = self._open_below
+        return (
+            below is not None and method in _HARMLESS and (path.startswith(below) or path in ("/", below.rstrip("/")))
+        )
+
+    def _refusal(self, method: str, path: str, headers: Headers) -> _Refusal | None:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._hosts.admits(hosts[0]):
             return _Refusal(
@@ -133,11 +144,17 @@ class RequestChecks:
             return _Refusal(
                 403, "This request comes from a web page of another site, and those may not call this server."
             )
-        if self._token is not None and not _bears(headers, self._token):
+        if self._token is not None and not self._is_open(method, path) and not _bears(headers, self._token):
             return _Refusal(
                 401,
                 "This server asks for a token: Authorization: Bearer …. The command line finds it by itself for jobs that "
                 "the same user runs on the same machine; elsewhere, set TIDEGATE_TOKEN.",
+            )
+        if method not in _HARMLESS and not self._pages_may_act and (origins or "sec-fetch-site" in headers):
+            return _Refusal(
+                403,
+                "The pages of this server only show the job. Start it with --allow-actions (tg.serve(…, allow_actions=True)) "
+                "to let them change something.",
             )
         if method not in _HARMLESS and (method == "POST" or _has_body(headers)):
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()

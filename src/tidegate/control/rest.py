@@ -11,11 +11,10 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -23,12 +22,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from tidegate.control.access_token import TokenFile, given_token, new_token
-from tidegate.control.messages import requests
-from tidegate.control.messages.job import JobIdsWithStatusOverview, JobIdWithStatus, MultipleJobsDetails
-from tidegate.control.messages.operation import EmptyResponseBody, ErrorResponseBody, TriggerResponse
-from tidegate.control.openapi import document
+from tidegate.control.messages.operation import ErrorResponseBody
+from tidegate.control.own_paths import ServedJobs, events, own_paths
+from tidegate.control.reported_job import NotFound, NotPossible
 from tidegate.control.request_checks import MAX_BODY_BYTES, AllowedHosts, RequestChecks, json_response
-from tidegate.control.service import JobService, NotFound, NotPossible
+from tidegate.control.routes import Act, BadRequest, Body, flink_paths
+from tidegate.control.service import JobService
+from tidegate.control.ui_files import PREFIX, ui_routes
 from tidegate.core.errors import PreconditionFailed, TidegateError
 from tidegate.core.redaction import redacted
 
@@ -42,22 +42,17 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the text format that Prometheus reads."""
 
 
-Body = dict[str, Any]
-Act = Callable[[Request, Body], object]
-B = TypeVar("B", bound=msgspec.Struct)
-
-
-class BadRequest(TidegateError):
-    code = "BAD_REQUEST"
-
-
 def application(
-    service: JobService,
+    jobs: ServedJobs,
     token: str | None = None,
     hosts: AllowedHosts | None = None,
     max_body_bytes: int = MAX_BODY_BYTES,
+    allow_actions: bool = False,
 ) -> Starlette:
-    """The routes over one job. With a token, every request must bear it. `hosts` are loopback names unless given."""
+    """The routes over some jobs. With a token, every request must bear it. `hosts` are loopback names unless given.
+
+    `allow_actions`: whether a page in a browser may change something, as programs with the token may.
+    """
 
     acts: dict[str, dict[str, tuple[Act, int]]] = {}
 
@@ -75,82 +70,42 @@ def application(
                 return _errors({NotFound: 404, BadRequest: 400, NotPossible: 409}[type(error)], str(error))
             except TidegateError as error:
                 return _errors(400, str(error))
+            if isinstance(result, Response):
+                return result
             if isinstance(result, bytes):
                 return Response(result, status, media_type=CONTENT_TYPE)
             return json_response(result, status)
 
         return Route(path, endpoint, methods=list(by_method))
 
-    def job(request: Request) -> JobService:
-        return service.check(request.path_params["jobid"])
-
-    def take_checkpoint(request: Request, body: Body) -> TriggerResponse:
-        found, asked = job(request), _decoded(body, requests.CheckpointTriggerRequest)
-        return TriggerResponse(found.trigger_checkpoint(asked.trigger_id or None, asked.full))
-
-    def take_savepoint(request: Request, body: Body) -> TriggerResponse:
-        found, asked = job(request), _decoded(body, requests.SavepointTriggerRequest)
-        target, cancel, trigger_id = asked.target_directory or None, bool(asked.cancel_job), asked.trigger_id or None
-        return TriggerResponse(found.trigger_savepoint(target, cancel, trigger_id, asked.format))
-
-    def stop(request: Request, body: Body) -> TriggerResponse:
-        found, asked = job(request), _decoded(body, requests.StopWithSavepointRequest)
-        target, drain, trigger_id = asked.target_directory or None, bool(asked.drain), asked.trigger_id or None
-        return TriggerResponse(found.trigger_stop(target, trigger_id, drain, asked.format))
-
-    def dispose(request: Request, body: Body) -> TriggerResponse:
-        asked = _decoded(body, requests.SavepointDisposalRequest)
-        return TriggerResponse(service.trigger_disposal(asked.savepoint_path, asked.trigger_id or None))
-
-    answer("/openapi.json", "GET", lambda r, b: document())
-    answer("/metrics", "GET", lambda r, b: service.metrics())
-    answer("/jobs", "GET", lambda r, b: _jobs(service))
-    answer("/jobs/overview", "GET", lambda r, b: MultipleJobsDetails([service.overview()]))
-    answer("/jobs/{jobid}", "GET", lambda r, b: job(r).details())
-    answer("/jobs/{jobid}", "PATCH", lambda r, b: _cancel(job(r), r), 202)
-    answer("/jobs/{jobid}/status", "GET", lambda r, b: job(r).status())
-    answer("/jobs/{jobid}/exceptions", "GET", lambda r, b: job(r).exceptions(_most(r)))
-    answer("/jobs/{jobid}/checkpoints", "GET", lambda r, b: job(r).checkpoints())
-    answer("/jobs/{jobid}/checkpoints", "POST", take_checkpoint, 202)
-    answer("/jobs/{jobid}/checkpoints/config", "GET", lambda r, b: job(r).config())
-    answer("/jobs/{jobid}/checkpoints/details/{cid}", "GET", lambda r, b: job(r).checkpoint(_number(r, "cid")))
-    answer(
-        "/jobs/{jobid}/checkpoints/details/{cid}/subtasks/{vertex}",
-        "GET",
-        lambda r, b: job(r).subtasks(_number(r, "cid"), r.path_params["vertex"]),
-    )
-    answer(
-        "/jobs/{jobid}/checkpoints/{triggerid}",
-        "GET",
-        lambda r, b: job(r).checkpoint_status(r.path_params["triggerid"]),
-    )
-    answer("/jobs/{jobid}/savepoints", "POST", take_savepoint, 202)
-    answer(
-        "/jobs/{jobid}/savepoints/{triggerid}",
-        "GET",
-        lambda r, b: job(r).savepoint_status(r.path_params["triggerid"]),
-    )
-    answer("/jobs/{jobid}/stop", "POST", stop, 202)
-    answer("/savepoint-disposal", "POST", dispose, 202)
-    answer("/savepoint-disposal/{triggerid}", "GET", lambda r, b: service.disposal_status(r.path_params["triggerid"]))
+    for path, method, act, status in flink_paths(jobs):
+        answer(path, method, act, status)
+    for path, act in own_paths(jobs, allow_actions).items():
+        answer(path, "GET", act)
+    answer("/jobs/{jobid}/events", "GET", lambda r, b: events(jobs, r))
     routes: list[BaseRoute] = [route(path, by_method) for path, by_method in acts.items()]
     checks = Middleware(
-        RequestChecks, hosts=hosts or AllowedHosts.of(LOOPBACK), token=token, max_body_bytes=max_body_bytes
+        RequestChecks,
+        hosts=hosts or AllowedHosts.of(LOOPBACK),
+        token=token,
+        max_body_bytes=max_body_bytes,
+        open_below=PREFIX,
+        pages_may_act=allow_actions,
     )
-    return Starlette(routes=[*routes, Mount("/v1", routes=routes)], middleware=[checks])
+    return Starlette(routes=[*ui_routes(), *routes, Mount("/v1", routes=routes)], middleware=[checks])
 
 
 class RestServer:
-    """Serves one job until closed. `url` tells where; port 0 takes a free one.
+    """Serves jobs until closed. `url` tells where; port 0 takes a free one.
 
     Every request must bear the token: `token`, else the variable TIDEGATE_TOKEN, else one that is made for this server and
     kept in `token_files`, which only this user can read. `allowed_hosts` are names that the server answers to besides its
-    own, such as that of a proxy.
+    own, such as that of a proxy. `allow_actions`: pages in a browser may change something, not only look.
     """
 
     def __init__(
-        self, run: JobRun, *, host: str = LOOPBACK, port: int = 0, token: str | None = None,
-        allowed_hosts: Iterable[str] = (), limits: ConnectionLimits | None = None,
+        self, jobs: ServedJobs, *, host: str = LOOPBACK, port: int = 0, token: str | None = None,
+        allowed_hosts: Iterable[str] = (), limits: ConnectionLimits | None = None, allow_actions: bool = False,
     ) -> None:  # fmt: skip
         import uvicorn
 
@@ -171,9 +126,10 @@ class RestServer:
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
         self.token = chosen or new_token()
-        self._service = JobService(run)
+        self._jobs = jobs
+        hosts = AllowedHosts.of(host, allowed_hosts)
         config = uvicorn.Config(
-            application(self._service, self.token, AllowedHosts.of(host, allowed_hosts), limits.body_bytes),
+            application(jobs, self.token, hosts, limits.body_bytes, allow_actions),
             http=bounded_protocol(limits), ws="none", h11_max_incomplete_event_size=limits.head_bytes,
             timeout_graceful_shutdown=5, proxy_headers=False, server_header=False, log_level="warning", lifespan="off",
         )  # fmt: skip
@@ -187,6 +143,11 @@ class RestServer:
         self._thread.start()
 
     @property
+    def ui_url(self) -> str:
+        """The address of the web UI, with the token: browsers do not send what follows the `#`."""
+        return f"{self.url}{PREFIX}#token={self.token}"
+
+    @property
     def token_files(self) -> tuple[Path, ...]:
         """Where the token is kept; nowhere if it was given."""
         return () if self._kept is None else self._kept.paths
@@ -198,7 +159,8 @@ class RestServer:
         """Wait until every client that triggered an operation has asked for its result: a client that stops a job must learn
         where the savepoint is, although the job is gone by then. Wait no longer than `seconds`."""
         latest = time.monotonic() + seconds
-        while self._service.owing and time.monotonic() < latest:
+        jobs = [job for job in self._jobs.all() if isinstance(job, JobService)]
+        while any(job.owing for job in jobs) and time.monotonic() < latest:
             time.sleep(0.05)
 
     def close(self) -> None:
@@ -216,12 +178,19 @@ class RestServer:
 
 
 def serve(
-    run: JobRun, *, host: str = LOOPBACK, port: int = 8081, token: str | None = None, allowed_hosts: Iterable[str] = ()
-) -> RestServer:
-    """Offer a running job over REST: `tg.serve(job.start(…), port=0)`. Requests bear `server.token`, see `RestServer`."""
-    server = RestServer(run, host=host, port=port, token=token, allowed_hosts=allowed_hosts)
+    run: JobRun, *, host: str = LOOPBACK, port: int = 8081, token: str | None = None, allowed_hosts: Iterable[str] = (),
+    allow_actions: bool = False, show_values: bool = False,
+) -> RestServer:  # fmt: skip
+    """Offer a running job over REST and in a browser: `tg.serve(job.start(…), port=0)`. Requests bear `server.token`, see
+    `RestServer`; `server.ui_url` is the address for a browser. `allow_actions`: its pages may stop the job and take
+    savepoints. `show_values`: they show keys and values of state.
+    """
+    server = RestServer(
+        JobService(run, show_values), host=host, port=port, token=token, allowed_hosts=allowed_hosts,
+        allow_actions=allow_actions,
+    )  # fmt: skip
     kept = f"; its token is in {server.token_files[0]}" if server.token_files else ""
-    log.info("REST of job %s at %s%s", run.name, server.url, kept)
+    log.info("REST of job %s at %s, its pages at %s%s%s", run.name, server.url, server.url, PREFIX, kept)
     return server
 
 
@@ -240,36 +209,3 @@ async def _body(request: Request) -> Body:
     if not isinstance(found, dict):
         raise BadRequest("The body must be a JSON object.")
     return found
-
-
-def _decoded(body: Body, kind: type[B]) -> B:
-    try:
-        return requests.decode(body, kind)
-    except ValueError as error:
-        raise BadRequest(str(error)) from error
-
-
-def _number(request: Request, name: str) -> int:
-    text = str(request.path_params[name])
-    if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise BadRequest(f"{text!r} is not a number.")
-    return int(text)
-
-
-def _most(request: Request) -> int:
-    text = request.query_params.get("maxExceptions", "20")
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise BadRequest("maxExceptions must be a number.")
-    return int(text)
-
-
-def _jobs(service: JobService) -> JobIdsWithStatusOverview:
-    return JobIdsWithStatusOverview([JobIdWithStatus(service.id, service.status().status)])
-
-
-def _cancel(service: JobService, request: Request) -> EmptyResponseBody:
-    mode = request.query_params.get("mode", "cancel")
-    if mode != "cancel":
-        raise BadRequest("mode is cancel. To end a job with a savepoint, POST to …/stop.")
-    service.cancel()
-    return EmptyResponseBody()

@@ -13,32 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate.checkpoint.statistics import CheckpointStatistics, CheckpointStats
-from tidegate.control.checkpoint_report import (
-    checkpoint_statistics,
-    checkpointing_statistics,
-    statistics_by_level,
-    statistics_with_subtasks,
-)
-from tidegate.control.messages.checkpoints import (
-    AnyCheckpointStatistics,
-    CheckpointConfigInfo,
-    CheckpointingStatistics,
-    ExternalizedCheckpointInfo,
-    TaskCheckpointStatisticsWithSubtasks,
-)
-from tidegate.control.messages.job import (
-    IOMetricsInfo,
-    JobDetails,
-    JobDetailsInfo,
-    JobExceptionHistory,
-    JobExceptionsInfo,
-    JobPlan,
-    JobStatusInfo,
-    JobVertexDetailsInfo,
-    RootExceptionInfo,
-    TaskCounts,
-)
+from tidegate.control.messages.job import JobStatusInfo
 from tidegate.control.messages.operation import (
     AsynchronousOperationResult,
     CheckpointInfo,
@@ -47,10 +22,11 @@ from tidegate.control.messages.operation import (
     QueueStatus,
     SavepointInfo,
 )
-from tidegate.core.clock import SYSTEM_CLOCK, Instant
-from tidegate.core.errors import ControlError, TidegateError
+from tidegate.control.reported_job import NotFound, NotPossible, ReportedJob
+from tidegate.control.stored_jobs import StoredJob
+from tidegate.core.errors import TidegateError
 from tidegate.core.redaction import redacted
-from tidegate.runtime.driver.epoch_reports import added_rows
+from tidegate.runtime.driver.run_report import RunReport
 
 if TYPE_CHECKING:
     from tidegate.runtime.driver.job_run import JobRun
@@ -58,18 +34,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _REMEMBERED = 1000
 """Triggers whose outcome can still be asked for."""
-
-
-class NotFound(ControlError):
-    """There is no such job, checkpoint or trigger."""
-
-    code = "NOT_FOUND"
-
-
-class NotPossible(ControlError):
-    """The job cannot do that now."""
-
-    code = "NOT_POSSIBLE"
 
 
 @dataclass
@@ -109,87 +73,33 @@ class Triggers:
         return AsynchronousOperationResult(QueueStatus("COMPLETED"), operation)
 
 
-class JobService:
-    """One job. Its id is its lineage, 32 hexadecimal digits as Flink's."""
+class JobService(ReportedJob):
+    """A job that this process runs. Its id is its lineage, 32 hexadecimal digits as Flink's."""
 
-    def __init__(self, run: JobRun) -> None:
+    live = True
+
+    def __init__(self, run: JobRun, show_values: bool = False) -> None:
+        super().__init__(show_values)
         self._run = run
-        self._started = SYSTEM_CLOCK.now()
-        self._ended: Instant | None = None
         self._checkpoints, self._savepoints, self._disposals = Triggers(), Triggers(), Triggers()
 
     @property
     def id(self) -> str:
         return str(self._run.lineage)
 
-    def check(self, job: str) -> JobService:
-        """Itself, if it is called by its id or its name."""
-        if job not in (self.id, self._run.name):
-            raise NotFound(f"Job {job} not found. This driver runs {self.id} ({self._run.name!r}).")
-        return self
+    @property
+    def name(self) -> str:
+        return self._run.name
 
-    # -- what it is ----------------------------------------------------------------------------------------------------
+    def report(self) -> RunReport:
+        return self._run.report()
 
     def status(self) -> JobStatusInfo:
         return JobStatusInfo(self._run.status)
 
-    def overview(self) -> JobDetails:
-        now = SYSTEM_CLOCK.now()
-        status = self._run.status
-        if self._run.has_ended and self._ended is None:
-            self._ended = now
-        last = self._ended or now
-        return JobDetails(
-            jid=self.id,
-            name=self._run.name,
-            state=status,
-            start_time=self._started.wall_ms,
-            end_time=-1 if self._ended is None else self._ended.wall_ms,
-            duration=last.since(self._started),
-            last_modification=last.wall_ms,
-            tasks=TaskCounts(len(self._run.tasks), 0 if self._run.has_ended else len(self._run.tasks)),
-        )
-
-    def details(self) -> JobDetailsInfo:
-        shown = self.overview()
-        rows = added_rows(report.operators for report in list(self._run.reports))
-        vertices = [
-            JobVertexDetailsInfo(
-                id=name,
-                name=name,
-                parallelism=self._run.parallelism,
-                max_parallelism=self._run.max_parallelism,
-                status=shown.state,
-                metrics=IOMetricsInfo(rows_in, rows_out),
-            )
-            for name, (rows_in, rows_out) in sorted(rows.items())
-        ]
-        return JobDetailsInfo(
-            jid=self.id,
-            name=self._run.name,
-            state=shown.state,
-            start_time=shown.start_time,
-            end_time=shown.end_time,
-            duration=shown.duration,
-            max_parallelism=self._run.max_parallelism,
-            now=SYSTEM_CLOCK.now().wall_ms,
-            timestamps={"RUNNING": self._started.wall_ms},
-            vertices=vertices,
-            status_counts={shown.state: len(self._run.tasks)},
-            plan=JobPlan(jid=self.id, name=self._run.name),
-        )
-
-    def exceptions(self, most: int = 20) -> JobExceptionsInfo:
-        entries = [
-            RootExceptionInfo(
-                exception_name=failure.kind,
-                stacktrace=redacted(failure.message),
-                timestamp=failure.at_ms,
-                failure_labels={"restarted": str(failure.restarted).lower()},
-            )
-            for failure in reversed(list(self._run.failures))
-        ]
-        return JobExceptionsInfo(JobExceptionHistory(entries[:most], len(entries) > most))
+    def stored(self) -> StoredJob | None:
+        place = self._run.place
+        return None if place is None else StoredJob.read(*place)
 
     def metrics(self) -> bytes:
         """All metrics in the text format of Prometheus."""
@@ -197,42 +107,6 @@ class JobService:
         from tidegate.metrics.exposition import exposition
 
         return exposition(self._run.name, self._run.samples())
-
-    # -- checkpoints ---------------------------------------------------------------------------------------------------
-
-    def checkpoints(self) -> CheckpointingStatistics:
-        return checkpointing_statistics(self._statistics(), SYSTEM_CLOCK.now())
-
-    def checkpoint(self, checkpoint_id: int) -> AnyCheckpointStatistics:
-        stats = self._find(checkpoint_id)
-        return checkpoint_statistics(stats, statistics_by_level(stats))
-
-    def subtasks(self, checkpoint_id: int, vertex: str) -> TaskCheckpointStatisticsWithSubtasks:
-        found = statistics_with_subtasks(self._find(checkpoint_id), vertex)
-        if found is None:
-            raise NotFound(f"Checkpoint {checkpoint_id} has no part {vertex!r}.")
-        return found
-
-    def config(self) -> CheckpointConfigInfo:
-        config = self._run.checkpoint_config
-        if config is None:
-            raise NotFound("Checkpointing was not enabled for this job.")
-        return CheckpointConfigInfo(
-            mode=str(config.mode).lower(),
-            interval=config.interval_ms,
-            timeout=config.timeout_ms,
-            min_pause=config.min_pause_ms,
-            max_concurrent=config.max_concurrent,
-            externalization=ExternalizedCheckpointInfo(
-                enabled=str(config.retention) != "NO_EXTERNALIZED_CHECKPOINTS",
-                delete_on_cancellation=str(config.retention) != "RETAIN_ON_CANCELLATION",
-            ),
-            state_backend=self._run.state_backend,
-            checkpoint_storage=None if config.dir is None else redacted(config.dir),
-            unaligned_checkpoints=config.unaligned,
-            tolerable_failed_checkpoints=config.tolerable_failures,
-            aligned_checkpoint_timeout=config.aligned_timeout_ms,
-        )
 
     # -- what it can be told to do -------------------------------------------------------------------------------------
 
@@ -290,19 +164,6 @@ class JobService:
     def owing(self) -> bool:
         """Whether someone has triggered an operation and not heard how it ended."""
         return any(each.owing for each in (self._checkpoints, self._savepoints, self._disposals))
-
-    def _statistics(self) -> CheckpointStatistics:
-        found = self._run.checkpoints
-        if found is None:
-            raise NotFound("Checkpointing was not enabled for this job.")
-        return found
-
-    def _find(self, checkpoint_id: int) -> CheckpointStats:
-        found = self._statistics()
-        for stats in (*found.under_way(SYSTEM_CLOCK.now()), *found.history()):
-            if stats.id == checkpoint_id:
-                return stats
-        raise NotFound(f"Could not find checkpoint {checkpoint_id} among the last ones.")
 
 
 def _cause(error: BaseException) -> FailureCause:

@@ -31,6 +31,12 @@ class StoredJob:
     layout: JobLayout
     newest: Entry
 
+    @staticmethod
+    def read(storage: Storage, layout: JobLayout) -> StoredJob | None:
+        """The job as its log tells now; None if it has none."""
+        end = perform(newest(layout), storage)
+        return None if end is None else StoredJob(storage, layout, end)
+
     @property
     def name(self) -> str:
         return self.layout.job
@@ -67,9 +73,7 @@ def jobs_in(directory: str, **options: Any) -> tuple[StoredJob, ...]:
 
 
 def _job(storage: Storage, folder: str) -> StoredJob | None:
-    layout = JobLayout(decode_segment(folder))
-    end = perform(newest(layout), storage)
-    return None if end is None else StoredJob(storage, layout, end)
+    return StoredJob.read(storage, JobLayout(decode_segment(folder)))
 
 
 def _exists(storage: Storage, path: str) -> bool:

@@ -96,6 +96,14 @@ class SnapshotReader:
             return [entry.value for entry in found]
         return next((entry.value for entry in found), None)
 
+    def of_key(self, uid: str, state: str, key: Any) -> Iterator[StateEntry]:
+        """Yield all entries of one key, those of every window. Fetches the files of one task, and reads one key group."""
+        layout = self.snapshot.layout(uid, state)
+        group = layout.key_group(key, self.snapshot.metadata.max_parallelism)
+        wanted = layout.keys.encode(key)
+        entries = self._of_task(self.snapshot.task_with(uid, group), layout, group, group)
+        return (entry for entry in entries if layout.keys.encode(entry.key) == wanted)
+
     def byte_entries(self, task: TaskState, key_groups: tuple[int, int]) -> Iterator[ByteEntry]:
         """Yield all stored entries of some key groups in a task of a checkpoint or native savepoint."""
         store = self._store(task)

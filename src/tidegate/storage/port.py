@@ -1,8 +1,8 @@
 """The port every store implements: complete, immutable objects under names, and one operation that can decide a race.
 
-Names are unique and never reused for other content; only heartbeats are written more than once. There is no rename, and
-no "exists": the existence of a name proves nothing, except for names decided by `create`. No name is a folder of
-another one (`a` and `a/b`), since file systems cannot hold both.
+Names are unique and never reused for other content; only heartbeats and records of runs are written more than once. There
+is no rename, and no "exists": the existence of a name proves nothing, except for names decided by `create`. No name is a
+folder of another one (`a` and `a/b`), since file systems cannot hold both.
 """
 
 from __future__ import annotations

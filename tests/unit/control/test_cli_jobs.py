@@ -18,7 +18,7 @@ from tidegate.config.choices import ClaimMode
 from tidegate.control.cli import main
 from tidegate.control.client import Client
 from tidegate.control.rest import RestServer
-from tidegate.control.service import _in_thread
+from tidegate.control.service import JobService, _in_thread
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def run() -> Pretended:
 
 @pytest.fixture
 def server(run: Pretended) -> Iterator[RestServer]:
-    with RestServer(run) as started:  # type: ignore[arg-type]
+    with RestServer(JobService(run)) as started:  # type: ignore[arg-type]
         yield started
 
 
@@ -93,7 +93,7 @@ class Slow(Pretended):
 @pytest.mark.parametrize("command", [["savepoint", ID, "/s"], ["stop", ID, "-p", "/s"]])
 def test_a_detached_savepoint_is_an_id_to_ask_for_later(command: list[str]) -> None:
     run = Slow()
-    with RestServer(run) as server:  # type: ignore[arg-type]
+    with RestServer(JobService(run)) as server:  # type: ignore[arg-type]
         told = call(*command, "-detached", "-m", server.url).output
         path = f"/jobs/{ID}/savepoints/{told.rpartition('triggerId: ')[2].strip()}"
         assert Client(server.url).ask("GET", path)["status"]["id"] == "IN_PROGRESS"

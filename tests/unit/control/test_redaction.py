@@ -22,8 +22,8 @@ from tidegate.control.client import Client
 from tidegate.control.rest import RestServer, application
 from tidegate.control.service import JobService
 from tidegate.core.redaction import redacted
+from tidegate.runtime.driver.run_report import FailureLine
 from tidegate.runtime.driver.settings import read_settings
-from tidegate.runtime.driver.supervisor import Failure
 from tidegate.runtime.exchange.assignment import Archive
 from tidegate.storage import open_storage
 
@@ -139,7 +139,7 @@ class Telling(Pretended):
         super().__init__()
         assert self.checkpoint_config is not None
         self.checkpoint_config = dataclasses.replace(self.checkpoint_config, dir=URL)
-        self.failures = [Failure(7, "user-code", f"cannot reach {ADDRESS}", True)]
+        self.failures = [FailureLine(at_ms=7, kind="user-code", message=f"cannot reach {ADDRESS}", restarted=True)]
 
     def savepoint(self, target: str | None, *, format: str) -> Future[str]:
         answer: Future[str] = Future()
@@ -155,7 +155,7 @@ def test_rest_tells_no_secret() -> None:
         "/openapi.json",
         "/jobs",
         "/jobs/overview",
-        *(f"/jobs/{ID}{p}" for p in ("", "/exceptions", "/checkpoints")),
+        *(f"/jobs/{ID}{p}" for p in ("", "/exceptions", "/checkpoints", "/report", "/snapshots", "/state")),
     )
     answers += [client.get(path) for path in (*paths, f"/jobs/{ID}/checkpoints/config", f"/jobs/{ID}/unknown")]
     client.post("/savepoint-disposal", json={"savepoint-path": URL, "triggerId": "d"})
@@ -168,7 +168,7 @@ def test_rest_tells_no_secret() -> None:
 
 def test_a_token_is_never_disclosed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    with RestServer(Pretended(), token="t-" + SECRET) as server:  # type: ignore[arg-type]
+    with RestServer(JobService(Pretended()), token="t-" + SECRET) as server:  # type: ignore[arg-type]
         assert_hidden(repr(server), server.url)
         assert_hidden(attempt(lambda: Client(server.url, token="wrong").jobs()))
         assert_hidden(repr(Client(server.url, token="t-" + SECRET)))

@@ -14,10 +14,12 @@ from starlette.testclient import TestClient
 
 import tidegate as tg
 from tests.tiers.profiles import examples
-from tests.unit.runtime.driver.test_progress import REPORT, TASK, complete, coordinator
+from tests.unit.runtime.driver.run_kit import run_report
+from tests.unit.runtime.driver.test_progress import TASK, complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason
+from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.control.openapi import document
@@ -27,7 +29,8 @@ from tidegate.control.service import JobService
 from tidegate.core.ids import EpochId, Lineage, Term
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
-from tidegate.runtime.driver.supervisor import Failure
+from tidegate.runtime.driver.run_report import FailureLine, RunReport
+from tidegate.storage import Storage
 from tidegate.testing.clock import at
 
 TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.0}})
@@ -47,9 +50,18 @@ class Pretended:
         self.checkpoint_config = CheckpointConfig.of(
             read_options(Checkpointing(dir="/c", interval="10 s").to_options())
         )
-        self.reports = [REPORT]
-        self.failures = [Failure(7, "user-code", "not today", True)]
+        self.failures = [FailureLine(at_ms=7, kind="user-code", message="not today", restarted=True)]
+        self.place: tuple[Storage, JobLayout] | None = None
         self.asked: list[Any] = []
+
+    def report(self) -> RunReport:
+        return run_report(
+            status=self.status,
+            ended_ms=9_500 if self.has_ended else None,
+            checkpoints=self.checkpoints.report(at(2_000)),
+            checkpoint_config=self.checkpoint_config,
+            failures=tuple(self.failures),
+        )
 
     def samples(self) -> list[Sample]:
         return [Sample(catalog.RECORDS_IN, 7, {"operator": "totals"})]
@@ -120,6 +132,15 @@ def asking(app: Starlette, **headers: str) -> TestClient:
 
 
 ID = Pretended.lineage
+
+
+def test_flinks_path_lists_ten_checkpoints_and_the_report_all_that_are_known(
+    client: TestClient, run: Pretended
+) -> None:
+    for number in range(2, 16):
+        complete(run.made, 1_000 * number)
+    assert [each["id"] for each in client.get(f"/jobs/{ID}/checkpoints").json()["history"]] == list(range(15, 5, -1))
+    assert len(client.get(f"/jobs/{ID}/report").json()["checkpoints"]["history"]) == 15
 
 
 def test_jobs_under_both_prefixes(client: TestClient) -> None:
@@ -288,11 +309,15 @@ def test_prometheus_reads_the_metrics(client: TestClient) -> None:
     assert 'tidegate_operator_num_records_in_total{job="orders",operator="totals"} 7.0' in answer.text
 
 
+NOT_JSON = {(path, "get") for path in ("/metrics", "/jobs/{jobid}/events", "/", "/ui", "/ui/{path:path}")}
+"""What answers with text, events or files, which the document does not describe."""
+
+
 def test_the_document_and_the_routes_are_the_same(run: Pretended) -> None:
     app = application(JobService(run))  # type: ignore[arg-type]
     routes = {(r.path, m.lower()) for r in app.routes if hasattr(r, "methods") for m in r.methods if m != "HEAD"}  # type: ignore[attr-defined]
     described = {(path, verb) for path, verbs in document()["paths"].items() for verb in verbs}
-    assert routes - {("/openapi.json", "get"), ("/metrics", "get")} == described
+    assert routes - {("/openapi.json", "get"), *NOT_JSON} == described
 
 
 _run = Pretended()

@@ -41,14 +41,15 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def server(run: Pretended, directory: Path) -> Iterator[RestServer]:
-    with RestServer(run) as started:  # type: ignore[arg-type]
+    with RestServer(JobService(run)) as started:  # type: ignore[arg-type]
         yield started
 
 
 @pytest.fixture
 def client(run: Pretended) -> TestClient:
     """Knows the token, so whatever refuses it is another check."""
-    return asking(application(JobService(run), token="t"), Authorization="Bearer t")  # type: ignore[arg-type]
+    app = application(JobService(run), token="t", allow_actions=True)  # type: ignore[arg-type]
+    return asking(app, Authorization="Bearer t")
 
 
 @pytest.mark.parametrize(
@@ -131,14 +132,14 @@ def test_a_client_outlives_the_servers_that_it_asks(run: Pretended, directory: P
         port = free.getsockname()[1]
     client, tokens = Client(f"127.0.0.1:{port}"), set()
     for _ in range(2):
-        with RestServer(run, port=port) as server:  # type: ignore[arg-type]
+        with RestServer(JobService(run), port=port) as server:  # type: ignore[arg-type]
             assert client.jobs()[0]["jid"] == ID
             tokens.add(server.token)
     assert len(tokens) == 2
 
 
 def test_the_token_file_goes_with_its_server(run: Pretended, directory: Path) -> None:
-    first = RestServer(run)  # type: ignore[arg-type]
+    first = RestServer(JobService(run))  # type: ignore[arg-type]
     (kept,) = first.token_files
     first.close()
     assert not kept.exists()
@@ -149,7 +150,7 @@ def test_a_token_of_ones_own_comes_from_the_environment(
     run: Pretended, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(access_token.VARIABLE, "chosen-by-me")
-    with RestServer(run) as server:  # type: ignore[arg-type]
+    with RestServer(JobService(run)) as server:  # type: ignore[arg-type]
         assert (server.token, server.token_files) == ("chosen-by-me", ())
         assert Client(server.url).jobs()
         monkeypatch.setenv(access_token.VARIABLE, "another")
@@ -159,7 +160,7 @@ def test_a_token_of_ones_own_comes_from_the_environment(
 
 def test_a_token_that_no_header_can_carry_is_refused_without_being_shown(run: Pretended) -> None:
     with pytest.raises(PreconditionFailed) as caught:
-        RestServer(run, token="two words")  # type: ignore[arg-type]
+        RestServer(JobService(run), token="two words")  # type: ignore[arg-type]
     assert "two words" not in str(caught.value)
 
 
@@ -193,7 +194,7 @@ def test_no_server_starts_with_a_token_that_others_can_read(run: Pretended, dire
     directory.mkdir()
     directory.chmod(0o755)
     with pytest.raises(PreconditionFailed, match="only you can enter"):
-        RestServer(run)  # type: ignore[arg-type]
+        RestServer(JobService(run))  # type: ignore[arg-type]
 
 
 def test_a_client_does_not_carry_its_token_elsewhere(directory: Path) -> None:
@@ -245,7 +246,7 @@ def test_a_long_body_is_refused_before_it_is_read(server: RestServer) -> None:
 
 
 def test_a_long_body_of_unknown_length_is_refused_once_it_is_too_long(run: Pretended, directory: Path) -> None:
-    with RestServer(run, limits=ConnectionLimits(body_bytes=1000)) as server:  # type: ignore[arg-type]
+    with RestServer(JobService(run), limits=ConnectionLimits(body_bytes=1000)) as server:  # type: ignore[arg-type]
         chunk = b"\r\n" + b"3e8\r\n" + b" " * 1000 + b"\r\n" + b"1\r\n \r\n"
         with raw(server, f"POST /jobs/{ID}/savepoints HTTP/1.1\r\nTransfer-Encoding: chunked", chunk) as endless:
             assert endless.recv(12) == b"HTTP/1.1 413"
@@ -271,7 +272,7 @@ def closed(connection: socket.socket) -> bool:
 
 
 def test_a_request_that_does_not_end_is_cut_off(run: Pretended, directory: Path) -> None:
-    with RestServer(run, limits=ConnectionLimits(request_s=1)) as server:  # type: ignore[arg-type]
+    with RestServer(JobService(run), limits=ConnectionLimits(request_s=1)) as server:  # type: ignore[arg-type]
         silent = socket.create_connection(("127.0.0.1", server.port), timeout=10)
         half_a_head = raw(server, "GET /jobs HTTP/1.1")
         half_a_body = raw(server, f"POST /jobs/{ID}/stop HTTP/1.1\r\nContent-Length: 9", b"\r\n{")
@@ -282,7 +283,7 @@ def test_a_request_that_does_not_end_is_cut_off(run: Pretended, directory: Path)
 
 
 def test_slow_connections_do_not_keep_others_out(run: Pretended, directory: Path) -> None:
-    with RestServer(run, limits=ConnectionLimits(connections=8)) as server:  # type: ignore[arg-type]
+    with RestServer(JobService(run), limits=ConnectionLimits(connections=8)) as server:  # type: ignore[arg-type]
         slow = [raw(server, "GET /jobs HTTP/1.1") for _ in range(40)]
         assert Client(server.url).jobs()
         assert all(closed(one) for one in slow[:32])
@@ -293,3 +294,26 @@ def test_slow_connections_do_not_keep_others_out(run: Pretended, directory: Path
 def test_a_long_head_is_refused(server: RestServer) -> None:
     with raw(server, f"GET /jobs HTTP/1.1\r\nX: {'x' * 400_000}") as long:
         assert long.recv(12) == b"HTTP/1.1 400"
+
+
+@pytest.mark.parametrize("header", [{"Sec-Fetch-Site": "same-origin"}, {"Origin": "http://127.0.0.1:8081"}])
+def test_pages_only_look_unless_the_server_lets_them_act(run: Pretended, header: dict[str, str]) -> None:
+    app = application(JobService(run), token="t")  # type: ignore[arg-type]
+    browser, program = (
+        asking(app, **more) for more in ({"Authorization": "Bearer t", **header}, {"Authorization": "Bearer t"})
+    )
+    refused = browser.post(f"/jobs/{ID}/stop", json={})
+    assert (refused.status_code, "--allow-actions" in refused.text, run.asked) == (403, True, [])
+    assert browser.get(f"/jobs/{ID}/report").json()["allows"]["actions"] is False
+    assert program.post(f"/jobs/{ID}/checkpoints", json={}).status_code == 202
+
+
+def test_files_of_pages_need_no_token_and_nothing_else_does_without(run: Pretended) -> None:
+    client = asking(application(JobService(run), token="t"))  # type: ignore[arg-type]
+    page = client.get("/", follow_redirects=True)
+    assert (page.status_code, str(page.url)) == (200, "http://127.0.0.1:8081/ui/")
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert client.get("/ui/../jobs").status_code == client.get("/jobs").status_code == 401
+    assert client.post("/ui/", json={}).status_code == 401
+    assert client.get("/ui/%2e%2e/service.py").status_code == 404
+    assert client.get("/ui/", headers={"Host": "evil.example"}).status_code == 403

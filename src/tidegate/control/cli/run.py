@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tidegate.config.effective import CommandLineOptions
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
 from tidegate.core.durations import duration_ms
@@ -49,11 +50,13 @@ class BadOption(ConfigurationError):
     help="How long SIGTERM and SIGINT wait for a graceful stop.",
 )
 @click.option("--savepoint-on-stop", is_flag=True, help="SIGTERM and SIGINT end the job with a savepoint.")
+@click.option("--allow-actions", is_flag=True, help="Let the web UI take savepoints, stop and cancel the job.")
+@click.option("--show-values", is_flag=True, help="Let the web UI show keys and values of state.")
 @speaks
 def command(  # noqa: C901, PLR0913 one parameter for each option
     out: Output, job_file: str, path: str | None, allow: bool, strict: bool, claim_mode: str | None, uids: tuple[str, ...],
     renamed: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None, fresh: bool, force: bool,
-    stop_within: str, savepoint_on_stop: bool,
+    stop_within: str, savepoint_on_stop: bool, allow_actions: bool, show_values: bool,
 ) -> int:  # fmt: skip
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
@@ -69,7 +72,7 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     from tidegate.runtime.driver.pickling import ship_by_value
 
     speak()
-    options = dict(map(_setting, settings))
+    options = CommandLineOptions(map(_setting, settings))
     if not options.get("rest.port", "0").isdecimal():
         raise BadOption(f"rest.port must be a number, 0 for any free port, not {options['rest.port']!r}.")
     if "rest.token" in options:
@@ -101,10 +104,14 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
         raise BadOption(f"--savepoint-on-stop needs a directory for savepoints: -D{SAVEPOINT_DIR}=PATH.")
     ending = Ending(run=run, within_s=within_s, savepoint=savepoint_on_stop)
     with ending.listening():
-        server = serve(run, host=host, port=port, allowed_hosts=allowed)
+        server = serve(
+            run, host=host, port=port, allowed_hosts=allowed, allow_actions=allow_actions, show_values=show_values
+        )
         kept = str(server.token_files[0]) if server.token_files else None
         submitted = {"jobid": str(run.lineage), "rest": server.url, "token-file": kept}
         out.show(submitted, Line(f"Job has been submitted with JobID {run.lineage}"))
+        if sys.stderr.isatty():
+            click.echo(f"Watch it at {server.ui_url}", err=True)
         sys.stdout.flush()
         code = ending.wait()
         server.linger(_LINGER_S)

@@ -26,6 +26,8 @@ class EpochReport:
     operators: dict[str, tuple[int, int]]
     """Rows in and out by operator."""
     hosts: dict[TaskId, HostId] = field(repr=False)
+    ended_ms: int = 0
+    """When it was accepted, in milliseconds since 1970."""
     control_bytes: int = 0
     committables: tuple[Committable, ...] = field(default=(), repr=False)
     """What the sinks prepared. The caller decides when to commit it."""

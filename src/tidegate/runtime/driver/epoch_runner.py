@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.checkpoint.operators import declared
 from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed, RestoreError, StateError, UserCodeError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, HostId, Lineage, Slot, TaskId, Term, Uid
@@ -202,6 +203,7 @@ class EpochRunner:
             job_ms=round((now - ran) * 1000),
             operators=added_rows(ack.operators for ack in check.acks),
             hosts={TaskId(ack.level, Slot(ack.sender)): HostId(ack.host) for ack in check.acks if ack.level > 0},
+            ended_ms=SYSTEM_CLOCK.now().wall_ms,
             control_bytes=sum(map(len, rows)),
             committables=commit_requests(check.acks, self.lineage, epoch.id),
             uploads=tuple((TaskId(ack.level, Slot(ack.sender)), item) for ack in check.acks for item in ack.uploads),

@@ -19,6 +19,7 @@ from tidegate.metrics import catalog
 from tidegate.metrics.metric import Metric, Sample
 from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows
 from tidegate.runtime.driver.failover import Counters
+from tidegate.runtime.driver.run_report import TaskLine
 from tidegate.runtime.exchange.messages import TaskAck
 
 STATUSES = ("INITIALIZING", "RUNNING", "RESTARTING", "CANCELLING", "CANCELED", "FINISHED", "FAILED")
@@ -61,17 +62,19 @@ class JobMetrics:
         self._started = clock.now()
         self._last: EpochReport | None = None
         self._epochs = 0
-        self._operators: Mapping[str, tuple[int, int]] = {}
+        self.operators: Mapping[str, tuple[int, int]] = {}
+        """Rows in and out of the run so far, by operator."""
         self._tasks: Mapping[TaskId, TaskAck] = {}
         self._totals: Mapping[tuple[Metric, TaskId], int] = {}
         self._state_bytes: Mapping[TaskId, int] = {}
         self._restore_ms: Mapping[TaskId, int] = {}
-        self._event_times: Mapping[str, int] = {}
+        self.event_times: Mapping[str, int] = {}
+        """The greatest event time read so far, by split of a source."""
 
     def epoch(self, report: EpochReport, acks: Iterable[TaskAck]) -> None:
         """Add an accepted epoch."""
-        operators, totals = added_rows((self._operators, report.operators)), Counter(self._totals)
-        state_bytes, restore_ms, event_times = dict(self._state_bytes), dict(self._restore_ms), dict(self._event_times)
+        operators, totals = added_rows((self.operators, report.operators)), Counter(self._totals)
+        state_bytes, restore_ms, event_times = dict(self._state_bytes), dict(self._restore_ms), dict(self.event_times)
         tasks: dict[TaskId, TaskAck] = {}
         for ack in acks:
             task = TaskId(ack.level, Slot(ack.sender))
@@ -84,10 +87,37 @@ class JobMetrics:
                 restore_ms[task] = ack.metrics.restore_ms
             for split, greatest_ms in ack.event_times.items():
                 event_times[split] = max(greatest_ms, event_times.get(split, greatest_ms))
-        self._operators, self._tasks, self._totals = operators, tasks, totals
-        self._state_bytes, self._restore_ms, self._event_times = state_bytes, restore_ms, event_times
+        self.operators, self._tasks, self._totals = operators, tasks, totals
+        self._state_bytes, self._restore_ms, self.event_times = state_bytes, restore_ms, event_times
         self._epochs += 1
         self._last = report
+
+    def tasks(self) -> tuple[TaskLine, ...]:
+        """Every task of the last epoch, with its totals."""
+        return tuple(self._task(task, ack) for task, ack in sorted(self._tasks.items()))
+
+    def _task(self, task: TaskId, ack: TaskAck) -> TaskLine:
+        totals, found = self._totals, ack.metrics
+        spent_ms = max(1, found.busy_ms + found.idle_ms + found.held_ms)
+        return TaskLine(
+            task=str(task),
+            level=task.level,
+            slot=int(task.slot),
+            host=ack.host,
+            busy=found.busy_ms / spent_ms,
+            idle=found.idle_ms / spent_ms,
+            held=found.held_ms / spent_ms,
+            rows_in=totals.get((catalog.TASK_RECORDS_IN, task), 0),
+            rows_out=totals.get((catalog.TASK_RECORDS_OUT, task), 0),
+            bytes_in=totals.get((catalog.TASK_BYTES_IN, task), 0),
+            bytes_out=totals.get((catalog.TASK_BYTES_OUT, task), 0),
+            fired_timers=totals.get((catalog.FIRED_TIMERS, task), 0),
+            late_dropped=totals.get((catalog.LATE_DROPPED, task), 0),
+            state_bytes=self._state_bytes.get(task, 0),
+            resident_bytes=found.resident_bytes,
+            restore_ms=self._restore_ms.get(task, 0),
+            seal_ms=found.seal_ms,
+        )
 
     def samples(self, run: RunView) -> list[Sample]:
         """The current value of every metric that has one."""
@@ -107,7 +137,7 @@ class JobMetrics:
         yield from (Sample(catalog.STATE, float(each == status), {"status": each}) for each in STATUSES)
         if self._last is not None and self._last.watermark_ms > MIN_WATERMARK:
             yield Sample(catalog.WATERMARK, self._last.watermark_ms)
-        for source, greatest_ms in self._event_times.items():
+        for source, greatest_ms in self.event_times.items():
             yield Sample(catalog.EVENT_TIME_LAG, now.wall_ms - greatest_ms, {"source": source})
 
     def _of_checkpoints(self, found: CheckpointStatistics | None) -> Iterator[Sample]:
@@ -151,7 +181,7 @@ class JobMetrics:
             yield Sample(catalog.RESIDENT, found.resident_bytes, labels)
 
     def _of_operators(self) -> Iterator[Sample]:
-        for name, (rows_in, rows_out) in self._operators.items():
+        for name, (rows_in, rows_out) in self.operators.items():
             yield Sample(catalog.RECORDS_IN, rows_in, {"operator": name})
             yield Sample(catalog.RECORDS_OUT, rows_out, {"operator": name})
         if self._last is not None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.release_plan import WaitingOutput
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.config.checkpoint_config import CheckpointConfig
@@ -19,9 +20,16 @@ from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.failover import Counters
+from tidegate.runtime.driver.run_recorder import RunRecorder
+from tidegate.runtime.driver.run_report import RunReport
+from tidegate.runtime.driver.run_reporter import RunReporter
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.supervisor import Failure, Supervisor
 from tidegate.savepoint.snapshot import CANONICAL, NATIVE
+from tidegate.storage import Storage
+
+_LAST_RECORD_S = 5.0
+"""How long the end of a run waits until its record says so."""
 
 
 class JobRun:
@@ -45,10 +53,31 @@ class JobRun:
         """The reports of the last epochs."""
         self.failures: deque[Failure] = self._supervisor.failures
         """The failures that ended attempts of this run."""
+        self._reporter = RunReporter(job, self._supervisor, lambda: self.status)
+        self._recorder = self._record()
 
     def follow(self) -> None:
         """Keep the job running, in a thread, until it ends."""
         self._supervisor.start()
+        if self._recorder is not None:
+            self._recorder.start()
+
+    def _record(self) -> RunRecorder | None:
+        """A run with checkpoints is recorded beside them."""
+        reporter, place = self._reporter, self.place
+        return None if place is None else RunRecorder(*place, reporter.report, reporter.notable, self._supervisor.ended)
+
+    @property
+    def place(self) -> tuple[Storage, JobLayout] | None:
+        """Where the job keeps its checkpoints; None without checkpointing."""
+        if self._job.loop is None:
+            return None
+        history = self._job.loop.ownership.history
+        return history.storage, history.layout
+
+    def report(self) -> RunReport:
+        """Everything that can be told about the run now. `GET /jobs/ID/report` answers with it."""
+        return self._reporter.report()
 
     @property
     def query(self) -> StreamingQuery:
@@ -137,6 +166,8 @@ class JobRun:
         """Wait, and return whether the job has ended. Raises the error that ended it, if there is one."""
         if not self._supervisor.ended.wait(timeout_s):
             return False
+        if self._recorder is not None:
+            self._recorder.join(_LAST_RECORD_S)
         if self._supervisor.outcome is not None:
             raise self._supervisor.outcome
         return True

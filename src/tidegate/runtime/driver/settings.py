@@ -16,6 +16,7 @@ from tidegate.config import (
     read_options,
 )
 from tidegate.config.declared.pipeline import MAX_PARALLELISM
+from tidegate.config.effective import EffectiveOption, effective
 from tidegate.config.restart_strategy import NoRestart, RestartStrategy
 from tidegate.config.user import is_own_backend
 from tidegate.graph.parallelism import default_max_parallelism
@@ -42,6 +43,8 @@ class Settings:
     """How often one epoch is tried before the job fails."""
     spread_ms: int = 100
     """How long each task of the anchor's first job waits, so that the executors share the tasks."""
+    effective: tuple[EffectiveOption, ...] = ()
+    """Every option with its value and where that comes from, for reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,13 @@ class Durability:
     """Take over the job even if its owner seems to be alive."""
 
 
-_TUNING = {f.name for f in fields(Settings)} - {"parallelism", "max_parallelism", "state_backend", "backend_options"}
+_TUNING = {f.name for f in fields(Settings)} - {
+    "parallelism",
+    "max_parallelism",
+    "state_backend",
+    "backend_options",
+    "effective",
+}
 _STORE_KEYS = {
     "s3.endpoint": "endpoint",
     "s3.access-key": "access_key_id",
@@ -105,6 +114,7 @@ def read_settings(
         max_parallelism=max_parallelism or (key_groups if key_groups > 0 else default_max_parallelism(p)),
         state_backend=backend,
         backend_options=dict(read.handed_on),
+        effective=effective(read, options or {}),
         **({"local_dir": config.local_dirs} | tuning),
     )
     if config.dir is None:

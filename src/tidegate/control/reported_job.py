@@ -1,0 +1,290 @@
+"""A job as its last report and its storage tell of it: the same answers, whether its driver is alive or gone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import msgspec
+
+from tidegate.checkpoint.statistics import REMEMBERED, CheckpointStats, StatisticsReport
+from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.control.checkpoint_report import (
+    checkpoint_statistics,
+    checkpointing_statistics,
+    statistics_by_level,
+    statistics_with_subtasks,
+)
+from tidegate.control.messages.checkpoints import (
+    AnyCheckpointStatistics,
+    CheckpointConfigInfo,
+    CheckpointingStatistics,
+    ExternalizedCheckpointInfo,
+    TaskCheckpointStatisticsWithSubtasks,
+)
+from tidegate.control.messages.job import (
+    IOMetricsInfo,
+    JobDetails,
+    JobDetailsInfo,
+    JobExceptionHistory,
+    JobExceptionsInfo,
+    JobPlan,
+    JobStatusInfo,
+    JobVertexDetailsInfo,
+    RootExceptionInfo,
+    TaskCounts,
+)
+from tidegate.control.messages.state import KeyLookup, SnapshotLine, SnapshotList, StateEntries, StateOverview
+from tidegate.control.state_view import first_entries, look_up, state_overview
+from tidegate.control.stored_jobs import StoredJob
+from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.errors import ControlError
+from tidegate.core.redaction import redacted
+from tidegate.runtime.driver.run_report import FailureLine, RunReport
+from tidegate.savepoint.snapshot import StoredSnapshot
+
+ENDED = ("FINISHED", "CANCELED", "FAILED", "LOST")
+
+
+class NotFound(ControlError):
+    """There is no such job, checkpoint or trigger."""
+
+    code = "NOT_FOUND"
+
+
+class NotPossible(ControlError):
+    """The job cannot do that now."""
+
+    code = "NOT_POSSIBLE"
+
+
+class ReportedJob(ABC):
+    """`show_values`: whether answers contain keys and values of the job's state."""
+
+    live = False
+    """Whether the driver of the job answers itself."""
+
+    def __init__(self, show_values: bool = False) -> None:
+        self._show_values = show_values
+
+    @abstractmethod
+    def report(self) -> RunReport:
+        """The newest report of the job."""
+
+    @abstractmethod
+    def stored(self) -> StoredJob | None:
+        """The job in storage, as its log tells now. None for a job without checkpoints."""
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """Its lineage: 32 hexadecimal digits, as Flink's."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    def find(self, job: str) -> Self:
+        """Itself, if it is called by its id or its name: a server may serve a single job."""
+        if job not in (self.id, self.name):
+            raise NotFound(f"Job {job} not found. This driver runs {self.id} ({self.name!r}).")
+        return self
+
+    def all(self) -> list[ReportedJob]:
+        return [self]
+
+    def version(self) -> tuple[str | None, object]:
+        """The last epoch, and something that differs whenever the report has news."""
+        report = self.report()
+        counts = None if report.checkpoints is None else report.checkpoints.counts
+        epoch = report.epochs[-1].epoch if report.epochs else None
+        return epoch, (report.status, len(report.failures), report.restarts, counts, report.term)
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    def status(self) -> JobStatusInfo:
+        return JobStatusInfo(self.report().status)
+
+    def overview(self) -> JobDetails:
+        return _overview(self.report())
+
+    def details(self) -> JobDetailsInfo:
+        report = self.report()
+        shown = _overview(report)
+        vertices = [
+            JobVertexDetailsInfo(
+                id=name,
+                name=name,
+                parallelism=report.parallelism,
+                max_parallelism=report.max_parallelism,
+                status=shown.state,
+                metrics=IOMetricsInfo(rows_in, rows_out),
+            )
+            for name, (rows_in, rows_out) in sorted(report.operators.items())
+        ]
+        return JobDetailsInfo(
+            jid=shown.jid,
+            name=report.job,
+            state=shown.state,
+            start_time=shown.start_time,
+            end_time=shown.end_time,
+            duration=shown.duration,
+            max_parallelism=report.max_parallelism,
+            now=SYSTEM_CLOCK.now().wall_ms,
+            timestamps={"RUNNING": shown.start_time},
+            vertices=vertices,
+            status_counts={shown.state: shown.tasks.total},
+            plan=JobPlan(jid=shown.jid, name=report.job),
+        )
+
+    def exceptions(self, most: int = 20) -> JobExceptionsInfo:
+        entries = [
+            RootExceptionInfo(
+                exception_name=failure.kind,
+                stacktrace=redacted(failure.message),
+                timestamp=failure.at_ms,
+                failure_labels={"restarted": str(failure.restarted).lower()},
+            )
+            for failure in self.report().failures
+        ]
+        return JobExceptionsInfo(JobExceptionHistory(entries[:most], len(entries) > most))
+
+    def full_report(self, allows_actions: bool) -> dict[str, Any]:
+        """Everything that pages show about the job, in tidegate's own form."""
+        report, now_ms = self.report(), SYSTEM_CLOCK.now().wall_ms
+        found: dict[str, Any] = msgspec.to_builtins(report)
+        del found["process"]
+        checkpoints, config = report.checkpoints, report.checkpoint_config
+        return found | {
+            "now_ms": now_ms,
+            "live": self.live,
+            "allows": {"actions": allows_actions and self.live, "values": self._show_values},
+            "checkpoints": None if checkpoints is None else checkpointing_statistics(checkpoints, REMEMBERED),
+            "failures": [_told(failure) for failure in report.failures],
+            "checkpoint_config": None if config is None else _config(config, report.state_backend),
+            "hot_keys": {
+                operator: [[key if self._show_values else None, share] for key, share in keys]
+                for operator, keys in report.hot_keys.items()
+            },
+        }
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def checkpoints(self) -> CheckpointingStatistics:
+        return checkpointing_statistics(self._statistics())
+
+    def checkpoint(self, checkpoint_id: int) -> AnyCheckpointStatistics:
+        stats = self._find(checkpoint_id)
+        return checkpoint_statistics(stats, statistics_by_level(stats))
+
+    def subtasks(self, checkpoint_id: int, vertex: str) -> TaskCheckpointStatisticsWithSubtasks:
+        found = statistics_with_subtasks(self._find(checkpoint_id), vertex)
+        if found is None:
+            raise NotFound(f"Checkpoint {checkpoint_id} has no part {vertex!r}.")
+        return found
+
+    def config(self) -> CheckpointConfigInfo:
+        report = self.report()
+        if report.checkpoint_config is None:
+            raise NotFound("Checkpointing was not enabled for this job.")
+        return _config(report.checkpoint_config, report.state_backend)
+
+    def _statistics(self) -> StatisticsReport:
+        found = self.report().checkpoints
+        if found is None:
+            raise NotFound("Checkpointing was not enabled for this job.")
+        return found
+
+    def _find(self, checkpoint_id: int) -> CheckpointStats:
+        found = self._statistics().find(checkpoint_id)
+        if found is None:
+            raise NotFound(f"Could not find checkpoint {checkpoint_id} among the last ones.")
+        return found
+
+    # -- snapshots and state -------------------------------------------------------------------------------------------
+
+    def snapshots(self) -> SnapshotList:
+        """The retained checkpoints, and savepoints that the job was given."""
+        job = self._stored()
+        lines = [
+            SnapshotLine(
+                id=ref.id,
+                kind=snapshot.metadata.kind.upper(),
+                path=redacted(snapshot.url),
+                at_ms=snapshot.metadata.completed_ms,
+                size_bytes=snapshot.metadata.full_size_bytes,
+                format=snapshot.format,
+                claimed=ref.claimed,
+                restart_from=ref == job.newest.base,
+                operators=[str(operator.uid) for operator in snapshot.metadata.operators],
+            )
+            for ref, snapshot in job.snapshots()
+        ]
+        return SnapshotList(lines[::-1])
+
+    def state(self, path: str | None = None) -> StateOverview:
+        return state_overview(self._snapshot(path))
+
+    def look_up(self, uid: str, key: Sequence[str], path: str | None = None) -> KeyLookup:
+        return look_up(self._snapshot(path), uid, key, self._show_values)
+
+    def entries(self, uid: str, state: str, limit: int, path: str | None = None) -> StateEntries:
+        return first_entries(self._snapshot(path), uid, state, limit, self._show_values)
+
+    def _stored(self) -> StoredJob:
+        job = self.stored()
+        if job is None:
+            raise NotFound("Checkpointing was not enabled for this job, so no state of it is stored.")
+        return job
+
+    def _snapshot(self, path: str | None) -> StoredSnapshot:
+        """The snapshot at `path`, which must be one of the job's: a caller cannot make the server read another place."""
+        snapshots = [snapshot for _, snapshot in self._stored().snapshots()]
+        if not snapshots:
+            raise NotFound("The job has no checkpoint yet.")
+        if path is None:
+            return snapshots[-1]
+        for snapshot in snapshots:
+            if path in (snapshot.url, redacted(snapshot.url)):
+                return snapshot
+        raise NotFound(f"{path} is not a retained checkpoint of this job.")
+
+
+def _told(failure: FailureLine) -> FailureLine:
+    return replace(failure, message=redacted(failure.message))
+
+
+def _overview(report: RunReport) -> JobDetails:
+    last_ms = report.ended_ms or report.written_ms
+    total = report.parallelism * max((node.level for node in report.graph.nodes), default=1)
+    return JobDetails(
+        jid=str(report.lineage),
+        name=report.job,
+        state=report.status,
+        start_time=report.started_ms,
+        end_time=-1 if report.ended_ms is None else report.ended_ms,
+        duration=last_ms - report.started_ms,
+        last_modification=last_ms,
+        tasks=TaskCounts(total, 0 if report.status in ENDED else total),
+    )
+
+
+def _config(config: CheckpointConfig, state_backend: str) -> CheckpointConfigInfo:
+    return CheckpointConfigInfo(
+        mode=str(config.mode).lower(),
+        interval=config.interval_ms,
+        timeout=config.timeout_ms,
+        min_pause=config.min_pause_ms,
+        max_concurrent=config.max_concurrent,
+        externalization=ExternalizedCheckpointInfo(
+            enabled=str(config.retention) != "NO_EXTERNALIZED_CHECKPOINTS",
+            delete_on_cancellation=str(config.retention) != "RETAIN_ON_CANCELLATION",
+        ),
+        state_backend=state_backend,
+        checkpoint_storage=None if config.dir is None else redacted(config.dir),
+        unaligned_checkpoints=config.unaligned,
+        tolerable_failed_checkpoints=config.tolerable_failures,
+        aligned_checkpoint_timeout=config.aligned_timeout_ms,
+    )

@@ -1,0 +1,136 @@
+"""Flink's paths, and what is answered there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from tidegate.control.messages import requests
+from tidegate.control.messages.job import JobIdsWithStatusOverview, JobIdWithStatus, MultipleJobsDetails
+from tidegate.control.messages.operation import EmptyResponseBody, TriggerResponse
+from tidegate.control.openapi import document
+from tidegate.control.own_paths import ServedJobs
+from tidegate.control.reported_job import NotPossible, ReportedJob
+from tidegate.control.service import JobService
+from tidegate.core.errors import TidegateError
+
+Body = dict[str, Any]
+Act = Callable[[Request, Body], object]
+B = TypeVar("B", bound=msgspec.Struct)
+
+
+class BadRequest(TidegateError):
+    code = "BAD_REQUEST"
+
+
+def flink_paths(jobs: ServedJobs) -> list[tuple[str, str, Act, int]]:
+    """Path, verb, what is done, and the status of the answer if it succeeds."""
+    found: list[tuple[str, str, Act, int]] = []
+
+    def add(path: str, method: str, act: Act, status: int = 200) -> None:
+        found.append((path, method, act, status))
+
+    def job(request: Request) -> ReportedJob:
+        return jobs.find(request.path_params["jobid"])
+
+    def running(request: Request) -> JobService:
+        return _running(job(request))
+
+    def take_checkpoint(request: Request, body: Body) -> TriggerResponse:
+        found, asked = running(request), _decoded(body, requests.CheckpointTriggerRequest)
+        return TriggerResponse(found.trigger_checkpoint(asked.trigger_id or None, asked.full))
+
+    def take_savepoint(request: Request, body: Body) -> TriggerResponse:
+        found, asked = running(request), _decoded(body, requests.SavepointTriggerRequest)
+        target, cancel, trigger_id = asked.target_directory or None, bool(asked.cancel_job), asked.trigger_id or None
+        return TriggerResponse(found.trigger_savepoint(target, cancel, trigger_id, asked.format))
+
+    def stop(request: Request, body: Body) -> TriggerResponse:
+        found, asked = running(request), _decoded(body, requests.StopWithSavepointRequest)
+        target, drain, trigger_id = asked.target_directory or None, bool(asked.drain), asked.trigger_id or None
+        return TriggerResponse(found.trigger_stop(target, trigger_id, drain, asked.format))
+
+    def dispose(request: Request, body: Body) -> TriggerResponse:
+        asked = _decoded(body, requests.SavepointDisposalRequest)
+        return TriggerResponse(_running(*jobs.all()).trigger_disposal(asked.savepoint_path, asked.trigger_id or None))
+
+    add("/openapi.json", "GET", lambda r, b: document())
+    add("/metrics", "GET", lambda r, b: _running(*jobs.all()).metrics())
+    add("/jobs", "GET", lambda r, b: _jobs(jobs))
+    add("/jobs/overview", "GET", lambda r, b: MultipleJobsDetails([each.overview() for each in jobs.all()]))
+    add("/jobs/{jobid}", "GET", lambda r, b: job(r).details())
+    add("/jobs/{jobid}", "PATCH", lambda r, b: _cancel(running(r), r), 202)
+    add("/jobs/{jobid}/status", "GET", lambda r, b: job(r).status())
+    add("/jobs/{jobid}/exceptions", "GET", lambda r, b: job(r).exceptions(_most(r)))
+    add("/jobs/{jobid}/checkpoints", "GET", lambda r, b: job(r).checkpoints())
+    add("/jobs/{jobid}/checkpoints", "POST", take_checkpoint, 202)
+    add("/jobs/{jobid}/checkpoints/config", "GET", lambda r, b: job(r).config())
+    add("/jobs/{jobid}/checkpoints/details/{cid}", "GET", lambda r, b: job(r).checkpoint(_number(r, "cid")))
+    add(
+        "/jobs/{jobid}/checkpoints/details/{cid}/subtasks/{vertex}",
+        "GET",
+        lambda r, b: job(r).subtasks(_number(r, "cid"), r.path_params["vertex"]),
+    )
+    add(
+        "/jobs/{jobid}/checkpoints/{triggerid}",
+        "GET",
+        lambda r, b: running(r).checkpoint_status(r.path_params["triggerid"]),
+    )
+    add("/jobs/{jobid}/savepoints", "POST", take_savepoint, 202)
+    add(
+        "/jobs/{jobid}/savepoints/{triggerid}",
+        "GET",
+        lambda r, b: running(r).savepoint_status(r.path_params["triggerid"]),
+    )
+    add("/jobs/{jobid}/stop", "POST", stop, 202)
+    add("/savepoint-disposal", "POST", dispose, 202)
+    add(
+        "/savepoint-disposal/{triggerid}",
+        "GET",
+        lambda r, b: _running(*jobs.all()).disposal_status(r.path_params["triggerid"]),
+    )
+    return found
+
+
+def _decoded(body: Body, kind: type[B]) -> B:
+    try:
+        return requests.decode(body, kind)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error
+
+
+def _number(request: Request, name: str) -> int:
+    text = str(request.path_params[name])
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise BadRequest(f"{text!r} is not a number.")
+    return int(text)
+
+
+def _most(request: Request) -> int:
+    text = request.query_params.get("maxExceptions", "20")
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise BadRequest("maxExceptions must be a number.")
+    return int(text)
+
+
+def _jobs(jobs: ServedJobs) -> JobIdsWithStatusOverview:
+    return JobIdsWithStatusOverview([JobIdWithStatus(each.id, each.status().status) for each in jobs.all()])
+
+
+def _running(*jobs: ReportedJob) -> JobService:
+    """The job that this process runs, which can be told to do something."""
+    for job in jobs:
+        if isinstance(job, JobService):
+            return job
+    raise NotPossible("No driver of the job answers here: it is read from storage. Ask the REST server of its driver.")
+
+
+def _cancel(service: JobService, request: Request) -> EmptyResponseBody:
+    mode = request.query_params.get("mode", "cancel")
+    if mode != "cancel":
+        raise BadRequest("mode is cancel. To end a job with a savepoint, POST to …/stop.")
+    service.cancel()
+    return EmptyResponseBody()

@@ -1,0 +1,96 @@
+"""Keeps the record of a run in storage: what a job did and how it failed can be read when its driver is gone.
+
+Each term has one record, `JOB/runs/TERM`, which its driver overwrites. Nothing is decided by it, and no two drivers share a term,
+so a driver that lost its job does no harm by writing. If storage refuses, the job continues and the record is old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.core.ids import Term
+from tidegate.runtime.driver.run_report import RunReport
+from tidegate.storage import Storage, StorageError
+
+log = logging.getLogger("tidegate")
+
+KEPT = 20
+"""Records of so many terms are kept."""
+EVERY_S = 30.0
+"""How old a record gets while only epochs pass."""
+PAUSE_S = 5.0
+"""The least time between two records, except when the status changes or something fails."""
+_POLL_S = 0.5
+
+
+class RunRecorder:
+    """A thread that writes the record when something happened. `close` waits for the last one."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        layout: JobLayout,
+        report: Callable[[], RunReport],
+        notable: Callable[[], tuple[Any, Any]],
+        ended: threading.Event,
+    ) -> None:
+        """`notable` returns two values: what must be recorded at once when it changes, and what may wait for `PAUSE_S`."""
+        self._storage, self._layout, self._report, self._notable, self._ended = storage, layout, report, notable, ended
+        self._thread = threading.Thread(target=self._run, name="tidegate-record", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the last record, after the run has ended."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        with contextlib.suppress(StorageError):
+            remove_old(self._storage, self._layout)
+        urgent, other = None, None
+        written = -EVERY_S
+        refused = False
+        while True:
+            over = self._ended.is_set()
+            now, (urgent_now, other_now) = time.monotonic(), self._notable()
+            age = now - written
+            if over or urgent_now != urgent or (other_now != other and age >= PAUSE_S) or age >= EVERY_S:
+                refused = self._write(told=refused)
+                urgent, other, written = urgent_now, other_now, now
+            if over:
+                return
+            self._ended.wait(_POLL_S)
+
+    def _write(self, told: bool) -> bool:
+        """Return whether storage refused. `told`: it refused the last record as well, and the log says so."""
+        try:
+            report = self._report()
+            self._storage.put(self._layout.run(report.term), report.to_bytes())
+        except StorageError as error:
+            if not told:
+                log.warning("the record of the run could not be written, and pages about it may be old: %s", error)
+            return True
+        except Exception:
+            # Nothing depends on the record, and the job must not.
+            log.debug("the record of the run could not be made", exc_info=True)
+            return True
+        return False
+
+
+def recorded_terms(storage: Storage, layout: JobLayout) -> list[Term]:
+    """The terms that have a record, newest first."""
+    names = [each.path.rpartition("/")[2] for each in storage.list(layout.runs)]
+    return sorted((Term(int(name)) for name in names if name.isdecimal()), reverse=True)
+
+
+def remove_old(storage: Storage, layout: JobLayout) -> None:
+    """Remove all records but those of the last terms."""
+    storage.delete(layout.run(term) for term in recorded_terms(storage, layout)[KEPT:])

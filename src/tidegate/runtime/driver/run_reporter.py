@@ -1,0 +1,152 @@
+"""Describes a run as it is now. Any thread may ask."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.processes import this_process
+from tidegate.core.redaction import redacted
+from tidegate.core.times import MIN_WATERMARK
+from tidegate.graph import guarantee
+from tidegate.graph.event_times import of_split_name
+from tidegate.graph.outline import outline
+from tidegate.runtime.driver.epoch_reports import EpochReport
+from tidegate.runtime.driver.run_report import EpochLine, FailureLine, RunReport, SinkLine, SourceLine
+from tidegate.runtime.driver.running_job import RunningJob
+from tidegate.runtime.driver.supervisor import Supervisor
+
+EPOCHS = 60
+FAILURES = 20
+"""How many of the last ones a report has."""
+_LONGEST_MESSAGE = 20_000
+
+
+class RunReporter:
+    """`status` is the status of the run in Flink's terms."""
+
+    def __init__(self, job: RunningJob, supervisor: Supervisor, status: Callable[[], str]) -> None:
+        self._job, self._supervisor, self._status = job, supervisor, status
+        self._started_ms = SYSTEM_CLOCK.now().wall_ms
+        self._ended_ms: int | None = None
+        self._graph = outline(job.graph, job.runner.plan)
+        self._config = None if job.durability is None else _told(job.durability.checkpoints)
+        self._host = f"{socket.gethostname()} (process {os.getpid()})"
+        self._versions = {
+            "tidegate": version("tidegate"),
+            "spark": job.spark.version,
+            "python": platform.python_version(),
+        }
+
+    def report(self) -> RunReport:
+        job, supervisor, now = self._job, self._supervisor, SYSTEM_CLOCK.now()
+        if supervisor.ended.is_set() and self._ended_ms is None:
+            self._ended_ms = now.wall_ms
+        epochs = list(job.reports)[-EPOCHS:]
+        watermark_ms = epochs[-1].watermark_ms if epochs else MIN_WATERMARK
+        held_by = job.held_by
+        return RunReport(
+            job=job.name,
+            lineage=job.runner.lineage,
+            term=job.runner.term,
+            status=self._status(),
+            started_ms=self._started_ms,
+            written_ms=now.wall_ms,
+            ended_ms=self._ended_ms,
+            host=self._host,
+            process=this_process(),
+            versions=self._versions,
+            restarts=supervisor.restarts,
+            parallelism=job.settings.parallelism,
+            max_parallelism=job.settings.max_parallelism,
+            state_backend=job.settings.state_backend,
+            graph=self._graph,
+            epochs=tuple(map(_epoch, epochs)),
+            tasks=job.metrics.tasks(),
+            sources=self._sources(now.wall_ms),
+            sinks=self._sinks(),
+            held_by=None if held_by is None else str(held_by.sink),
+            watermark_ms=watermark_ms if watermark_ms > MIN_WATERMARK else None,
+            failures=self._failures(),
+            checkpoints=None if job.loop is None else job.loop.statistics.report(now),
+            checkpoint_config=self._config,
+            operators=job.metrics.operators,
+            options=job.settings.effective,
+        )
+
+    def notable(self) -> tuple[Any, Any]:
+        """What a record must have at once, and what can wait for a moment."""
+        failures, loop = self._supervisor.failures, self._job.loop
+        urgent = (self._status(), len(failures), failures[-1] if failures else None, self._job.runner.term)
+        counts = None if loop is None else (loop.statistics.counts.completed, loop.statistics.counts.failed)
+        return urgent, counts
+
+    def _sources(self, now_ms: int) -> tuple[SourceLine, ...]:
+        newest: dict[str, int] = {}
+        for split, greatest_ms in self._job.metrics.event_times.items():
+            source = of_split_name(split)[0]
+            newest[source] = max(greatest_ms, newest.get(source, greatest_ms))
+        return tuple(
+            SourceLine(
+                source=str(source.uid),
+                event_time_lag_ms=now_ms - newest[source.uid] if source.uid in newest else None,
+            )
+            for source in self._job.graph.sources
+        )
+
+    def _sinks(self) -> tuple[SinkLine, ...]:
+        loop = self._job.loop
+        waiting = {} if loop is None else {each.sink: each for each in loop.waiting_output}
+        settled = {} if loop is None else loop.output.settled.copy()
+        lines = []
+        for sink in self._job.graph.sinks:
+            found, published = waiting.get(sink.uid), settled.get(sink.uid)
+            lines.append(
+                SinkLine(
+                    sink=str(sink.uid),
+                    guarantee=guarantee.of_sink(sink).name,
+                    published_epoch=None if published is None else str(published),
+                    waiting_epochs=0 if found is None else found.epochs,
+                    waiting_bytes=0 if found is None else found.size_bytes,
+                    waiting_since=None if found is None else str(found.since),
+                    error=None if found is None or found.error is None else redacted(found.error),
+                )
+            )
+        return tuple(lines)
+
+    def _failures(self) -> tuple[FailureLine, ...]:
+        last = list(self._supervisor.failures)[-FAILURES:]
+        return tuple(
+            FailureLine(
+                at_ms=each.at_ms,
+                kind=each.kind,
+                message=redacted(each.message)[:_LONGEST_MESSAGE],
+                restarted=each.restarted,
+            )
+            for each in reversed(last)
+        )
+
+
+def _told(config: CheckpointConfig) -> CheckpointConfig:
+    """The configuration without credentials in its addresses."""
+    places = [None if place is None else redacted(place) for place in (config.dir, config.savepoint_dir)]
+    return replace(config, dir=places[0], savepoint_dir=places[1])
+
+
+def _epoch(report: EpochReport) -> EpochLine:
+    return EpochLine(
+        epoch=str(report.epoch),
+        ended_ms=report.ended_ms,
+        duration_ms=report.duration_ms,
+        rows_in=report.rows_in,
+        tries=report.tries,
+        phases={"plan": report.plan_ms, "run": report.job_ms},
+        operators=report.operators,
+    )

@@ -1,0 +1,101 @@
+"""A job read from its directory: what REST answers when no driver is alive."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.unit.control.test_rest import asking
+from tests.unit.runtime.driver.run_kit import run_report
+from tests.unit.savepoint.checkpoint_kit import History, Operator, value
+from tidegate.control.rest import application
+from tidegate.control.stored_service import StoredJobs
+from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.processes import this_process
+from tidegate.runtime.driver.run_report import FailureLine, RunReport
+
+TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.5, "bob": 2.0}})
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    made = History(tmp_path)
+    made.checkpoint(1, TOTALS)
+    return made
+
+
+def asked(history: History, show_values: bool = False) -> TestClient:
+    return asking(application(StoredJobs(str(history.url), show_values)))
+
+
+def record(history: History, report: RunReport) -> None:
+    newest, now_ms = history.log[-1], SYSTEM_CLOCK.now().wall_ms
+    written = replace(report, lineage=newest.lineage, term=newest.term, written_ms=now_ms)
+    history.storage.put(history.layout.run(newest.term), written.to_bytes())
+
+
+def dead_process() -> str:
+    code = "from tidegate.core.processes import this_process; print(this_process())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_job_whose_driver_was_killed_is_lost_and_tells_its_last_exception(history: History) -> None:
+    failure = FailureLine(at_ms=7, kind="user-code", message="division by zero", restarted=True)
+    record(history, run_report(process=dead_process(), failures=(failure,)))
+    client = asked(history)
+    report = client.get("/jobs/orders/report").json()
+    assert (report["status"], report["live"], report["allows"]) == ("LOST", False, {"actions": False, "values": False})
+    assert report["failures"][0]["message"] == "division by zero"
+    assert (
+        client.get("/jobs/orders/exceptions").json()["exceptionHistory"]["entries"][0]["exceptionName"] == "user-code"
+    )
+
+
+def test_a_job_whose_driver_is_alive_is_not_lost(history: History) -> None:
+    record(history, run_report(process=this_process()))
+    assert asked(history).get("/jobs/orders/report").json()["status"] == "RUNNING"
+
+
+def test_one_key_is_looked_up_without_a_driver(history: History) -> None:
+    found = asked(history, show_values=True).get("/jobs/orders/state/totals/lookup?key=ann").json()
+    assert [(each["name"], each["value"]) for each in found["states"]] == [("total", 1.5)]
+
+
+def test_values_are_hidden_unless_asked_for(history: History) -> None:
+    client = asked(history)
+    (state,) = client.get("/jobs/orders/state/totals/lookup?key=ann").json()["states"]
+    assert (state["found"], state["value"], state["redacted"]) == (True, None, True)
+    entries = client.get("/jobs/orders/state/totals/total/entries").json()
+    assert (entries["entries"], entries["redacted"]) == ([], True)
+
+
+def test_states_and_first_entries(history: History) -> None:
+    client = asked(history, show_values=True)
+    (operator,) = client.get("/jobs/orders/state").json()["operators"]
+    assert (operator["uid"], [state["name"] for state in operator["states"]]) == ("totals", ["total"])
+    entries = client.get("/jobs/orders/state/totals/total/entries?limit=1").json()
+    assert (len(entries["entries"]), entries["more"]) == (1, True)
+
+
+def test_a_job_without_a_record_shows_its_checkpoints(history: History) -> None:
+    report = asked(history).get("/jobs/orders/report").json()
+    assert [each["id"] for each in report["checkpoints"]["history"]] == [1]
+    assert asked(history).get("/jobs/orders/snapshots").json()["snapshots"][0]["restart_from"] is True
+
+
+def test_a_caller_cannot_name_another_place_to_read(history: History, tmp_path: Path) -> None:
+    answer = asked(history).get("/jobs/orders/state", params={"snapshot": str(tmp_path / "elsewhere")})
+    assert (answer.status_code, "not a retained checkpoint" in answer.text) == (404, True)
+
+
+def test_nothing_can_be_changed(history: History) -> None:
+    client = asked(history)
+    for path in ("checkpoints", "savepoints", "stop"):
+        answer = client.post(f"/jobs/orders/{path}", json={})
+        assert (answer.status_code, "read from storage" in answer.text) == (409, True)
+    assert client.patch("/jobs/orders").status_code == 409
