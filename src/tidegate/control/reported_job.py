@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,7 +41,7 @@ from tidegate.control.messages.state import KeyLookup, SnapshotLine, SnapshotLis
 from tidegate.control.state_view import first_entries, look_up, state_overview
 from tidegate.control.stored_jobs import StoredJob
 from tidegate.core.clock import SYSTEM_CLOCK
-from tidegate.core.errors import ControlError
+from tidegate.core.errors import ControlError, TidegateError
 from tidegate.core.redaction import redacted
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
 from tidegate.savepoint.snapshot import StoredSnapshot
@@ -206,23 +207,13 @@ class ReportedJob(ABC):
     # -- snapshots and state -------------------------------------------------------------------------------------------
 
     def snapshots(self) -> SnapshotList:
-        """The retained checkpoints, and savepoints that the job was given."""
+        """The retained checkpoints, savepoints that the job was given, and those that its last run took and that exist."""
         job = self._stored()
-        lines = [
-            SnapshotLine(
-                id=ref.id,
-                kind=snapshot.metadata.kind.upper(),
-                path=redacted(snapshot.url),
-                at_ms=snapshot.metadata.completed_ms,
-                size_bytes=snapshot.metadata.full_size_bytes,
-                format=snapshot.format,
-                claimed=ref.claimed,
-                restart_from=ref == job.newest.base,
-                operators=[str(operator.uid) for operator in snapshot.metadata.operators],
-            )
-            for ref, snapshot in job.snapshots()
-        ]
-        return SnapshotList(lines[::-1])
+        retained = list(job.snapshots())
+        lines = [_line(snapshot, ref.claimed, ref == job.newest.base) for ref, snapshot in retained]
+        known = {snapshot.url for _, snapshot in retained}
+        lines += [_line(each) for each in self._taken_savepoints() if each.url not in known]
+        return SnapshotList(sorted(lines, key=lambda line: -line.at_ms))
 
     def state(self, path: str | None = None) -> StateOverview:
         return state_overview(self._snapshot(path))
@@ -241,15 +232,40 @@ class ReportedJob(ABC):
 
     def _snapshot(self, path: str | None) -> StoredSnapshot:
         """The snapshot at `path`, which must be one of the job's: a caller cannot make the server read another place."""
-        snapshots = [snapshot for _, snapshot in self._stored().snapshots()]
-        if not snapshots:
-            raise NotFound("The job has no checkpoint yet.")
+        retained = [snapshot for _, snapshot in self._stored().snapshots()]
         if path is None:
-            return snapshots[-1]
-        for snapshot in snapshots:
+            if not retained:
+                raise NotFound("The job has no checkpoint yet.")
+            return retained[-1]
+        for snapshot in (*retained, *self._taken_savepoints()):
             if path in (snapshot.url, redacted(snapshot.url)):
                 return snapshot
-        raise NotFound(f"{path} is not a retained checkpoint of this job.")
+        raise NotFound(f"{path} is not a retained checkpoint or a savepoint of this job.")
+
+    def _taken_savepoints(self) -> list[StoredSnapshot]:
+        """The savepoints that the last run took, as far as its history goes and they still exist."""
+        statistics = self.report().checkpoints
+        paths = [] if statistics is None else [each.external_path for each in statistics.history if each.is_savepoint]
+        found = []
+        for path in filter(None, paths):
+            with contextlib.suppress(TidegateError):
+                found.append(StoredSnapshot.open(path))
+        return found
+
+
+def _line(snapshot: StoredSnapshot, claimed: bool = False, restart_from: bool = False) -> SnapshotLine:
+    m = snapshot.metadata
+    return SnapshotLine(
+        id=m.checkpoint_id,
+        kind=m.kind.upper(),
+        path=redacted(snapshot.url),
+        at_ms=m.completed_ms,
+        size_bytes=m.full_size_bytes,
+        format=snapshot.format,
+        claimed=claimed,
+        restart_from=restart_from,
+        operators=[str(operator.uid) for operator in m.operators],
+    )
 
 
 def _told(failure: FailureLine) -> FailureLine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,12 +13,17 @@ from starlette.testclient import TestClient
 
 from tests.unit.control.test_rest import asking
 from tests.unit.runtime.driver.run_kit import run_report
+from tests.unit.runtime.driver.test_progress import complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.control.rest import application
 from tidegate.control.stored_service import StoredJobs
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.processes import this_process
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
+from tidegate.savepoint.copy import copy_snapshot
+from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.storage import open_storage
+from tidegate.testing.clock import at
 
 TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.5, "bob": 2.0}})
 
@@ -90,7 +96,7 @@ def test_a_job_without_a_record_shows_its_checkpoints(history: History) -> None:
 
 def test_a_caller_cannot_name_another_place_to_read(history: History, tmp_path: Path) -> None:
     answer = asked(history).get("/jobs/orders/state", params={"snapshot": str(tmp_path / "elsewhere")})
-    assert (answer.status_code, "not a retained checkpoint" in answer.text) == (404, True)
+    assert (answer.status_code, "not a retained checkpoint or a savepoint" in answer.text) == (404, True)
 
 
 def test_nothing_can_be_changed(history: History) -> None:
@@ -99,3 +105,21 @@ def test_nothing_can_be_changed(history: History) -> None:
         answer = client.post(f"/jobs/orders/{path}", json={})
         assert (answer.status_code, "read from storage" in answer.text) == (409, True)
     assert client.patch("/jobs/orders").status_code == 409
+
+
+def test_a_savepoint_that_the_run_took_is_listed_and_can_be_read_until_it_is_disposed_of(
+    history: History, tmp_path: Path
+) -> None:
+    """A savepoint is the user's: the job's log does not name it, only the record of the run does."""
+    place = tmp_path / "savepoints" / "savepoint-1"
+    copy_snapshot(StoredSnapshot.open(f"{history.url}/orders/chk-1"), open_storage(str(place)))
+    made = coordinator()
+    complete(made, 1_000)
+    statistics = made.statistics.report(at(2_000))
+    taken = replace(statistics.history[0], is_savepoint=True, external_path=str(place))
+    record(history, run_report(checkpoints=replace(statistics, history=(taken,))))
+    client = asked(history)
+    assert str(place) in [each["path"] for each in client.get("/jobs/orders/snapshots").json()["snapshots"]]
+    assert client.get("/jobs/orders/state", params={"snapshot": str(place)}).json()["snapshot"] == str(place)
+    shutil.rmtree(place)
+    assert str(place) not in [each["path"] for each in client.get("/jobs/orders/snapshots").json()["snapshots"]]
