@@ -7,6 +7,7 @@ import pytest
 from tests.cluster.standalone import busy, eventually, places
 
 
+@pytest.mark.feature("A12")
 @pytest.mark.timeout(600)
 def test_state_that_lies_unevenly_finds_its_way_home(trial, cluster, cluster_session):
     """The job began when only one host was there, which has all the state. Spark would spread the tasks over both."""

@@ -22,6 +22,7 @@ def test_a_missing_barrier_or_a_wrong_count_of_rows(trial, orders, caplog, fault
     assert reason in caplog.text
 
 
+@pytest.mark.feature("C16", "J1")
 @pytest.mark.timeout(600)
 def test_a_batch_delivered_twice_is_run_once(trial, monkeypatch):
     """Spark delivers a batch again when it does not know that it was done."""

@@ -7,6 +7,7 @@ import pytest
 from tests.cluster.standalone import host_of
 
 
+@pytest.mark.feature("H1")
 @pytest.mark.timeout(600)
 def test_an_executor_killed_between_epochs(trial, cluster):
     """A new one on the same host finds the versions there: slots are where they were."""
@@ -19,6 +20,7 @@ def test_an_executor_killed_between_epochs(trial, cluster):
     assert job.run.counters.rewinds == 0
 
 
+@pytest.mark.feature("H1")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("level", [1, 2])
 def test_an_executor_killed_in_the_middle_of_an_epoch(trial, cluster, orders, level):

@@ -26,6 +26,7 @@ def checksums(cluster_session, monkeypatch, request):
         spark.conf.set(key, value)
 
 
+@pytest.mark.feature("C3")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("checksums", [True, False], indirect=True, ids=["checksums", "no-checksums"])
 def test_a_split_view_of_a_level_is_never_accepted(trial, cluster, orders, caplog, checksums):

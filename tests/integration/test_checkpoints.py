@@ -149,7 +149,7 @@ def test_a_job_resumes_wherever_its_log_of_files_was_when_it_ended(shop, spark):
 
 
 @BACKENDS
-@pytest.mark.feature("A35", "C3", "C4", "C16", "F2", "H2", "H3", "H4", "H13", "H14")
+@pytest.mark.feature("A8", "A14", "A35", "C3", "C4", "C16", "F2", "F20", "H2", "H3", "H4", "H13", "H14", "I27", "I36")
 def test_a_job_resumes_at_another_parallelism_and_on_another_backend(shop, backend):
     assert shop.run(backend=backend).exact()
     assert {task.backend for task in StoredSnapshot.open(str(shop.newest())).metadata.tasks} == {backend}
@@ -193,6 +193,7 @@ def test_a_batch_that_waits_for_the_state_is_refused_when_the_state_does_not_com
     assert shop.run().exact()
 
 
+@pytest.mark.feature("F24")
 def test_a_full_checkpoint_stores_what_earlier_ones_have_and_later_ones_build_on_it(shop):
     run = shop.start(interval="1 h", backend="rocksdb", options={"state.storage.fs.memory-threshold": "0"})
     until(lambda: len(run.reports) >= 3)
@@ -208,6 +209,7 @@ def test_a_full_checkpoint_stores_what_earlier_ones_have_and_later_ones_build_on
     assert after[0] < after[1]
 
 
+@pytest.mark.feature("D4", "J2")
 def test_at_least_once_shows_output_with_its_epoch(shop):
     run = shop.start(interval="1 h", mode="AT_LEAST_ONCE")
     until(lambda: len(run.reports) >= 3)
@@ -224,7 +226,7 @@ def test_a_cancelled_job_goes_back_to_its_last_checkpoint(shop):
     assert shop.run().exact()
 
 
-@pytest.mark.feature("C1", "H1", "H9")
+@pytest.mark.feature("C1", "H1", "H2", "H9")
 def test_a_function_that_raises_is_restarted_as_the_strategy_says(shop):
     flag = shop.folder / "raised"
     delays = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "10 ms"}
@@ -470,7 +472,7 @@ def test_an_idle_job_completes_its_checkpoint(shop):
     run.stop()
 
 
-@pytest.mark.feature("D14", "D15", "D31")
+@pytest.mark.feature("D14", "D15", "D31", "E13")
 @pytest.mark.parametrize(("retention", "kept"), [("RETAIN_ON_CANCELLATION", True), ("DELETE_ON_CANCELLATION", False)])
 def test_cancelling_a_job_keeps_or_deletes_its_checkpoints(shop, retention, kept):
     run = shop.start(retention=retention, interval="500 ms")
@@ -550,7 +552,7 @@ def test_a_savepoint_is_whole_by_itself_and_moves(shop, backend, form, then):
     assert shop.exact()
 
 
-@pytest.mark.feature("D28", "I3", "I14")
+@pytest.mark.feature("D28", "I3", "I11", "I14")
 def test_a_job_stopped_with_a_savepoint_resumes_from_it(shop):
     run = shop.start(interval="1 h", savepoint_dir=str(shop.folder / "savepoints"))
     until(lambda: len(run.reports) >= 3)
@@ -591,6 +593,7 @@ def test_a_rollback_to_a_savepoint_shows_what_both_histories_completed(shop):
     assert Counter(shop.out()) - first == counted(range(30, 70), 30)
 
 
+@pytest.mark.feature("I20")
 def test_a_claimed_savepoint_is_deleted_once_the_job_has_completed_a_checkpoint(shop):
     shop.run()
     given = shop.folder / "given"
@@ -603,6 +606,7 @@ def test_a_claimed_savepoint_is_deleted_once_the_job_has_completed_a_checkpoint(
     assert shop.feed(1).run().exact()
 
 
+@pytest.mark.feature("I14")
 def test_a_job_is_watched_and_stopped_over_rest(shop):
     run = shop.start(interval="1 h")
     with tg.serve(run, port=0) as server, httpx.Client(base_url=server.url) as client:
@@ -624,6 +628,7 @@ def test_a_job_is_watched_and_stopped_over_rest(shop):
     assert shop.exact()
 
 
+@pytest.mark.feature("I28", "I40")
 @BACKENDS
 def test_a_job_begins_from_tables_that_were_made_of_its_checkpoint(shop, backend):
     """The whole walk: run, convert offline into a canonical savepoint with another max parallelism, go on from it."""

@@ -198,6 +198,7 @@ def test_a_timestamp_written_in_another_zone_or_unit_is_the_same_key(spark: Spar
     assert hash_columns([utc], [type]).tolist() == hash_columns([elsewhere], [type]).tolist()
 
 
+@pytest.mark.feature("A8", "H14")
 @pytest.mark.parametrize("partitions", [1, 2, 3, 8, 200, 1000])
 def test_a_salt_lands_on_its_partition(spark: SparkSession, partitions: int) -> None:
     wanted = pa.table({"salt": pa.array(kg.salts(partitions), pa.int32()), "wanted": np.arange(partitions)})

@@ -58,6 +58,7 @@ def running(folder: Path, *more: str):
         process.wait()
 
 
+@pytest.mark.feature("I14")
 @pytest.mark.timeout(300)
 def test_sigterm_ends_a_job_with_a_savepoint_that_holds_all_its_output(tmp_path):
     saved = tmp_path / "savepoints"

@@ -70,6 +70,7 @@ def test_lists_and_maps_live_on_too(spark, tmp_path, backend):
     assert final["y"] == ("y", [9, 8], {9: 1, 8: 1}, 9)
 
 
+@pytest.mark.feature("C12")
 @BACKENDS
 def test_two_levels_two_sources_branches_and_a_side_output(spark, tmp_path, backend):
     class Split(tg.KeyedProcessFunction):

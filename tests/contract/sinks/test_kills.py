@@ -97,6 +97,7 @@ def test_a_task_killed_at_any_step_of_its_attempt(target):
     assert step >= 4
 
 
+@pytest.mark.feature("J25")
 def test_the_target_itself_is_killed_between_the_phases(postgres_server):
     target = TwoPhaseTarget(postgres_server, two_phase=True)
     trial = SinkTrial(target.sink())

@@ -125,6 +125,7 @@ def test_a_prepared_transaction_that_was_rolled_back_by_hand_is_an_error_not_a_g
         trial.committer.commit(trial.requests())
 
 
+@pytest.mark.feature("J16")
 def test_rows_that_were_staged_before_two_phases_were_chosen_are_committed_all_the_same(postgres_server):
     target = PostgresTarget(postgres_server)
     trial = SinkTrial(target.sink())
@@ -200,6 +201,7 @@ def test_a_job_whose_database_is_away_starts_all_the_same(postgres_server):
     check(target, trial)
 
 
+@pytest.mark.feature("J23")
 def test_two_phases_are_refused_where_the_table_is_not_for_appends(postgres_server):
     target = PostgresTarget(postgres_server, ", PRIMARY KEY (n)", two_phase=True)
     with pytest.raises(TableRefused, match="Omit two_phase"):
@@ -242,6 +244,7 @@ def test_a_large_call_is_cut_between_epochs(postgres_server, monkeypatch):
     check(target, trial)
 
 
+@pytest.mark.feature("J15")
 def test_the_last_value_of_a_key_wins_over_many_epochs_and_slots_in_one_call(postgres_server):
     target = CountingTarget(postgres_server, ", PRIMARY KEY (n)", mode="upsert", key=["n"])
     trial = SinkTrial(target.sink(), parallelism=3)

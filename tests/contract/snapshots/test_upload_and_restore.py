@@ -221,6 +221,7 @@ def test_while_one_process_uploads_another_does_not(home: Host) -> None:
     assert home.uploader(order).finished() == done
 
 
+@pytest.mark.feature("H11")
 @pytest.mark.parametrize("damage", ["changed", "gone"])
 def test_a_damaged_or_missing_file_is_an_error_that_names_it(home: Host, elsewhere: Host, damage: str) -> None:
     home.build(None, version(1), some(0, 300))
@@ -301,6 +302,7 @@ def test_state_is_put_together_by_key_group(
     assert (version(3) in origins - {target}) == taken_over
 
 
+@pytest.mark.feature("F2", "I27")
 def test_state_can_change_its_backend(tmp_path: Path, backend: StateBackend, storage: Storage) -> None:
     entries, states = two_halves(tmp_path, backend, storage)
     other = backend_named("hashmap" if backend.name == "rocksdb" else "rocksdb")

@@ -158,6 +158,7 @@ def live(name: str, examples: int, **options: Any) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=30, **options))
 
 
+@pytest.mark.feature("F1")
 @pytest.mark.parametrize(("name", "examples"), [("hashmap", 100), ("rocksdb", 25)])
 def test_a_random_life(name: str, examples: int) -> None:
     live(name, examples)

@@ -32,6 +32,7 @@ def test_reads_see_base_and_own_writes(backend: StateBackend, task: Path) -> Non
     store.abandon()
 
 
+@pytest.mark.feature("F1")
 def test_puts_come_before_deletes(backend: StateBackend, task: Path) -> None:
     store = backend.begin(task, None, v(1), KEY_GROUPS)
     store.write([(b"a", b"1"), (b"a", b"2"), (b"b", b"1")], deletes=[b"b"])
@@ -63,6 +64,7 @@ def test_empty_values_are_not_absence(backend: StateBackend, task: Path) -> None
     store.abandon()
 
 
+@pytest.mark.feature("F1", "F11")
 def test_delete_range_takes_base_and_own_writes_and_no_more(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1", b"b1": b"1", b"b2": b"1", b"c": b"1"})
     store = backend.begin(task, v(1), v(2), KEY_GROUPS)
@@ -76,6 +78,7 @@ def test_delete_range_takes_base_and_own_writes_and_no_more(backend: StateBacken
     assert contents(backend, task, v(2)) == {b"a": b"1", b"b2": b"after", b"c": b"1"}
 
 
+@pytest.mark.feature("F1")
 def test_writing_while_a_scan_is_open_is_not_seen_by_it(backend: StateBackend, task: Path) -> None:
     entries = {b"%04d" % n: b"old" for n in range(3000)}
     build(backend, task, None, v(1), entries)
@@ -112,6 +115,7 @@ def test_large_values(backend: StateBackend, task: Path) -> None:
     store.abandon()
 
 
+@pytest.mark.feature("C25", "F1")
 def test_many_keys_through_many_versions(backend: StateBackend, task: Path) -> None:
     dice = random.Random(5)
     model: dict[bytes, bytes] = {}

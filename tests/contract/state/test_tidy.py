@@ -39,6 +39,7 @@ def test_leaves_newer_versions_that_the_list_cannot_know(backend: StateBackend, 
     assert set(versions_of(task, Term(1))) == {v(2, attempt=2), v(3)}
 
 
+@pytest.mark.feature("C25")
 def test_touches_no_other_term(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1, term=1), {b"a": b"1"})
     build(backend, task, v(1, term=1), v(1, term=2), {b"a": b"2"})
@@ -79,6 +80,7 @@ def _die_before_the_rename(name: str, task: Path) -> None:
     store.seal()
 
 
+@pytest.mark.feature("C25")
 def test_orphans_of_dead_processes_are_removed(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     with pytest.raises(BrokenProcessPool):

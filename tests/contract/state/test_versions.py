@@ -64,6 +64,7 @@ def test_two_attempts_from_one_base_at_once(backend: StateBackend, task: Path) -
     assert contents(backend, task, v(2, attempt=8)) == {b"a": b"second"}
 
 
+@pytest.mark.feature("C25")
 def test_a_failed_attempt_can_be_repeated_in_the_same_process(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     failed = backend.begin(task, v(1), v(2, attempt=1), KEY_GROUPS)
@@ -76,6 +77,7 @@ def test_a_failed_attempt_can_be_repeated_in_the_same_process(backend: StateBack
     assert contents(backend, task, v(2, attempt=2)) == {b"a": b"right"}
 
 
+@pytest.mark.feature("C25", "H4")
 def test_a_discarded_epoch_is_repeated_from_the_one_before(backend: StateBackend, task: Path) -> None:
     build(backend, task, None, v(1), {b"a": b"1"})
     build(backend, task, v(1), v(2, attempt=1), {b"a": b"discarded", b"b": b"discarded"})
@@ -83,6 +85,7 @@ def test_a_discarded_epoch_is_repeated_from_the_one_before(backend: StateBackend
     assert contents(backend, task, v(2, attempt=2)) == {b"a": b"1", b"c": b"2"}
 
 
+@pytest.mark.feature("F27")
 def test_an_attempt_that_wrote_nothing_links_its_base(backend: StateBackend, task: Path) -> None:
     first = build(backend, task, None, v(1), {b"a": b"1"})
     store = backend.begin(task, v(1), v(2), KEY_GROUPS)

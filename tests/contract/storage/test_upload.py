@@ -61,6 +61,7 @@ def test_a_file_goes_up_and_its_handle_alone_brings_it_back(storage: Storage, tm
     assert storage.list() == []
 
 
+@pytest.mark.feature("E3")
 def test_each_step_stores_one_part_and_another_object_may_take_the_next(storage: Storage, tmp_path: Path) -> None:
     source = random_file(tmp_path / "sst", 3 * PART)
     for done in (1, 2):
@@ -140,6 +141,7 @@ def test_an_upload_killed_in_the_middle_of_a_part_is_finished_by_another_process
     assert fetch(direct, handle) == source.read_bytes()
 
 
+@pytest.mark.feature("C24")
 @pytest.mark.parametrize("point", ["2-part-stored", "3-recorded", "4-complete"])
 def test_an_upload_killed_after_a_step_is_finished_by_another_process(tmp_path: Path, point: str) -> None:
     source, record, root = random_file(tmp_path / "sst", 3 * PART), tmp_path / "record", tmp_path / "root"

@@ -59,6 +59,7 @@ def held(savepoint: tg.Savepoint, uid: str = "totals", state: str = "total") -> 
     return {entry.key: entry.value for entry in savepoint.state(uid, state).entries()}
 
 
+@pytest.mark.feature("I29")
 def test_a_checkpoint_is_opened_and_asked(checkpoint: tg.Savepoint) -> None:
     assert [(s.uid, s.state, s.kind, s.key, s.value) for s in checkpoint.states()] == [
         ("totals", "total", "value", "string", "float"),
@@ -91,6 +92,7 @@ def test_a_savepoint_is_built_from_nothing(tmp_path: Path) -> None:
     assert len(written.metadata.tasks) == 3
 
 
+@pytest.mark.feature("I28")
 def test_a_savepoint_is_changed(checkpoint: tg.Savepoint, tmp_path: Path) -> None:
     written = (
         tg.SavepointWriter.from_existing(checkpoint)

@@ -37,17 +37,20 @@ def test_states_are_known_without_running() -> None:
     )
 
 
+@pytest.mark.feature("A23")
 def test_on_the_class_it_is_the_declaration() -> None:
     assert isinstance(Counting.n, tg.ValueState)
     assert repr(Counting.n) == "<ValueState[int] = 0>"
 
 
+@pytest.mark.feature("A9")
 @pytest.mark.parametrize("name", ["n", "seen", "last"])
 def test_there_is_no_state_outside_a_job(name: str) -> None:
     with pytest.raises(StateUnbound, match=f"State '{name}' of Remembering was used where there is no key"):
         getattr(Remembering(), name)
 
 
+@pytest.mark.feature("A23")
 def test_a_copy_is_bound_and_the_original_is_not() -> None:
     class Accessor:
         def value(self) -> int:
@@ -117,6 +120,7 @@ def test_operator_state_is_nothing_else(where: Any) -> None:
         tg.ListState(int, **where).per_window()
 
 
+@pytest.mark.feature("A6")
 def test_what_a_snapshot_keeps() -> None:
     assert StateSpec(name="s", kind=StateKind.MAP, value=int, map_key=str).describe() == {
         "kind": "map",

@@ -156,6 +156,31 @@ def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> 
     }
 
 
+@pytest.mark.feature("A13", "B4", "D2", "D31", "F2", "F20", "F22", "F23")
+@pytest.mark.parametrize("way", ["run", "start"])
+def test_every_choice_of_a_start_reaches_the_runtime(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    class Runtime:
+        @staticmethod
+        def run_job(graph: Any, **options: Any) -> Any:
+            return options
+
+        start_job = run_job
+
+    monkeypatch.setitem(sys.modules, "tidegate.runtime.driver.launch", Runtime)  # type: ignore[arg-type]
+    job = tg.Job("orders", parallelism=3, max_parallelism=40)
+    job.source("in", Frame("a int")).sink("out", NullSink())
+    chosen: dict[str, Any] = {
+        "checkpoint": tg.Checkpointing(dir="d", interval="1 s"),
+        "trigger": "1 s",
+        "state_backend": "rocksdb",
+        "options": {"a": 1},
+        "fresh": True,
+        "force": True,
+    }
+    told = getattr(job, way)("a session", **chosen)
+    assert told == chosen | {"spark": "a session", "parallelism": 3, "max_parallelism": 40}
+
+
 def test_watermarks_of_ones_own_are_checked_where_they_are_declared():
     def source(**choices):
         return tg.Job("marks").source("rows", tg.testing.frame("k string, n map<string, int>, ts timestamp"), **choices)

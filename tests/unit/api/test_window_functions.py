@@ -85,6 +85,7 @@ class Picky(tg.ProcessWindowFunction):
             yield key, row.amount
 
 
+@pytest.mark.feature("A4")
 @BACKENDS
 def test_a_window_whose_function_raises_is_gone_and_the_others_are_whole(backend):
     stream = windowed().on_error(tg.dead_letter("bad")).process("picky", Picky(), schema="user string, amount int")

@@ -100,6 +100,7 @@ def test_windows_hold_what_came_in_time_whatever_the_order_and_through_a_restore
     check_windows("hashmap", kind, events, watermarks, cut)
 
 
+@pytest.mark.feature("A4", "A5", "B11")
 @pytest.mark.parametrize("kind", KINDS)
 @given(events=EVENTS, watermarks=WATERMARKS, cut=st.integers(0, 40))
 @settings(max_examples=examples(6))
@@ -173,6 +174,7 @@ def check_sessions(backend, how, events, cut):
 HOW = pytest.mark.parametrize("how", ["process", "reduce", "aggregate"])
 
 
+@pytest.mark.feature("A4", "A5")
 @HOW
 @given(events=EVENTS, cut=st.integers(0, 40))
 @settings(max_examples=examples(50))
@@ -180,6 +182,7 @@ def test_sessions_merge_whatever_the_order_and_through_a_restore(how, events, cu
     check_sessions("hashmap", how, events, cut)
 
 
+@pytest.mark.feature("A4", "A5")
 @HOW
 @given(events=EVENTS, cut=st.integers(0, 40))
 @settings(max_examples=examples(6))
@@ -201,6 +204,7 @@ def test_the_windows_of_a_key_leave_nothing_behind(backend, trigger):
         assert h.snapshot().entries == ()
 
 
+@pytest.mark.feature("A4")
 @BACKENDS
 def test_a_late_row_fires_its_window_again_as_long_as_it_may_come(backend):
     stream = windowed(tg.TumblingEventTimeWindows.of(10), "late", lateness=20).aggregate("n", n=tg.count())
@@ -285,6 +289,7 @@ def test_a_global_window_fires_by_count(backend, trigger, fired):
         assert h.output() == [("a", None, None, fired[1])]
 
 
+@pytest.mark.feature("A5")
 @BACKENDS
 def test_a_count_trigger_on_sessions_counts_rows_of_merged_windows_together(backend):
     stream = windowed(tg.EventTimeSessionWindows.with_gap(10)).trigger(tg.CountTrigger.of(4))
@@ -295,6 +300,7 @@ def test_a_count_trigger_on_sessions_counts_rows_of_merged_windows_together(back
         assert h.output() == [("a", at(0), at(40), 5)]
 
 
+@pytest.mark.feature("B1")
 @BACKENDS
 def test_a_continuous_trigger_shows_a_window_as_it_grows(backend):
     stream = windowed(tg.TumblingEventTimeWindows.of(100)).trigger(tg.ContinuousEventTimeTrigger.of(40))
@@ -333,6 +339,7 @@ def test_windows_of_processing_time_end_with_the_clock(backend):
         assert ("a", at(100), at(1600), 2) in h.output()
 
 
+@pytest.mark.feature("A5")
 @BACKENDS
 @pytest.mark.parametrize(
     ("evictor", "expected"),

@@ -121,6 +121,7 @@ def test_no_key_group_is_lost_or_doubled_at_any_size(data: st.DataObject) -> Non
     assert all(a >= dict(held)[t][0] and b <= dict(held)[t][1] for mine in shares for t, (a, b) in mine)
 
 
+@pytest.mark.feature("A7", "H13", "I36")
 @given(st.sets(st.integers(1, 99), max_size=10), st.integers(1, 100))
 def test_old_ranges_may_be_cut_anywhere(cuts: set[int], new: int) -> None:
     edges = [0, *sorted(cuts), 100]
@@ -138,6 +139,7 @@ def test_unchanged_parallelism_takes_every_version_as_it_is(parallelism: int) ->
     assert [p.split for p in planned] == [(ListRun(SPLIT.id, task(slot), 0, 2 + slot),) for slot in range(parallelism)]
 
 
+@pytest.mark.feature("H13", "I38")
 def test_files_are_taken_whole_or_cut_by_range_where_all_their_states_are_wanted() -> None:
     (merged,) = restore(2, 1, KEYED)
     assert merged.keyed == (KeyedShare(task(0), (0, 63), (1,), True), KeyedShare(task(1), (64, 127), (1,), True))
@@ -157,6 +159,7 @@ def test_list_elements_are_split_evenly(old: int, new: int) -> None:
         assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
 
+@pytest.mark.feature("A26")
 def test_remainders_of_several_lists_do_not_fall_on_one_task() -> None:
     first, start = split_evenly([(task(0), 4)], 1, 3)
     second, after = split_evenly([(task(0), 4)], 2, 3, start)
@@ -165,6 +168,7 @@ def test_remainders_of_several_lists_do_not_fall_on_one_task() -> None:
     assert (start, after) == (1, 2)
 
 
+@pytest.mark.feature("A26")
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.integers(1, 12), st.integers(0, 11))
 def test_runs_keep_the_order_of_elements(counts: list[int], new: int, start: int) -> None:
     runs, _ = split_evenly([(task(i), n) for i, n in enumerate(counts)], 1, new, start % new)
@@ -201,6 +205,7 @@ def test_state_follows_its_uid_to_another_level() -> None:
     assert {p.as_is for p in planned} == {None}
 
 
+@pytest.mark.feature("I32")
 def test_a_new_operator_starts_empty_next_to_restored_ones() -> None:
     taken = snapshot(*old_tasks(1), operators=(operator("old", KEYED),))
     planned = plan_restore(taken, RestoreTarget(MAX, 1, {Uid("old"): 1, Uid("new"): 2}))
@@ -218,12 +223,14 @@ def test_state_without_its_operator_is_refused_unless_allowed() -> None:
     assert [(p.split, p.as_is) for p in planned] == [((), None), ((), None)]
 
 
+@pytest.mark.feature("A13")
 def test_max_parallelism_may_not_change() -> None:
     taken = snapshot(*old_tasks(2), operators=(operator("op", KEYED),))
     with pytest.raises(MaxParallelismChanged, match="Set max parallelism to 128"):
         plan_restore(taken, RestoreTarget(256, 2, {Uid("op"): 1}))
 
 
+@pytest.mark.feature("A11", "H13")
 @pytest.mark.parametrize(
     ("ranges", "held"),
     [

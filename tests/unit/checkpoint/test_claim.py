@@ -37,6 +37,7 @@ def test_a_silent_owner_is_watched_once_and_then_replaced() -> None:
     assert (entry.term, entry.owner, entry.lineage, storage.slept_ms) == (2, "new", "line-of-old", 5_000)
 
 
+@pytest.mark.feature("H1")
 @pytest.mark.parametrize(("dead", "slept_ms"), [("old-process", 0), ("another-process", 5_000), (None, 5_000)])
 def test_an_owner_that_is_known_to_be_dead_is_not_watched(dead: str | None, slept_ms: int) -> None:
     storage, sign = PlainStorage(), signatures("old")
@@ -142,6 +143,7 @@ def published(last: Entry, nonce: str = "nonce-of-a-lost-answer") -> Entry:
     return entries.checkpoint(last, Signature(Nonce(nonce), "old", 1), ref(1), 1)
 
 
+@pytest.mark.feature("H2")
 def test_claiming_again_counts_a_checkpoint_whose_answer_was_lost() -> None:
     storage = PlainStorage()
     mine = taking(storage)

@@ -62,6 +62,7 @@ def test_an_ex_owner_that_wakes_up_in_the_middle_of_a_sweep_harms_nobody() -> No
     assert orphan not in storage.objects
 
 
+@pytest.mark.feature("E8")
 def test_files_that_a_pending_checkpoint_may_reuse_are_held() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")

@@ -18,6 +18,7 @@ def at(number: int, term: int = 1) -> EpochId:
     return EpochId(Term(term), number)
 
 
+@pytest.mark.feature("H5", "J20")
 def test_a_checkpoint_carries_everything_up_to_its_epoch_that_no_record_covers() -> None:
     ledger = Ledger()
     ledger.accept([committable(1), committable(2), committable(3), committable(3, partition=1)])
@@ -26,12 +27,14 @@ def test_a_checkpoint_carries_everything_up_to_its_epoch_that_no_record_covers()
     assert set(ledger.carried_by(at(9))) == {committable(3), committable(3, partition=1)}
 
 
+@pytest.mark.feature("J20")
 def test_a_failed_checkpoint_drops_nothing() -> None:
     ledger = Ledger([committable(1), committable(2)])
     assert ledger.carried_by(at(1)) == (committable(1),)  # this checkpoint times out
     assert ledger.carried_by(at(2)) == (committable(1), committable(2))
 
 
+@pytest.mark.feature("H5")
 def test_output_of_discarded_epochs_is_forgotten() -> None:
     older = committable(7, term=1)
     ledger = Ledger([older, committable(1, term=2), committable(2, term=2)])
@@ -60,6 +63,7 @@ def test_after_a_rescale_old_output_goes_first_under_its_old_partition() -> None
     assert [(c.epoch, c.slot) for c in all_of_it.committables] == [(at(90), 7), (at(1, 2), 0), (at(1, 2), 7)]
 
 
+@pytest.mark.feature("J26")
 @given(st.lists(st.builds(committable, st.integers(1, 6), st.integers(0, 2), st.integers(1, 2))))
 def test_a_record_covers_exactly_what_was_committed(waiting: list[Committable]) -> None:
     ledger = Ledger(waiting)
@@ -69,6 +73,7 @@ def test_a_record_covers_exactly_what_was_committed(waiting: list[Committable]) 
     assert len(ledger) == 1
 
 
+@pytest.mark.feature("J26")
 @given(st.permutations([1, 2, 3]))
 def test_records_cover_up_to_the_newest_of_them_in_whatever_order_they_are_read(order: list[int]) -> None:
     ledger = Ledger([committable(n) for n in range(1, 5)])

@@ -83,6 +83,7 @@ def test_who_loses_its_slot_stops_and_deletes_nothing() -> None:
     assert storage.objects.keys() - {LAYOUT.metadata(1)} == before
 
 
+@pytest.mark.feature("E16")
 def test_a_predecessors_unpublished_metadata_is_not_taken_for_ones_own() -> None:
     storage = PlainStorage()
     old = owner(storage, "old")
@@ -112,6 +113,7 @@ def test_output_becomes_visible_after_the_entry_and_its_rows_go_with_the_next_on
     assert one.shared.count(rows) == 0
 
 
+@pytest.mark.feature("J21")
 def test_what_a_target_did_not_take_is_carried_on() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
@@ -157,6 +159,7 @@ def test_a_rollback_still_commits_what_it_turns_away_from() -> None:
     assert two.entry.owed == ()
 
 
+@pytest.mark.feature("H2")
 def test_a_damaged_base_is_an_error_and_a_damaged_older_one_is_named() -> None:
     storage = PlainStorage()
     one = owner(storage, "one", retained=2)
@@ -180,6 +183,7 @@ def test_an_end_with_retention_keeps_every_retained_checkpoint_and_its_files() -
     assert {*files, *(ref.metadata for ref in refs)} <= storage.objects.keys()
 
 
+@pytest.mark.feature("D15", "E13")
 def test_an_end_without_retention_gives_the_checkpoints_up_before_it_deletes_them() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")
@@ -216,6 +220,7 @@ def test_a_savepoint_that_ends_the_job_is_the_base_of_the_next_run_and_commits_a
     assert committed_record(ref.metadata) not in storage.objects  # the savepoint is the user's
 
 
+@pytest.mark.feature("C10")
 def test_an_older_checkpoint_cannot_be_published_after_a_newer_one() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.checkpoint.history_kit import LINE, committable
 from tidegate.checkpoint.contents import contents_of, reader
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, SnapshotKind, StateFile, TaskState, encode
@@ -39,6 +41,7 @@ def metadata() -> CheckpointMetadata:
     )
 
 
+@pytest.mark.feature("E6", "F32")
 def test_a_checkpoint_needs_every_object_of_every_file() -> None:
     found = reader(lambda c: [c.payload.decode()])("job/chk-1/_metadata", encode(metadata()))
     assert found.files == {f"job/shared/1/t/3/{n}" for n in ("a", "big.00000", "big.00001", "big.00002")}
@@ -46,6 +49,7 @@ def test_a_checkpoint_needs_every_object_of_every_file() -> None:
     assert found.committables == (committable(1),)
 
 
+@pytest.mark.feature("I7")
 def test_names_in_a_savepoint_are_relative_to_it() -> None:
     savepoint = replace(metadata(), kind=SnapshotKind.SAVEPOINT)
     found = contents_of("savepoints/x/_metadata", savepoint, lambda c: ())

@@ -171,6 +171,7 @@ def test_a_checkpoint_expires_and_its_tasks_are_notified() -> None:
     assert (aborted.id, aborted.reason) == (1, Reason.CHECKPOINT_EXPIRED)
 
 
+@pytest.mark.feature("D5")
 def test_a_checkpoint_that_is_being_published_does_not_expire() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
@@ -194,6 +195,7 @@ def test_the_job_fails_when_more_checkpoints_failed_in_a_row_than_tolerable(tole
     )
 
 
+@pytest.mark.feature("D7")
 def test_a_success_forgives_earlier_failures() -> None:
     coordinator = started(replace(EVERY_SECOND, tolerable_failures=1))
     coordinator.epoch_finished(epoch(1), True, at(100))
@@ -248,6 +250,7 @@ def test_the_first_checkpoint_after_a_start_from_a_users_snapshot_reuses_none_of
     assert (first.base, second.base) == (None, ref(1).metadata)  # type: ignore[attr-defined]
 
 
+@pytest.mark.feature("D11")
 @pytest.mark.parametrize("savepoints", [1, 3])
 def test_savepoints_under_way_do_not_hold_back_checkpoints(savepoints: int) -> None:
     coordinator = started(replace(EVERY_SECOND, timeout_ms=600_000))
@@ -265,6 +268,7 @@ def test_savepoints_under_way_do_not_hold_back_checkpoints(savepoints: int) -> N
     assert len(coordinator.pending) == savepoints
 
 
+@pytest.mark.feature("D11")
 def test_checkpoints_during_a_savepoint_respect_max_concurrent() -> None:
     coordinator = started(replace(EVERY_SECOND, timeout_ms=600_000))
     coordinator.epoch_finished(epoch(1), True, at(50))
@@ -273,6 +277,7 @@ def test_checkpoints_during_a_savepoint_respect_max_concurrent() -> None:
     assert not of(StartUpload, coordinator.epoch_finished(epoch(3), True, at(2_300)))
 
 
+@pytest.mark.feature("D6")
 def test_savepoints_that_complete_one_after_the_other_do_not_hold_back_checkpoints_by_min_pause() -> None:
     coordinator = started(replace(EVERY_SECOND, min_pause_ms=1_000))
     coordinator.epoch_finished(epoch(1), True, at(100))
@@ -288,6 +293,7 @@ def test_savepoints_that_complete_one_after_the_other_do_not_hold_back_checkpoin
     pytest.fail("no checkpoint began beside the savepoints")
 
 
+@pytest.mark.feature("D5", "D8")
 def test_the_requester_learns_why_a_task_declined() -> None:
     coordinator = started(Cadence(interval_ms=None))
     coordinator.epoch_finished(epoch(1), True, at(100))
@@ -299,6 +305,7 @@ def test_the_requester_learns_why_a_task_declined() -> None:
     ]
 
 
+@pytest.mark.feature("I1")
 def test_a_savepoint_exists_only_once_the_log_has_a_checkpoint_of_its_epoch() -> None:
     """Otherwise a rewind could discard its epoch, and the output waiting in it would be overtaken."""
     coordinator = started(Cadence(interval_ms=None))
@@ -313,6 +320,7 @@ def test_a_savepoint_exists_only_once_the_log_has_a_checkpoint_of_its_epoch() ->
     assert [a.pending.id for a in actions if isinstance(a, Publish)] == [1]
 
 
+@pytest.mark.feature("D10")
 def test_a_forced_checkpoint_is_subsumed_like_any_other() -> None:
     """Ids in the log only grow, so one that comes late cannot be published any more."""
     coordinator = started()
@@ -355,6 +363,7 @@ def test_without_an_interval_nothing_is_taken_by_itself() -> None:
     assert of(StartUpload, coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=10**9), at(10**9)))
 
 
+@pytest.mark.feature("D3")
 def test_nothing_moved_nothing_is_saved() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
@@ -375,6 +384,7 @@ def test_too_many_cleanings_hold_everything_back() -> None:
     assert of(StartUpload, coordinator.cleaned(1, at(9_000)))
 
 
+@pytest.mark.feature("C1", "D10", "H2")
 def test_a_rewind_aborts_pending_checkpoints_and_the_next_epoch_starts_over() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))
@@ -398,6 +408,7 @@ def test_after_the_savepoint_that_ends_the_job_nothing_is_triggered() -> None:
     assert [a.reason for a in refused if isinstance(a, NotifyAborted)] == [Reason.CHECKPOINT_COORDINATOR_SHUTDOWN]
 
 
+@pytest.mark.feature("I14")
 def test_while_the_job_is_being_stopped_no_later_checkpoint_begins() -> None:
     """The savepoint would go back behind it, and output that had completed would be lost."""
     coordinator = started()
@@ -409,6 +420,7 @@ def test_while_the_job_is_being_stopped_no_later_checkpoint_begins() -> None:
     ]  # it expired; the job goes on
 
 
+@pytest.mark.feature("E8")
 def test_clean_up_knows_what_may_still_be_reused() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ class Played:
         self.publishing = [id for id in self.publishing if id in ended]
 
 
+@pytest.mark.feature("D2")
 @settings(max_examples=100, deadline=None)
 @given(CADENCES, EVENTS)
 def test_setting_the_wall_clock_changes_nothing_about_when_checkpoints_run(
@@ -105,6 +107,7 @@ def test_setting_the_wall_clock_changes_nothing_about_when_checkpoints_run(
     assert durations[0] == durations[1]
 
 
+@pytest.mark.feature("D5", "D6")
 def test_a_clock_set_back_two_hours_does_not_hold_back_the_next_checkpoint_or_its_timeout() -> None:
     clock = ManualClock(wall_ms=1_767_225_600_000)
     coordinator = Coordinator(Cadence(1_000, timeout_ms=5_000, min_pause_ms=300, tolerable_failures=9), [TASK])

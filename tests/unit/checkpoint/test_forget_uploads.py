@@ -28,11 +28,13 @@ def test_an_attempt_that_wakes_late_removes_no_records_of_newer_checkpoints(reco
     assert left(records) == {"2-5", "2-6", "2-7", "2-8", "3-8", "unknown"}
 
 
+@pytest.mark.feature("F28")
 def test_a_base_of_an_earlier_term_is_kept(records: Path) -> None:
     forget_uploads(records, Term(2), [(Term(1), 3), (Term(2), 4)])
     assert left(records) == {"1-3", "2-4", "2-5", "2-6", "2-7", "2-8", "3-8", "unknown"}
 
 
+@pytest.mark.feature("F31")
 def test_records_of_checkpoints_that_failed_go_when_a_later_one_is_under_way(records: Path) -> None:
     """Ids grow, and all that are pending are told: 5 and 6 failed."""
     forget_uploads(records, Term(2), [(Term(2), 4), (Term(2), 7)])

@@ -189,6 +189,7 @@ models = st.builds(
 )
 
 
+@pytest.mark.feature("C4", "E6")
 @settings(max_examples=examples(40))
 @given(models)
 def test_what_is_encoded_is_decoded(model: CheckpointMetadata) -> None:
@@ -237,6 +238,7 @@ def test_any_json_tool_finds_positions_and_state_pointers() -> None:
     assert (name, size, files["dirs"][directory] + leaf) == ("000012.sst", 10, "shared/1/L1-S0/1/000012.sst")
 
 
+@pytest.mark.feature("D20", "K4")
 def test_full_size_counts_every_file_and_delta_only_new_ones() -> None:
     inlined = InlineFile("CURRENT", version(), b"12345")
     model = metadata(tasks=(task(0, file("old", 100, since=4), file("new", 7, since=5), inline=(inlined,)),))
@@ -245,6 +247,7 @@ def test_full_size_counts_every_file_and_delta_only_new_ones() -> None:
     assert [f.name for f in again.tasks[0].files if f.since == again.checkpoint_id] == ["new"]
 
 
+@pytest.mark.feature("E6")
 def test_objects_of_a_file_in_parts_are_all_named() -> None:
     whole, parted = file("a", 10), StateFile("b", "shared/b", 25, "sha256:0", version(), 1, part_bytes=10)
     assert list(FileList([whole, parted]).objects()) == [
@@ -315,6 +318,7 @@ def test_nothing_is_named_twice(changes: dict[str, Any]) -> None:
         metadata(**changes)
 
 
+@pytest.mark.feature("D29")
 def test_no_more_than_a_megabyte_is_inlined() -> None:
     metadata(tasks=(task(0, inline=(InlineFile("f", version(), bytes(MAX_INLINE_BYTES)),)),))
     with pytest.raises(ValueError, match="Upload it instead"):

@@ -157,6 +157,7 @@ def test_every_kind_of_operator_state_is_redistributed(tmp_path, backend, before
     assert [group for each in found for group in each["groups"]] == list(range(128))  # type: ignore[attr-defined]
 
 
+@pytest.mark.feature("A26")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize("widths", [(2, 3, 2), (1, 2, 1), (3, 8, 1), (2, 3, 8)])
 def test_nobody_writes_between_two_changes_of_parallelism(tmp_path, backend, widths):
@@ -171,6 +172,7 @@ def test_nobody_writes_between_two_changes_of_parallelism(tmp_path, backend, wid
     assert sorted(n for share in found for n in share) == list(range(widths[0]))  # type: ignore[attr-defined]
 
 
+@pytest.mark.feature("A27", "A28")
 @pytest.mark.parametrize("after", WIDTHS)
 def test_a_union_does_not_grow_where_nobody_writes_it(tmp_path, after):
     job = Job(tmp_path, "hashmap")
@@ -182,6 +184,7 @@ def test_a_union_does_not_grow_where_nobody_writes_it(tmp_path, after):
     assert [sorted(job.read(slot)["shared"]) for slot in range(after)] == [["s0", "s1", "s1", "s2"]] * after
 
 
+@pytest.mark.feature("A28")
 def test_once_a_task_writes_its_union_list_that_is_what_it_holds(tmp_path):
     job = Job(tmp_path, "rocksdb")
     job.begin(2)
@@ -195,6 +198,7 @@ def test_once_a_task_writes_its_union_list_that_is_what_it_holds(tmp_path):
     assert job.read(0)["shared"] == ["new-0", "new-1", "new-2"]
 
 
+@pytest.mark.feature("A7", "A26")
 def test_the_counts_are_in_the_metadata_and_survive_it(tmp_path):
     job = Job(tmp_path, "hashmap")
     job.begin(1)

@@ -34,6 +34,7 @@ def test_rule(first: Request | None, load: Load, expected: RunNow | Wait) -> Non
     assert choose(first, load, RequestLimits(max_concurrent=1, min_pause_ms=500), now_ms=1_000) == expected
 
 
+@pytest.mark.feature("D11")
 def test_savepoints_go_first_then_forced_then_manual_then_periodic() -> None:
     queue = RequestQueue()
     for request in (PERIODIC, MANUAL, FORCED, STOP, SAVEPOINT):
@@ -68,6 +69,7 @@ def test_the_queue_holds_a_thousand() -> None:
     assert answers[-1] == Request(kind=RequestKind.MANUAL, at_ms=1_000)
 
 
+@pytest.mark.feature("D13")
 def test_one_periodic_request_is_enough() -> None:
     queue = RequestQueue()
     queue.add(PERIODIC)

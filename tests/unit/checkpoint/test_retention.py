@@ -23,5 +23,6 @@ def test_retention(retention: Retention, kept: tuple[bool, ...]) -> None:
     assert tuple(retention.keeps(end) for end in ENDS) == kept
 
 
+@pytest.mark.feature("D14", "E13")
 def test_a_job_keeps_its_checkpoints_unless_configured_otherwise() -> None:
     assert RETENTION.default is Retention.RETAIN_ON_CANCELLATION

@@ -35,6 +35,7 @@ def test_reference_counts_while_the_oldest_checkpoint_is_dropped() -> None:
     assert shared.counts() == {"1-2-3.sst": 1, "4.sst": 1, "5.sst": 1}
 
 
+@pytest.mark.feature("F32")
 def test_a_file_that_two_tasks_of_one_checkpoint_link_counts_once() -> None:
     shared = SharedRegistry()
     shared.register("chk-1", ["a", "a"])
@@ -42,6 +43,7 @@ def test_a_file_that_two_tasks_of_one_checkpoint_link_counts_once() -> None:
     assert shared.drop("chk-1") == {"a"}
 
 
+@pytest.mark.feature("F33")
 def test_files_of_dropped_checkpoints_are_unreferenced_until_they_are_forgotten() -> None:
     shared = SharedRegistry()
     shared.register("chk-1", ["a", "b", "rows"])
@@ -75,6 +77,7 @@ def test_counts_are_what_the_checkpoints_say(moves: list[tuple[int, frozenset[st
 BOUNDARY = Boundary(Term(5), last_id=7, pending_id=9, epoch=EpochId(Term(5), 40))
 
 
+@pytest.mark.feature("E16")
 @pytest.mark.parametrize(
     ("path", "settled"),
     [

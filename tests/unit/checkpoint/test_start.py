@@ -64,6 +64,7 @@ WORDS = {
 }
 
 
+@pytest.mark.feature("E15", "H2", "I15")
 @pytest.mark.parametrize(("last", "way", "expected"), CELLS, ids=[f"{a.name}-{b.name}" for a, b, _ in CELLS])
 def test_cell(last: LastRun, way: How, expected: str) -> None:
     before, start = LAST[last], STARTS[way]
@@ -88,6 +89,7 @@ def test_a_cancelled_job_resumes_from_a_retained_checkpoint_given_by_path() -> N
     assert decide(LAST[LastRun.CANCELED], Start(source=ref(1))) == Resume(ref(1), LINE)
 
 
+@pytest.mark.feature("E15", "I15")
 def test_the_columns_of_the_table_are_distinguished() -> None:
     assert {way: how(ran(), start) for way, start in STARTS.items()} == {way: way for way in STARTS}
     assert how(ran(), Start(source=SAVEPOINT)) is How.ROLLBACK
@@ -97,6 +99,7 @@ def test_a_run_that_never_got_to_a_checkpoint_begins_again_in_its_own_line() -> 
     assert decide(claimed(), Start()) == Resume(None, LINE)
 
 
+@pytest.mark.feature("D15")
 def test_checkpoints_given_up_at_the_end_are_not_resumed_by_accident() -> None:
     end = entries.end(ran(), next(SIGN), RunOutcome.CANCELED, keep=False)
     decision = decide(end, Start())

@@ -140,6 +140,7 @@ def test_a_savepoint_that_was_lent_stays(storage: PlainStorage) -> None:
     assert left(storage) == before
 
 
+@pytest.mark.feature("I20")
 @pytest.mark.parametrize("retained", [1, 2, 3])
 def test_a_claimed_savepoint_goes_with_the_checkpoint_that_subsumes_it_and_nothing_else_does(
     storage: PlainStorage, retained: int
@@ -212,6 +213,7 @@ def test_a_crash_at_any_step_loses_nothing_and_leaves_nothing(storage: PlainStor
     assert log_of(storage)[-1].disposing == ()
 
 
+@pytest.mark.feature("I20")
 def test_a_savepoint_is_claimed_by_one_job_only(storage: PlainStorage) -> None:
     Job(storage, "first").start(SAVEPOINT, claims=True)
     with pytest.raises(CannotClaim, match="claimed by the job 'first'"):

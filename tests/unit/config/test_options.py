@@ -60,7 +60,7 @@ def test_checkpointing_is_off_unless_an_interval_is_set() -> None:
     assert RestartConfig.of(read_options()).strategy == NoRestart()
 
 
-@pytest.mark.feature("D4", "D5", "D7", "D11", "D20", "D27", "D29", "F25", "I17", "I20")
+@pytest.mark.feature("D4", "D5", "D7", "D11", "D14", "D20", "D27", "D28", "D29", "D31", "F4", "F25", "I9", "I17", "I20")
 def test_defaults_are_flinks_except_retention() -> None:
     assert CheckpointConfig.of(read_options(ON)) == CheckpointConfig(
         interval_ms=10_000,
@@ -232,7 +232,7 @@ def test_retention_keeps_what_flinks_table_says(retention: str, kept: set[str]) 
     assert {end.value for end in JobEnd if chosen.keeps(end)} == kept
 
 
-@pytest.mark.feature("D26", "F21")
+@pytest.mark.feature("D26", "D27", "D28", "D29", "D31", "E15", "F21", "F26", "I9", "I15", "I16")
 @pytest.mark.parametrize(
     ("old", "value", "option", "read"),
     [
@@ -259,6 +259,7 @@ def test_old_keys_are_still_read(old: str, value: str, option: str, read: object
     assert options.notes[0].key == old
 
 
+@pytest.mark.feature("F21")
 def test_todays_key_wins_over_its_old_name() -> None:
     options = read_options({"state.checkpoints.num-retained": 2, C + "num-retained": 5})
     assert options[checkpointing.NUM_RETAINED] == 5
@@ -394,6 +395,44 @@ def test_checkpointing_in_code_is_the_same_mapping() -> None:
     }
     assert CheckpointConfig.of(read_options(given.to_options())).timeout_ms == 60_000
     assert Checkpointing().to_options() == {}
+
+
+@pytest.mark.feature(
+    "D2", "D4", "D5", "D6", "D7", "D11", "D14", "D15", "D20", "D26", "D27", "D28", "D29", "D31", "E14", "F20", "F26", "I9", "I37",
+    "I31",
+)  # fmt: skip
+def test_each_setting_in_code_is_found_where_the_driver_looks_for_it() -> None:
+    given = Checkpointing(
+        dir="s3://b/checkpoints/", interval=7_000, mode="AT_LEAST_ONCE", timeout="3 min", max_concurrent=4,
+        tolerable_failures=5, retention="DELETE_ON_CANCELLATION", num_retained=6, savepoint_dir="s3://b/savepoints/",
+        incremental=True, inline_threshold="30 kb", backend="rocksdb", map_uids={"a": "b"},
+        renamed_fields={("b", "n"): {"x": "y"}}, options={C + "local-backup.dirs": "/fast"},
+    )  # fmt: skip
+    read = read_options(given.to_options())
+    made = CheckpointConfig.of(read)
+    assert (made.dir, made.savepoint_dir, made.local_dirs) == ("s3://b/checkpoints", "s3://b/savepoints", "/fast")
+    assert (made.interval_ms, made.timeout_ms, made.min_pause_ms) == (7_000, 180_000, 0)
+    assert (made.max_concurrent, made.tolerable_failures, made.num_retained) == (4, 5, 6)
+    assert (made.mode, made.retention) == (CheckpointingMode.AT_LEAST_ONCE, Retention.DELETE_ON_CANCELLATION)
+    assert (made.incremental, made.inline_threshold_bytes, made.backend) == (True, 30 << 10, BackendType.ROCKSDB)
+    paused = CheckpointConfig.of(read_options(Checkpointing(dir="d", interval="1 s", min_pause="200 ms").to_options()))
+    assert (paused.interval_ms, paused.min_pause_ms) == (1_000, 200)
+    renamed = RecoveryConfig.of(read)
+    assert (renamed.uids, renamed.renamed_fields) == ({"a": "b"}, {("b", "n"): {"x": "y"}})
+
+
+@pytest.mark.feature("E15", "I15", "I16", "I20")
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("state-recovery.path", "state-recovery.ignore-unclaimed-state", "state-recovery.claim-mode"),
+        ("savepoint.path", "savepoint.ignore-unclaimed-state", "savepoint-restore-mode"),
+    ],
+)
+def test_what_a_job_starts_from_is_found_where_the_driver_looks_for_it(keys: tuple[str, ...]) -> None:
+    given = dict(zip((f"execution.{key}" for key in keys), ("s3://b/chk-4/", True, "CLAIM")))
+    made = RecoveryConfig.of(read_options(given))
+    assert (made.path, made.allow_non_restored_state, made.claim_mode) == ("s3://b/chk-4", True, ClaimMode.CLAIM)
 
 
 @pytest.mark.feature("F26")

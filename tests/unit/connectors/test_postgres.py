@@ -186,6 +186,7 @@ def test_a_transaction_takes_whole_epochs_up_to_its_size(monkeypatch):
     assert places(_transactions(ordered)) == [[(1, 0), (1, 1), (2, 0), (2, 1)], [(3, 0), (3, 1)], [(4, 0)]]
 
 
+@pytest.mark.feature("J16")
 def test_prepared_transactions_stand_alone_and_keep_the_order_of_epochs():
     prepared = Prepared("gid", 1)
     ordered = [waiting(1, 0, rows("x")), waiting(2, 0, prepared), waiting(2, 1, prepared), waiting(3, 0, rows("y"))]

@@ -164,6 +164,7 @@ def test_a_savepoint_is_copied_shown_and_disposed_of(chk: Path, tmp_path: Path, 
     assert told("savepoint", "show", tmp_path / "sp", code=3)["error"]["code"] == "SNAPSHOT_NOT_FOUND"
 
 
+@pytest.mark.feature("I28")
 def test_a_savepoint_can_be_changed_on_the_way(chk: Path, tmp_path: Path) -> None:
     changes = ["--max-parallelism", "16", "--rename", "totals=sums", "--drop", "totals/seen"]
     assert run("savepoint", "copy", chk, tmp_path / "sp", *changes).exit_code == 0
@@ -275,6 +276,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.feature("I15")
 def test_the_path_of_a_snapshot_is_relative_to_the_current_directory(tmp_path, monkeypatch):
     from tidegate.control.cli.run import snapshot_path
 

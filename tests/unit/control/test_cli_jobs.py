@@ -112,7 +112,7 @@ class Started(Pretended):
         return True
 
 
-@pytest.mark.feature("E15", "I15", "I16", "N23")
+@pytest.mark.feature("E15", "I15", "I16", "I20", "I31", "I37", "N23")
 def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started = Started()
     monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path: started)

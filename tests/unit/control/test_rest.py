@@ -171,6 +171,7 @@ def test_the_start_delay_of_a_task_is_what_its_snapshot_did_not_take(client: Tes
     assert task["start_delay"] == 500
 
 
+@pytest.mark.feature("I12")
 def test_a_savepoint_is_triggered_once_for_each_trigger_id(client: TestClient, run: Pretended) -> None:
     body = {"target-directory": "/s", "triggerId": "mine"}
     for _ in range(2):
@@ -181,6 +182,7 @@ def test_a_savepoint_is_triggered_once_for_each_trigger_id(client: TestClient, r
     assert status == {"status": {"id": "COMPLETED"}, "operation": {"location": "/s/savepoint-1"}}
 
 
+@pytest.mark.feature("I14")
 def test_stop_checkpoint_and_cancel(client: TestClient, run: Pretended) -> None:
     stop = client.post(
         f"/jobs/{ID}/stop", json={"targetDirectory": "/s", "drain": True, "formatType": "NATIVE"}

@@ -97,6 +97,7 @@ def _graphs(draw: Any) -> Graph:
     return _graph(*nodes)
 
 
+@pytest.mark.feature("C21")
 @given(_graphs())
 def test_every_row_path_is_there_exactly_once(graph: Graph) -> None:
     planned = plan(graph)

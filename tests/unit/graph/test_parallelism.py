@@ -8,6 +8,7 @@ from tidegate.core.errors import GraphError
 from tidegate.graph.parallelism import check_parallelism, default_max_parallelism
 
 
+@pytest.mark.feature("A13")
 @pytest.mark.parametrize(
     ("parallelism", "expected"),
     [(1, 128), (85, 128), (86, 256), (128, 256), (170, 256), (171, 256), (172, 512), (1000, 2048), (30_000, 32_768)],

@@ -21,6 +21,7 @@ def test_a_state_that_comes_back_finds_its_number() -> None:
     assert assign(without_b, [C, B, A]) == {A: 1, B: 2, C: 3}
 
 
+@pytest.mark.feature("A15")
 @given(st.lists(_names, max_size=6))
 def test_numbers_are_kept_and_never_given_twice(upgrades: list[list[tuple[Uid, str]]]) -> None:
     known: dict[tuple[Uid, str], int] = {}

@@ -55,6 +55,7 @@ def test_names_that_are_not(uid: Any) -> None:
         check_name(uid, "uid")
 
 
+@pytest.mark.feature("A9")
 @pytest.mark.parametrize(
     ("columns", "says"),
     [

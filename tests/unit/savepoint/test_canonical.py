@@ -58,6 +58,7 @@ def restored(target: Path, tasks: list[TaskState], groups: tuple[int, int], stat
     return [entry for task in tasks for entry in canonical_entries(storage, "", task, groups, states, EPOCH)]
 
 
+@pytest.mark.feature("I23")
 def test_the_bytes_that_come_back_mean_the_same(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     held, tasks = written(snapshot, tmp_path / "sp")
     again = restored(tmp_path / "sp", tasks, (0, 127), {1, 2, 3})
@@ -114,6 +115,7 @@ def test_a_long_table_is_cut_into_files_and_lists_stay_whole(
     assert lists == OPERATOR.holds["last"]
 
 
+@pytest.mark.feature("I23")
 def test_windows_and_names_are_namespaces(snapshot: StoredSnapshot, tmp_path: Path) -> None:
     layout, storage = snapshot.layout("totals", "total"), open_storage(tmp_path / "sp")
     spaces = [None, TimeWindow(-5, 2**62), "named", None]

@@ -51,6 +51,7 @@ def outcomes(answer: Compatibility) -> dict[str, str]:
 BEFORE = snapshot(operator("totals", value("total", int), mapping("seen", str, int)), sources=("clicks",))
 
 
+@pytest.mark.feature("I16", "I17")
 def test_state_without_an_operator_needs_leave_to_be_dropped() -> None:
     now = JobNow((operator("sums", value("total", int)),), (Uid("clicks"),))
     answer = judge(BEFORE, now)
@@ -62,12 +63,14 @@ def test_state_without_an_operator_needs_leave_to_be_dropped() -> None:
     assert judge(BEFORE, now, allow_non_restored_state=True).compatible
 
 
+@pytest.mark.feature("I37")
 def test_a_mapped_uid_is_the_same_operator() -> None:
     now = JobNow((operator("sums", *[value("total", int), mapping("seen", str, int)]),), (Uid("taps"),))
     mapped = JobNow(now.operators, now.sources, uids={"totals": "sums", "clicks": "taps"})
     assert set(outcomes(judge(BEFORE, mapped)).values()) == {"as is"}
 
 
+@pytest.mark.feature("I31")
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
@@ -85,24 +88,28 @@ def test_each_state_is_judged_for_itself(states: list[StateSpec], expected: Mapp
     assert {v.state: str(v.outcome) for v in answer.verdicts if v.state} == expected
 
 
+@pytest.mark.feature("I31")
 def test_a_key_never_changes_silently() -> None:
     now = operator("totals", value("total", int), mapping("seen", str, int), key=("bigint",))
     answer = judge(BEFORE, JobNow((now,), (Uid("clicks"),)), allow_non_restored_state=True)
     assert {v.state: v.outcome for v in answer.refusals} == dict.fromkeys(["total", "seen"], VerdictKind.INCOMPATIBLE)
 
 
+@pytest.mark.feature("A13")
 def test_max_parallelism_is_part_of_the_verdict() -> None:
     now = JobNow(BEFORE.operators, (Uid("clicks"),), max_parallelism=64)
     [refusal] = judge(BEFORE, now).refusals
     assert "savepoint copy --max-parallelism 64" in refusal.advice
 
 
+@pytest.mark.feature("I32")
 def test_sources_come_and_go() -> None:
     answer = judge(BEFORE, JobNow(BEFORE.operators, (Uid("taps"),)))
     assert outcomes(answer)["taps/None"] == "new"
     assert [v.uid for v in answer.refusals] == ["clicks"]
 
 
+@pytest.mark.feature("I31")
 def test_the_conversion_of_a_list_takes_whole_segments_and_declared_renames() -> None:
     old, new = make_dataclass("R", [("a", int)]), make_dataclass("R", [("z", float)])
     before = snapshot(operator("op", listing("l", old)))
@@ -114,6 +121,7 @@ def test_the_conversion_of_a_list_takes_whole_segments_and_declared_renames() ->
     assert codec_of(list[new]).decode(verdict.convert(segment)) == [new(1.0), new(2.0)]
 
 
+@pytest.mark.feature("I31")
 def test_kinds_with_one_layout_may_take_each_others_place() -> None:
     sorted_map = StateSpec(name="seen", kind=StateKind.SORTED_MAP, value=int, map_key=str)
     reducing = StateSpec(name="total", kind=StateKind.REDUCING, value=int, function=max)

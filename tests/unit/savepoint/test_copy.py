@@ -135,6 +135,7 @@ def test_a_savepoint_is_a_folder_of_small_metadata_and_the_files_it_names(tmp_pa
         assert not any(path.endswith((".sst", ".parquet")) and not path.endswith(suffix) for path in there)
 
 
+@pytest.mark.feature("I28")
 @pytest.mark.parametrize("limit", [1, 64, 1000])
 def test_max_parallelism_can_be_changed_offline(heap_origin: StoredSnapshot, tmp_path: Path, limit: int) -> None:
     before = {state: contents(heap_origin, *state) for state in STATES}
@@ -149,6 +150,7 @@ def test_max_parallelism_can_be_changed_offline(heap_origin: StoredSnapshot, tmp
         assert reader.get("totals", "last", "u7") == [Decimal(7), Decimal("1.50")]
 
 
+@pytest.mark.feature("I28")
 @pytest.mark.parametrize("format", [CANONICAL, NATIVE])
 def test_uids_can_be_renamed(heap_origin: StoredSnapshot, tmp_path: Path, format: str) -> None:
     renames = {"totals": "sums", "clicks": "taps"}
@@ -160,6 +162,7 @@ def test_uids_can_be_renamed(heap_origin: StoredSnapshot, tmp_path: Path, format
         after.operator("totals")
 
 
+@pytest.mark.feature("I28")
 def test_states_can_be_dropped_and_their_numbers_stay_taken(heap_origin: StoredSnapshot, tmp_path: Path) -> None:
     changes = Changes(drops=frozenset({("totals", "seen"), ("names", None)}))
     copy_snapshot(heap_origin, open_storage(tmp_path / "sp"), changes=changes)
@@ -220,6 +223,7 @@ def test_a_copy_that_dies_is_a_savepoint_or_is_none(
     )
 
 
+@pytest.mark.feature("I21")
 def test_a_disposal_that_dies_is_done_again(
     heap_origin: StoredSnapshot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +285,7 @@ def test_dispose_deletes_the_savepoint_and_nothing_else(heap_origin: StoredSnaps
         dispose(heap_origin)
 
 
+@pytest.mark.feature("I21")
 def test_a_savepoint_that_a_job_has_claimed_is_the_jobs_to_delete(heap_origin: StoredSnapshot, tmp_path: Path) -> None:
     copy_snapshot(heap_origin, open_storage(str(tmp_path / "sp")), NATIVE)
     (tmp_path / "sp" / "_claimed").write_text('{"job": "orders"}')

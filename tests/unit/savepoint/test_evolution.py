@@ -67,6 +67,7 @@ AS_IS = [
 ]
 
 
+@pytest.mark.feature("I31")
 @pytest.mark.parametrize(("old", "new", "value", "expected"), AS_IS, ids=str)
 def test_as_is_means_that_the_new_type_reads_the_old_bytes(old: Any, new: Any, value: Any, expected: Any) -> None:
     assert isinstance(compare(schema_of(old), schema_of(new)), AsIs)
@@ -91,6 +92,7 @@ MIGRATED: list[tuple[Any, Any, Any, Any, Mapping[str, str]]] = [
 ]
 
 
+@pytest.mark.feature("I31")
 @pytest.mark.parametrize(("old", "new", "value", "expected", "renames"), MIGRATED, ids=str)
 def test_migrated_bytes_are_read_by_the_new_type(
     old: Any, new: Any, value: Any, expected: Any, renames: Mapping[str, str]
@@ -120,6 +122,7 @@ INCOMPATIBLE = [
 ]
 
 
+@pytest.mark.feature("I31")
 @pytest.mark.parametrize(("old", "new", "says"), INCOMPATIBLE, ids=str)
 def test_what_could_not_be_read_is_refused(old: Any, new: Any, says: str) -> None:
     answer = compare(schema_of(old), schema_of(new))
@@ -128,6 +131,7 @@ def test_what_could_not_be_read_is_refused(old: Any, new: Any, says: str) -> Non
     assert answer.advice
 
 
+@pytest.mark.feature("I31")
 def test_a_removed_field_and_a_new_field_are_never_taken_for_a_rename() -> None:
     answer = compare(schema_of(A), schema_of(record(("z", int, 4))))
     assert isinstance(answer, Migrate)

@@ -107,6 +107,7 @@ def test_every_kind_is_read(origin: StoredSnapshot) -> None:
     assert {entry[2]: entry[4] for entry in held["rules"]} == {"low": 0.5, "high": 2.0}
 
 
+@pytest.mark.feature("I29")
 def test_one_key_is_looked_up(origin: StoredSnapshot) -> None:
     with SnapshotReader(origin) as reader:
         assert reader.get("op", "in_window", "u7", WINDOW) == 3.5
@@ -116,6 +117,7 @@ def test_one_key_is_looked_up(origin: StoredSnapshot) -> None:
             reader.get("op", "offsets", "u7")
 
 
+@pytest.mark.feature("I28")
 @pytest.mark.parametrize("format", ["CANONICAL", "NATIVE"])
 def test_a_copy_holds_the_same(origin: StoredSnapshot, tmp_path: Path, format: str) -> None:
     copy_snapshot(origin, open_storage(tmp_path / "sp"), format)
@@ -124,6 +126,7 @@ def test_a_copy_holds_the_same(origin: StoredSnapshot, tmp_path: Path, format: s
     assert contents(copied) == contents(origin)
 
 
+@pytest.mark.feature("I28")
 @pytest.mark.parametrize("limit", [1, 77])
 def test_key_groups_are_redistributed(origin: StoredSnapshot, tmp_path: Path, limit: int) -> None:
     copy_snapshot(origin, open_storage(tmp_path / "sp"), changes=Changes(max_parallelism=limit))
@@ -132,6 +135,7 @@ def test_key_groups_are_redistributed(origin: StoredSnapshot, tmp_path: Path, li
     assert contents(copied) == contents(origin)
 
 
+@pytest.mark.feature("I23", "I36")
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_a_restore_from_tables_gives_every_task_its_share(
     origin: StoredSnapshot, tmp_path: Path, parallelism: int

@@ -67,6 +67,7 @@ def test_every_entry_comes_back_typed(history: History) -> None:
         assert (pair.key, pair.value) == ((7, AT.date()), AT)
 
 
+@pytest.mark.feature("I29")
 def test_one_key_is_looked_up_in_one_task(history: History) -> None:
     path = history.checkpoint(1, TOTALS)
     with SnapshotReader(StoredSnapshot.open(path)) as reader:
@@ -91,6 +92,7 @@ def test_a_lookup_needs_no_files_of_other_tasks(history: History) -> None:
         assert reader.get("totals", "total", "user-8") == 4.0
 
 
+@pytest.mark.feature("I29")
 def test_a_range_of_key_groups(history: History) -> None:
     with SnapshotReader(StoredSnapshot.open(history.checkpoint(1, TOTALS))) as reader:
         low = list(reader.entries("totals", "total", (0, 40)))
@@ -100,6 +102,7 @@ def test_a_range_of_key_groups(history: History) -> None:
     assert len(low) + len(high) == len(USERS)
 
 
+@pytest.mark.feature("I29")
 def test_the_metadata_file_and_a_name_within_a_storage_open_the_same(history: History) -> None:
     path = history.checkpoint(1, TOTALS)
     snapshot = StoredSnapshot.open(f"{path}/_metadata")
@@ -108,6 +111,7 @@ def test_the_metadata_file_and_a_name_within_a_storage_open_the_same(history: Hi
         assert reader.get("totals", "total", "user-8") == 4.0
 
 
+@pytest.mark.feature("D29", "I29")
 def test_small_files_inside_the_metadata_are_read(tmp_path: Path) -> None:
     history = History(tmp_path, inline=1 << 20)
     with SnapshotReader(StoredSnapshot.open(history.checkpoint(1, TOTALS))) as reader:

@@ -162,6 +162,7 @@ def test_only_tasks_with_such_state_are_rewritten(chk: StoredSnapshot) -> None:
     assert [plan.as_is for plan in plans] == [None, None]
 
 
+@pytest.mark.feature("I31")
 def test_a_value_that_has_no_equal_in_the_new_type_stops_the_restore(tmp_path: Path) -> None:
     large = Operator("rules", ("string",), (value("rule", int),), {"rule": {"ann": 2**60 + 1}})
     chk = StoredSnapshot.open(History(tmp_path).checkpoint(1, large))
@@ -170,6 +171,7 @@ def test_a_value_that_has_no_equal_in_the_new_type_stops_the_restore(tmp_path: P
         Landing(tmp_path, chk, "hashmap", 2).land(now, fit(chk.metadata, JobNow((now,)), True))
 
 
+@pytest.mark.feature("I31")
 @pytest.mark.parametrize(
     ("states", "key", "said"),
     [
@@ -204,6 +206,7 @@ def test_leave_to_drop_state_is_no_leave_to_change_it(chk: StoredSnapshot) -> No
         fit(chk.metadata, JobNow((declared(value("rule", str)),)), True)
 
 
+@pytest.mark.feature("I37")
 def test_a_mapped_uid_takes_its_states_numbers_and_positions_along(tmp_path: Path) -> None:
     more = {
         "positions": (SourcePosition(Uid("clicks"), ('{"0":15}',)),),
@@ -222,6 +225,7 @@ def test_a_mapped_uid_takes_its_states_numbers_and_positions_along(tmp_path: Pat
     assert translated(new, uids) == new  # the map may stay in the configuration of the job
 
 
+@pytest.mark.feature("I37")
 @pytest.mark.parametrize(
     ("uids", "said"),
     [

@@ -31,6 +31,7 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.feature("I21")
 def test_dispose_deletes_nothing_outside_the_savepoint(trap: Path) -> None:
     mine = trap.parent / "mine"
     assert files(mine)

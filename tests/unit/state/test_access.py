@@ -269,6 +269,7 @@ def test_long_lists_are_read_in_segments_and_in_order(tmp_path, backend):
     second.store.abandon()
 
 
+@pytest.mark.feature("A22")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_many_scans_open_at_once_keep_to_their_bounds(tmp_path, backend):
     """A scan's bound must live as long as the scan: RocksDB reads its bytes at every step."""
@@ -298,6 +299,7 @@ def test_a_default_that_can_change_is_not_shared_between_keys(tmp_path):
     store.abandon()
 
 
+@pytest.mark.feature("A18")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_every_nan_and_every_zero_is_one_map_key(tmp_path, backend):
     spec = StateSpec(name="m", kind=StateKind.MAP, value=int, map_key=float)

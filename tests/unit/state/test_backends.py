@@ -41,6 +41,7 @@ def test_by_the_name_of_a_factory_class() -> None:
     assert backend_named("my_backends.MyFactory", {"mine.size": "17"}) == HashMapBackend(cache_size=17)
 
 
+@pytest.mark.feature("F20", "F22")
 @pytest.mark.usefixtures("_my_module")
 @pytest.mark.parametrize("name", ["rocks", "no_such_module.Factory", "my_backends.Missing", "my_backends.NotOne", ".x"])
 def test_anything_else_is_refused(name: str) -> None:
@@ -77,6 +78,7 @@ def test_wrong_options_are_refused_with_the_key_or_the_form(key: str, value: str
         backend_named("rocksdb", {f"state.backend.rocksdb.{key}": value})
 
 
+@pytest.mark.feature("F2")
 @pytest.mark.parametrize("name", ["hashmap", "rocksdb"])
 def test_a_backend_travels_to_the_workers(name: str) -> None:
     backend = backend_named(name)
@@ -92,6 +94,7 @@ def test_a_name_in_a_file_imports_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert built_in_backend("hashmap").name == "hashmap"
 
 
+@pytest.mark.feature("F22")
 @pytest.mark.usefixtures("_my_module")
 def test_files_may_name_a_backend_that_the_job_configures() -> None:
     assert not is_known("my_backends.AnotherFactory")

@@ -92,6 +92,7 @@ STEP = st.tuples(
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @given(steps=st.lists(STEP, max_size=30))
 @settings(max_examples=examples(60), deadline=None)
+@pytest.mark.feature("F7", "F15")
 def test_a_state_holds_what_it_was_given_and_nothing_that_was_done_to_it_later(backend, guarded, steps):
     """One list is given to every key, and all lists that were given or got are changed again and again."""
     task = Task(backend, guarded)
@@ -162,6 +163,23 @@ def test_one_object_may_be_changed_and_given_to_one_key_after_another(backend, g
         task.seal()
 
 
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.feature("F7", "F15")
+def test_lists_and_maps_hold_copies_whichever_way_they_are_written_and_read(backend):
+    task, reused = Task(backend, guarded=False), [0]
+    items, entries = task.at("a", "items"), task.at("a", "map")
+    items.update([reused])
+    items.add_all([reused])
+    entries.put_all({1: reused})
+    entries[2] = reused
+    reused[0] = 99
+    for got in (*items, entries[1], entries.get(2)):
+        got[0] = 99
+    assert list(items.get()) == [[0], [0]]
+    assert dict(entries.items()) == {1: [0], 2: [0]}
+
+
+@pytest.mark.feature("F7", "F15")
 def test_a_reduce_function_may_return_the_same_object_for_every_key():
     result: list[int] = []
 
@@ -176,6 +194,7 @@ def test_a_reduce_function_may_return_the_same_object_for_every_key():
     assert [task.at(key, "reduced").get() for key in "ab"] == [[3], [30]]
 
 
+@pytest.mark.feature("F7", "F15")
 def test_a_result_that_contains_the_accumulator_is_a_copy():
     class Pair(Collect):
         def get_result(self, accumulator: list) -> tuple[int, list]:
@@ -204,6 +223,7 @@ def test_plain_values_and_rows_of_them_need_not_be_detached(value):
     assert detached(value) is value
 
 
+@pytest.mark.feature("F15")
 def test_a_row_with_a_list_is_detached_as_a_whole():
     row = (1, [2])
     made = detached(row)
@@ -251,6 +271,7 @@ def test_what_cannot_be_changed_is_not_copied(tp):
     assert copier_of(tp) is None
 
 
+@pytest.mark.feature("F7", "F15")
 @pytest.mark.parametrize(
     ("tp", "value"),
     [

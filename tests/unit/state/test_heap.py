@@ -29,6 +29,7 @@ def step(directory: Path, base: int | None, target: int, **entries: str) -> None
     store.seal()
 
 
+@pytest.mark.feature("F11")
 def test_key_order_is_a_sorted_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_order, "_CHUNK", 4)
     dice = random.Random(2)
@@ -47,6 +48,7 @@ def test_key_order_is_a_sorted_set(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found == sorted(each for each in model if start <= each < end)
 
 
+@pytest.mark.feature("F34")
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=30), st.integers(1, 10**9))
 def test_what_is_kept_is_larger_than_what_is_written(sizes: list[int], change: int) -> None:
     files = [VersionFile(f"{n}", size, v(n)) for n, size in enumerate(sizes)]
@@ -55,6 +57,7 @@ def test_what_is_kept_is_larger_than_what_is_written(sizes: list[int], change: i
     assert kept == 0 or files[kept - 1].size_bytes > written
 
 
+@pytest.mark.feature("F34")
 def test_the_chain_stays_short_and_rewriting_rare() -> None:
     files: list[VersionFile] = [VersionFile("full", 10**9, v(0))]
     written = 0
@@ -77,6 +80,7 @@ def test_a_process_that_holds_the_version_reads_no_file(tmp_path: Path, monkeypa
     store.abandon()
 
 
+@pytest.mark.feature("F4", "H6")
 def test_a_process_that_fell_behind_catches_up_from_deltas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process made versions 2 to 9; only their small files are read here, though some were merged since."""
     step(tmp_path, None, 1, **{f"key{n}": "x" * 100 for n in range(1000)})
@@ -100,6 +104,7 @@ def test_a_process_that_fell_behind_catches_up_from_deltas(tmp_path: Path, monke
     store.abandon()
 
 
+@pytest.mark.feature("C25")
 def test_a_table_of_a_losing_attempt_is_dropped(tmp_path: Path) -> None:
     forget()
     step(tmp_path, None, 1, a="1")
@@ -146,6 +151,7 @@ def test_a_large_frame_count_is_one_file(tmp_path: Path) -> None:
     assert change_file.read_header(path) == Header(False, (v(1),))
 
 
+@pytest.mark.feature("F4")
 def test_the_cache_drops_what_was_used_longest_ago(tmp_path: Path) -> None:
     cache = TableCache()
     for name in ("a", "b", "c"):

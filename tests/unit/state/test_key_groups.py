@@ -74,6 +74,7 @@ def test_the_largest_layout_does_not_overflow() -> None:
     assert kg.slots_of(largest, 1 << 15, 1 << 15).tolist() == [(1 << 15) - 1]
 
 
+@pytest.mark.feature("A13")
 @pytest.mark.parametrize(
     ("parallelism", "expected"),
     [(1, 128), (85, 128), (86, 256), (128, 256), (171, 256), (172, 512), (10_000, 16_384), (32_768, 32_768)],
@@ -82,6 +83,7 @@ def test_max_parallelism_defaults_as_in_flink(parallelism: int, expected: int) -
     assert kg.default_max_parallelism(parallelism) == expected
 
 
+@pytest.mark.feature("A13", "A14")
 @pytest.mark.parametrize(("parallelism", "max_parallelism"), [(0, 128), (129, 128), (1, 40_000)])
 def test_an_impossible_layout_is_refused(parallelism: int, max_parallelism: int) -> None:
     with pytest.raises(ValueError, match="is invalid"):
@@ -90,6 +92,7 @@ def test_an_impossible_layout_is_refused(parallelism: int, max_parallelism: int)
         kg.slot_sql(["a"], parallelism, max_parallelism)
 
 
+@pytest.mark.feature("A8", "H14")
 @pytest.mark.parametrize("partitions", [1, 2, 7, 1000])
 def test_there_is_a_salt_for_every_partition(partitions: int) -> None:
     landed = [hash_values([salt], [DataType("int")]) % partitions for salt in kg.salts(partitions)]
@@ -125,6 +128,7 @@ FROM_SPARK = [
 ]
 
 
+@pytest.mark.feature("A8")
 @pytest.mark.parametrize(("value", "type", "expected"), FROM_SPARK)
 def test_hashes_are_those_that_spark_gave(value: object, type: str, expected: int) -> None:
     (column,) = Schema.parse(f"k {type}").fields
@@ -150,6 +154,7 @@ def test_a_few_huge_strings_among_many_small_ones_hash_alike() -> None:
     assert hash_columns([pa.array(values)], types).tolist() == [hash_key(value, types) for value in values]
 
 
+@pytest.mark.feature("A8")
 def test_a_null_leaves_the_hash_of_the_columns_before_it() -> None:
     types = [DataType("string"), DataType("bigint")]
     assert hash_key(("a", None), types) == hash_key("a", types[:1])

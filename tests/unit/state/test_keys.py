@@ -106,6 +106,7 @@ def _assert_order_and_reading(codec: KeyCodec, a: Any, b: Any) -> None:
         assert _rank(codec.decode(b"??" + data + b"\x00rest", 2)) == _rank((key, 2 + len(data)))
 
 
+@pytest.mark.feature("F11")
 @pytest.mark.parametrize("name", COLUMNS)
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
@@ -115,6 +116,7 @@ def test_bytes_of_a_column_keep_its_order_and_read_back(name: str, data: st.Data
     _assert_order_and_reading(KeyCodec([type]), a, b)
 
 
+@pytest.mark.feature("F11", "F17")
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_bytes_of_a_composite_key_keep_its_order_and_read_back(data: st.DataObject) -> None:
@@ -148,6 +150,7 @@ GOLDEN = [
 ]
 
 
+@pytest.mark.feature("F17")
 @pytest.mark.parametrize(("kinds", "key", "expected"), GOLDEN)
 def test_the_bytes_are_the_documented_ones(kinds: list[str], key: Any, expected: str) -> None:
     assert KeyCodec([DataType(kind) for kind in kinds]).encode(key).hex(" ") == expected
@@ -272,6 +275,7 @@ def test_a_codec_can_be_sent_to_a_task() -> None:
 namespaces = st.one_of(st.none(), st.text(), st.builds(TimeWindow, *[st.integers(-(1 << 63), (1 << 63) - 1)] * 2))
 
 
+@pytest.mark.feature("F17")
 @given(st.integers(0, 0x7FFF), st.integers(0, 0xFFFF), st.none() | st.text("\x00\x02a"), namespaces, st.binary())
 def test_an_entry_key_can_be_cut_into_its_parts(group: int, state: int, key: Any, namespace: Any, rest: bytes) -> None:
     codec = KeyCodec([DataType("string")])
@@ -279,6 +283,7 @@ def test_an_entry_key_can_be_cut_into_its_parts(group: int, state: int, key: Any
     assert keys.split_entry_key(data, codec) == (group, state, key, namespace, rest)
 
 
+@pytest.mark.feature("A15", "B11", "F17")
 @given(namespaces, namespaces)
 def test_no_namespace_begins_another_and_windows_are_in_order(a: Any, b: Any) -> None:
     left, right = keys.namespace_bytes(a), keys.namespace_bytes(b)

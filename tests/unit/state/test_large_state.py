@@ -53,6 +53,7 @@ def begin(backend, directory, base, number):
     return store, states
 
 
+@pytest.mark.feature("A18")
 @MANY
 @BACKENDS
 def test_a_map_of_many_entries_is_read_where_it_is_asked(tmp_path, backend, many):
@@ -80,6 +81,7 @@ def test_a_map_of_many_entries_is_read_where_it_is_asked(tmp_path, backend, many
     assert most < (40 * many if backend == "hashmap" else 1_000_000)
 
 
+@pytest.mark.feature("A17")
 @MANY
 @BACKENDS
 def test_a_list_of_many_elements_grows_without_being_read(tmp_path, backend, many):

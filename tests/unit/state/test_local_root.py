@@ -64,18 +64,21 @@ def test_damage_is_reported(tmp_path: Path) -> None:
         LocalRoot.open(tmp_path)
 
 
+@pytest.mark.feature("D31")
 def test_an_unusable_root_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"cannot be used.*TIDEGATE_LOCAL_DIR"):
         LocalRoot.open(tmp_path / "file" / "below")
 
 
+@pytest.mark.feature("D31")
 def test_another_users_root_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(StateError, match="belongs to another user"):
         LocalRoot.open(tmp_path)
 
 
+@pytest.mark.feature("A12", "F10")
 def test_task_directories_never_meet(tmp_path: Path) -> None:
     root = LocalRoot.open(tmp_path)
     task = TaskId(2, Slot(7))

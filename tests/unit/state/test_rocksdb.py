@@ -54,6 +54,7 @@ def test_level_0_stays_below_its_bound(tmp_path: Path, monkeypatch: pytest.Monke
     assert 2 < most <= 6
 
 
+@pytest.mark.feature("F10")
 def test_small_files_lie_in_memory_only_while_an_attempt_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = tmp_path / "memory"
     memory.mkdir()
@@ -70,6 +71,7 @@ def test_small_files_lie_in_memory_only_while_an_attempt_runs(tmp_path: Path, mo
     assert list((memory / f"tidegate-{os.geteuid()}").iterdir()) == []
 
 
+@pytest.mark.feature("F10")
 def test_without_such_memory_they_lie_with_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "_MEMORY", tmp_path / "no such place")
     for number in range(1, 13):
@@ -105,6 +107,7 @@ def test_index_and_filter_blocks_of_level_0_are_pinned_in_the_cache(tmp_path: Pa
     store.abandon()
 
 
+@pytest.mark.feature("F41")
 def test_all_stores_of_a_process_share_one_cache_that_stays_warm(tmp_path: Path) -> None:
     backend = RocksDBBackend(RocksDBOptions(block_cache_size=3 << 20))
     cache = block_cache(3 << 20)
@@ -132,6 +135,7 @@ def test_a_full_disk_is_reported_with_a_remedy(tmp_path: Path) -> None:
     assert "000012.sst" in str(error)
 
 
+@pytest.mark.feature("F1", "F34")
 @pytest.mark.large
 def test_a_flush_that_makes_compaction_due_does_not_lose_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

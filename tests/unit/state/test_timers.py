@@ -78,6 +78,7 @@ def test_timers_fire_once_in_the_order_of_their_times(backend):
         assert fired(task.seal(), 100) == [(30, 1)]
 
 
+@pytest.mark.feature("B1")
 @BACKENDS
 def test_what_a_firing_timer_registers_or_deletes_counts_at_once(backend):
     with Versions(backend) as task:
@@ -97,6 +98,7 @@ def test_what_a_firing_timer_registers_or_deletes_counts_at_once(backend):
         assert fired(task.seal(), 1000) == [(200, 8)]
 
 
+@pytest.mark.feature("B1", "B11")
 @BACKENDS
 def test_a_timer_belongs_to_its_window(backend):
     with Versions(backend) as task:
@@ -118,6 +120,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.feature("B1", "B4", "B7")
 @BACKENDS
 @given(steps=STEPS)
 def test_timers_are_a_set_ordered_by_time(backend, steps):
@@ -226,6 +229,7 @@ def test_what_a_firing_timer_that_fails_registered_and_deleted_is_undone(tmp_pat
     store.abandon()
 
 
+@pytest.mark.feature("B4")
 def test_an_unknown_place_of_timers_is_refused():
     with pytest.raises(ValueError, match="choose rocksdb or heap"):
         backend_named("rocksdb", {FACTORY: "disk"})

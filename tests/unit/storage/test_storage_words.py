@@ -29,6 +29,7 @@ from tidegate.storage.port import check_path
 from tidegate.testing.storage import MemoryStorage
 
 
+@pytest.mark.feature("D24")
 @given(st.text(min_size=1, max_size=15).filter(lambda text: text.isprintable()))
 def test_any_name_is_a_segment_and_comes_back(name: str) -> None:
     segment = encode_segment(name)
@@ -41,6 +42,7 @@ def test_plain_names_stay_readable() -> None:
     assert encode_segment("../my orders") == "=2E.=2Fmy=20orders"
 
 
+@pytest.mark.feature("E3")
 @given(size=st.integers(0, 5000), part=st.integers(1, 700))
 def test_the_parts_of_a_handle_cover_the_file(size: int, part: int) -> None:
     handle = FileHandle("a/b", size, "sha256:0", part)
@@ -65,6 +67,7 @@ def test_patience_waits_longer_each_time_and_ends() -> None:
     assert len(tries) == 5
 
 
+@pytest.mark.feature("H1")
 def test_patience_does_not_repeat_a_refusal() -> None:
     def refuse() -> None:
         raise StorageDenied("s", "x", "no")
@@ -84,6 +87,7 @@ def test_a_directory_opens_by_path_and_by_url(tmp_path: Path, url: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.feature("D26")
 @pytest.mark.parametrize(
     ("url", "options", "advice"),
     [

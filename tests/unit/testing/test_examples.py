@@ -36,6 +36,7 @@ def test_the_word_counter_begins_at_zero_and_emits_each_word_with_its_count_so_f
         assert h.state("counter", "to") == 3
 
 
+@pytest.mark.feature("B12")
 @BACKENDS
 def test_words_are_summed_in_windows_of_thirty_seconds(backend):
     job = tg.Job("words")

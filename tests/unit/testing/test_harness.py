@@ -49,6 +49,7 @@ def test_rows_in_output_and_state_out(backend):
         assert h.state("total", "nobody") is None
 
 
+@pytest.mark.feature("A16")
 @BACKENDS
 def test_side_outputs_and_clearing(backend):
     with harness(backend) as h:
@@ -103,6 +104,7 @@ def test_there_is_no_keyed_state_where_there_is_no_key():
         tg.testing.harness(ReadsInOpen(), key="user", schema=SCHEMA)
 
 
+@pytest.mark.feature("F2", "I23", "I27")
 def test_state_goes_from_one_backend_to_the_other():
     with harness("rocksdb") as h:
         h.process(("ann", 5.0))

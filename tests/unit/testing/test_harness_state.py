@@ -178,6 +178,7 @@ def test_the_shorter_form_keeps_its_list_too():
         assert h.operator_state("_default_") == [[1, 3, 2, 4]]
 
 
+@pytest.mark.feature("A32")
 def test_the_shorter_form_travels_to_tasks_and_needs_a_type():
     class Local(ByList, element=int):
         pass
@@ -431,6 +432,7 @@ def test_broadcast_state_cannot_be_written_on_the_keyed_side(backend):
         assert h.operator_state("rules") == [{"low": 1.0}]
 
 
+@pytest.mark.feature("A29")
 @BACKENDS
 def test_a_broadcast_row_may_reach_into_the_state_of_every_key(backend):
     with alerts(backend, parallelism=3) as h:

@@ -45,6 +45,7 @@ def test_a_transaction_carries_epochs_in_order_and_the_last_marker_of_each_slot(
     assert _last_markers(together[0]) == {stream(slot): owed(slot, 2).marker for slot in (0, 1)}
 
 
+@pytest.mark.feature("J28")
 def test_a_slot_without_a_marker_gets_one_that_covers_nothing_of_what_is_sent():
     parts = [owed(0, 2), owed(1, 2), owed(0, 3)]
     assert _first_markers(parts) == {stream(0): owed(0, 2).marker, stream(1): owed(1, 2).marker}

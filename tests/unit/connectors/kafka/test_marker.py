@@ -16,6 +16,7 @@ PLACES = st.tuples(
 )
 
 
+@pytest.mark.feature("J28")
 @given(PLACES, PLACES)
 def test_later_output_has_a_greater_marker(one, other):
     assert (encode(*one) < encode(*other)) == (one < other)

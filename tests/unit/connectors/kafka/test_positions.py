@@ -23,6 +23,7 @@ def test_positions_are_restored_from_their_text_alone(offsets):
     assert json.dumps(to_json(dict(reversed(offsets.items())))) == text
 
 
+@pytest.mark.feature("J11")
 def test_a_range_for_each_partition_with_rows():
     start, end = {A0: 5, A1: 7, B0: 0}, {A0: 9, A1: 7, B0: 3}
     assert ranges(start, end, {}) == [Range("a", 0, 5, 9), Range("b", 0, 0, 3)]
@@ -57,6 +58,7 @@ def test_positions_that_are_there_are_fine(at):
     assert gaps({A0: at}, {A0: 5}, {A0: 20}) == []
 
 
+@pytest.mark.feature("J11")
 @given(st.dictionaries(PLACES, st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1), st.integers(1, 300))
 def test_an_epoch_is_bounded_and_every_row_comes_in_the_end(places, most):
     at = {place: start for place, (start, _) in places.items()}
@@ -71,6 +73,7 @@ def test_an_epoch_is_bounded_and_every_row_comes_in_the_end(places, most):
     assert at == latest
 
 
+@pytest.mark.feature("K17")
 def test_where_loss_is_allowed_reading_continues_with_the_remaining_rows():
     start, earliest, latest = {A0: 3, A1: 50}, {A0: 5, A1: 0}, {A0: 9, A1: 4}
     end = advance(start, earliest, latest, {}, None)

@@ -68,7 +68,7 @@ def test_a_job_has_a_folder_with_shared_taskowned_and_one_for_each_checkpoint(tm
         assert len(driver.files("taskowned")) == 1
 
 
-@pytest.mark.feature("E8")
+@pytest.mark.feature("E8", "F24", "F25", "F33")
 def test_a_shared_file_stays_as_long_as_any_checkpoint_names_it(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=RARELY, incremental=True, inline_threshold=0) as driver:
         driver.checkpoint(*range(8))
@@ -97,7 +97,7 @@ def test_what_belongs_to_one_checkpoint_is_in_its_folder_and_goes_with_it(tmp_pa
         assert len(driver.files("chk-2")) == 2
 
 
-@pytest.mark.feature("E11")
+@pytest.mark.feature("C1", "D27", "E11")
 def test_checkpoints_come_and_go_without_anybody_asking(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=1_000, inline_threshold=0) as driver:
         for key in range(5):

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.unit.runtime.driver.epoch_kit import epoch_report
+from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.checkpoint.completed_store import RunEnded
 from tidegate.checkpoint.coordinator import Cadence
 from tidegate.checkpoint.layout import JobLayout
@@ -318,7 +319,21 @@ def test_a_checkpoint_has_state_and_positions_of_one_epoch_while_later_ones_run(
     assert {state.task: state.version for state in held.tasks} == first.versions
 
 
-@pytest.mark.feature("H2", "H3")
+def go_back(
+    place: Place, loop: CheckpointLoop, *, clocks: list[Clocks] | None = None, **more: Any
+) -> tuple[Mapping[TaskId, Any], Positions | None, bool]:
+    """Prepare an attempt as a running job does. `more` are choices of its recovery; `clocks` gets the clocks that are set."""
+    sources = [SimpleNamespace(at_most_once=False) for _ in loop.uploads._job.sources]
+    set_clocks = [].append if clocks is None else clocks.append
+    job: Any = SimpleNamespace(
+        loop=loop, description=more.pop("description", loop.uploads._job), graph=SimpleNamespace(sources=sources),
+        runner=SimpleNamespace(reset_clocks=set_clocks), spark=SimpleNamespace(conf={}),
+        **{"allow_non_restored_state": False, "renamed_fields": {}} | more,
+    )  # fmt: skip
+    return _go_to_checkpoint(job, place.folder / "again")
+
+
+@pytest.mark.feature("A35", "C16", "H2", "H3")
 def test_an_attempt_begins_with_the_state_and_the_positions_of_the_latest_checkpoint(place: Place) -> None:
     with place.run(sources=(Uid("rows"),), operators=(COUNT,)) as loop:
         first, later = place.epoch(loop, "10"), place.epoch(loop, "20")
@@ -326,15 +341,47 @@ def test_an_attempt_begins_with_the_state_and_the_positions_of_the_latest_checkp
         asked = loop.request()
         place.finish(loop, later, stored=first, checkpoint=1)
         asked.result(WAIT_S)
-        job = SimpleNamespace(
-            loop=loop, description=loop.uploads._job, allow_non_restored_state=False, renamed_fields={},
-            graph=SimpleNamespace(sources=[SimpleNamespace(at_most_once=False)]),
-            runner=SimpleNamespace(reset_clocks=lambda clocks: None),
-            spark=SimpleNamespace(conf={}),
-        )  # fmt: skip
-        orders, begin, _ = _go_to_checkpoint(job, place.folder / "again")  # type: ignore[arg-type]
+        orders, begin, _ = go_back(place, loop)
     assert {task: order.sources[0].version for task, order in orders.items()} == first.versions
     assert begin == Positions(("10",)) == read_positions(place.folder / "again", 0)
+
+
+@pytest.mark.feature("B2")
+def test_an_attempt_continues_with_the_clocks_of_the_latest_checkpoint(place: Place) -> None:
+    clocks, found = Clocks(5_000, 3_000, {"rows": 4_000}), list[Clocks]()
+    with place.run(sources=(Uid("rows"),)) as loop:
+        loop.begin_at(replace(place.epoch(loop, "10"), versions={}, clocks=clocks))
+        loop.request().result(WAIT_S)
+    with place.run(sources=(Uid("rows"),)) as loop:
+        go_back(place, loop, clocks=found)
+    assert found == [clocks]
+
+
+@pytest.mark.feature("C6")
+@pytest.mark.parametrize(("lines", "fixed"), [(("10", "20"), True), (("10", "-"), False)])
+def test_a_source_that_has_not_begun_has_yet_to_fix_where_it_begins(
+    place: Place, lines: tuple[str, ...], fixed: bool
+) -> None:
+    with place.run(sources=(Uid("rates"), Uid("orders"))) as loop:
+        loop.begin_at(replace(place.epoch(loop), versions={}, positions=Positions(lines)))
+        loop.request().result(WAIT_S)
+        _, begin, is_fixed = go_back(place, loop)
+    assert (begin, is_fixed) == (Positions(lines), fixed)
+
+
+@pytest.mark.feature("I16", "I17")
+def test_an_attempt_fits_the_snapshot_to_the_job_as_its_start_did(place: Place) -> None:
+    with place.run(operators=(COUNT,)) as loop:
+        first, later = place.epoch(loop), place.epoch(loop)
+        loop.begin_at(first)
+        asked = loop.request()
+        place.finish(loop, later, stored=first, checkpoint=1)
+        asked.result(WAIT_S)
+        other = replace(loop.uploads._job, operators=(replace(COUNT, uid=Uid("sum")),))
+        with pytest.raises(UnclaimedState, match="'count'"):
+            go_back(place, loop, description=other)
+        orders, _, _ = go_back(place, loop, description=other, allow_non_restored_state=True)
+        assert [order.plan.keyed for order in orders.values()] == []
 
 
 @pytest.mark.feature("H5")
@@ -384,6 +431,7 @@ def finish_epochs_until_checkpoints_complete(place: Place, loop: CheckpointLoop,
         threading.Event().wait(0.005)
 
 
+@pytest.mark.feature("D2")
 @pytest.mark.parametrize("step_ms", [-7_200_000, 7_200_000])
 def test_checkpoints_continue_when_the_wall_clock_is_set(place: Place, step_ms: int) -> None:
     clock = SteppedClock()
@@ -517,12 +565,41 @@ def test_a_job_continues_if_its_savepoint_has_an_impossible_target(place: Place)
         assert loop.statistics.counts.total == 0
 
 
+@pytest.mark.feature("I1", "I9", "I11")
+@pytest.mark.parametrize(("format", "written"), [({}, "CANONICAL"), ({"format": "native"}, "NATIVE")])
+def test_a_savepoint_of_a_running_job_is_what_and_where_was_asked_for_and_the_job_continues(
+    place: Place, format: dict[str, str], written: str
+) -> None:
+    with place.run(savepoint_dir=str(place.folder / "usual")) as loop:
+        path = RunOf(loop).savepoint(str(place.folder / "named"), **format).result(WAIT_S)
+        assert (Path(path).parent.name, StoredSnapshot.open(path).format) == ("named", written)
+        assert loop.request().result(WAIT_S).id == loop.statistics.counts.total
+
+
+class Ending(RunOf):
+    """A run that ends at once."""
+
+    def stop(self) -> None:
+        self._supervisor = SimpleNamespace(last_savepoint="/sp/savepoint-1")  # type: ignore[assignment]
+
+
+@pytest.mark.feature("I14")
+def test_a_stop_hands_on_where_and_how_its_savepoint_is_written_and_whether_to_drain(place: Place) -> None:
+    with place.run() as loop:
+        run, target = Ending(loop), str(place.folder / "sp")
+        assert run.stop_with_savepoint(target, drain=True, format="native") == "/sp/savepoint-1"
+        assert (run._job.stop.savepoint, run._job.stop.drain) == ((target, "NATIVE"), True)
+        run.stop_with_savepoint(target)
+        assert (run._job.stop.savepoint, run._job.stop.drain) == ((target, "CANONICAL"), False)
+
+
 def test_a_possible_target_is_left_as_it_was(place: Place) -> None:
     with place.run() as loop:
         loop.check_target(str(place.folder / "sp"))
     assert list((place.folder / "sp").iterdir()) == []
 
 
+@pytest.mark.feature("I22")
 def test_the_requester_of_a_savepoint_learns_why_it_failed(place: Place) -> None:
     (place.folder / "a-file").write_text("")
     with place.run() as loop:
@@ -543,6 +620,7 @@ class TakenWhileRead(deque[EpochSnapshot]):
         return super().__iter__()
 
 
+@pytest.mark.feature("C25", "H12")
 def test_tasks_keep_the_version_of_an_epoch_that_the_history_comes_to_while_their_orders_are_made(place: Place) -> None:
     with place.run() as loop:
         task, held = TaskId(1, Slot(0)), threading.Event()
@@ -637,6 +715,7 @@ def test_an_unreadable_pin_skips_cleaning_and_checkpoints_continue(place: Place,
         assert place.checkpoints() == {"chk-4"}
 
 
+@pytest.mark.feature("H1", "H2")
 def test_a_history_that_broke_claims_the_job_again_under_a_new_term(place: Place) -> None:
     with contextlib.suppress(Death), place.run() as loop:
         loop.request().result(WAIT_S)
@@ -696,6 +775,7 @@ def test_a_sweep_never_lists_the_log(place: Place) -> None:
         assert not [path for path in listed if "job/log/".startswith(f"{path}/")]
 
 
+@pytest.mark.feature("J6")
 def test_output_committed_with_its_epoch_is_deleted_without_listing(place: Place) -> None:
     """AT_LEAST_ONCE: no checkpoint carries it, so its staged rows go at once."""
     storage = place.storage.home = FaultyStorage(place.storage.home)

@@ -26,7 +26,7 @@ def fail_checkpoint(driver: Driver) -> None:
     driver.run_epoch(error="no such bucket")
 
 
-@pytest.mark.feature("D2")
+@pytest.mark.feature("D2", "E11")
 def test_an_interval_of_1000_takes_a_checkpoint_every_second(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=1_000) as driver:
         driver.pass_time(1_000)  # The first one is taken at a random moment of the first second.
@@ -68,7 +68,7 @@ def test_a_checkpoint_that_takes_longer_than_the_timeout_is_abandoned(tmp_path: 
             asked.result(10)
 
 
-@pytest.mark.feature("D6", "D12")
+@pytest.mark.feature("D6", "D12", "D13", "K11")
 def test_a_minimum_pause_follows_every_checkpoint_and_leaves_room_for_one_at_a_time(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=1_000, min_pause=500, max_concurrent=3) as driver:
         driver.pass_time(1_000)
@@ -125,7 +125,7 @@ def test_failed_uploads_failed_writes_of_the_driver_and_timeouts_count_as_failur
             driver.loop.check()
 
 
-@pytest.mark.feature("D11")
+@pytest.mark.feature("C10", "D11")
 @pytest.mark.parametrize(("chosen", "at_once"), [({}, 1), ({"max_concurrent": 2}, 2)])
 def test_a_checkpoint_waits_while_as_many_as_allowed_are_under_way(
     tmp_path: Path, chosen: dict[str, int], at_once: int
@@ -138,7 +138,7 @@ def test_a_checkpoint_waits_while_as_many_as_allowed_are_under_way(
         assert len(driver.pending) == at_once
 
 
-@pytest.mark.feature("D12")
+@pytest.mark.feature("C10", "D12")
 def test_with_several_at_once_a_slow_upload_does_not_delay_the_next_checkpoint(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=1_000, max_concurrent=3) as driver:
         begun = []
@@ -167,15 +167,16 @@ ENDS = [
 def test_the_end_of_a_job_keeps_or_deletes_its_checkpoint_as_retention_says(
     tmp_path: Path, retention: str, end: JobEnd, kept: bool
 ) -> None:
-    driver = Driver(tmp_path, interval=RARELY, retention=retention)
-    driver.checkpoint(*range(8))
-    whole = driver.files("chk-1") | driver.files("shared")
-    assert len(whole) == 2
+    driver = Driver(tmp_path, interval=RARELY, retention=retention, num_retained=3)
+    for _ in range(3):
+        driver.checkpoint(*range(8))
+    whole = driver.checkpoints() | driver.files("shared")
+    assert len(whole) == 6
     driver.end(end)
-    assert driver.files("chk-1") | driver.files("shared") == (whole if kept else set())
+    assert driver.checkpoints() | driver.files("shared") == (whole if kept else set())
 
 
-@pytest.mark.feature("D20")
+@pytest.mark.feature("D20", "F24", "F25", "F26")
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize(("chosen", "again"), [({}, 8), ({"incremental": False}, 8), ({"incremental": True}, 1)])
 def test_an_incremental_checkpoint_uploads_only_what_the_last_one_does_not_have(
@@ -213,8 +214,10 @@ def test_data_and_metadata_of_checkpoints_are_below_their_directory(tmp_path: Pa
         assert [(root / "job" / file.path).stat().st_size for file in found.tasks[0].files] == [found.full_size_bytes]
 
 
-@pytest.mark.feature("D27", "E14")
-@pytest.mark.parametrize(("chosen", "kept"), [({}, {3}), ({"num_retained": 2}, {2, 3})])
+@pytest.mark.feature("D27", "E14", "F33")
+@pytest.mark.parametrize(
+    ("chosen", "kept"), [({}, {3}), ({"num_retained": 2}, {2, 3}), ({"num_retained": 3}, {1, 2, 3})]
+)
 def test_only_as_many_completed_checkpoints_as_chosen_are_kept(
     tmp_path: Path, chosen: dict[str, int], kept: set[int]
 ) -> None:
@@ -225,7 +228,7 @@ def test_only_as_many_completed_checkpoints_as_chosen_are_kept(
         assert {int(name.rpartition("/chk-")[2].partition("-")[0]) for name in driver.files("shared")} == kept
 
 
-@pytest.mark.feature("D28")
+@pytest.mark.feature("D28", "I9")
 def test_a_savepoint_goes_to_the_directory_for_savepoints_unless_another_is_named(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=RARELY, savepoint_dir=str(tmp_path / "mine")) as driver:
         taken = driver.loop.savepoint(None, terminal=False).result(30)

@@ -95,3 +95,12 @@ def test_versions_that_may_still_be_needed_are_kept() -> None:
     assert set(work.keep[0]) == {version(n) for n in (2, 5, 6, 7)}
     assert set(work.keep[1]) == {version(n) for n in (5, 6, 7)}
     assert work.records == ((TERM, 8),)
+
+
+@pytest.mark.feature("D29")
+@pytest.mark.parametrize(("tasks", "total"), [(2, 256 << 10), (32, 256 << 10), (64, 128 << 10), (1_024, 8 << 10)])
+def test_what_all_tasks_inline_stays_within_eight_megabytes(tasks: int, total: int) -> None:
+    pending = PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset({ZERO}), sources=())
+    job = replace(SHAPE, parallelism=tasks, max_parallelism=1_024)
+    (order,) = plan_checkpoint_work(job, TERM, [pending], [], {}, (None, {}), 100, False)[1].uploads[0]
+    assert (order.inline_threshold, order.inline_total) == (100, total)

@@ -37,6 +37,7 @@ def after(clocks: Clocks, sources: list[Source], wall: int, **seen: int) -> Cloc
     return clocks.after(clocks.next(sources, wall), {Uid(uid): ms for uid, ms in seen.items()})
 
 
+@pytest.mark.feature("B1")
 def test_an_epoch_applies_what_the_epochs_before_it_saw():
     sources = [source("a", late=100)]
     clocks = after(Clocks(), sources, 1, a=1000)
@@ -103,10 +104,12 @@ def test_a_watermark_of_ones_own_is_made_of_the_greatest_time_and_the_clock():
         clocks.next([source("a", generator=lambda greatest, clock: None)], 5)
 
 
+@pytest.mark.feature("L1")
 def test_the_end_of_bounded_input_is_the_end_of_time():
     assert Clocks().next([source("a")], 5, final=True).watermark_ms == MAX_WATERMARK
 
 
+@pytest.mark.feature("B1")
 @pytest.mark.parametrize(
     ("pending", "due"),
     [((None, None), False), ((99, None), True), ((100, None), True), ((101, None), False), ((None, 50), True),

@@ -7,6 +7,7 @@ import pytest
 from tidegate.runtime.driver.empty_epochs import EmptyEpoch, empty_epoch
 
 
+@pytest.mark.feature("B1")
 @pytest.mark.parametrize(
     ("waiting", "timers_due", "held", "found"),
     [

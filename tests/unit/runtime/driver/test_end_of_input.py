@@ -16,6 +16,7 @@ from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.running_job import Epochs
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import Supervisor
+from tidegate.savepoint.snapshot import StoredSnapshot
 
 
 class NoTimers:
@@ -56,3 +57,25 @@ def test_a_job_ends_when_the_output_of_its_last_checkpoint_is_committed_and_not_
         assert (ending.is_alive(), target.published) == (False, [(epoch, Slot(0)) for epoch in epochs])
         assert job.loop.statistics.latest_completed is not None
         assert job.loop.statistics.latest_completed.epoch == epochs[-1]
+
+
+@pytest.mark.feature("I3", "I14")
+@pytest.mark.parametrize("format", ["CANONICAL", "NATIVE"])
+def test_a_job_that_is_stopped_ends_with_the_savepoint_that_was_asked_for_and_resumes_from_it(
+    tmp_path: Path, format: str
+) -> None:
+    target, place = Target(), Place(tmp_path)
+    with place.run(out=target) as job:
+        epoch = job.epoch("out")
+        supervisor = supervisor_of(job)
+        stop = supervisor._job.stop
+        stop.savepoint = (str(tmp_path / "savepoints"), format)
+        stop.asked.set()
+        supervisor._conclude()
+        assert target.published == [(epoch, Slot(0))]
+    assert supervisor.last_savepoint is not None
+    assert Path(supervisor.last_savepoint).parent == tmp_path / "savepoints"
+    taken = StoredSnapshot.open(supervisor.last_savepoint)
+    assert (taken.format, taken.metadata.epoch) == (format, epoch)
+    with place.run(out=target) as job:
+        assert job.loop.ownership.restore_point().snapshot == taken.metadata

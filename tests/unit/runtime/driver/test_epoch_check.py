@@ -101,6 +101,7 @@ def test_all_readers_agreeing_on_another_attempt_than_acknowledged_is_seen_too()
     assert isinstance(verdict(acks), Broken)
 
 
+@pytest.mark.feature("C14")
 def test_partitions_beyond_the_parallelism_mean_that_the_anchor_was_not_zipped():
     acks = two_levels()
     acks[1] = msgspec.structs.replace(acks[1], partition=3)
@@ -143,6 +144,7 @@ def test_source_tasks_are_held_against_each_other_by_digest():
     assert isinstance(verify_epoch(expected, rows(acks)), Broken)
 
 
+@pytest.mark.feature("A12")
 def test_a_first_version_made_away_from_the_anchor_is_a_miss():
     acks = two_levels()
     assert misplaced_tasks(Accepted(tuple(acks)), ["h", "h"]) is None

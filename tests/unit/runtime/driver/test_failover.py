@@ -33,6 +33,7 @@ def test_the_cause_decides(cause, action):
     assert isinstance(decide(cause, HOMES, tries=1, max_tries=5), action)
 
 
+@pytest.mark.feature("H1")
 def test_tries_are_bounded():
     assert isinstance(decide(Broken("mixed"), HOMES, tries=5, max_tries=5), Fail)
 

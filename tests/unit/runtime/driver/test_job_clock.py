@@ -59,6 +59,7 @@ def test_a_processing_time_timer_is_due_without_an_epoch():
     assert clock.timers_due()
 
 
+@pytest.mark.feature("B1")
 def test_an_epoch_in_which_time_stands_fires_no_timer_and_moves_no_clock():
     clock = job_clock()
     accept(clock, timers=(600, None), event_times={"rows": 1_000})
@@ -70,10 +71,12 @@ def test_an_epoch_in_which_time_stands_fires_no_timer_and_moves_no_clock():
     assert clock.clocks == before
 
 
+@pytest.mark.feature("L1")
 def test_a_final_epoch_passes_all_event_time():
     assert job_clock().begin_epoch(final=True, stands=False).watermark_ms == MAX_WATERMARK
 
 
+@pytest.mark.feature("B1", "B2")
 def test_a_task_that_has_not_reported_its_timers_looks_at_them_if_it_has_state():
     clock = job_clock()
     time = clock.begin_epoch(final=False, stands=False)
@@ -90,6 +93,7 @@ def test_a_level_without_timers_has_none_to_look_at():
     assert clock.wake(0, clock.begin_epoch(final=False, stands=False), [True, True]) == ()
 
 
+@pytest.mark.feature("B2")
 def test_a_clock_continues_from_the_time_of_a_checkpoint_and_does_not_move_back():
     clock = job_clock()
     clock.reset(Clocks(clock_ms=5_000, watermark_ms=700, greatest={Uid("rows"): 701}))

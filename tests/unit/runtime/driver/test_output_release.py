@@ -200,6 +200,7 @@ def test_output_is_published_when_its_checkpoint_is_complete_and_not_before(plac
         eventually(lambda: out.published == [(first, Slot(0))])
 
 
+@pytest.mark.feature("C2", "C11")
 def test_checkpoints_savepoints_and_rewinds_continue_while_a_target_hangs(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
@@ -319,6 +320,7 @@ def test_every_retained_checkpoint_is_recorded_once_its_output_is_published(plac
         assert len(place.records()) == 2
 
 
+@pytest.mark.feature("J26")
 def test_what_is_published_while_a_run_ends_is_recorded(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:
@@ -423,6 +425,7 @@ def test_a_sweep_that_comes_while_another_begins_is_not_lost() -> None:
     sink.stop()
 
 
+@pytest.mark.feature("I14", "J21")
 def test_a_terminal_savepoint_whose_output_waits_is_published_by_the_next_start(place: Place) -> None:
     out = Target()
     out.error = OSError("down")
@@ -504,6 +507,7 @@ def test_a_refusal_outlives_failed_checkpoints_and_the_rewind_after_them(place: 
         assert out.calls == [1]
 
 
+@pytest.mark.feature("J20", "J21")
 def test_published_output_is_left_out_of_the_next_checkpoint_though_another_sink_waits(place: Place) -> None:
     down, up = Target(), Target()
     down.error = OSError("down")

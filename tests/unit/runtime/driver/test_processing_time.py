@@ -80,6 +80,7 @@ def test_a_timer_rings_after_a_run_whose_clock_was_two_hours_ahead() -> None:
     assert processing.advance() == start_ms + 10_000
 
 
+@pytest.mark.feature("B1")
 def test_what_came_due_while_nothing_ran_is_due_at_the_start() -> None:
     processing = ProcessingClock(ManualClock(5, NOW_MS))
     assert processing.resume(NOW_MS - TWO_HOURS_MS) == NOW_MS

@@ -56,6 +56,24 @@ def test_the_argument_of_a_job_wins_over_the_option() -> None:
     assert settings.state_backend == "hashmap"
 
 
+@pytest.mark.feature("D2", "F20", "F26")
+def test_what_is_set_in_code_wins_over_the_same_option() -> None:
+    given = replace(WHERE, incremental=True, backend="rocksdb")
+    keys = ("execution.checkpointing.interval", "execution.checkpointing.incremental", "state.backend.type")
+    settings, durability = read_settings(
+        2, **NONE, checkpoint=given, options=dict(zip(keys, ("1 min", False, "hashmap")))
+    )
+    assert durability is not None
+    assert (durability.checkpoints.interval_ms, durability.checkpoints.incremental) == (10_000, True)
+    assert settings.state_backend == "rocksdb"
+
+
+@pytest.mark.feature("D2", "D26")
+def test_a_directory_alone_switches_nothing_on_and_is_refused() -> None:
+    with pytest.raises(OptionError, match="a directory but no interval, so none would be taken"):
+        read_settings(2, **NONE, checkpoint="/checkpoints")
+
+
 @pytest.mark.feature("F22")
 def test_a_backend_of_ones_own_that_does_not_exist_is_reported_before_the_job_starts() -> None:
     with pytest.raises(UnknownBackend, match=r"no_such_module\.Factory"):
@@ -68,6 +86,7 @@ def test_an_option_that_the_backend_does_not_have_is_reported_before_the_job_sta
         read_settings(2, **NONE, state_backend="rocksdb", options={f"state.backend.rocksdb.{key}": "true"})
 
 
+@pytest.mark.feature("F23")
 def test_options_of_a_backend_are_passed_on() -> None:
     settings, _ = read_settings(2, **NONE, options={"state.backend.hashmap.cache-size": "1 mb"})
     assert backend_named(settings.state_backend, settings.backend_options) == HashMapBackend(cache_size=1 << 20)
@@ -81,6 +100,8 @@ def test_a_job_chooses_its_backend_storage_and_local_directory() -> None:
         "execution.checkpointing.interval": "1 min",
         "taskmanager.state.local.root-dirs": "/fast",
         "s3.endpoint": "http://127.0.0.1:9000",
+        "s3.access-key": "me",
+        "s3.secret-key": "mine",
         "epoch_timeout_ms": 5,
     }
     settings, durability = read_settings(2, **NONE, options=options)
@@ -88,7 +109,7 @@ def test_a_job_chooses_its_backend_storage_and_local_directory() -> None:
     assert durability is not None
     assert (durability.archive.url, durability.archive.options) == (
         "s3://bucket/c",
-        {"endpoint": "http://127.0.0.1:9000"},
+        {"endpoint": "http://127.0.0.1:9000", "access_key_id": "me", "secret_access_key": "mine"},
     )
     assert durability.checkpoints.interval_ms == 60_000
 

@@ -26,11 +26,13 @@ def test_a_slot_whose_host_is_gone_has_no_place():
     assert homes.place([A, B]) == Unplaceable((Slot(0),), (GONE,))
 
 
+@pytest.mark.feature("H11")
 def test_a_slot_that_only_prefers_a_host_is_placed_on_another():
     homes = SlotHomes(((B, GONE),), required=False)
     assert homes.place([A, B]) == (placed(1, 0),)
 
 
+@pytest.mark.feature("H11")
 def test_preferred_hosts_with_too_few_partitions_keep_as_many_slots_as_they_can():
     homes = SlotHomes(((B, B, B),), required=False)
     assert homes.place([A, B, B]) == (placed(0, 1, 2),)

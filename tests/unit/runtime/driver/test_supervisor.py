@@ -63,7 +63,7 @@ def failing_job(strategy):
     )  # fmt: skip
 
 
-@pytest.mark.feature("H1", "H2", "H7", "H9", "H10")
+@pytest.mark.feature("C1", "H1", "H2", "H7", "H9", "H10")
 @pytest.mark.parametrize(
     ("strategy", "restarts", "delay_s"),
     [(NoRestart(), 0, 0), (FixedDelay(2, 300), 2, 0.3), (FailureRate(1, 60_000, 300), 1, 0.3)],
@@ -118,7 +118,7 @@ class Supervised(Supervisor):
         return self.attempt
 
 
-@pytest.mark.feature("J3")
+@pytest.mark.feature("D1", "J3")
 def test_without_checkpoints_a_failure_ends_the_job(tmp_path: Path) -> None:
     epochs, _ = running(tmp_path, Target(), None, None)
     run = Supervised(epochs)

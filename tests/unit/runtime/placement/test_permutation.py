@@ -16,6 +16,7 @@ def test_a_new_job_takes_partitions_as_they_come():
     assert place([A, A, B, B], [None] * 4) == Placed((0, 1, 2, 3))
 
 
+@pytest.mark.feature("A12")
 def test_an_undisturbed_job_keeps_its_places():
     assert place([A, B, A, B], [A, B, A, B]) == Placed((0, 1, 2, 3))
 

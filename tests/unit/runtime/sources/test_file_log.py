@@ -71,6 +71,7 @@ def test_spark_alone_loses_its_way() -> None:
         log.seen()
 
 
+@pytest.mark.feature("C16", "H3")
 @given(st.lists(st.tuples(st.integers(0, 45), st.sampled_from([1, 2, 3, 7, 10, 20])), min_size=1, max_size=8))
 def test_a_log_may_be_restored_anywhere_and_with_other_settings(lives: list[tuple[int, int]]) -> None:
     log = SparkLog({}, 10)

@@ -83,6 +83,7 @@ def test_files_on_a_disk_of_the_drivers_need_no_declaration(path):
     start(path)
 
 
+@pytest.mark.feature("J11")
 def test_a_path_without_a_scheme_that_leads_elsewhere_is_refused_with_its_first_batch(read):
     directory, positions, _ = read
     with pytest.raises(KeptUnknown, match=r"source 'files' reads files in s3a://bucket"):
@@ -92,6 +93,7 @@ def test_a_path_without_a_scheme_that_leads_elsewhere_is_refused_with_its_first_
     check_declared(directory, Positions(("-", '{"logOffset":9}')), sources())
 
 
+@pytest.mark.feature("J11")
 def test_files_that_are_declared_kept_are_still_looked_at_where_they_can_be(read):
     directory, positions, kept = read
     kept.unlink()

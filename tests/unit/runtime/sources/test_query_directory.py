@@ -71,6 +71,7 @@ def test_a_log_of_files_is_kept_from_its_last_compaction_to_the_position(tmp_pat
     assert sorted(early.notes) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.feature("C6")
 def test_a_log_of_files_with_a_gap_is_refused(tmp_path):
     notes(tmp_path, 0, n0=LISTED, n2=LISTED)
     with pytest.raises(ProtocolViolation, match="gaps"):
@@ -99,11 +100,13 @@ def test_a_rebuilt_directory_says_what_the_old_one_said(tmp_path):
     assert (new / "commits" / "0").exists()
 
 
+@pytest.mark.feature("A35", "C16")
 def test_a_source_added_to_a_job_has_no_position(tmp_path):
     rebuild(tmp_path / "q", [SourceNotes("25", {}), SourceNotes(None, {})], "{}", 10)
     assert read_positions(tmp_path / "q", 0) == Positions(("25", "-"))
 
 
+@pytest.mark.feature("C4")
 def test_streams_that_cannot_be_distinguished_are_refused(tmp_path):
     with pytest.raises(PreconditionFailed, match="2 streams for the 1 sources"):
         read_sources(tmp_path, Positions(("1", "2")), 1)

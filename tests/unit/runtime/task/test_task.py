@@ -168,12 +168,14 @@ def test_a_broken_input_seals_nothing_and_prepares_no_commit(tmp_path, barriers,
     assert list(tmp_path.rglob("v*-*")) == []
 
 
+@pytest.mark.feature("A12")
 def test_a_missing_version_is_a_miss_and_no_error(tmp_path):
     gone = VersionId.parse("1/v0-3")
     ack = Level(tmp_path).run(["a"], [barrier(0, 1), barrier(1, 0)], version=gone)
     assert (ack.fault.kind, ack.version) == (FaultKind.MISS, None)
 
 
+@pytest.mark.feature("C12", "C13")
 def test_a_function_that_trips_on_half_of_its_rows_does_not_end_the_job(tmp_path):
     """A task above did no work, so an order is missing and its payment looks wrong. The miss is to blame."""
     ack = Level(tmp_path).run(["trap"], [barrier(0, 1), barrier(1, 0, poisoned=True)])
@@ -194,6 +196,7 @@ def test_a_function_that_raises_is_reported_with_its_row_and_key_and_leaves_noth
     assert list(tmp_path.rglob("v*-*")) == []
 
 
+@pytest.mark.feature("A6")
 def test_functions_are_fresh_for_every_attempt(tmp_path):
     level = Level(tmp_path)
     for attempt in (7, 8, 9):

@@ -89,6 +89,7 @@ def test_a_task_declines_a_savepoint_that_it_can_never_write(tmp_path, counted, 
     assert told in declined.error
 
 
+@pytest.mark.feature("D8", "I22")
 def test_an_upload_that_fails_between_two_epochs_is_declined_by_the_next_one(tmp_path, counted):
     savepoint, version = counted
     ask = partial(savepoint.ask, version, 2, "ftp://host/sp", wait_ms=0)
@@ -156,6 +157,7 @@ def test_a_missing_table_is_reported_by_name(tmp_path, counted):
     assert table.name in ack.fault.text
 
 
+@pytest.mark.feature("F31")
 def test_records_of_failed_checkpoints_are_removed_before_the_next_upload(tmp_path, counted):
     savepoint, version = counted
     (folder,) = {path.parent.parent for path in tmp_path.rglob("v1-7")}

@@ -87,6 +87,7 @@ class Level1:
         return ack
 
 
+@pytest.mark.feature("B1")
 @BACKENDS
 def test_a_task_tells_the_greatest_event_time_and_its_earliest_timer(tmp_path, backend):
     level = Level1(tmp_path, backend)
@@ -133,6 +134,7 @@ def test_timers_fire_after_the_rows_of_their_epoch(tmp_path, backend):
     assert (ack.operators["remind"], ack.timers) == ((2, 1), (1000, None))
 
 
+@pytest.mark.feature("B1")
 @BACKENDS
 def test_two_attempts_of_an_epoch_fire_the_same(tmp_path, backend):
     level = Level1(tmp_path, backend)

@@ -1,0 +1,71 @@
+"""Which batches of its query an attempt runs, and from which positions it counts them. No Spark."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.runtime.driver.test_output_release import Place, Target
+from tests.unit.runtime.driver.test_running_job import running
+from tidegate.core.errors import ProtocolViolation
+from tidegate.runtime.driver.attempt import Attempt, Stopping
+from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
+from tidegate.runtime.driver.epoch_lock import EpochLock
+from tidegate.runtime.sources.query_directory import Positions
+
+BATCH: Any = object()
+
+
+class Begun(Attempt):
+    """An attempt whose query has begun, with a log of the batches that it planned."""
+
+    def __init__(self, folder: Path, loop: CheckpointLoop | None = None, *, pinned: bool = True) -> None:
+        self.epochs, self.runner = running(folder, Target(), loop, None if loop is None else "EXACTLY_ONCE")
+        self._job, self._lock = self.epochs._job, EpochLock()
+        self.error, self._retired, self._pinned = None, False, pinned
+        self._ends = deque(maxlen=2)
+        (self.epochs.directory / "offsets").mkdir(parents=True)
+
+    def deliver(self, batch_id: int) -> bool:
+        """Let Spark deliver a batch, which ends at ten times its number. Return whether an epoch was run."""
+        (self.epochs.directory / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{10 * batch_id}")
+        before = self.runner.epoch
+        self._run_batch(BATCH, batch_id)
+        return self.runner.epoch != before
+
+
+@pytest.mark.feature("C3", "C6", "C16", "J1")
+def test_a_batch_is_run_once_and_the_epoch_ends_at_its_end(tmp_path: Path) -> None:
+    attempt = Begun(tmp_path)
+    assert attempt.deliver(0)
+    assert attempt.epochs.done == Positions(("0",))
+    assert attempt.deliver(1)
+    assert not attempt.deliver(1), "Spark delivers it again"
+    assert (attempt.epochs.done, attempt._job.skipped_batches) == (Positions(("10",)), 1)
+
+
+@pytest.mark.feature("C16", "J1")
+def test_a_batch_that_leaves_rows_out_is_refused_and_no_epoch_follows(tmp_path: Path) -> None:
+    attempt = Begun(tmp_path)
+    attempt.deliver(0)
+    (attempt.epochs.directory / "offsets" / "1").write_text("v1\n{}\n17")
+    with pytest.raises(ProtocolViolation, match="would be lost or duplicated"):
+        attempt.deliver(2)
+    assert isinstance(attempt.error, ProtocolViolation)
+    with pytest.raises(Stopping):
+        attempt.run_empty_epoch()
+
+
+@pytest.mark.feature("C6")
+@pytest.mark.parametrize("pinned", [True, False])
+def test_where_sources_begin_is_in_a_checkpoint_before_their_first_row_is_read(tmp_path: Path, pinned: bool) -> None:
+    with Place(tmp_path).run(out=Target()) as job:
+        attempt = Begun(tmp_path, job.loop, pinned=pinned)
+        first = attempt.runner.epoch
+        assert attempt.deliver(0)
+        base = job.loop.ownership.store.entry.base
+        assert (base is None) == pinned
+        assert base is None or base.epoch <= first

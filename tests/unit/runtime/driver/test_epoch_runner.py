@@ -1,0 +1,135 @@
+"""What the driver assigns to the tasks of an epoch: the choices of the job, and the state they start from. No Spark."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+import tidegate as tg
+from tidegate.core.ids import EpochId, HostId, Lineage, Partition, Slot, TaskId, Term
+from tidegate.runtime.driver.epoch_check import Accepted
+from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity, _Epoch
+from tidegate.runtime.driver.settings import read_settings
+from tidegate.runtime.driver.slot_placement import PlacedSlots
+from tidegate.runtime.exchange.assignment import Archive, TaskAssignment
+from tidegate.runtime.exchange.messages import TaskAck
+from tidegate.runtime.placement.anchor import Anchor
+from tidegate.runtime.placement.permutation import Placed
+from tidegate.state.version import VersionId, VersionRef
+
+HOSTS = (HostId("a"), HostId("b"))
+ARCHIVE = Archive("s3://bucket/checkpoints", {"region": "eu"})
+HEAP_TIMERS = {"state.backend.rocksdb.timer-service.factory": "heap"}
+OWN = "tests.unit.runtime.task.test_task.OwnFactory"
+
+
+class Session:
+    """As much of a SparkSession as is asked before the first Spark job."""
+
+    class conf:
+        getAll: ClassVar[dict[str, str]] = {}
+
+        @staticmethod
+        def get(key: str, default: str | None = None) -> str | None:
+            return default
+
+    def newSession(self) -> Session:
+        return self
+
+
+class Forgets(tg.KeyedProcessFunction):
+    n = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        yield row.k, self.n.value()
+
+    def on_timer(self, timestamp, ctx):
+        self.n.clear()
+
+
+def runner_of(in_python: bool = False, **choices: Any) -> EpochRunner:
+    """Of a job with two levels, whose source stage runs Python or not."""
+    job = tg.Job("counts", parallelism=2)
+    rows = job.source("rows", tg.testing.frame("k string"))
+    rows = rows.map(lambda row: row) if in_python else rows
+    one = rows.key_by("k").process("one", Forgets(), schema="k string, n bigint")
+    one.key_by("k").process("two", Forgets(), schema="k string, n bigint").sink("out", tg.CollectSink())
+    settings, _ = read_settings(1, **{"parallelism": 2, "max_parallelism": 40} | choices)
+    session: Any = Session()
+    return EpochRunner(session, job.graph(), settings, Identity(Lineage("line"), Term(3), ARCHIVE))
+
+
+def epoch_of(runner: EpochRunner) -> _Epoch:
+    time = runner._clock.begin_epoch(final=False, stands=False)
+    return _Epoch(id=EpochId(Term(3), 7), batch=None, work={}, time=time, only=False, started=0.0)
+
+
+def assignment(runner: EpochRunner, level: int) -> TaskAssignment:
+    """Of an epoch for which the second level is placed the other way round."""
+    nothing: Any = None
+    levels = (Placed((Partition(0), Partition(1))), Placed((Partition(1), Partition(0))))
+    return runner._assignment(epoch_of(runner), PlacedSlots(Anchor(nothing, HOSTS, (70, 71)), levels), level)
+
+
+@pytest.mark.feature("B4", "F2", "F20", "F22")
+@pytest.mark.parametrize(
+    ("choices", "backend", "options"),
+    [
+        ({}, "hashmap", {}),
+        ({"state_backend": "rocksdb", "options": HEAP_TIMERS}, "rocksdb", HEAP_TIMERS),
+        ({"options": {"state.backend.type": OWN} | HEAP_TIMERS}, OWN, HEAP_TIMERS),
+    ],
+)
+def test_tasks_of_all_levels_use_the_backend_that_the_job_chose_and_its_options(choices, backend, options):
+    runner = runner_of(**choices)
+    for level in (1, 2):
+        assigned = assignment(runner, level)
+        assert (assigned.backend, assigned.backend_options) == (backend, options)
+
+
+@pytest.mark.feature("D31", "F10", "F23")
+def test_tasks_keep_state_in_the_local_directory_of_the_job_and_checkpoints_in_its_storage():
+    assigned = assignment(runner_of(options={"execution.checkpointing.local-backup.dirs": "/fast"}), 1)
+    assert (assigned.local_dir, assigned.archive) == ("/fast", ARCHIVE)
+
+
+@pytest.mark.feature("A8", "A13", "A14", "H14")
+def test_tasks_know_the_parallelism_and_the_number_of_key_groups_of_the_job():
+    runner = runner_of(parallelism=2, max_parallelism=40)
+    found = [assignment(runner, level) for level in (1, 2)]
+    assert [(each.parallelism, each.max_parallelism) for each in found] == [(2, 40), (2, 40)]
+
+
+@pytest.mark.feature("C12", "C17", "C21")
+def test_a_task_awaits_barriers_of_all_tasks_above_it_and_none_of_plain_sql():
+    assert [assignment(runner_of(), level).senders for level in (1, 2)] == [0, 2]
+    # How many tasks read the sources is known to Spark only.
+    assert [assignment(runner_of(in_python=True), level).senders for level in (0, 1, 2)] == [0, None, 2]
+
+
+@pytest.mark.feature("A12")
+def test_a_task_starts_from_the_newest_version_of_its_slot_and_its_rows_go_where_that_is():
+    runner = runner_of()
+    for number in (6, 7):
+        ack = TaskAck(3, number, 2, 1, 0, 5, "b", f"3/v{number}-5", b"", 1, 1)
+        runner._accept(epoch_of(runner), Accepted((ack,)))
+    newest = VersionId.parse("3/v7-5")
+    assert runner.versions == {TaskId(2, Slot(1)): VersionRef(newest, HostId("b"))}
+    assert runner._hosts() == {TaskId(2, Slot(1)): "b"}
+    first, second = assignment(runner, 1), assignment(runner, 2)
+    assert (first.versions, second.versions) == ((None, None), (None, newest))
+    assert (first.slots, second.slots) == ((0, 1), (1, 0))
+    assert (first.salts, second.salts) == ((71, 70), ())
+
+
+@pytest.mark.feature("B1", "C19")
+def test_a_task_with_state_checks_its_timers_by_the_clocks_of_the_epoch_until_it_has_reported_them():
+    runner = runner_of()
+    runner.versions[TaskId(1, Slot(1))] = VersionRef(VersionId.parse("3/v6-5"), HOSTS[0])
+    assigned = assignment(runner, 1)
+    assert assigned.wake == (False, True)
+    assert assigned.time.clock_ms >= runner.clocks.clock_ms > 0
+    ack = TaskAck(3, 7, 1, 1, 1, 5, "b", "3/v7-5", b"", 1, 1, timers=(None, assigned.time.clock_ms + 3_600_000))
+    runner._accept(epoch_of(runner), Accepted((ack,)))
+    assert assignment(runner, 1).wake == (False, False)
