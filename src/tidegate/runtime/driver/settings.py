@@ -92,8 +92,11 @@ def read_settings(
         checkpoint = Checkpointing(dir=checkpoint)
     if checkpoint is not None:
         given |= checkpoint.to_options()
-    own_backend = [key for key in (TYPE_KEY, OLDER_TYPE_KEY) if is_own_backend(given.get(key) or "")]
-    backend = state_backend or (str(given.pop(own_backend[0])) if own_backend else None)
+    named = str(given.get(TYPE_KEY) or given.get(OLDER_TYPE_KEY) or "")
+    for key in (TYPE_KEY, OLDER_TYPE_KEY):
+        if is_own_backend(given.get(key) or ""):
+            del given[key]  # The options know the built-in ones only.
+    backend = state_backend or (named if is_own_backend(named) else None)
     read = read_options(given)
     for note in read.notes:
         log.warning("option %s", note)

@@ -36,6 +36,9 @@ def test_without_checkpoints_nothing_is_durable() -> None:
         ({"state.backend": "hashmap", "state.backend.type": "rocksdb"}, "rocksdb"),
         ({"state.backend.type": OWN}, OWN),
         ({"state.backend": OWN}, OWN),
+        ({"state.backend": OWN, "state.backend.type": "rocksdb"}, "rocksdb"),
+        ({"state.backend": "rocksdb", "state.backend.type": OWN}, OWN),
+        ({"state.backend": "no_such.Factory", "state.backend.type": OWN}, OWN),
     ],
 )
 def test_options_choose_the_backend(options: dict[str, str], name: str) -> None:
@@ -52,8 +55,9 @@ def test_the_options_of_checkpoints_choose_the_backend_too(name: str) -> None:
 
 @pytest.mark.feature("F20", "F23")
 def test_the_argument_of_a_job_wins_over_the_option() -> None:
-    settings, _ = read_settings(2, **NONE, state_backend="hashmap", options={"state.backend.type": "rocksdb"})
-    assert settings.state_backend == "hashmap"
+    for option in ("rocksdb", OWN):
+        settings, _ = read_settings(2, **NONE, state_backend="hashmap", options={"state.backend.type": option})
+        assert settings.state_backend == "hashmap"
 
 
 @pytest.mark.feature("D2", "F20", "F26")
