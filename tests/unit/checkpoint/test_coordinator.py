@@ -102,6 +102,14 @@ def test_ids_grow_by_one_from_what_the_log_has_through_failures_too() -> None:
     assert upload.id == 43
 
 
+@pytest.mark.feature("D11")
+def test_a_checkpoint_that_waits_begins_when_the_one_under_way_fails() -> None:
+    coordinator = started(replace(EVERY_SECOND, tolerable_failures=9))
+    coordinator.epoch_finished(epoch(1), True, at(100))
+    assert not of(StartUpload, coordinator.tick(at(1_100)))
+    assert len(of(StartUpload, coordinator.decline(1, Reason.CHECKPOINT_DECLINED, at(1_200)))) == 1
+
+
 @pytest.mark.feature("C14")
 def test_doubled_reordered_and_late_acknowledgements_are_harmless() -> None:
     coordinator = started()

@@ -13,7 +13,7 @@ SAVEPOINT = Request(kind=RequestKind.SAVEPOINT, at_ms=0)
 STOP = Request(kind=RequestKind.TERMINAL_SAVEPOINT, at_ms=0)
 
 
-@pytest.mark.feature("D11")
+@pytest.mark.feature("D6", "D11", "D12", "D13")
 @pytest.mark.parametrize(
     ("first", "load", "expected"),
     [

@@ -414,6 +414,7 @@ def test_each_setting_in_code_is_found_where_the_driver_looks_for_it() -> None:
     assert (made.interval_ms, made.timeout_ms, made.min_pause_ms) == (7_000, 180_000, 0)
     assert (made.max_concurrent, made.tolerable_failures, made.num_retained) == (4, 5, 6)
     assert (made.mode, made.retention) == (CheckpointingMode.AT_LEAST_ONCE, Retention.DELETE_ON_CANCELLATION)
+    assert not made.publishes_in_tasks, "each epoch publishes its own output"
     assert (made.incremental, made.inline_threshold_bytes, made.backend) == (True, 30 << 10, BackendType.ROCKSDB)
     paused = CheckpointConfig.of(read_options(Checkpointing(dir="d", interval="1 s", min_pause="200 ms").to_options()))
     assert (paused.interval_ms, paused.min_pause_ms) == (1_000, 200)

@@ -35,6 +35,14 @@ def _my_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "my_backends", module)
 
 
+@pytest.mark.feature("F20")
+@pytest.mark.parametrize(
+    ("name", "kind"), [("hashmap", HashMapBackend), ("jobmanager", HashMapBackend), ("rocksdb", RocksDBBackend)]
+)
+def test_by_a_name_of_flinks(name: str, kind: type) -> None:
+    assert backend_named(name) == kind()
+
+
 @pytest.mark.feature("F22")
 @pytest.mark.usefixtures("_my_module")
 def test_by_the_name_of_a_factory_class() -> None:

@@ -43,6 +43,7 @@ from tidegate.runtime.driver.attempt import _go_to_checkpoint
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.driver.failure_latch import CheckpointsFailed
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.job_history import JobHistory
 from tidegate.runtime.driver.job_run import JobRun
@@ -599,13 +600,45 @@ def test_a_possible_target_is_left_as_it_was(place: Place) -> None:
     assert list((place.folder / "sp").iterdir()) == []
 
 
-@pytest.mark.feature("I22")
+@pytest.mark.feature("D10", "I22")
 def test_the_requester_of_a_savepoint_learns_why_it_failed(place: Place) -> None:
     (place.folder / "a-file").write_text("")
     with place.run() as loop:
         asked = loop.savepoint(str(place.folder / "a-file" / "sp"), terminal=False)
         with pytest.raises(EpochFailed, match="a-file"):
             asked.result(WAIT_S)
+        loop.check()  # It uses up none of the failures that are tolerable.
+
+
+@pytest.mark.feature("C7", "D8")
+def test_positions_that_the_driver_cannot_read_fail_the_checkpoint_and_count(place: Place) -> None:
+    with place.run(sources=(Uid("files"),)) as loop:
+        loop.begin_at(replace(place.epoch(loop, '{"logOffset": 3}'), versions={}))
+        with pytest.raises(EpochFailed, match="positions of the sources: The log of files"):
+            loop.request().result(WAIT_S)
+        with pytest.raises(CheckpointsFailed):
+            loop.check()
+
+
+@pytest.mark.feature("C1", "D2", "E11")
+def test_a_checkpoint_is_taken_when_it_is_due_although_no_epoch_follows(place: Place) -> None:
+    with place.run(interval="300 ms") as loop:
+        for number in (2, 3):
+            place.follow_on(loop, number)
+            latest = time.monotonic() + WAIT_S
+            while loop.statistics.counts.completed < number - 1:
+                assert time.monotonic() < latest
+                time.sleep(0.01)
+
+
+@pytest.mark.feature("D5")
+def test_a_checkpoint_expires_although_nothing_else_happens(place: Place) -> None:
+    with place.run(options={"execution.checkpointing.timeout": "300 ms"}) as loop:
+        loop.begin_at(place.epoch(loop))
+        asked = loop.request()
+        place.follow_on(loop, 1_000)
+        with pytest.raises(EpochFailed, match="expired before completing"):
+            asked.result(20)
 
 
 class TakenWhileRead(deque[EpochSnapshot]):

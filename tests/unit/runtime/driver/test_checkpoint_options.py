@@ -98,6 +98,8 @@ def test_one_failed_checkpoint_more_than_tolerable_fails_the_job(
         assert driver.loop.failed.is_set()
         with pytest.raises(CheckpointsFailed, match="Exceeded checkpoint tolerable failure threshold"):
             driver.loop.check()
+        driver.loop.rewind()
+        driver.loop.check()  # The job continues from its last checkpoint.
 
 
 @pytest.mark.feature("D7")
@@ -107,6 +109,32 @@ def test_only_failures_in_a_row_add_up(tmp_path: Path) -> None:
             fail_checkpoint(driver)
             driver.checkpoint(key)
         driver.loop.check()
+
+
+@pytest.mark.feature("D10")
+def test_a_checkpoint_that_a_restart_of_the_job_ends_does_not_count_as_failed(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=RARELY, tolerable_failures=2) as driver:
+        driver.run_epoch(1)
+        driver.loop.request()
+        driver.settle()
+        assert driver.pending == [1]
+        driver.loop.rewind()
+        assert driver.pending == []
+        fail_checkpoint(driver)  # Two of them: after a restart one is due at once.
+        driver.loop.check()
+
+
+@pytest.mark.feature("D13")
+def test_a_checkpoint_that_took_longer_than_the_interval_is_followed_at_once(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=1_000) as driver:
+        driver.pass_time(1_000)
+        driver.run_epoch(1)
+        driver.pass_time(1_000)
+        driver.run_epoch(2, uploads=False)
+        driver.pass_time(1_000)
+        assert driver.pending == [2]
+        driver.run_epoch(3)
+        assert (driver.completed, [order.checkpoint_id for order in driver.orders()]) == (2, [3])
 
 
 @pytest.mark.feature("D8")
@@ -229,12 +257,17 @@ def test_only_as_many_completed_checkpoints_as_chosen_are_kept(
 
 
 @pytest.mark.feature("D28", "I9")
-def test_a_savepoint_goes_to_the_directory_for_savepoints_unless_another_is_named(tmp_path: Path) -> None:
+def test_a_savepoint_goes_to_the_directory_for_savepoints_unless_another_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Driver(tmp_path, interval=RARELY, savepoint_dir=str(tmp_path / "mine")) as driver:
         taken = driver.loop.savepoint(None, terminal=False).result(30)
         assert Path(taken).parent == tmp_path / "mine"
         taken = driver.loop.savepoint(str(tmp_path / "named"), terminal=False).result(30)
         assert Path(taken).parent == tmp_path / "named"
+        monkeypatch.chdir(tmp_path)
+        taken = driver.loop.savepoint("here", terminal=False).result(30)
+        assert Path(taken).parent == tmp_path / "here"
     with (
         Driver(tmp_path, interval=RARELY) as driver,
         pytest.raises(OptionError, match="no directory for the savepoint"),

@@ -61,7 +61,7 @@ def test_the_order_with_the_id_of_a_checkpoint_goes_to_every_task_of_every_level
     }
 
 
-@pytest.mark.feature("C5", "C24")
+@pytest.mark.feature("C2", "C5", "C11", "C24")
 def test_only_tasks_that_have_not_answered_are_asked_again() -> None:
     work = plan([PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset({ONE}), sources=())])
     assert [[order.checkpoint_id for order in orders] for orders in work.uploads] == [[], [8]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -133,3 +134,14 @@ def test_a_task_with_state_checks_its_timers_by_the_clocks_of_the_epoch_until_it
     ack = TaskAck(3, 7, 1, 1, 1, 5, "b", "3/v7-5", b"", 1, 1, timers=(None, assigned.time.clock_ms + 3_600_000))
     runner._accept(epoch_of(runner), Accepted((ack,)))
     assert assignment(runner, 1).wake == (False, False)
+
+
+@pytest.mark.feature("D31")
+def test_at_its_end_a_run_removes_its_versions_from_the_local_directory_of_the_job():
+    runner, told = runner_of(options={"execution.checkpointing.local-backup.dirs": "/fast"}), []
+    runner._placement = SimpleNamespace(remove_versions=lambda *place: told.append(place))
+    runner.close()
+    assert told == [], "there are none"
+    runner.versions[TaskId(1, Slot(0))] = VersionRef(VersionId.parse("3/v6-5"), HOSTS[0])
+    runner.close()
+    assert told == [("counts", "line", "/fast")]

@@ -55,13 +55,29 @@ def checkpoint(tmp_path: Path) -> tg.Checkpointing:
     return tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="1 s")
 
 
-@pytest.mark.feature("J11")
+@pytest.mark.feature("D33", "J11")
 def test_a_job_with_checkpoints_does_not_start_on_a_source_that_cannot_be_read_again(
     checkpoint: tg.Checkpointing,
 ) -> None:
     job = tg.Job("forgets", parallelism=1)
     job.source("in", Socket("value string")).sink("out", tg.DiscardSink())
     with pytest.raises(tg.errors.PreconditionFailed, match=r"source 'in' reads a socket.*at_most_once=True"):
+        job.start(Session(), checkpoint=checkpoint)  # type: ignore[arg-type]
+
+
+class Kafka(Frame):
+    """A stream that can be read again, as Spark prints its plan."""
+
+    def explain(self, extended: bool) -> None:
+        print("StreamingRelationV2 org.apache.spark.sql.kafka010.KafkaSourceProvider@4bb4, kafka, [subscribe=orders]")
+
+
+@pytest.mark.feature("D33", "J11")
+def test_every_source_of_a_job_is_checked(checkpoint: tg.Checkpointing) -> None:
+    job = tg.Job("forgets", parallelism=1)
+    rows = job.source("orders", Kafka("value string")).union(job.source("in", Socket("value string")))
+    rows.sink("out", tg.DiscardSink())
+    with pytest.raises(tg.errors.PreconditionFailed, match="source 'in' reads a socket"):
         job.start(Session(), checkpoint=checkpoint)  # type: ignore[arg-type]
 
 

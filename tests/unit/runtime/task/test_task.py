@@ -15,7 +15,7 @@ from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
 from tidegate.runtime.driver.pickling import pickled
-from tidegate.runtime.exchange.assignment import TaskAssignment
+from tidegate.runtime.exchange.assignment import CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.channel import arrow_schema
 from tidegate.runtime.exchange.messages import Barrier, FaultKind, decode_ack, decode_barrier, encode
 from tidegate.runtime.exchange.program import exchange, programs
@@ -151,6 +151,17 @@ def test_a_task_without_rows_acknowledges_its_base_again_and_makes_nothing(tmp_p
     second = level.run([], [barrier(0, 0, number=2), barrier(1, 0, number=2)], 2, base, 8)
     assert (second.fault, second.version, second.committables) == (None, first.version, ())
     assert [path.name for path in tmp_path.rglob("v*-*")] == ["v1-7"]
+
+
+@pytest.mark.feature("C25")
+@pytest.mark.parametrize(("keep", "left"), [((), {"v3-7", "v4-7"}), (("1/v1-7",), {"v1-7", "v3-7", "v4-7"})])
+def test_a_task_deletes_versions_that_nothing_needs_any_more(tmp_path, keep, left):
+    level, version = Level(tmp_path), None
+    for number in (1, 2, 3, 4):
+        work = CheckpointWork(keep=(tuple(map(VersionId.parse, keep)), ()))
+        barriers = [barrier(0, 1, number=number), barrier(1, 0, number=number)]
+        version = VersionId.parse(level.run(["a"], barriers, number, version, work=work).version)
+    assert {path.name for path in tmp_path.rglob("v*-*")} == left
 
 
 @pytest.mark.parametrize(
