@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
+from tidegate.checkpoint.sink_commits import SinkCommits
 from tidegate.core.clock import Instant
 from tidegate.core.ids import EpochId, TaskId
 
@@ -181,6 +182,9 @@ class CheckpointStatistics:
     latest_restored: Restored | None = None
     commits: Counter[str] = field(default_factory=Counter)
     """Commit outcomes by the names of `CommitOutcome`. A retried request counts again."""
+    sinks: SinkCommits = field(default_factory=SinkCommits)
+    metadata_bytes: int = 0
+    """Size of the `_metadata` of the last completed checkpoint."""
     _history: deque[CheckpointStats] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _under_way: dict[int, PendingCheckpoint] = field(default_factory=dict)
     _finished: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_SUMMARISED))

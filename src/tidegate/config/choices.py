@@ -19,6 +19,13 @@ class Publisher(StrEnum):
     DRIVER = "DRIVER"
 
 
+class MetricNaming(StrEnum):
+    """Under which names `/metrics` shows metrics."""
+
+    TIDEGATE = "TIDEGATE"
+    FLINK = "FLINK"
+
+
 class JobEnd(StrEnum):
     """How a run of a job ended."""
 

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tidegate.config.choices import MetricNaming
 from tidegate.control.messages.job import JobStatusInfo
 from tidegate.control.messages.operation import (
     AsynchronousOperationResult,
@@ -106,7 +107,8 @@ class JobService(ReportedJob):
         # Late, for start-up time: only a job whose metrics are read needs the client.
         from tidegate.metrics.exposition import exposition
 
-        return exposition(self._run.name, self._run.samples())
+        flink_id = self.id if self._run.metric_naming is MetricNaming.FLINK else None
+        return exposition(self._run.name, self._run.samples(), flink_id)
 
     # -- what it can be told to do -------------------------------------------------------------------------------------
 

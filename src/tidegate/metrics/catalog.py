@@ -36,6 +36,19 @@ LAST_CHECKPOINT_FULL_SIZE = _gauge(
     "bytes",
     "Bytes of the last completed checkpoint with the files it shares with older ones.",
 )
+LAST_CHECKPOINT_METADATA_SIZE = _gauge(
+    _job, "lastCheckpointMetadataSize", "bytes", "Bytes of the file `_metadata` of the last completed checkpoint."
+)
+LAST_CHECKPOINT_PATH = _gauge(
+    _job,
+    "lastCheckpointExternalPath",
+    "info",
+    "Always 1; the label `path` says where the last completed checkpoint is.",
+    "path",
+)
+CHECKPOINT_INTERVAL = _gauge(
+    _job, "checkpointInterval", "ms", "The configured interval (execution.checkpointing.interval)."
+)
 LAST_COMPLETED_CHECKPOINT_ID = _gauge(_job, "lastCompletedCheckpointId", "", "Id of the last completed checkpoint.")
 LAST_CHECKPOINT_COMPLETED = _gauge(
     _job, "lastCheckpointCompletedTimestamp", "ms since 1970", "When the last checkpoint completed."
@@ -46,13 +59,45 @@ LAST_CHECKPOINT_RESTORED = _gauge(
     "ms since 1970",
     "When this run was restored from a checkpoint or savepoint.",
 )
+UNPROTECTED_AGE = _gauge(
+    _job,
+    "uncheckpointedAge",
+    "ms",
+    "Age of the oldest finished epoch that no checkpoint contains; 0 if there is none. A job without new rows takes no "
+    "checkpoints, and its last one may be old.",
+)
 CHECKPOINTS_IN_PROGRESS = _gauge(_job, "numberOfInProgressCheckpoints", "", "Checkpoints in progress.")
 CHECKPOINTS_COMPLETED = _counter(_job, "numberOfCompletedCheckpoints", "", "Checkpoints completed by this run.")
 CHECKPOINTS_FAILED = _counter(_job, "numberOfFailedCheckpoints", "", "Checkpoints that failed in this run.")
 CHECKPOINTS_TOTAL = _counter(_job, "totalNumberOfCheckpoints", "", "Checkpoints triggered by this run.")
 RESTARTS = _counter(_job, "numRestarts", "", "Restarts from a checkpoint within this run.")
+RESCALES = _counter(
+    _job, "numRescales", "", "1 if this run started from a snapshot that was taken with another parallelism, else 0."
+)
 STATE = _gauge(_job, "state", "", "1 for the status that the job has, 0 for the others.", "status")
+STATUS_TIME = _gauge(
+    _job, "statusTime", "ms", "How long the job has had its current status; 0 for the other statuses.", "status"
+)
+STATUS_TIME_TOTAL = _counter(_job, "statusTimeTotal", "ms", "How long the job has had a status, in all.", "status")
 UPTIME = _gauge(_job, "uptime", "ms", "Time since this run started.")
+DOWNTIME = _gauge(_job, "downtime", "ms", "How long the current outage has lasted; 0 while the job runs.")
+STORAGE_REQUESTS = _counter(
+    _job,
+    "numStorageRequests",
+    "",
+    "Requests to the storage of checkpoints, by kind (write, read, list, delete). A repeated request counts once.",
+    "kind",
+)
+STORAGE_BYTES = _counter(
+    _job, "storageTransferred", "bytes", "Bytes written to and read from the storage of checkpoints.", "kind"
+)
+STORAGE_COST = _gauge(
+    _job,
+    "storageCostPerDay",
+    "dollars",
+    "Estimated cost of requests and of stored bytes for a day that goes on like this run, at list prices of S3 Standard. "
+    "Absent for directories.",
+)
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
@@ -82,6 +127,19 @@ ALIGNMENT_TIME = _gauge(
     _task, "checkpointAlignmentTime", "ns", "Always 0: a checkpoint takes a finished epoch and waits for no barrier."
 )
 RESIDENT = _gauge(_task, "residentMemory", "bytes", "Resident memory of the Python worker that ran the task.")
+MEMORY_USED = _gauge(
+    _task,
+    "memoryUsed",
+    "bytes",
+    "Memory in use within the tightest limit around the task: its worker's (spark.executor.pyspark.memory), its "
+    "container's, or that of the host.",
+)
+MEMORY_BUDGET = _gauge(_task, "memoryBudget", "bytes", "That limit.")
+DISK_FREE = _gauge(_task, "localDiskFree", "bytes", "Free space on the disk on which the task keeps its state.")
+DISK_SIZE = _gauge(_task, "localDiskSize", "bytes", "Size of the disk on which the task keeps its state.")
+RECORDS_IN_ERRORS = _counter(
+    _task, "numRecordsInErrors", "", "Rows on which a function raised and that `on_error` skipped or set aside."
+)
 
 # -- operators, sources, sinks -----------------------------------------------------------------------------------------
 
@@ -92,12 +150,40 @@ RECORDS_OUT_RATE = _gauge(_operator, "numRecordsOutPerSecond", "", "Rows per sec
 WATERMARK = _gauge(
     _job, "currentInputWatermark", "ms since 1970", "The watermark of the last epoch; absent before the first."
 )
+OUTPUT_WATERMARK = _gauge(
+    _job, "currentOutputWatermark", "ms since 1970", "The same as the input watermark: an epoch has one watermark."
+)
+WATERMARK_LAG = _gauge(_job, "watermarkLag", "ms", "Wall time minus the watermark.")
+SOURCE_RECORDS = _counter(_source, "numRecordsIn", "", "Rows read from the source.")
+PENDING_RECORDS = _gauge(
+    _source, "pendingRecords", "", "Rows that Kafka has and the last batch had not reached; absent for other sources."
+)
 EVENT_TIME_LAG = _gauge(
     _source, "currentEmitEventTimeLag", "ms", "Wall time minus the greatest event time read from the source."
+)
+FETCH_EVENT_TIME_LAG = _gauge(
+    _source,
+    "currentFetchEventTimeLag",
+    "ms",
+    "Wall time at which the last batch with rows was read, minus the greatest event time in it.",
 )
 OUTPUT_WAITING = _gauge(_sink, "committablesWaiting", "", "Epochs whose output waits for the target.")
 OUTPUT_WAITING_BYTES = _gauge(_sink, "stagedBytes", "bytes", "Bytes of output that wait for the target.")
 SEND_ERRORS = _gauge(_sink, "numRecordsSendErrors", "", "1 while the target does not accept output, else 0.")
+RECORDS_SEND = _counter(_sink, "numRecordsSend", "", "Rows that were written to the sink.")
+SEND_TIME = _gauge(
+    _sink,
+    "currentSendTime",
+    "ms",
+    "Time that the target took for each part (one task of one epoch) of the last commit.",
+)
+COMMIT_DURATION = _gauge(_sink, "commitDuration", "ms", "Time that the last commit took.")
+OLDEST_WAITING = _gauge(
+    _sink, "oldestWaitingAge", "ms", "Age of the oldest epoch whose output waits for the target; 0 if none waits."
+)
+PUBLISHED_EPOCH = _gauge(
+    _sink, "publishedEpoch", "", "The number, within its term, of the epoch up to which all output is published."
+)
 COMMITS = _counter(_job, "numCommits", "", "Commits by outcome.", "outcome")
 
 # -- epochs ------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ server's token, as all others do ([REST](rest.md)). A scrape configuration:
 ```yaml
 scrape_configs:
   - job_name: tidegate
+    honor_labels: true
     authorization:
       credentials_file: /etc/prometheus/tidegate-token
     static_configs:
@@ -31,9 +32,16 @@ scrape_configs:
 ```
 
 Metrics have Flink's names where Flink has them. Their Prometheus names follow from those: times in seconds, sizes in
-bytes, counters with the ending `_total`. Every sample has the label `job`. `task` is a level and a slot, such as `L1-S0`.
+bytes, counters with the ending `_total`. Every sample has the label `job`, the name of the job; `honor_labels` keeps
+Prometheus from replacing it with the name of the scrape configuration. `task` is a level and a slot, such as `L1-S0`.
 Counters start at 0 with the driver. Values of tasks are those of the last epoch: acknowledgements carry them, so they
 cost no further request.
+
+`tidegate dashboards --to DIR` writes this configuration, alert rules and a Grafana dashboard: see [alerts](alerts.md).
+Dashboards made for Flink work with `-Dmetrics.reporter.prom.naming=flink`: every metric that Flink has is then exported a
+second time under the name that Flink's Prometheus reporter gives it, in Flink's units, such as
+`flink_jobmanager_job_lastCheckpointDuration` and `flink_taskmanager_job_task_operator_numRecordsIn`, with the labels `job_id`,
+`job_name`, `task_name`, `subtask_index` and `operator_name`.
 """
 
 

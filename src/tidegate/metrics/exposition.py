@@ -9,7 +9,23 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from tidegate.metrics.flink_names import FlinkSample, flink_samples
 from tidegate.metrics.metric import Kind, Metric, Sample
+
+
+class _FlinkSamples(Collector):
+    def __init__(self, samples: Iterable[FlinkSample]) -> None:
+        self._samples = tuple(samples)
+
+    def collect(self) -> Iterator[Family]:
+        by_name: dict[str, list[FlinkSample]] = {}
+        for sample in self._samples:
+            by_name.setdefault(sample.name, []).append(sample)
+        for name, samples in by_name.items():
+            family = GaugeMetricFamily(name, samples[0].help)
+            for sample in samples:
+                family.add_sample(name, dict(sample.labels), sample.value)
+            yield family
 
 
 class _Samples(Collector):
@@ -29,8 +45,11 @@ class _Samples(Collector):
             yield family
 
 
-def exposition(job: str, samples: Iterable[Sample]) -> bytes:
-    """Return the samples of one job as Prometheus reads them."""
+def exposition(job: str, samples: Iterable[Sample], flink_id: str | None = None) -> bytes:
+    """Return the samples of one job as Prometheus reads them; with `flink_id`, its id, also under Flink's names."""
+    given = tuple(samples)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Samples(job, samples))
+    registry.register(_Samples(job, given))
+    if flink_id is not None:
+        registry.register(_FlinkSamples(flink_samples(job, flink_id, given)))
     return generate_latest(registry)

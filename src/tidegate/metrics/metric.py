@@ -40,6 +40,8 @@ _UNITS = {
     "ns": ("seconds", 1e-9),
     "ms since 1970": ("timestamp_seconds", 1e-3),
     "ms per s": ("ratio", 1e-3),
+    "dollars": ("dollars", 1.0),
+    "info": ("info", 1.0),
     "bytes": ("bytes", 1.0),
     "": ("", 1.0),
 }
@@ -62,6 +64,8 @@ class Metric:
     def prometheus_name(self) -> str:
         """`lastCheckpointDuration` of a job, in ms: `tidegate_job_last_checkpoint_duration_seconds`."""
         words = _snake(self.name)
+        if self.kind is Kind.COUNTER:
+            words = words.removesuffix("_total")
         for suffix in ("_nanos", "_ms_per_second", "_timestamp", "_in_bytes"):
             words = words.removesuffix(suffix) if _UNITS[self.unit][0] else words
         ending = _UNITS[self.unit][0]

@@ -29,6 +29,7 @@ from tidegate.storage.port import (
 from tidegate.storage.probe import probe
 from tidegate.storage.retry import Patience
 from tidegate.storage.routed import RoutedStorage
+from tidegate.storage.traffic import Traffic
 from tidegate.storage.upload import Upload, UploadRecord, store
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "StorageRefused",
     "StorageUnavailable",
     "StoredObject",
+    "Traffic",
     "Upload",
     "UploadRecord",
     "Won",

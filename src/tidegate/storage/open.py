@@ -20,6 +20,11 @@ _OTHERS = {
 }
 
 
+def is_object_store(url: str) -> bool:
+    """Whether each request to it costs money."""
+    return urlsplit(url).scheme.lower() in _OBJECT_STORES
+
+
 def open_storage(
     url: str | Path, *, patience: Patience | None = None, confined: bool = False, **options: Any
 ) -> Storage:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.storage.open import open_storage
 from tidegate.storage.port import Lost, Nonce, Storage, StoredObject, Won
+from tidegate.storage.traffic import Traffic
 
 
 def is_absolute(path: str) -> bool:
@@ -32,6 +33,8 @@ class RoutedStorage:
         self._snapshots = set(snapshots)
         """Folders whose `_metadata` was read."""
         self._others: dict[str, Storage] = {}
+        self.traffic = Traffic()
+        """What went through this object, in this process."""
 
     @property
     def url(self) -> str:
@@ -56,10 +59,12 @@ class RoutedStorage:
 
     def put(self, path: str, data: bytes) -> None:
         storage, name = self._route(path)
+        self.traffic.add("write", len(data))
         storage.put(name, data)
 
     def create(self, path: str, data: bytes, nonce: Nonce) -> Won | Lost:
         storage, name = self._route(path)
+        self.traffic.add("write", len(data))
         return storage.create(name, data, nonce)
 
     def get(self, path: str) -> bytes:
@@ -67,20 +72,26 @@ class RoutedStorage:
         if folder and folder != path and is_absolute(path):
             self._snapshots.add(folder)
         storage, name = self._route(path)
-        return storage.get(name)
+        data = storage.get(name)
+        self.traffic.add("read", len(data))
+        return data
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         storage, name = self._route(path)
+        self.traffic.add("read", length)
         return storage.get_range(name, start, length)
 
     def size(self, path: str) -> int:
         storage, name = self._route(path)
+        self.traffic.add("read")
         return storage.size(name)
 
     def list(self, prefix: str = "", after: str | None = None) -> builtins.list[StoredObject]:
+        self.traffic.add("list")
         return self.home.list(prefix, after)
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
+        self.traffic.add("list")
         return self.home.folders(prefix)
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -89,6 +100,7 @@ class RoutedStorage:
             storage, name = self._route(path)
             by_store.setdefault(id(storage), (storage, []))[1].append(name)
         for storage, names in by_store.values():
+            self.traffic.add("delete")
             storage.delete(names)
 
     def sweep(self, prefix: str = "") -> int:

@@ -22,6 +22,7 @@ from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.config import CheckpointConfig, Checkpointing, read_options
+from tidegate.config.choices import MetricNaming
 from tidegate.control.openapi import document
 from tidegate.control.request_checks import AllowedHosts
 from tidegate.control.rest import application
@@ -41,6 +42,7 @@ class Pretended:
 
     name, lineage, parallelism, max_parallelism, state_backend = "orders", Lineage("f" * 32), 2, 128, "rocksdb"
     tasks = (TASK,)
+    metric_naming = MetricNaming.TIDEGATE
     status, has_ended = "RUNNING", False
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from tidegate.config.declared import checkpointing, output, pipeline, recovery, restart, state, unaligned
+from tidegate.config.declared import checkpointing, metrics, output, pipeline, recovery, restart, state, unaligned
 from tidegate.config.option import Option
 
 
@@ -18,7 +18,7 @@ def _options(module: ModuleType) -> tuple[Option[Any], ...]:
 
 SECTIONS: tuple[tuple[str, str, tuple[Option[Any], ...]], ...] = tuple(
     (module.TITLE, (module.__doc__ or "").strip(), _options(module))
-    for module in (checkpointing, unaligned, output, recovery, restart, state, pipeline)
+    for module in (checkpointing, unaligned, output, recovery, restart, state, metrics, pipeline)
 )
 
 ALL: tuple[Option[Any], ...] = tuple(option for _, _, options in SECTIONS for option in options)

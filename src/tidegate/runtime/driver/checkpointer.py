@@ -260,7 +260,7 @@ class Checkpointer:
             self._not_published(pending.id, error)
             return
         self._uploads.completed(ref, metadata)
-        self._uploads.forget(pending.id)
+        self._coordinator.statistics.metadata_bytes = len(data)
         self._ownership.snapshot = metadata
         dropped = [old.id for old in before if old not in self._store.entry.retained]
         log.info(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from functools import partial
 
+from tidegate.checkpoint.sink_commits import SinkCommits
 from tidegate.checkpoint.staging import read_staged
 from tidegate.connectors.outcome import outcome_of
 from tidegate.connectors.sink import Committable, Committer, CommitterContext, Settled, Sweeping
+from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph
 from tidegate.runtime.driver.sink_threads import OutputStopped
@@ -24,12 +26,18 @@ class Committers:
             sink.uid: sink.target.create_committer(CommitterContext(sink.input.schema, partial(read_staged, storage)))
             for sink in graph.sinks
         }
+        self.done = SinkCommits()
+        """Commits of output that is committed with its epoch."""
 
     def commit(self, requests: tuple[Committable, ...], for_good: bool) -> None:
         """`for_good`: no checkpoint carries any output of the job, so nothing will ever be committed again."""
         for uid, committer in self.committers.items():
             if found := [request for request in requests if request.sink == uid]:
+                started = SYSTEM_CLOCK.now()
                 self._commit(uid, committer, found)
+                now = SYSTEM_CLOCK.now()
+                self.done.committed(uid, now.since(started), len(found), now.wall_ms)
+                self.done.published_up_to([uid], max(request.epoch for request in found))
                 if for_good and isinstance(committer, Sweeping):
                     last = max(found, key=lambda request: request.epoch)
                     try:

@@ -11,15 +11,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from tidegate.checkpoint.release_plan import WaitingOutput
+from tidegate.checkpoint.sink_commits import SinkCommits
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.core.clock import SYSTEM_CLOCK, Clock
 from tidegate.core.ids import Slot, TaskId, Uid
-from tidegate.core.times import MIN_WATERMARK
+from tidegate.core.redaction import redacted
+from tidegate.core.times import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Metric, Sample
+from tidegate.runtime.driver.epoch_ages import EpochAges
 from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows
 from tidegate.runtime.driver.failover import Counters
 from tidegate.runtime.driver.run_report import TaskLine
+from tidegate.runtime.driver.sink_metrics import sink_samples
+from tidegate.runtime.driver.status_times import StatusTimes
+from tidegate.runtime.driver.storage_metrics import Transferred, added, storage_samples
 from tidegate.runtime.exchange.messages import TaskAck
 
 STATUSES = ("INITIALIZING", "RUNNING", "RESTARTING", "CANCELLING", "CANCELED", "FINISHED", "FAILED")
@@ -33,6 +39,13 @@ _MEASURED_TOTALS: tuple[tuple[Metric, str], ...] = (
     (catalog.TASK_BYTES_IN, "bytes_in"),
     (catalog.TASK_BYTES_OUT, "bytes_out"),
     (catalog.FIRED_TIMERS, "fired_timers"),
+    (catalog.RECORDS_IN_ERRORS, "failed_rows"),
+)
+_RESOURCES: tuple[tuple[Metric, str], ...] = (
+    (catalog.MEMORY_USED, "memory_used_bytes"),
+    (catalog.MEMORY_BUDGET, "memory_budget_bytes"),
+    (catalog.DISK_FREE, "disk_free_bytes"),
+    (catalog.DISK_SIZE, "disk_size_bytes"),
 )
 _SHARES = ((catalog.BUSY, "busy_ms"), (catalog.IDLE, "idle_ms"), (catalog.HELD, "held_ms"))
 
@@ -54,11 +67,33 @@ class RunView(Protocol):
     def held_by(self) -> WaitingOutput | None: ...
 
 
-class JobMetrics:
-    """`sinks` are all sinks of the job: one without waiting output has the value 0."""
+class Figures(Protocol):
+    """What is read where it arises (`run_figures`)."""
 
-    def __init__(self, sinks: Iterable[Uid], clock: Clock = SYSTEM_CLOCK) -> None:
+    @property
+    def sink_commits(self) -> SinkCommits: ...
+    @property
+    def pending_rows(self) -> Mapping[str, int]: ...
+    @property
+    def storage_traffic(self) -> Transferred: ...
+
+
+class JobMetrics:
+    """`sinks` are all sinks of the job: one without waiting output has the value 0. `rescales`: how often the run was
+    restored with another parallelism. `is_priced`: its storage is one that costs money for each request.
+    """
+
+    def __init__(
+        self, sinks: Iterable[Uid], clock: Clock = SYSTEM_CLOCK, *, interval_ms: int | None = None, rescales: int = 0,
+        is_priced: bool = False,
+    ) -> None:  # fmt: skip
         self._sinks, self._clock = tuple(sinks), clock
+        self._interval_ms, self._rescales, self._is_priced = interval_ms, rescales, is_priced
+        self.statuses = StatusTimes(clock)
+        self.ages = EpochAges(clock)
+        self._source_rows: Mapping[str, int] = {}
+        self._fetch_lag_ms: Mapping[str, int] = {}
+        self._storage: Transferred = {}
         self._started = clock.now()
         self._last: EpochReport | None = None
         self._epochs = 0
@@ -71,8 +106,8 @@ class JobMetrics:
         self.event_times: Mapping[str, int] = {}
         """The greatest event time read so far, by split of a source."""
 
-    def epoch(self, report: EpochReport, acks: Iterable[TaskAck]) -> None:
-        """Add an accepted epoch."""
+    def epoch(self, report: EpochReport, acks: Iterable[TaskAck], *, moved: bool = False) -> None:
+        """Add an accepted epoch. `moved`: a checkpoint has to contain it."""
         operators, totals = added_rows((self.operators, report.operators)), Counter(self._totals)
         state_bytes, restore_ms, event_times = dict(self._state_bytes), dict(self._restore_ms), dict(self.event_times)
         tasks: dict[TaskId, TaskAck] = {}
@@ -87,10 +122,24 @@ class JobMetrics:
                 restore_ms[task] = ack.metrics.restore_ms
             for split, greatest_ms in ack.event_times.items():
                 event_times[split] = max(greatest_ms, event_times.get(split, greatest_ms))
+        if moved:
+            self.ages.ended(report.epoch)
+        self._add_sources(report, tasks.values())
+        self._storage = added([self._storage, *(ack.metrics.storage for ack in tasks.values())])
         self.operators, self._tasks, self._totals = operators, tasks, totals
         self._state_bytes, self._restore_ms, self.event_times = state_bytes, restore_ms, event_times
         self._epochs += 1
         self._last = report
+
+    def _add_sources(self, report: EpochReport, acks: Iterable[TaskAck]) -> None:
+        rows, seen = Counter(self._source_rows), Counter[str]()
+        for ack in acks:
+            rows.update(ack.metrics.source_rows)
+            for split, greatest_ms in ack.event_times.items():
+                seen[split] = max(greatest_ms, seen.get(split, greatest_ms))
+        read_ms = self._clock.now().wall_ms - report.duration_ms
+        self._fetch_lag_ms = {**self._fetch_lag_ms, **{split: read_ms - ms for split, ms in seen.items()}}
+        self._source_rows = rows
 
     def tasks(self) -> tuple[TaskLine, ...]:
         """Every task of the last epoch, with its totals."""
@@ -119,7 +168,7 @@ class JobMetrics:
             seal_ms=found.seal_ms,
         )
 
-    def samples(self, run: RunView) -> list[Sample]:
+    def samples(self, run: RunView, figures: Figures) -> list[Sample]:
         """The current value of every metric that has one."""
         return [
             *self._of_job(run),
@@ -127,7 +176,15 @@ class JobMetrics:
             *self._of_tasks(),
             *self._of_operators(),
             *self._of_epochs(run),
-            *self._of_sinks(run.waiting_output),
+            *self._of_sources(figures.pending_rows),
+            *sink_samples(
+                self._sinks,
+                waiting=run.waiting_output,
+                commits=figures.sink_commits,
+                ages=self.ages,
+                rows=self.operators,
+            ),
+            *self._of_storage(run.checkpoints, figures.storage_traffic),
         ]
 
     def _of_job(self, run: RunView) -> Iterator[Sample]:
@@ -135,10 +192,39 @@ class JobMetrics:
         yield Sample(catalog.UPTIME, now.since(self._started))
         yield Sample(catalog.RESTARTS, run.restarts)
         yield from (Sample(catalog.STATE, float(each == status), {"status": each}) for each in STATUSES)
-        if self._last is not None and self._last.watermark_ms > MIN_WATERMARK:
+        yield Sample(catalog.RESCALES, self._rescales)
+        if self._interval_ms is not None:
+            yield Sample(catalog.CHECKPOINT_INTERVAL, self._interval_ms)
+        current = self.statuses.current_ms()
+        yield from (Sample(catalog.STATUS_TIME, ms, {"status": each}) for each, ms in current.items())
+        yield from (
+            Sample(catalog.STATUS_TIME_TOTAL, ms, {"status": each}) for each, ms in self.statuses.total_ms().items()
+        )
+        yield Sample(catalog.DOWNTIME, current["RESTARTING"])
+        if self._last is not None and MIN_WATERMARK < self._last.watermark_ms < MAX_WATERMARK:
             yield Sample(catalog.WATERMARK, self._last.watermark_ms)
+            yield Sample(catalog.OUTPUT_WATERMARK, self._last.watermark_ms)
+            yield Sample(catalog.WATERMARK_LAG, now.wall_ms - self._last.watermark_ms)
+
+    def _of_sources(self, pending: Mapping[str, int]) -> Iterator[Sample]:
+        now = self._clock.now()
+        for source, rows in self._source_rows.items():
+            yield Sample(catalog.SOURCE_RECORDS, rows, {"source": source})
+        for source, rows in pending.items():
+            yield Sample(catalog.PENDING_RECORDS, rows, {"source": source})
         for source, greatest_ms in self.event_times.items():
             yield Sample(catalog.EVENT_TIME_LAG, now.wall_ms - greatest_ms, {"source": source})
+        for source, lag_ms in self._fetch_lag_ms.items():
+            yield Sample(catalog.FETCH_EVENT_TIME_LAG, lag_ms, {"source": source})
+
+    def _of_storage(self, found: CheckpointStatistics | None, by_driver: Transferred) -> Iterator[Sample]:
+        last = None if found is None else found.latest_completed
+        yield from storage_samples(
+            added([by_driver, self._storage]),
+            is_priced=self._is_priced,
+            stored_bytes=0 if last is None else last.state_size_bytes,
+            uptime_ms=self._clock.now().since(self._started),
+        )
 
     def _of_checkpoints(self, found: CheckpointStatistics | None) -> Iterator[Sample]:
         if found is None:
@@ -152,12 +238,15 @@ class JobMetrics:
             yield Sample(catalog.COMMITS, count, {"outcome": outcome.lower()})
         if found.latest_restored is not None:
             yield Sample(catalog.LAST_CHECKPOINT_RESTORED, found.latest_restored.restore_timestamp)
+        yield Sample(catalog.UNPROTECTED_AGE, self.ages.oldest_ms(None if last is None else last.epoch))
         if last is None:
             return
         yield Sample(catalog.LAST_CHECKPOINT_DURATION, last.end_to_end_ms)
         yield Sample(catalog.LAST_CHECKPOINT_SIZE, last.checkpointed_size_bytes)
         yield Sample(catalog.LAST_CHECKPOINT_FULL_SIZE, last.state_size_bytes)
         yield Sample(catalog.LAST_COMPLETED_CHECKPOINT_ID, last.id)
+        yield Sample(catalog.LAST_CHECKPOINT_METADATA_SIZE, found.metadata_bytes)
+        yield Sample(catalog.LAST_CHECKPOINT_PATH, 1, {"path": redacted(last.external_path or "")})
         yield Sample(catalog.LAST_CHECKPOINT_COMPLETED, last.trigger_timestamp + last.end_to_end_ms)
         for task in last.tasks:
             labels = {"task": str(task.task)}
@@ -179,6 +268,9 @@ class JobMetrics:
             yield from (Sample(m, 1000 * getattr(found, field) / spent_ms, labels) for m, field in _SHARES)
             yield Sample(catalog.SNAPSHOT_DURATION, found.seal_ms, labels)
             yield Sample(catalog.RESIDENT, found.resident_bytes, labels)
+            for metric, field in _RESOURCES:
+                if value := getattr(found.resources, field):
+                    yield Sample(metric, value, labels)
 
     def _of_operators(self) -> Iterator[Sample]:
         for name, (rows_in, rows_out) in self.operators.items():
@@ -202,11 +294,3 @@ class JobMetrics:
         yield Sample(catalog.CONTROL_BYTES, last.control_bytes)
         for phase, ms in (("plan", last.plan_ms), ("run", last.job_ms)):
             yield Sample(catalog.EPOCH_PHASE, ms, {"phase": phase})
-
-    def _of_sinks(self, waiting: Iterable[WaitingOutput]) -> Iterator[Sample]:
-        found = {each.sink: each for each in waiting}
-        for sink in self._sinks:
-            labels, each = {"sink": str(sink)}, found.get(sink)
-            yield Sample(catalog.OUTPUT_WAITING, 0 if each is None else each.epochs, labels)
-            yield Sample(catalog.OUTPUT_WAITING_BYTES, 0 if each is None else each.size_bytes, labels)
-            yield Sample(catalog.SEND_ERRORS, float(each is not None and each.error is not None), labels)

@@ -13,6 +13,7 @@ from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.release_plan import WaitingOutput
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.config.checkpoint_config import CheckpointConfig
+from tidegate.config.choices import MetricNaming
 from tidegate.config.errors import OptionError
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import Lineage, TaskId
@@ -20,6 +21,7 @@ from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.failover import Counters
+from tidegate.runtime.driver.run_figures import RunFigures
 from tidegate.runtime.driver.run_recorder import RunRecorder
 from tidegate.runtime.driver.run_report import RunReport
 from tidegate.runtime.driver.run_reporter import RunReporter
@@ -47,13 +49,15 @@ class JobRun:
         self.parallelism: int = settings.parallelism
         self.max_parallelism: int = settings.max_parallelism
         self.state_backend: str = settings.state_backend
+        self.metric_naming: MetricNaming = settings.metric_naming
         self.tasks: list[TaskId] = job.description.tasks
         self.checkpoint_config: CheckpointConfig | None = None if job.durability is None else job.durability.checkpoints
         self.reports: EpochReports = job.reports
         """The reports of the last epochs."""
         self.failures: deque[Failure] = self._supervisor.failures
         """The failures that ended attempts of this run."""
-        self._reporter = RunReporter(job, self._supervisor, lambda: self.status)
+        self._figures = RunFigures(job, self._supervisor)
+        self._reporter = RunReporter(job, self._supervisor, self._figures, lambda: self.status)
         self._recorder = self._record()
 
     def follow(self) -> None:
@@ -110,7 +114,7 @@ class JobRun:
 
     def samples(self) -> list[Sample]:
         """The current value of every metric."""
-        return self._job.metrics.samples(self)
+        return self._job.metrics.samples(self, self._figures)
 
     @property
     def checkpoints(self) -> CheckpointStatistics | None:

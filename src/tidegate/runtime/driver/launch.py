@@ -46,6 +46,7 @@ from tidegate.runtime.sources.source_notes import check_claimed
 from tidegate.savepoint.compatibility import JobNow, VerdictKind
 from tidegate.savepoint.restore_compatibility import shown
 from tidegate.storage import RoutedStorage, Storage, open_storage, probe
+from tidegate.storage.open import is_object_store
 
 log = logging.getLogger("tidegate")
 
@@ -157,9 +158,19 @@ class _Launch:
             description=described,
             loop=loop,
             reports=EpochReports(JobRun.HISTORY),
-            metrics=JobMetrics(sink.uid for sink in self._graph.sinks),
+            metrics=self._metrics(chosen, loop),
             progress=self._progress,
             stop=StopRequest(),
+        )
+
+    def _metrics(self, chosen: Durability | None, loop: CheckpointLoop | None) -> JobMetrics:
+        snapshot = None if loop is None else loop.ownership.restore_point().snapshot
+        is_rescaled = snapshot is not None and snapshot.parallelism != self._settings.parallelism
+        return JobMetrics(
+            (sink.uid for sink in self._graph.sinks),
+            interval_ms=None if chosen is None else chosen.checkpoints.interval_ms,
+            rescales=int(is_rescaled),
+            is_priced=chosen is not None and is_object_store(chosen.archive.url),
         )
 
     def _follow(self, job: RunningJob) -> JobRun:

@@ -126,7 +126,10 @@ class OutputRelease:
         for outcome in result.outcomes:
             self._statistics.commits[outcome.name] += 1
         if error is None:
-            self.schedule.succeeded(publication.sink, self._history.clock.now())
+            now = self._history.clock.now()
+            self.schedule.succeeded(publication.sink, now)
+            parts = len(publication.committables)
+            self._statistics.sinks.committed(publication.sink, result.duration_ms, parts, now.wall_ms)
             self._store.published(publication)
             self.record()
         elif result.taken:
@@ -151,7 +154,10 @@ class OutputRelease:
             self._statistics.commits.update(each.outcomes)
             outcome = CommitOutcome[each.outcome]
             if each.error is None:
-                self.schedule.succeeded(sink, self._history.clock.now())
+                now = self._history.clock.now()
+                self.schedule.succeeded(sink, now)
+                parts = sum(each.outcomes.values())
+                self._statistics.sinks.committed(sink, each.duration_ms, parts, now.wall_ms)
                 self._store.ledger.confirm(marks)
             elif outcome.stops_the_job:
                 self._stop(
@@ -195,6 +201,7 @@ class OutputRelease:
         waiting_sinks = {c.sink for c in due}
         if newest is not None:
             self.settled |= {uid: newest for uid in self._sinks.uids if uid not in waiting_sinks}
+            self._statistics.sinks.published_up_to(set(self._sinks.uids) - waiting_sinks, newest)
         first = min((c.epoch for c in due), default=None)
         ready = [each for each in self._awaited if first is None or first > each.epoch]
         self._awaited = [each for each in self._awaited if each not in ready]

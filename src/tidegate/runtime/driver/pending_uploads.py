@@ -87,5 +87,6 @@ class PendingUploads:
 
     def completed(self, ref: CheckpointRef, metadata: CheckpointMetadata) -> None:
         """Make this checkpoint the latest: the next one uploads only what it does not have."""
+        self.forget(ref.id)
         self._stored = (ref, {state.task: digest_of(state.files) for state in metadata.tasks})
         self._kept = {state.task: state.version for state in metadata.tasks if state.size_bytes}

@@ -70,6 +70,10 @@ class SinkLine:
     waiting_bytes: int = 0
     waiting_since: str | None = None
     """The first epoch whose output waits."""
+    oldest_waiting_ms: int | None = None
+    """When that epoch ended."""
+    last_commit_ms: int | None = None
+    """When the target last accepted output."""
     error: str | None = None
 
 

@@ -19,6 +19,7 @@ from tidegate.graph import guarantee
 from tidegate.graph.event_times import of_split_name
 from tidegate.graph.outline import outline
 from tidegate.runtime.driver.epoch_reports import EpochReport
+from tidegate.runtime.driver.run_figures import RunFigures
 from tidegate.runtime.driver.run_report import EpochLine, FailureLine, RunReport, SinkLine, SourceLine
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.supervisor import Supervisor
@@ -32,8 +33,8 @@ _LONGEST_MESSAGE = 20_000
 class RunReporter:
     """`status` is the status of the run in Flink's terms."""
 
-    def __init__(self, job: RunningJob, supervisor: Supervisor, status: Callable[[], str]) -> None:
-        self._job, self._supervisor, self._status = job, supervisor, status
+    def __init__(self, job: RunningJob, supervisor: Supervisor, figures: RunFigures, status: Callable[[], str]) -> None:
+        self._job, self._supervisor, self._figures, self._status = job, supervisor, figures, status
         self._started_ms = SYSTEM_CLOCK.now().wall_ms
         self._ended_ms: int | None = None
         self._graph = outline(job.graph, job.runner.plan)
@@ -93,10 +94,12 @@ class RunReporter:
         for split, greatest_ms in self._job.metrics.event_times.items():
             source = of_split_name(split)[0]
             newest[source] = max(greatest_ms, newest.get(source, greatest_ms))
+        pending = self._figures.pending_rows
         return tuple(
             SourceLine(
                 source=str(source.uid),
                 event_time_lag_ms=now_ms - newest[source.uid] if source.uid in newest else None,
+                pending_rows=pending.get(str(source.uid)),
             )
             for source in self._job.graph.sources
         )
@@ -106,8 +109,10 @@ class RunReporter:
         waiting = {} if loop is None else {each.sink: each for each in loop.waiting_output}
         settled = {} if loop is None else loop.output.settled.copy()
         lines = []
+        commits, now_ms = self._figures.sink_commits, SYSTEM_CLOCK.now().wall_ms
         for sink in self._job.graph.sinks:
             found, published = waiting.get(sink.uid), settled.get(sink.uid)
+            last = commits.last.get(sink.uid)
             lines.append(
                 SinkLine(
                     sink=str(sink.uid),
@@ -116,6 +121,8 @@ class RunReporter:
                     waiting_epochs=0 if found is None else found.epochs,
                     waiting_bytes=0 if found is None else found.size_bytes,
                     waiting_since=None if found is None else str(found.since),
+                    oldest_waiting_ms=None if found is None else now_ms - self._job.metrics.ages.age_ms(found.since),
+                    last_commit_ms=None if last is None else last.ended_ms,
                     error=None if found is None or found.error is None else redacted(found.error),
                 )
             )

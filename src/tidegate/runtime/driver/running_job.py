@@ -113,12 +113,16 @@ class Epochs:
             if loop is not None and loop.waiting_output and report.committables:
                 self._await_restored_output(loop)
             job.committers.commit(report.committables, for_good=loop is None)
+        moved = batch is not None or bool(report.committables) or before != job.runner.versions
         if loop is not None:
-            moved = batch is not None or bool(report.committables) or before != job.runner.versions
             loop.epoch_finished(report, self.snapshot(), moved, output=not job.at_least_once)
         job.last_epoch_s = time.monotonic()
         job.reports.append(report)
-        job.metrics.epoch(report, report.acks)
+        job.metrics.epoch(report, report.acks, moved=moved and loop is not None)
+        if loop is not None:
+            last, waiting = loop.statistics.latest_completed, loop.waiting_output
+            since = min((each.since for each in waiting), default=None)
+            job.metrics.ages.forget(None if last is None else last.epoch, since)
         job.progress.epoch(report, None if loop is None else loop.statistics)
         rate = report.rows_in * 1000 // max(1, report.duration_ms)
         log.info(

@@ -15,6 +15,8 @@ from tidegate.config import (
     RestartConfig,
     read_options,
 )
+from tidegate.config.choices import MetricNaming
+from tidegate.config.declared.metrics import NAMING
 from tidegate.config.declared.pipeline import MAX_PARALLELISM
 from tidegate.config.effective import EffectiveOption, effective
 from tidegate.config.restart_strategy import NoRestart, RestartStrategy
@@ -45,6 +47,7 @@ class Settings:
     """How long each task of the anchor's first job waits, so that the executors share the tasks."""
     effective: tuple[EffectiveOption, ...] = ()
     """Every option with its value and where that comes from, for reports."""
+    metric_naming: MetricNaming = MetricNaming.TIDEGATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ _TUNING = {f.name for f in fields(Settings)} - {
     "state_backend",
     "backend_options",
     "effective",
+    "metric_naming",
 }
 _STORE_KEYS = {
     "s3.endpoint": "endpoint",
@@ -118,6 +122,7 @@ def read_settings(
         state_backend=backend,
         backend_options=dict(read.handed_on),
         effective=effective(read, options or {}),
+        metric_naming=read[NAMING],
         **({"local_dir": config.local_dirs} | tuning),
     )
     if config.dir is None:

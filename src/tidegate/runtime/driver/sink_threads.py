@@ -55,6 +55,7 @@ class PublishResult:
     error: BaseException | None
     taken: tuple[Committable, ...] = ()
     """What the target definitely accepted, if it did not accept everything: the first ones."""
+    duration_ms: int = 0
 
 
 class SinkThreads:
@@ -165,11 +166,13 @@ class _SinkThread:
             outcomes.extend(told or [CommitOutcome.COMMITTED] * len(committables))
 
         error: BaseException | None = None
+        started = time.monotonic()
         try:
             perform(commit(publication), self._storage, call)
         except BaseException as problem:
             error = problem
-        return PublishResult(publication, tuple(outcomes), error, tuple(taken))
+        took_ms = round((time.monotonic() - started) * 1000)
+        return PublishResult(publication, tuple(outcomes), error, taken=tuple(taken), duration_ms=took_ms)
 
     def _sweep(self) -> None:
         settled = self._take_settled()

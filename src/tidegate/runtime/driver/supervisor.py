@@ -75,6 +75,7 @@ class Supervisor:
         self.ended = threading.Event()
         self._memory = FailureHistory()
         self.attempt = self._begin(lambda: None)
+        job.metrics.statuses.enter("RUNNING")
 
     def start(self) -> None:
         threading.Thread(target=self._supervise, name="tidegate-run", daemon=True).start()
@@ -131,6 +132,7 @@ class Supervisor:
                 self._close()
                 self._job.progress.end()
             finally:
+                self._job.metrics.statuses.enter("ENDED")
                 self.ended.set()
 
     def _wait_for_query(self) -> None:
@@ -152,6 +154,7 @@ class Supervisor:
         job = self._job
         with self.lock:
             self.attempt.error = self.attempt.error or error
+        job.metrics.statuses.enter("RESTARTING")
         while True:
             loop, kind = job.loop, _kind(error)
             if loop is None or job.durability is None or job.stop.is_asked():
@@ -191,6 +194,7 @@ class Supervisor:
 
         self._begin(prepare)
         self.restarts += 1
+        self._job.metrics.statuses.enter("RUNNING")
 
     def _claim_again(self, broken: CheckpointLoop) -> CheckpointLoop:
         """Claim the job again. The thread that wrote checkpoints is gone, possibly in the middle of a write whose outcome

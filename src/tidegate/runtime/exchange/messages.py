@@ -77,6 +77,16 @@ class TaskPublished(msgspec.Struct, frozen=True, array_like=True):
     """None: all of it is published."""
     taken: tuple[PublishedMark, ...] = ()
     """The output that the target definitely accepted before it failed."""
+    duration_ms: int = 0
+
+
+class HostResources(msgspec.Struct, frozen=True, array_like=True):
+    """What is left where a task runs. 0: the host does not tell."""
+
+    memory_used_bytes: int = 0
+    memory_budget_bytes: int = 0
+    disk_free_bytes: int = 0
+    disk_size_bytes: int = 0
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
@@ -95,6 +105,13 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     fired_timers: int = 0
     resident_bytes: int = 0
     """Resident memory of its Python worker."""
+    failed_rows: int = 0
+    """Rows on which a function raised, and that the job passed over."""
+    source_rows: dict[str, int] = {}
+    """Rows read, by source."""
+    storage: dict[str, tuple[int, int]] = {}
+    """Requests and bytes by kind, of this worker since its last report."""
+    resources: HostResources = HostResources()
 
 
 class TaskAck(msgspec.Struct, frozen=True, array_like=True):

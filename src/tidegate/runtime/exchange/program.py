@@ -29,8 +29,10 @@ class LevelProgram:
     """Edges whose rows come from a source unchanged: the source, its event-time column, and its split
     column. One edge for each source.
     """
-    counted: frozenset[int] = frozenset()
-    """Edges whose rows count as read: one for each source, because a row that two operators read would count twice."""
+    counted: Mapping[int, Uid] = field(default_factory=dict)
+    """Edges whose rows count as read, and the source they come from. One edge for each source, because a row that two operators
+    read would count twice.
+    """
 
 
 def programs(graph: Graph, plan: Plan, state_ids: Mapping[tuple[Uid, str], int]) -> tuple[LevelProgram, ...]:
@@ -58,7 +60,7 @@ def _program(graph: Graph, plan: Plan, level: Level, state_ids: Mapping[tuple[Ui
         outgoing=exchange(plan, level.index + 1),
         state_ids=dict(state_ids),
         event_times=_event_times(graph, plan) if level.index == 1 else {},
-        counted=_counted(graph, plan) if level.index == 1 else frozenset(),
+        counted=_counted(graph, plan) if level.index == 1 else {},
     )
 
 
@@ -75,14 +77,15 @@ def _event_times(graph: Graph, plan: Plan) -> dict[int, tuple[Uid, str, str | No
     return dict(found.values())
 
 
-def _counted(graph: Graph, plan: Plan) -> frozenset[int]:
+def _counted(graph: Graph, plan: Plan) -> dict[int, Uid]:
     """Empty if the source stage runs Python, because it counts them itself."""
     if len(plan.levels[0].nodes) > len(graph.sources):
-        return frozenset()
-    first: dict[NodeId, int] = {}
+        return {}
+    first: dict[NodeId, tuple[int, Uid]] = {}
     # A non-broadcast edge sends each row to one task, so every task counts its rows; of a
     # broadcast, only one task counts.
     for edge in sorted(exchange(plan, 1), key=lambda edge: edge.broadcast):
-        if isinstance(graph.node(edge.source.node), Source):
-            first.setdefault(edge.source.node, edge.id)
-    return frozenset(first.values())
+        node = graph.node(edge.source.node)
+        if isinstance(node, Source):
+            first.setdefault(node.id, (edge.id, node.uid))
+    return dict(first.values())

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -60,11 +61,12 @@ class Publishing:
     outcome: CommitOutcome = CommitOutcome.COMMITTED
     error: str | None = None
     taken: list[Committable] = field(default_factory=list)
+    duration_ms: int = 0
     told: bool = False
     """Whether some task has acknowledged the result. Its epoch may have been discarded."""
 
     def run(self, committer: Callable[[], Committer]) -> None:
-        requests = self.order.requests
+        requests, started = self.order.requests, time.monotonic()
         try:
             made = committer()
             for part in calls_of(made, requests, lambda request: request.epoch):
@@ -76,6 +78,7 @@ class Publishing:
             self.outcome, self.error = outcome_of(error), str(error) or type(error).__name__
             self.outcomes[self.outcome.name] += 1
         finally:
+            self.duration_ms = round((time.monotonic() - started) * 1000)
             self.done.set()
 
     def is_over(self, order: PublishOrder) -> bool:
@@ -99,6 +102,7 @@ class Publishing:
             outcome=self.outcome.name,
             error=self.error,
             taken=taken,
+            duration_ms=self.duration_ms,
         )
 
 

@@ -22,19 +22,29 @@ from tidegate.storage import RoutedStorage, Storage, StorageError, open_storage
 log = logging.getLogger("tidegate")
 
 _workers: dict[tuple[str, str], UploadWorker] = {}
-_stores: dict[str, Storage] = {}
+_stores: dict[str, RoutedStorage] = {}
 _lock = threading.Lock()
 
 
 def storage_of(archive: Archive) -> Storage:
     """Return the job's storage, opened once per worker process."""
-    key = f"{archive.url} {sorted(archive.options.items())}"
+    key = _key(archive)
     found = _stores.get(key)
     if found is None:
         # Two threads may open it at once; either result is valid.
         made = RoutedStorage(open_storage(archive.url, **archive.options), archive.options)
         found = _stores.setdefault(key, made)
     return found
+
+
+def traffic_since_last_report(archive: Archive | None) -> dict[str, tuple[int, int]]:
+    """Return requests and bytes by kind that this process has sent to the job's storage, each once."""
+    found = None if archive is None else _stores.get(_key(archive))
+    return {} if found is None else found.traffic.take()
+
+
+def _key(archive: Archive) -> str:
+    return f"{archive.url} {sorted(archive.options.items())}"
 
 
 @dataclass

@@ -239,8 +239,9 @@ class ProcessOperator:
                 service=self._service,
                 context=self._process_context,
             )
+        self._guard: Guard | None = None
         if node.on_error.action is not ErrorAction.FAIL:
-            guard = Guard(
+            guard = self._guard = Guard(
                 name=self.name,
                 choice=node.on_error,
                 keyed=states,
@@ -355,6 +356,11 @@ class ProcessOperator:
             return 0
         fired = self._fire(self._states.timers, TimeDomain.PROCESSING_TIME, time.clock_ms)
         return fired + self._fire(self._states.timers, TimeDomain.EVENT_TIME, time.watermark_ms)
+
+    @property
+    def failed_rows(self) -> int:
+        """Rows and timers on which the function raised, and that were passed over."""
+        return 0 if self._guard is None else self._guard.failed
 
     @property
     def late_dropped(self) -> int:

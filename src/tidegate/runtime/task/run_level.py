@@ -6,6 +6,7 @@ barriers. Independent of Spark.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 
 import pyarrow as pa
@@ -30,9 +31,11 @@ from tidegate.runtime.exchange.messages import (
 )
 from tidegate.runtime.exchange.user_code import FunctionFailed, encoded
 from tidegate.runtime.task.attempt_state import AttemptState
+from tidegate.runtime.task.background_upload import traffic_since_last_report
 from tidegate.runtime.task.background_work import BackgroundWork
 from tidegate.runtime.task.barriers import BarrierTracker
 from tidegate.runtime.task.collector import seldom_collecting
+from tidegate.runtime.task.host_resources import host_resources
 from tidegate.runtime.task.operator_chain import OperatorChain
 from tidegate.runtime.task.operators import ProcessOperator
 from tidegate.runtime.task.work_meter import WorkMeter
@@ -79,7 +82,8 @@ class _TaskAttempt:
         self.fired = 0
         self.folded = 0
         """Rows of the sources that were combined into others before they arrived."""
-        self.source_rows = 0
+        self.source_rows: Counter[str] = Counter()
+        """Rows read, by source."""
 
     def start_background_work(self) -> None:
         """Start or continue uploads and publications. They run while the attempt processes rows."""
@@ -101,8 +105,9 @@ class _TaskAttempt:
         if edge.combine is not None:
             made_of = pc.sum(rows.columns[edge.schema.index(ROWS)]).as_py()
             self.folded += made_of - len(rows)
-        if edge.id in self.program.counted and (self.slot == 0 or not edge.broadcast):
-            self.source_rows += made_of
+        source = self.program.counted.get(edge.id)
+        if source is not None and (self.slot == 0 or not edge.broadcast):
+            self.source_rows[source] += made_of
         reported = self.program.event_times.get(edge.id)
         if reported is not None:
             uid, column, split = reported
@@ -192,11 +197,17 @@ class _TaskAttempt:
             state_bytes=size,
             uploads=uploads,
             published=published,
-            source_rows=self.source_rows,
+            source_rows=self.source_rows.total(),
             event_times=self.event_times,
             timers=self.timers,
             late_dropped=sum(op.late_dropped for op in self.operators.values() if isinstance(op, ProcessOperator)),
-            metrics=self.meter.metrics(self.fired),
+            metrics=self.meter.metrics(
+                self.fired,
+                failed_rows=sum(op.failed_rows for op in self.operators.values() if isinstance(op, ProcessOperator)),
+                source_rows=dict(self.source_rows),
+                storage=traffic_since_last_report(assignment.archive),
+                resources=host_resources(self.root.path),
+            ),
         )
         acks = (*self.barriers.acks, encode(ack))
         poisoned = fault is not None
@@ -343,7 +354,7 @@ def _source_rows(task: _TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Itera
             if len(struct) == 0:
                 continue
             task.barriers.rows += len(struct)
-            task.source_rows += len(struct)
+            task.source_rows[source.uid] += len(struct)
             if source.watermark_column is not None:
                 times = struct.field(source.schema.index(source.watermark_column))
                 splits = None if source.split is None else struct.field(source.schema.index(source.split))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidegate.runtime.exchange.messages import TaskMetrics
+from tidegate.runtime.exchange.messages import HostResources, TaskMetrics
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM = Path("/proc/self/statm")
@@ -59,7 +59,15 @@ class WorkMeter:
                 yield batch
                 self._held_s += time.monotonic() - before
 
-    def metrics(self, fired_timers: int) -> TaskMetrics:
+    def metrics(
+        self,
+        fired_timers: int,
+        *,
+        failed_rows: int = 0,
+        source_rows: dict[str, int] | None = None,
+        storage: dict[str, tuple[int, int]] | None = None,
+        resources: HostResources = HostResources(),  # noqa: B008 immutable
+    ) -> TaskMetrics:
         total_s = time.monotonic() - self._started
         return TaskMetrics(
             busy_ms=_ms(total_s - self._idle_s - self._held_s),
@@ -71,6 +79,10 @@ class WorkMeter:
             seal_ms=_ms(self.sealing.seconds),
             fired_timers=fired_timers,
             resident_bytes=resident_bytes(),
+            failed_rows=failed_rows,
+            source_rows=source_rows or {},
+            storage=storage or {},
+            resources=resources,
         )
 
 

@@ -22,6 +22,7 @@ from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.running_job import Epochs
 from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.runtime.exchange.messages import Uploaded
@@ -199,7 +200,7 @@ def test_the_state_of_an_epoch_goes_with_the_positions_at_which_its_batch_ended(
             runner=Tasks(),
             at_least_once=False,
             reports=[],
-            metrics=SimpleNamespace(epoch=lambda *given: None),
+            metrics=JobMetrics(()),
             progress=SimpleNamespace(epoch=lambda *given: None),
             name="job",
             timeout_s=WAIT_S,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from tidegate.checkpoint.release_plan import WaitingOutput
+from tidegate.checkpoint.sink_commits import SinkCommits
+from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Slot, TaskId, Term, Uid
 from tidegate.metrics import catalog
@@ -12,11 +14,11 @@ from tidegate.metrics.metric import Metric
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.failover import Counters
 from tidegate.runtime.driver.job_metrics import JobMetrics
-from tidegate.runtime.exchange.messages import TaskAck, TaskMetrics
+from tidegate.runtime.exchange.messages import HostResources, TaskAck, TaskMetrics
 
 RUNNING = SimpleNamespace(
     status="RUNNING", restarts=2, counters=Counters(repeats=3, replacements=1, rewinds=1), checkpoints=None,
-    waiting_output=(), held_by=None,
+    waiting_output=(), held_by=None, sink_commits=SinkCommits(), pending_rows={}, storage_traffic={},
 )  # fmt: skip
 
 
@@ -44,7 +46,7 @@ def ack(slot: int, **more: object) -> TaskAck:
 
 
 def values(metrics: JobMetrics, metric: Metric, run: object = RUNNING) -> dict[str, float]:
-    found = [sample for sample in metrics.samples(run) if sample.metric is metric]  # type: ignore[arg-type]
+    found = [sample for sample in metrics.samples(run, run) if sample.metric is metric]  # type: ignore[arg-type]
     return {",".join(sample.labels.values()): sample.value for sample in found}
 
 
@@ -99,3 +101,100 @@ def test_every_sink_reports_what_waits_for_it():
 def test_repeats_and_rewinds_are_counted():
     assert values(JobMetrics(()), catalog.EPOCHS_REPEATED) == {"": 4}
     assert values(JobMetrics(()), catalog.REWINDS) == {"": 1}
+
+
+def test_rows_are_counted_by_source() -> None:
+    metrics = JobMetrics(())
+    metrics.epoch(report(1), [ack(0, metrics=TaskMetrics(source_rows={"a": 3, "b": 1})), ack(1)])
+    metrics.epoch(report(2), [ack(0, metrics=TaskMetrics(source_rows={"a": 4}))])
+    assert values(metrics, catalog.SOURCE_RECORDS) == {"a": 7, "b": 1}
+
+
+def test_pending_rows_are_those_that_the_run_reports() -> None:
+    run = SimpleNamespace(**{**vars(RUNNING), "pending_rows": {"orders": 12}})
+    assert values(JobMetrics(()), catalog.PENDING_RECORDS, run) == {"orders": 12}
+
+
+def test_the_fetch_lag_stays_while_a_source_stalls() -> None:
+    clock = Clock()
+    metrics = JobMetrics((), clock)
+    metrics.epoch(report(1), [ack(0, event_times={"orders": 999_000})])
+    clock.elapsed_ms = 60_000
+    assert values(metrics, catalog.FETCH_EVENT_TIME_LAG) == {"orders": 500}
+
+
+def test_the_watermark_has_a_lag_and_is_the_output_watermark_too() -> None:
+    metrics = JobMetrics((), Clock())
+    metrics.epoch(report(1, watermark_ms=990_000), [ack(0)])
+    assert values(metrics, catalog.OUTPUT_WATERMARK) == {"": 990_000}
+    assert values(metrics, catalog.WATERMARK_LAG) == {"": 10_000}
+
+
+def test_the_last_commit_of_a_sink_tells_how_long_its_target_took() -> None:
+    commits = SinkCommits()
+    commits.committed(Uid("db"), 80, 4, 1_000)
+    commits.published_up_to([Uid("db")], EpochId(Term(1), 6))
+    run = SimpleNamespace(**{**vars(RUNNING), "sink_commits": commits})
+    metrics = JobMetrics((Uid("db"),))
+    metrics.epoch(report(1, operators={"db": (9, 0)}), [ack(0)])
+    assert values(metrics, catalog.COMMIT_DURATION, run) == {"db": 80}
+    assert values(metrics, catalog.SEND_TIME, run) == {"db": 20}
+    assert values(metrics, catalog.PUBLISHED_EPOCH, run) == {"db": 6}
+    assert values(metrics, catalog.RECORDS_SEND, run) == {"db": 9}
+
+
+def test_waiting_output_is_as_old_as_its_epoch() -> None:
+    clock = Clock()
+    metrics = JobMetrics((Uid("db"), Uid("log")), clock)
+    clock.elapsed_ms = 1_000
+    metrics.epoch(report(1), [], moved=True)
+    clock.elapsed_ms = 5_000
+    waiting = WaitingOutput(Uid("db"), 1, 10, EpochId(Term(1), 1), None)
+    run = SimpleNamespace(**{**vars(RUNNING), "waiting_output": (waiting,)})
+    assert values(metrics, catalog.OLDEST_WAITING, run) == {"db": 4_000, "log": 0}
+
+
+def test_work_is_unprotected_from_the_first_epoch_after_the_last_checkpoint() -> None:
+    clock = Clock()
+    metrics = JobMetrics((), clock, interval_ms=10_000)
+    run = SimpleNamespace(**{**vars(RUNNING), "checkpoints": CheckpointStatistics()})
+    assert values(metrics, catalog.UNPROTECTED_AGE, run) == {"": 0}
+    metrics.epoch(report(1), [], moved=True)
+    metrics.epoch(report(2), [], moved=False)
+    clock.elapsed_ms = 30_000
+    assert values(metrics, catalog.UNPROTECTED_AGE, run) == {"": 30_000}
+    metrics.ages.forget(EpochId(Term(1), 1), None)
+    assert values(metrics, catalog.UNPROTECTED_AGE, run) == {"": 0}
+    assert values(metrics, catalog.CHECKPOINT_INTERVAL, run) == {"": 10_000}
+
+
+def test_downtime_is_the_time_since_the_failure() -> None:
+    clock = Clock()
+    metrics = JobMetrics((), clock)
+    metrics.statuses.enter("RUNNING")
+    clock.elapsed_ms = 2_000
+    metrics.statuses.enter("RESTARTING")
+    clock.elapsed_ms = 5_000
+    assert values(metrics, catalog.DOWNTIME) == {"": 3_000}
+    metrics.statuses.enter("RUNNING")
+    assert values(metrics, catalog.DOWNTIME) == {"": 0}
+    assert values(metrics, catalog.STATUS_TIME_TOTAL) == {"INITIALIZING": 0, "RUNNING": 2_000, "RESTARTING": 3_000}
+
+
+def test_storage_requests_of_driver_and_tasks_add_up() -> None:
+    metrics = JobMetrics(())
+    metrics.epoch(report(1), [ack(0, metrics=TaskMetrics(storage={"write": (2, 500)}))])
+    metrics.epoch(report(2), [ack(0, metrics=TaskMetrics(storage={"write": (1, 100), "list": (1, 0)}))])
+    run = SimpleNamespace(**{**vars(RUNNING), "storage_traffic": {"write": (1, 7)}})
+    assert values(metrics, catalog.STORAGE_REQUESTS, run) == {"write": 4, "list": 1}
+    assert values(metrics, catalog.STORAGE_BYTES, run) == {"write": 607}
+    assert values(metrics, catalog.STORAGE_COST, run) == {}
+
+
+def test_a_host_that_does_not_tell_its_memory_has_no_sample() -> None:
+    metrics = JobMetrics(())
+    metrics.epoch(
+        report(1), [ack(0, metrics=TaskMetrics(resources=HostResources(disk_free_bytes=5, disk_size_bytes=9)))]
+    )
+    assert values(metrics, catalog.DISK_FREE) == {"L1-S0": 5}
+    assert values(metrics, catalog.MEMORY_BUDGET) == {}

@@ -14,6 +14,7 @@ from tests.unit.runtime.driver.test_output_release import WAIT_S, Target
 from tests.unit.runtime.driver.test_running_job import running
 from tidegate.config.restart_strategy import FailureRate, FixedDelay, NoRestart
 from tidegate.runtime.driver import supervisor
+from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import Supervisor
 
@@ -58,8 +59,8 @@ class Loop:
 def failing_job(strategy):
     nothing = SimpleNamespace(close=lambda: None, release=lambda: None, end=lambda: None)
     return SimpleNamespace(
-        name="job", loop=Loop(), durability=SimpleNamespace(restart=strategy), stop=StopRequest(), attempts=[],
-        is_session_dead=lambda: False, runner=nothing, committers=nothing, progress=nothing,
+        name="job", metrics=JobMetrics(()), loop=Loop(), durability=SimpleNamespace(restart=strategy), stop=StopRequest(),
+        attempts=[], is_session_dead=lambda: False, runner=nothing, committers=nothing, progress=nothing,
     )  # fmt: skip
 
 
