@@ -20,6 +20,7 @@ _COMMANDS = {
     "checkpoints": "List, show, verify and compare the checkpoints of a job.",
     "compat": "Check whether a job can start from a snapshot.",
     "completion": "Print the completion script for a shell.",
+    "dashboards": "Write a Grafana dashboard and Prometheus alert rules.",
     "list": "List running jobs.",
     "run": "Run the job in a file.",
     "savepoint": "Take a savepoint of a running job; show, copy, change and dispose of savepoints.",

@@ -1,0 +1,79 @@
+"""`tidegate dashboards`: a Grafana dashboard and Prometheus alert rules for jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tidegate.control.cli.main import speaks
+from tidegate.control.cli.output import Line, Output
+from tidegate.core.durations import duration_ms
+from tidegate.core.errors import ConfigurationError
+
+DASHBOARD_FILE = "tidegate-dashboard.json"
+CONFIG_FILE = "prometheus.yml"
+
+
+class BadDashboardOption(ConfigurationError):
+    code = "BAD_OPTION"
+
+
+@click.command("dashboards")
+@click.option("--to", "directory", required=True, type=click.Path(file_okay=False), help="Where to write the files.")
+@click.option(
+    "--target", "targets", multiple=True, metavar="HOST:PORT", help="Address of a job's REST server; repeatable."
+)
+@click.option(
+    "--token-file", default="/etc/prometheus/tidegate-token", show_default=True, help="File with the token of those servers."
+)  # fmt: skip
+@click.option("--evaluation-interval", default="30 s", show_default=True, help="How often alert rules are evaluated.")
+@click.option("--scrape-interval", default="15 s", show_default=True, help="How often metrics are read.")
+@click.option("--checkpoint-intervals", default=3, show_default=True, help="A checkpoint older than that is too old.")
+@click.option("--output-wait", default="5 min", show_default=True, help="How long output may wait for its target.")
+@click.option("--stall", default="10 min", show_default=True, help="How long a source may deliver no row.")
+@speaks
+def command(  # noqa: PLR0913 one parameter for each option
+    out: Output, directory: str, targets: tuple[str, ...], token_file: str, evaluation_interval: str,
+    scrape_interval: str, checkpoint_intervals: int, output_wait: str, stall: str,
+) -> None:  # fmt: skip
+    """Write a Grafana dashboard, alert rules for Prometheus, and a configuration with which it reads jobs."""
+    from tidegate.metrics.alerts import AlertSettings, rules_file
+    from tidegate.metrics.grafana import dashboard_file
+    from tidegate.metrics.scrape import RULES_FILE, scrape_config
+
+    evaluation_s, scrape_s = _seconds(evaluation_interval), _seconds(scrape_interval)
+    try:
+        settings = AlertSettings(
+            evaluation_s=evaluation_s,
+            checkpoint_intervals=checkpoint_intervals,
+            output_wait_s=_seconds(output_wait),
+            stall_s=_seconds(stall),
+        )
+    except ValueError as error:
+        raise BadDashboardOption(str(error)) from None
+    addresses = targets or ("127.0.0.1:8081",)
+    files = {
+        DASHBOARD_FILE: dashboard_file(),
+        RULES_FILE: rules_file(settings),
+        CONFIG_FILE: scrape_config(addresses, token_file, evaluation_s=evaluation_s, scrape_s=scrape_s),
+    }
+    folder = Path(directory)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadDashboardOption(f"The files cannot be written to {folder}: {error}.") from None
+    out.show({"files": [str(folder / name) for name in files]}, *(Line(str(folder / name)) for name in files))
+
+
+def _seconds(text: str) -> int:
+    """Whole seconds, which is as fine as Prometheus is asked to be here."""
+    try:
+        ms = duration_ms(text)
+    except ValueError as error:
+        raise BadDashboardOption(str(error)) from None
+    if ms < 1000 or ms % 1000:
+        raise BadDashboardOption(f"{text!r} is not a whole number of seconds.")
+    return ms // 1000
