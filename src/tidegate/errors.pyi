@@ -51,7 +51,7 @@ from tidegate.connectors.outcome import (
     RetryLater as RetryLater,
 )
 from tidegate.connectors.postgres.table import TableRefused as TableRefused
-from tidegate.control.cli.run import BadOption as BadOption
+from tidegate.control.cli.output import BadOption as BadOption
 from tidegate.control.client import (
     OperationFailed as OperationFailed,
     Refused as Refused,

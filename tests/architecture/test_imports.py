@@ -25,6 +25,7 @@ HOMES = {
     "psycopg": "tidegate.connectors.postgres",
     "boto3": "tidegate.connectors.files",
     "botocore": "tidegate.connectors.files",
+    "IPython": "tidegate.runtime.driver.notebook",
 }
 """Client library → the one package, or module, that may import it."""
 

@@ -7,16 +7,11 @@ from pathlib import Path
 import click
 
 from tidegate.control.cli.main import speaks
-from tidegate.control.cli.output import Line, Output
+from tidegate.control.cli.output import BadOption, Line, Output
 from tidegate.core.durations import duration_ms
-from tidegate.core.errors import ConfigurationError
 
 DASHBOARD_FILE = "tidegate-dashboard.json"
 CONFIG_FILE = "prometheus.yml"
-
-
-class BadDashboardOption(ConfigurationError):
-    code = "BAD_OPTION"
 
 
 @click.command("dashboards")
@@ -51,7 +46,7 @@ def command(  # noqa: PLR0913 one parameter for each option
             stall_s=_seconds(stall),
         )
     except ValueError as error:
-        raise BadDashboardOption(str(error)) from None
+        raise BadOption(str(error)) from None
     addresses = targets or ("127.0.0.1:8081",)
     files = {
         DASHBOARD_FILE: dashboard_file(),
@@ -64,7 +59,7 @@ def command(  # noqa: PLR0913 one parameter for each option
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadDashboardOption(f"The files cannot be written to {folder}: {error}.") from None
+        raise BadOption(f"The files cannot be written to {folder}: {error}.") from None
     out.show({"files": [str(folder / name) for name in files]}, *(Line(str(folder / name)) for name in files))
 
 
@@ -73,7 +68,7 @@ def _seconds(text: str) -> int:
     try:
         ms = duration_ms(text)
     except ValueError as error:
-        raise BadDashboardOption(str(error)) from None
+        raise BadOption(str(error)) from None
     if ms < 1000 or ms % 1000:
-        raise BadDashboardOption(f"{text!r} is not a whole number of seconds.")
+        raise BadOption(f"{text!r} is not a whole number of seconds.")
     return ms // 1000

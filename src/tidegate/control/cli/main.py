@@ -26,6 +26,7 @@ _COMMANDS = {
     "savepoint": "Take a savepoint of a running job; show, copy, change and dispose of savepoints.",
     "stop": "Stop a running job with a savepoint.",
     "state": "Inspect the state of a checkpoint or savepoint.",
+    "top": "Watch a running job in the terminal.",
     "ui": "Show the jobs of a checkpoint directory in a browser.",
 }
 """Command → help. Its module, of the same name in this package, is imported when the command is called."""

@@ -14,9 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.core.errors import ConfigurationError
+
 NO = 1
 FAILED = 3
 _PIPE_WIDTH = 200
+
+
+class BadOption(ConfigurationError):
+    """An option of a command has a value that it cannot have."""
+
+    code = "BAD_OPTION"
 
 
 @dataclass(frozen=True, slots=True)

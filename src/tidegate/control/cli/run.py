@@ -9,9 +9,8 @@ import click
 
 from tidegate.config.effective import CommandLineOptions
 from tidegate.control.cli.main import speaks
-from tidegate.control.cli.output import Line, Output
+from tidegate.control.cli.output import BadOption, Line, Output
 from tidegate.core.durations import duration_ms
-from tidegate.core.errors import ConfigurationError
 from tidegate.core.log_setup import speak
 from tidegate.core.redaction import redacted
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
@@ -21,10 +20,6 @@ SAVEPOINT_DIR = "execution.checkpointing.savepoint-dir"
 
 _LINGER_S = 10.0
 """How long REST outlives the job for clients that wait for a result. They poll five times a second."""
-
-
-class BadOption(ConfigurationError):
-    code = "BAD_OPTION"
 
 
 @click.command("run")

@@ -21,6 +21,7 @@ from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.failover import Counters
+from tidegate.runtime.driver.notebook import NotebookCell
 from tidegate.runtime.driver.run_figures import RunFigures
 from tidegate.runtime.driver.run_recorder import RunRecorder
 from tidegate.runtime.driver.run_report import RunReport
@@ -34,7 +35,7 @@ _LAST_RECORD_S = 5.0
 """How long the end of a run waits until its record says so."""
 
 
-class JobRun:
+class JobRun(NotebookCell):
     """A running job. `await_termination()` waits for its end and raises the error that ended it."""
 
     HISTORY = 1000

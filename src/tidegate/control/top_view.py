@@ -1,0 +1,231 @@
+"""One frame of `tidegate top`: the report of a job as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.control.cli.output import size, visible
+from tidegate.core.durations import show_ms
+
+Report = Mapping[str, Any]
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_STATUS_STYLES = {
+    "RUNNING": "bold green", "RESTARTING": "bold yellow", "CANCELLING": "bold yellow", "FAILED": "bold red", "LOST": "bold red",
+}  # fmt: skip
+_DONE = ("CANCELED", "FINISHED", "FAILED", "LOST")
+_WIDE = 24
+"""Characters of the bar that shows busy, idle and held."""
+
+
+def has_ended(report: Report) -> bool:
+    return report.get("status") in _DONE
+
+
+def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> RenderableType:
+    """`problem`: why the report is old. Then all of it is shown dimmed, with its age."""
+    parts: list[RenderableType] = [_headline(report)]
+    if problem is not None:
+        parts.append(Text(visible(problem), style="bold red"))
+    parts += [
+        _section("Epochs", _epochs(report)),
+        _section("Checkpoints", _checkpoints(report)),
+        *_listed("Sources", ("source", "event-time lag", "rows waiting"), _sources(report), right=(1, 2)),
+        *_listed(
+            "Sinks", ("sink", "guarantee", "published up to", "waiting epochs", "waiting bytes", "oldest", "error"),
+            _sinks(report), right=(3, 4, 5),
+        ),
+        *_listed(
+            "Tasks, the busiest first",
+            ("task", "busy, idle, held", "busy", "rows in", "rows out", "state", "memory", "host"),
+            _tasks(report, most_tasks), right=(2, 3, 4, 5, 6),
+        ),
+        *_failures(report),
+    ]  # fmt: skip
+    body = Group(*parts)
+    return body if problem is None else Panel(body, style="dim")
+
+
+def _headline(report: Report) -> Text:
+    status, now, started = str(report.get("status")), report.get("now_ms"), report.get("started_ms")
+    line = Text.assemble((visible(str(report.get("job"))), "bold"), "  ", (status, _STATUS_STYLES.get(status, "bold")))
+    if now is not None and started is not None:
+        ended = report.get("ended_ms")
+        line.append(f"  up {duration((ended or now) - started)}")
+    line.append(f"  restarts {report.get('restarts', 0)}")
+    held = report.get("held_by")
+    if held:
+        line.append(f"  reads nothing: too much output waits for {visible(str(held))}", style="bold red")
+    if now is not None:
+        line.append(f"  {clock(now)} UTC", style="dim")
+    return line
+
+
+def _epochs(report: Report) -> Iterable[Text]:
+    epochs: Sequence[Mapping[str, Any]] = report.get("epochs") or ()
+    if not epochs:
+        yield Text("no epoch yet", style="dim")
+        return
+    last = epochs[-1]
+    ms = max(1, last.get("duration_ms") or 0)
+    text = f"{last.get('epoch')}: {last.get('rows_in', 0):,} rows in {duration(ms)}, {per_second(last)} rows/s"
+    phases = ", ".join(f"{name} {duration(took)}" for name, took in (last.get("phases") or {}).items())
+    yield Text(f"{text}  ({phases})" if phases else text)
+    yield Text.assemble(("duration  ", "dim"), bars([each.get("duration_ms") or 0 for each in epochs]))
+    yield Text.assemble(("rows/s    ", "dim"), bars([per_second_of(each) for each in epochs]))
+    lag = report.get("watermark_ms")
+    if lag is not None and report.get("now_ms") is not None:
+        yield Text(f"watermark {clock(lag)} UTC, {duration(report['now_ms'] - lag)} behind")
+
+
+def _checkpoints(report: Report) -> Iterable[Text]:
+    found = report.get("checkpoints")
+    if not found:
+        yield Text("not enabled", style="dim")
+        return
+    counts, latest = found.get("counts") or {}, found.get("latest") or {}
+    interval = (report.get("checkpoint_config") or {}).get("interval")
+    every = "" if interval is None else f", every {show_ms(interval)}"
+    yield Text(
+        f"{counts.get('completed', 0)} completed, {counts.get('failed', 0)} failed, "
+        f"{counts.get('in_progress', 0)} in progress{every}"
+    )
+    completed, failed, now = latest.get("completed"), latest.get("failed"), report.get("now_ms")
+    if completed:
+        ended = completed["trigger_timestamp"] + completed["end_to_end_duration"]
+        ago = "" if now is None else f"{duration(max(0, now - ended))} ago, "
+        yield Text(
+            f"last: {completed['id']}, {ago}took {duration(completed['end_to_end_duration'])}, "
+            f"{size(completed['checkpointed_size'])} of {size(completed['state_size'])}"
+        )
+    if failed and (not completed or failed["id"] > completed["id"]):
+        why = str(failed.get("failure_message") or "")
+        yield Text(visible(f"{failed['id']} FAILED: {first_line(why)}"), style="bold red")
+
+
+def _sources(report: Report) -> Iterable[tuple[str, ...]]:
+    for each in report.get("sources") or ():
+        lag, pending = each.get("event_time_lag_ms"), each.get("pending_rows")
+        yield str(each["source"]), dash(lag, duration), dash(pending, lambda rows: f"{rows:,}")
+
+
+def _sinks(report: Report) -> Iterable[tuple[str, ...]]:
+    now = report.get("now_ms")
+    for each in report.get("sinks") or ():
+        oldest = each.get("oldest_waiting_ms")
+        yield (
+            str(each["sink"]),
+            str(each.get("guarantee") or "-"),
+            str(each.get("published_epoch") or "-"),
+            f"{each.get('waiting_epochs') or 0:,}",
+            size(each.get("waiting_bytes") or 0),
+            "-" if oldest is None or now is None else duration(now - oldest),
+            first_line(str(each.get("error") or "-")),
+        )
+
+
+def _tasks(report: Report, most: int) -> Iterable[tuple[str | Text, ...]]:
+    tasks = sorted(report.get("tasks") or (), key=lambda each: -(each.get("busy") or 0))
+    for each in tasks[:most]:
+        yield (
+            str(each["task"]), share_bar(each), f"{each.get('busy') or 0:.0%}", f"{each.get('rows_in') or 0:,}",
+            f"{each.get('rows_out') or 0:,}", dash(each.get("state_bytes"), size), dash(each.get("resident_bytes"), size),
+            str(each.get("host") or "-"),
+        )  # fmt: skip
+    if len(tasks) > most:
+        yield (f"and {len(tasks) - most} more",)
+
+
+def _failures(report: Report) -> Iterable[RenderableType]:
+    failures = report.get("failures") or ()
+    if failures:
+        last = failures[0]
+        did = "the job restarted" if last.get("restarted") else "the job ended"
+        text = f"{clock(last['at_ms'])} UTC  {last['kind']}; {did}\n{first_line(str(last['message']), 300)}"
+        yield _section("Last failure", [Text(visible(text), style="red")])
+
+
+def _section(title: str, lines: Iterable[RenderableType]) -> RenderableType:
+    return Group(Text(f"\n{title}", style="bold underline"), *lines)
+
+
+def _listed(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Sequence[int]
+) -> Iterable[RenderableType]:
+    found = list(rows)
+    if not found:
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place in right else "left", overflow="fold")
+    for row in found:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row))
+    yield _section(title, [table])
+
+
+def bars(values: Sequence[float]) -> Text:
+    """A bar for each value, as high as its share of the greatest."""
+    greatest = max(values, default=0)
+    steps = len(_BARS) - 1
+    drawn = "".join(
+        _BARS[max(1, round(steps * value / greatest))] if value and greatest else _BARS[0] for value in values
+    )
+    return Text(drawn, style="cyan")
+
+
+def share_bar(task: Mapping[str, Any]) -> Text:
+    """Busy, idle and held time of a task: letters as well as colours, for people who do not tell the colours apart."""
+    line = Text()
+    left = _WIDE
+    for name, letter, style in (("busy", "█", "red"), ("held", "▒", "magenta"), ("idle", "·", "blue")):
+        count = min(left, round(_WIDE * (task.get(name) or 0)))
+        line.append(letter * count, style=style)
+        left -= count
+    return line
+
+
+def per_second_of(epoch: Mapping[str, Any]) -> float:
+    return (epoch.get("rows_in") or 0) * 1000 / max(1, epoch.get("duration_ms") or 0)
+
+
+def per_second(epoch: Mapping[str, Any]) -> str:
+    return f"{per_second_of(epoch):,.0f}"
+
+
+def duration(ms: float) -> str:
+    """`840 ms`, `1.2 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`."""
+    if ms < 0:
+        return f"-{duration(-ms)}"
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    seconds = round(ms / 1000)
+    for big, unit, small, smaller in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= big:
+            return f"{seconds // big} {unit} {seconds % big // small} {smaller}"
+    raise AssertionError
+
+
+def clock(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return str(ms)
+
+
+def first_line(text: str, most: int = 80) -> str:
+    line = next(iter(text.splitlines()), "")
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def dash(value: Any, show: Any) -> str:
+    return "-" if value is None else show(value)

@@ -1,0 +1,176 @@
+"""`tidegate top`: the report of a job as text."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from tidegate.control.cli import main
+from tidegate.control.cli.top import ReportWatch
+from tidegate.control.client import Client, Unreachable
+from tidegate.control.top_view import bars, duration, frame, share_bar
+
+NOW = 1_800_000_000_000
+EPOCHS = [
+    {"epoch": f"3.{n}", "duration_ms": 800, "rows_in": 100 * n, "phases": {"plan": 40, "run": 760}}
+    for n in range(1, 11)
+]
+REPORT: dict[str, Any] = {
+    "job": "orders", "status": "RUNNING", "now_ms": NOW, "started_ms": NOW - 7_500_000, "restarts": 2, "epochs": EPOCHS,
+    "watermark_ms": NOW - 12_000, "held_by": None,
+    "sources": [{"source": "lines", "event_time_lag_ms": 1_500, "pending_rows": 12_345}],
+    "checkpoint_config": {"interval": 10_000},
+    "checkpoints": {
+        "counts": {"completed": 7, "failed": 1, "in_progress": 1},
+        "latest": {
+            "completed": {
+                "id": 7, "trigger_timestamp": NOW - 5_000, "end_to_end_duration": 1_000, "checkpointed_size": 2_048,
+                "state_size": 5 << 20,
+            },
+            "failed": {"id": 6, "failure_message": "bucket is full"},
+        },
+    },
+    "sinks": [
+        {
+            "sink": "db", "guarantee": "EXACTLY_ONCE", "published_epoch": "3.8", "waiting_epochs": 2, "waiting_bytes": 4_096,
+            "oldest_waiting_ms": NOW - 61_000, "error": "connection refused\nmore",
+        }
+    ],
+    "tasks": [
+        {"task": "L1-S0", "host": "h1", "busy": 0.25, "idle": 0.75, "held": 0.0, "rows_in": 10, "resident_bytes": 1 << 20},
+        {"task": "L1-S1", "host": "h2", "busy": 0.9, "idle": 0.0, "held": 0.1, "rows_in": 5_000, "state_bytes": 3 << 30},
+    ],
+    "failures": [{"at_ms": NOW, "kind": "user-code", "message": "division by zero\nrow 7", "restarted": True}],
+}  # fmt: skip
+
+
+def shown(report: dict[str, Any], **more: Any) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(frame(report, **more))
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_a_frame_answers_what_someone_on_call_asks() -> None:
+    text = shown(REPORT)
+    for part in (
+        "orders  RUNNING  up 2 h 5 min  restarts 2", "3.10: 1,000 rows in 800 ms, 1,250 rows/s", "12.0 s behind",
+        "7 completed, 1 failed, 1 in progress, every 10 s", "last: 7, 4.0 s ago, took 1.0 s, 2.0 KiB of 5.0 MiB",
+        "12,345", "1.5 s", "connection refused", "1 min 1 s", "division by zero",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_the_busiest_task_comes_first_and_the_rest_is_counted() -> None:
+    text = shown(REPORT, most_tasks=1)
+    assert "L1-S1" in text
+    assert "L1-S0" not in text
+    assert "and 1 more" in text
+
+
+def test_a_failed_checkpoint_is_shown_until_a_later_one_completes() -> None:
+    assert "bucket is full" not in shown(REPORT)
+    latest = {"failed": {"id": 8, "failure_message": "bucket is full"}}
+    assert "8 FAILED: bucket is full" in shown({**REPORT, "checkpoints": {"counts": {}, "latest": latest}})
+
+
+def test_a_report_without_values_is_shown_too() -> None:
+    text = shown({"job": "new", "status": "RUNNING"})
+    assert "no epoch yet" in text
+    assert "not enabled" in text
+
+
+def test_an_old_report_says_why_there_is_no_newer_one() -> None:
+    assert "No answer for 5 s" in shown(REPORT, problem="No answer for 5 s")
+
+
+def test_text_from_outside_cannot_write_to_the_terminal() -> None:
+    text = shown({**REPORT, "job": "\x1b[2Jorders", "failures": []})
+    assert "\x1b" not in text
+    assert "[2Jorders" in text
+
+
+def test_bars_are_as_high_as_their_share() -> None:
+    assert str(bars([0, 1, 4, 8])) == " ▁▄█"
+    assert str(bars([])) == ""
+
+
+def test_the_bar_of_a_task_divides_its_time() -> None:
+    assert str(share_bar({"busy": 0.5, "idle": 0.25, "held": 0.25})) == "█" * 12 + "▒" * 6 + "·" * 6
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (7, "7 ms"),
+        (1_240, "1.2 s"),
+        (184_000, "3 min 4 s"),
+        (7_500_000, "2 h 5 min"),
+        (273_600_000, "3 d 4 h"),
+        (-5, "-5 ms"),
+    ],
+)
+def test_durations_read_well(ms: int, text: str) -> None:
+    assert duration(ms) == text
+
+
+@pytest.fixture
+def server() -> Iterator[HTTPServer]:
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = self.path == "/jobs/orders/report"
+            self.send_response(200 if found else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(REPORT if found else {"errors": ["Job not found."]}).encode())
+
+        def log_message(self, *args: object) -> None: ...
+
+    serving = HTTPServer(("127.0.0.1", 0), Answers)
+    Thread(target=serving.serve_forever, daemon=True).start()
+    yield serving
+    serving.shutdown()
+    serving.server_close()
+
+
+def address(server: HTTPServer) -> str:
+    return f"127.0.0.1:{server.server_port}"
+
+
+def test_without_a_terminal_it_prints_one_frame(server: HTTPServer) -> None:
+    done = CliRunner().invoke(main, ["top", "orders", "-m", address(server)])
+    assert done.exit_code == 0
+    assert "orders  RUNNING" in done.output
+
+
+def test_programs_get_the_report_itself(server: HTTPServer) -> None:
+    done = CliRunner().invoke(main, ["top", "orders", "-o", "json", "-m", address(server)])
+    assert json.loads(done.output) == REPORT
+
+
+def test_a_job_that_is_not_there_is_an_error(server: HTTPServer) -> None:
+    done = CliRunner().invoke(main, ["top", "nobody", "-m", address(server)])
+    assert done.exit_code == 3
+    assert "Job not found." in done.output
+
+
+def test_a_job_that_no_longer_answers_keeps_its_last_report(server: HTTPServer) -> None:
+    watch = ReportWatch(Client(address(server)), "orders")
+    assert watch.look() is None
+    server.shutdown()
+    server.server_close()
+    problem = watch.look()
+    assert problem is not None
+    assert "this is the last one" in problem
+    assert watch.report == REPORT
+
+
+def test_a_job_that_never_answered_is_an_error() -> None:
+    with pytest.raises(Unreachable):
+        ReportWatch(Client("127.0.0.1:1"), "orders").look()
