@@ -43,7 +43,7 @@ class ServerProcess:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
                 user=user,
                 env={**os.environ, "TMPDIR": str(log.parent)},
             )
@@ -74,5 +74,5 @@ class ServerProcess:
                 self._process.wait()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
