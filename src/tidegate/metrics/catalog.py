@@ -106,8 +106,17 @@ IDLE = _gauge(_task, "idleTimeMsPerSecond", "ms per s", "Share of the last epoch
 HELD = _gauge(
     _task, "backPressuredTimeMsPerSecond", "ms per s", "Share of the last epoch in which nobody took the task's output."
 )
+TOTAL_BUSY = _counter(_task, "accumulateBusyTimeMs", "ms", "Time in which the task worked.")
+TOTAL_IDLE = _counter(_task, "accumulateIdleTimeMs", "ms", "Time in which the task waited for input.")
+TOTAL_HELD = _counter(_task, "accumulateBackPressuredTimeMs", "ms", "Time in which nobody took the task's output.")
 TASK_RECORDS_IN = _counter(_task, "numRecordsIn", "", "Rows that the task received.")
 TASK_RECORDS_OUT = _counter(_task, "numRecordsOut", "", "Rows that the task sent to later levels.")
+TASK_RECORDS_IN_RATE = _gauge(
+    _task, "numRecordsInPerSecond", "", "Rows per second that the task received in the last epoch."
+)
+TASK_RECORDS_OUT_RATE = _gauge(
+    _task, "numRecordsOutPerSecond", "", "Rows per second that the task sent to later levels in the last epoch."
+)
 TASK_BYTES_IN = _counter(_task, "numBytesIn", "bytes", "Bytes of the Arrow batches that the task received.")
 TASK_BYTES_OUT = _counter(_task, "numBytesOut", "bytes", "Bytes of the Arrow batches that the task sent.")
 FIRED_TIMERS = _counter(_task, "numFiredTimers", "", "Timers that fired.")

@@ -66,7 +66,7 @@ class Metric:
         words = _snake(self.name)
         if self.kind is Kind.COUNTER:
             words = words.removesuffix("_total")
-        for suffix in ("_nanos", "_ms_per_second", "_timestamp", "_in_bytes"):
+        for suffix in ("_nanos", "_ms_per_second", "_ms", "_timestamp", "_in_bytes"):
             words = words.removesuffix(suffix) if _UNITS[self.unit][0] else words
         ending = _UNITS[self.unit][0]
         parts = ["tidegate", str(self.scope), words]

@@ -40,6 +40,9 @@ _MEASURED_TOTALS: tuple[tuple[Metric, str], ...] = (
     (catalog.TASK_BYTES_OUT, "bytes_out"),
     (catalog.FIRED_TIMERS, "fired_timers"),
     (catalog.RECORDS_IN_ERRORS, "failed_rows"),
+    (catalog.TOTAL_BUSY, "busy_ms"),
+    (catalog.TOTAL_IDLE, "idle_ms"),
+    (catalog.TOTAL_HELD, "held_ms"),
 )
 _RESOURCES: tuple[tuple[Metric, str], ...] = (
     (catalog.MEMORY_USED, "memory_used_bytes"),
@@ -262,8 +265,11 @@ class JobMetrics:
         ):
             for task, value in values.items():
                 yield Sample(metric, value, {"task": str(task)})
+        seconds = 1.0 if self._last is None else max(1, self._last.duration_ms) / 1000
         for task, ack in self._tasks.items():
             labels, found = {"task": str(task)}, ack.metrics
+            yield Sample(catalog.TASK_RECORDS_IN_RATE, ack.rows_in / seconds, labels)
+            yield Sample(catalog.TASK_RECORDS_OUT_RATE, ack.rows_out / seconds, labels)
             spent_ms = max(1, found.busy_ms + found.idle_ms + found.held_ms)
             yield from (Sample(m, 1000 * getattr(found, field) / spent_ms, labels) for m, field in _SHARES)
             yield Sample(catalog.SNAPSHOT_DURATION, found.seal_ms, labels)
