@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from tidegate.checkpoint.statistics import (
     HISTORY,
     CheckpointStats,
     CheckpointStatus,
+    LevelStats,
     Restored,
     Spread,
     StatisticsReport,
@@ -34,7 +36,12 @@ from tidegate.control.messages.checkpoints import (
     TaskCheckpointStatistics,
     TaskCheckpointStatisticsWithSubtasks,
 )
+from tidegate.control.plan import vertex_id
 from tidegate.core.redaction import redacted
+
+_NO_TASKS = LevelStats(
+    level=0, tasks=0, acknowledged=0, latest_ack_ms=-1, end_to_end_ms=-1, state_size_bytes=0, checkpointed_size_bytes=0
+)
 
 
 def checkpointing_statistics(found: StatisticsReport, most: int = HISTORY) -> CheckpointingStatistics:
@@ -59,12 +66,14 @@ def checkpointing_statistics(found: StatisticsReport, most: int = HISTORY) -> Ch
     )
 
 
-def statistics_with_subtasks(stats: CheckpointStats, vertex: str) -> TaskCheckpointStatisticsWithSubtasks | None:
-    """One level of a checkpoint; None if the checkpoint has no such level."""
-    level = statistics_by_level(stats).get(vertex)
+def statistics_with_subtasks(
+    stats: CheckpointStats, levels: Iterable[int], vertex: str
+) -> TaskCheckpointStatisticsWithSubtasks | None:
+    """One level of a checkpoint; None if neither the checkpoint nor the job has such a level."""
+    level = statistics_by_level(stats, levels).get(vertex)
     if level is None:
         return None
-    acknowledged = [task for task in stats.tasks if f"level-{task.task.level}" == vertex]
+    acknowledged = [task for task in stats.tasks if vertex_id(task.task.level) == vertex]
     subtasks: list[AnySubtaskCheckpointStatistics] = [
         CompletedSubtaskCheckpointStatistics(
             index=int(task.task.slot),
@@ -80,7 +89,7 @@ def statistics_with_subtasks(stats: CheckpointStats, vertex: str) -> TaskCheckpo
     subtasks += [
         PendingSubtaskCheckpointStatistics(index=int(task.slot))
         for task in stats.waiting
-        if f"level-{task.level}" == vertex
+        if vertex_id(task.level) == vertex
     ]
     summary = SubtaskSummary(
         state_size=_summary(Spread.of(task.state_size_bytes for task in acknowledged)),
@@ -97,9 +106,12 @@ def statistics_with_subtasks(stats: CheckpointStats, vertex: str) -> TaskCheckpo
     )
 
 
-def statistics_by_level(stats: CheckpointStats) -> dict[str, TaskCheckpointStatistics]:
+def statistics_by_level(stats: CheckpointStats, levels: Iterable[int]) -> dict[str, TaskCheckpointStatistics]:
+    """By the id of the vertex, for all levels of the job. The source stage has no tasks that acknowledge a checkpoint: the driver
+    stores the positions of sources."""
+    found = {level.level: level for level in stats.levels()}
     return {
-        f"level-{level.level}": TaskCheckpointStatistics(
+        vertex_id(number): TaskCheckpointStatistics(
             id=stats.id,
             status=str(stats.status),
             latest_ack_timestamp=level.latest_ack_ms,
@@ -109,7 +121,8 @@ def statistics_by_level(stats: CheckpointStats) -> dict[str, TaskCheckpointStati
             num_subtasks=level.tasks,
             num_acknowledged_subtasks=level.acknowledged,
         )
-        for level in stats.levels()
+        for number in sorted({*found, *levels})
+        for level in [found.get(number, _NO_TASKS)]
     }
 
 

@@ -10,7 +10,18 @@ from typing import Any
 
 import msgspec
 
-from tidegate.control.messages import checkpoints, job, operation, requests, state
+from tidegate.control.messages import (
+    accumulators,
+    checkpoints,
+    cluster,
+    job,
+    metrics,
+    operation,
+    plan,
+    requests,
+    state,
+    vertices,
+)
 
 _JOB = {"name": "jobid", "in": "path", "required": True, "schema": {"type": "string"}}
 _TRIGGER = {"name": "triggerid", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -22,6 +33,9 @@ _STATE = {"name": "state", "in": "path", "required": True, "schema": {"type": "s
 _SNAPSHOT = {"name": "snapshot", "in": "query", "schema": {"type": "string"}}
 _KEY = {"name": "key", "in": "query", "schema": {"type": "array", "items": {"type": "string"}}}
 _LIMIT = {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 1000}}
+_GET = {"name": "get", "in": "query", "schema": {"type": "string"}}
+"""Ids of metrics, separated by commas. Without it, a list of all ids is answered."""
+_AGG = {"name": "agg", "in": "query", "schema": {"type": "string", "pattern": r"^((min|max|avg|sum|skew)(,|$))*$"}}
 _MAX_EXCEPTIONS = {
     "name": "maxExceptions",
     "in": "query",
@@ -45,7 +59,19 @@ def _trigger(summary: str, body: type[msgspec.Struct], *parameters: dict[str, An
     return _Operation(summary, operation.TriggerResponse, parameters=parameters, body=body, status=202)
 
 
+def _vertex(summary: str, answer: Any, *parameters: dict[str, Any]) -> dict[str, _Operation]:
+    return {"get": _Operation(summary, answer, parameters=(_JOB, _VERTEX, *parameters))}
+
+
 _PATHS: dict[str, dict[str, _Operation]] = {
+    "/overview": {"get": _Operation("hosts, slots and jobs", cluster.ClusterOverview)},
+    "/config": {"get": _Operation("how Flink's dashboard behaves", cluster.DashboardConfiguration)},
+    "/taskmanagers": {"get": _Operation("hosts that run tasks", cluster.TaskManagersInfo)},
+    "/taskmanagers/metrics": {
+        "get": _Operation("metrics of hosts", list[metrics.AggregatedMetric], parameters=(_GET, _AGG))
+    },
+    "/jobmanager/metrics": {"get": _Operation("metrics of the driver", list[metrics.MetricValue], parameters=(_GET,))},
+    "/jobs/metrics": {"get": _Operation("metrics of jobs", list[metrics.AggregatedMetric], parameters=(_GET, _AGG))},
     "/jobs": {"get": _Operation("jobs and their states", job.JobIdsWithStatusOverview)},
     "/jobs/overview": {"get": _Operation("jobs in a few words", job.MultipleJobsDetails)},
     "/jobs/{jobid}": {
@@ -56,6 +82,34 @@ _PATHS: dict[str, dict[str, _Operation]] = {
     "/jobs/{jobid}/exceptions": {
         "get": _Operation("what went wrong", job.JobExceptionsInfo, parameters=(_JOB, _MAX_EXCEPTIONS))
     },
+    "/jobs/{jobid}/config": {"get": _Operation("how it runs", cluster.JobConfigInfo, parameters=(_JOB,))},
+    "/jobs/{jobid}/jobmanager/config": {
+        "get": _Operation("all options", list[cluster.ConfigurationEntry], parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/plan": {"get": _Operation("its vertices", plan.JobPlanInfo, parameters=(_JOB,))},
+    "/jobs/{jobid}/accumulators": {
+        "get": _Operation("always empty", accumulators.JobAccumulatorsInfo, parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/metrics": {
+        "get": _Operation("metrics of the job", list[metrics.MetricValue], parameters=(_JOB, _GET))
+    },
+    "/jobs/{jobid}/vertices/{vertex}": _vertex("one vertex, task by task", vertices.JobVertexDetailsInfo),
+    "/jobs/{jobid}/vertices/{vertex}/accumulators": _vertex("always empty", accumulators.JobVertexAccumulatorsInfo),
+    "/jobs/{jobid}/vertices/{vertex}/backpressure": _vertex(
+        "how long its tasks are held, idle and busy", vertices.JobVertexBackPressureInfo
+    ),
+    "/jobs/{jobid}/vertices/{vertex}/metrics": _vertex(
+        "metrics of its tasks and operators", list[metrics.MetricValue], _GET
+    ),
+    "/jobs/{jobid}/vertices/{vertex}/subtasks/accumulators": _vertex(
+        "always empty", accumulators.SubtasksAllAccumulatorsInfo
+    ),
+    "/jobs/{jobid}/vertices/{vertex}/subtasks/metrics": _vertex(
+        "metrics of its tasks, aggregated", list[metrics.AggregatedMetric], _GET, _AGG
+    ),
+    "/jobs/{jobid}/vertices/{vertex}/subtasktimes": _vertex("since when its tasks run", vertices.SubtasksTimesInfo),
+    "/jobs/{jobid}/vertices/{vertex}/taskmanagers": _vertex("its tasks by host", vertices.JobVertexTaskManagersInfo),
+    "/jobs/{jobid}/vertices/{vertex}/watermarks": _vertex("watermarks of its tasks", list[metrics.MetricValue]),
     "/jobs/{jobid}/checkpoints": {
         "get": _Operation("statistics of checkpoints", checkpoints.CheckpointingStatistics, parameters=(_JOB,)),
         "post": _trigger("take a checkpoint now", requests.CheckpointTriggerRequest, _JOB),

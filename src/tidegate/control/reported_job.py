@@ -26,27 +26,32 @@ from tidegate.control.messages.checkpoints import (
     TaskCheckpointStatisticsWithSubtasks,
 )
 from tidegate.control.messages.job import (
-    IOMetricsInfo,
     JobDetails,
     JobDetailsInfo,
     JobExceptionHistory,
     JobExceptionsInfo,
-    JobPlan,
     JobStatusInfo,
-    JobVertexDetailsInfo,
     RootExceptionInfo,
     TaskCounts,
 )
 from tidegate.control.messages.state import KeyLookup, SnapshotLine, SnapshotList, StateEntries, StateOverview
+from tidegate.control.plan import Vertex
 from tidegate.control.state_view import first_entries, look_up, state_overview
 from tidegate.control.stored_jobs import StoredJob
+from tidegate.control.vertices import JobVertices, execution_state
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import ControlError, TidegateError
 from tidegate.core.redaction import redacted
+from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
 from tidegate.savepoint.snapshot import StoredSnapshot
 
 ENDED = ("FINISHED", "CANCELED", "FAILED", "LOST")
+_STATUSES = (
+    "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED", "RESTARTING",
+    "SUSPENDED", "RECONCILING",
+)  # fmt: skip
+"""Flink's, each of which has a time in the details of a job."""
 
 
 class NotFound(ControlError):
@@ -113,18 +118,10 @@ class ReportedJob(ABC):
 
     def details(self) -> JobDetailsInfo:
         report = self.report()
-        shown = _overview(report)
-        vertices = [
-            JobVertexDetailsInfo(
-                id=name,
-                name=name,
-                parallelism=report.parallelism,
-                max_parallelism=report.max_parallelism,
-                status=shown.state,
-                metrics=IOMetricsInfo(rows_in, rows_out),
-            )
-            for name, (rows_in, rows_out) in sorted(report.operators.items())
-        ]
+        shown, vertices = _overview(report), JobVertices(report, self.samples())
+        timestamps = {**dict.fromkeys(_STATUSES, 0), "RUNNING": shown.start_time}
+        if report.ended_ms is not None:
+            timestamps[shown.state] = report.ended_ms
         return JobDetailsInfo(
             jid=shown.jid,
             name=report.job,
@@ -134,11 +131,26 @@ class ReportedJob(ABC):
             duration=shown.duration,
             max_parallelism=report.max_parallelism,
             now=SYSTEM_CLOCK.now().wall_ms,
-            timestamps={"RUNNING": shown.start_time},
-            vertices=vertices,
-            status_counts={shown.state: shown.tasks.total},
-            plan=JobPlan(jid=shown.jid, name=report.job),
+            timestamps=timestamps,
+            vertices=vertices.all(),
+            status_counts=vertices.states(),
+            plan=vertices.plan(),
         )
+
+    def samples(self) -> Sequence[Sample]:
+        """The metrics of the job now; none if its driver does not answer itself."""
+        return ()
+
+    def vertices(self) -> JobVertices:
+        return JobVertices(self.report(), self.samples())
+
+    def vertex(self, id: str) -> tuple[JobVertices, Vertex]:
+        """One vertex, and all of them at the same moment."""
+        found = self.vertices()
+        vertex = found.find(id)
+        if vertex is None:
+            raise NotFound(f"Job {self.id} has no vertex {id!r}. /jobs/{self.id} lists those it has.")
+        return found, vertex
 
     def exceptions(self, most: int = 20) -> JobExceptionsInfo:
         entries = [
@@ -178,10 +190,10 @@ class ReportedJob(ABC):
 
     def checkpoint(self, checkpoint_id: int) -> AnyCheckpointStatistics:
         stats = self._find(checkpoint_id)
-        return checkpoint_statistics(stats, statistics_by_level(stats))
+        return checkpoint_statistics(stats, statistics_by_level(stats, self._levels()))
 
     def subtasks(self, checkpoint_id: int, vertex: str) -> TaskCheckpointStatisticsWithSubtasks:
-        found = statistics_with_subtasks(self._find(checkpoint_id), vertex)
+        found = statistics_with_subtasks(self._find(checkpoint_id), self._levels(), vertex)
         if found is None:
             raise NotFound(f"Checkpoint {checkpoint_id} has no part {vertex!r}.")
         return found
@@ -191,6 +203,9 @@ class ReportedJob(ABC):
         if report.checkpoint_config is None:
             raise NotFound("Checkpointing was not enabled for this job.")
         return _config(report.checkpoint_config, report.state_backend)
+
+    def _levels(self) -> set[int]:
+        return {node.level for node in self.report().graph.nodes}
 
     def _statistics(self) -> StatisticsReport:
         found = self.report().checkpoints
@@ -283,7 +298,7 @@ def _overview(report: RunReport) -> JobDetails:
         end_time=-1 if report.ended_ms is None else report.ended_ms,
         duration=last_ms - report.started_ms,
         last_modification=last_ms,
-        tasks=TaskCounts(total, 0 if report.status in ENDED else total),
+        tasks=TaskCounts(total=total, **{execution_state(report.status).lower(): total}),
     )
 
 

@@ -8,13 +8,19 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import Request
 
+from tidegate.control import cluster
 from tidegate.control.messages import requests
+from tidegate.control.messages.accumulators import JobAccumulatorsInfo
 from tidegate.control.messages.job import JobIdsWithStatusOverview, JobIdWithStatus, MultipleJobsDetails
 from tidegate.control.messages.operation import EmptyResponseBody, TriggerResponse
+from tidegate.control.messages.plan import JobPlanInfo
+from tidegate.control.metric_report import AGGREGATES
 from tidegate.control.openapi import document
 from tidegate.control.own_paths import ServedJobs
+from tidegate.control.plan import Vertex
 from tidegate.control.reported_job import NotPossible, ReportedJob
 from tidegate.control.service import JobService
+from tidegate.control.vertices import JobVertices
 from tidegate.core.errors import TidegateError
 
 Body = dict[str, Any]
@@ -59,12 +65,29 @@ def flink_paths(jobs: ServedJobs) -> list[tuple[str, str, Act, int]]:
 
     add("/openapi.json", "GET", lambda r, b: document())
     add("/metrics", "GET", lambda r, b: _running(*jobs.all()).metrics())
+    add("/overview", "GET", lambda r, b: _cluster(jobs).overview())
+    add("/config", "GET", lambda r, b: cluster.dashboard())
+    add("/taskmanagers", "GET", lambda r, b: _cluster(jobs).task_managers())
+    add("/taskmanagers/metrics", "GET", lambda r, b: _cluster(jobs).host_metrics(_asked(r), _aggregates(r)))
+    add("/jobmanager/metrics", "GET", lambda r, b: _cluster(jobs).driver_metrics(_asked(r)))
     add("/jobs", "GET", lambda r, b: _jobs(jobs))
+    add(
+        "/jobs/metrics",
+        "GET",
+        lambda r, b: cluster.metrics_of_jobs([each.samples() for each in jobs.all()], _asked(r), _aggregates(r)),
+    )
     add("/jobs/overview", "GET", lambda r, b: MultipleJobsDetails([each.overview() for each in jobs.all()]))
     add("/jobs/{jobid}", "GET", lambda r, b: job(r).details())
     add("/jobs/{jobid}", "PATCH", lambda r, b: _cancel(running(r), r), 202)
     add("/jobs/{jobid}/status", "GET", lambda r, b: job(r).status())
     add("/jobs/{jobid}/exceptions", "GET", lambda r, b: job(r).exceptions(_most(r)))
+    add("/jobs/{jobid}/config", "GET", lambda r, b: cluster.job_config(job(r).report()))
+    add("/jobs/{jobid}/jobmanager/config", "GET", lambda r, b: cluster.all_options(job(r).report()))
+    add("/jobs/{jobid}/plan", "GET", lambda r, b: JobPlanInfo(job(r).vertices().plan()))
+    add("/jobs/{jobid}/accumulators", "GET", lambda r, b: _accumulators(job(r)))
+    add("/jobs/{jobid}/metrics", "GET", lambda r, b: cluster.job_metrics(job(r).samples(), _asked(r)))
+    for path, read in _VERTEX_PATHS.items():
+        add(f"/jobs/{{jobid}}/vertices/{{vertex}}{path}", "GET", _of_vertex(job, read))
     add("/jobs/{jobid}/checkpoints", "GET", lambda r, b: job(r).checkpoints())
     add("/jobs/{jobid}/checkpoints", "POST", take_checkpoint, 202)
     add("/jobs/{jobid}/checkpoints/config", "GET", lambda r, b: job(r).config())
@@ -93,6 +116,51 @@ def flink_paths(jobs: ServedJobs) -> list[tuple[str, str, Act, int]]:
         lambda r, b: _running(*jobs.all()).disposal_status(r.path_params["triggerid"]),
     )
     return found
+
+
+ReadVertex = Callable[[JobVertices, Vertex, Request], object]
+_VERTEX_PATHS: dict[str, ReadVertex] = {
+    "": lambda found, vertex, r: found.details(vertex),
+    "/accumulators": lambda found, vertex, r: found.accumulators(vertex),
+    "/backpressure": lambda found, vertex, r: found.back_pressure(vertex),
+    "/metrics": lambda found, vertex, r: found.metrics(vertex, _asked(r)),
+    "/subtasks/accumulators": lambda found, vertex, r: found.subtask_accumulators(vertex),
+    "/subtasks/metrics": lambda found, vertex, r: found.subtask_metrics(vertex, _asked(r), _aggregates(r)),
+    "/subtasktimes": lambda found, vertex, r: found.times(vertex),
+    "/taskmanagers": lambda found, vertex, r: found.task_managers(vertex),
+    "/watermarks": lambda found, vertex, r: found.watermarks(vertex),
+}
+"""Below the path of a vertex."""
+
+
+def _of_vertex(job: Callable[[Request], ReportedJob], read: ReadVertex) -> Act:
+    def act(request: Request, body: Body) -> object:
+        found, vertex = job(request).vertex(request.path_params["vertex"])
+        return read(found, vertex, request)
+
+    return act
+
+
+def _accumulators(job: ReportedJob) -> JobAccumulatorsInfo:
+    return JobAccumulatorsInfo()
+
+
+def _cluster(jobs: ServedJobs) -> cluster.Cluster:
+    return cluster.Cluster([each.report() for each in jobs.all()])
+
+
+def _asked(request: Request) -> list[str] | None:
+    """The ids of metrics in `get`; None if it is missing, for a list of all ids."""
+    text = request.query_params.get("get")
+    return None if text is None else [name for name in text.split(",") if name]
+
+
+def _aggregates(request: Request) -> list[str]:
+    """Those in `agg`, or all."""
+    chosen = [name for name in request.query_params.get("agg", "").split(",") if name]
+    if not set(chosen) <= AGGREGATES.keys():
+        raise BadRequest(f"agg is a list of {', '.join(AGGREGATES)}.")
+    return chosen or list(AGGREGATES)
 
 
 def _decoded(body: Body, kind: type[B]) -> B:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +27,7 @@ from tidegate.control.reported_job import NotFound, NotPossible, ReportedJob
 from tidegate.control.stored_jobs import StoredJob
 from tidegate.core.errors import TidegateError
 from tidegate.core.redaction import redacted
+from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.run_report import RunReport
 
 if TYPE_CHECKING:
@@ -101,6 +102,9 @@ class JobService(ReportedJob):
     def stored(self) -> StoredJob | None:
         place = self._run.place
         return None if place is None else StoredJob.read(*place)
+
+    def samples(self) -> Sequence[Sample]:
+        return self._run.samples()
 
     def metrics(self) -> bytes:
         """All metrics in the text format of Prometheus."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from tidegate.control.messages.plan import JobPlan
+from tidegate.control.messages.vertices import JobVertexInfo
+
 
 class JobStatusInfo(Struct, frozen=True):
     status: str
@@ -18,9 +21,20 @@ class JobIdsWithStatusOverview(Struct, frozen=True):
     jobs: list[JobIdWithStatus]
 
 
-class TaskCounts(Struct, frozen=True):
+class TaskCounts(Struct, frozen=True, kw_only=True):
+    """How many tasks there are, and in which state."""
+
     total: int
-    running: int
+    created: int = 0
+    scheduled: int = 0
+    deploying: int = 0
+    running: int = 0
+    finished: int = 0
+    canceling: int = 0
+    canceled: int = 0
+    failed: int = 0
+    reconciling: int = 0
+    initializing: int = 0
 
 
 class JobDetails(Struct, frozen=True, kw_only=True):
@@ -43,33 +57,8 @@ class MultipleJobsDetails(Struct, frozen=True):
     jobs: list[JobDetails]
 
 
-class IOMetricsInfo(Struct, frozen=True, rename="kebab"):
-    read_records: int
-    write_records: int
-
-
-class JobVertexDetailsInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """An operator and the rows that it has read and written."""
-
-    id: str
-    name: str
-    parallelism: int
-    max_parallelism: int
-    status: str
-    metrics: IOMetricsInfo
-
-
-class JobPlan(Struct, frozen=True, kw_only=True):
-    """Flink's plan. The nodes are left out."""
-
-    jid: str
-    name: str
-    type: str = "STREAMING"
-    nodes: list[str] = []
-
-
 class JobDetailsInfo(Struct, frozen=True, kw_only=True):
-    """A job with its operators."""
+    """A job with its vertices. A vertex is a level, as in the statistics of checkpoints."""
 
     jid: str
     name: str
@@ -81,7 +70,7 @@ class JobDetailsInfo(Struct, frozen=True, kw_only=True):
     max_parallelism: int = field(name="maxParallelism")
     now: int
     timestamps: dict[str, int]
-    vertices: list[JobVertexDetailsInfo]
+    vertices: list[JobVertexInfo]
     status_counts: dict[str, int] = field(name="status-counts")
     plan: JobPlan
     job_type: str = field(name="job-type", default="STREAMING")

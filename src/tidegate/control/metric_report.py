@@ -1,0 +1,109 @@
+"""Samples under the ids that Flink's REST gives to metrics.
+
+A metric of a job is `numRestarts`, one of a subtask `0.busyTimeMsPerSecond`, one of an operator `totals.numRecordsIn`. Labels
+that a metric has besides those of its scope follow its name: `numCommits.committed`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from tidegate.control.messages.metrics import Aggregate, AggregatedMetric, MetricValue
+from tidegate.graph.event_times import of_split_name
+from tidegate.metrics import catalog
+from tidegate.metrics.metric import LABELS, Sample, Scope
+
+Values = Mapping[str, float]
+"""By the id of the metric."""
+
+
+def _skew(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    if mean == 0:
+        return 0.0
+    deviation = sum(abs(value - mean) for value in values) / len(values)
+    return min(100 * deviation / mean, 100.0)
+
+
+AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "max": max,
+    "avg": lambda values: sum(values) / len(values),
+    "sum": sum,
+    "skew": _skew,
+}
+
+
+def of_job(samples: Iterable[Sample]) -> dict[str, float]:
+    """The metrics of the job, and those of its epochs as `epoch.numEpochs`."""
+    found: dict[str, float] = {}
+    for sample in samples:
+        if sample.metric.scope is Scope.JOB:
+            found[_id(sample)] = sample.value
+        elif sample.metric.scope is Scope.EPOCH:
+            found[f"epoch.{_id(sample)}"] = sample.value
+    return found
+
+
+def of_tasks(samples: Iterable[Sample]) -> dict[str, dict[str, float]]:
+    """The metrics of every task, by the task's name (`L1-S0`)."""
+    found: dict[str, dict[str, float]] = {}
+    for sample in samples:
+        if sample.metric.scope is Scope.TASK:
+            found.setdefault(sample.labels["task"], {})[_id(sample)] = sample.value
+    return found
+
+
+def of_operators(samples: Iterable[Sample], names: Collection[str]) -> dict[str, float]:
+    """The metrics of these operators, sources and sinks."""
+    found: dict[str, float] = {}
+    for sample in samples:
+        scope = sample.metric.scope
+        if scope in (Scope.OPERATOR, Scope.SOURCE, Scope.SINK):
+            name = sample.labels[LABELS[scope][0]]
+            # The splits of a source have samples of their own.
+            if name in names or (scope is Scope.SOURCE and of_split_name(name)[0] in names):
+                found[f"{name}.{_id(sample)}"] = sample.value
+    return found
+
+
+def metric_values(values: Values, asked: Collection[str] | None) -> list[MetricValue]:
+    """All ids; or the values of those that were asked for and exist."""
+    if asked is None:
+        return [MetricValue(name) for name in sorted(values)]
+    return [MetricValue(name, value_text(values[name])) for name in asked if name in values]
+
+
+def aggregated_metrics(
+    parts: Sequence[Values], asked: Collection[str] | None, aggregates: Collection[str], known: Collection[str] = ()
+) -> list[AggregatedMetric]:
+    """All ids; or the aggregates of those that were asked for. An id in `known` is NaN where no part has it."""
+    if asked is None:
+        return [AggregatedMetric(id=name) for name in sorted({name for part in parts for name in part})]
+    found = []
+    for name in asked:
+        values = [part[name] for part in parts if name in part]
+        if values or name in known:
+            made: dict[str, Aggregate] = {
+                each: _number(AGGREGATES[each](values)) if values else "NaN" for each in aggregates
+            }
+            found.append(AggregatedMetric(id=name, **made))
+    return found
+
+
+def value_text(value: float) -> str:
+    """As Flink shows numbers: `20`, `0.25`, `NaN`."""
+    return str(int(value)) if math.isfinite(value) and value == int(value) else str(_number(value))
+
+
+def _number(value: float) -> Aggregate:
+    return float(value) if math.isfinite(value) else "NaN"
+
+
+def _id(sample: Sample) -> str:
+    if sample.metric is catalog.STATE:
+        # Flink has a metric for each status: `runningState`.
+        return f"{sample.labels['status'].lower()}State"
+    more = [sample.labels[label] for label in sample.metric.labels]
+    return ".".join((sample.metric.name, *more))
