@@ -1,22 +1,19 @@
 """A real Kafka broker: one KRaft node that is broker and controller, on loopback only.
 
-Its jars come from the public Maven repository, brought by the Ivy client that PySpark ships, once for each version; they
-are kept below the user's cache directory.
+Its jars come from the public Maven repository, see `maven`.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import uuid
 from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.servers.maven import brought, java_program
 from tests.servers.process import ServerProcess, free_ports
 from tests.servers.wire import Wire
 
@@ -136,53 +133,19 @@ class KafkaBroker:
 
 
 def _java(memory: str) -> list[str]:
-    return [_program(), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
-
-
-def _program() -> str:
-    return f"{os.environ['JAVA_HOME']}/bin/java" if os.environ.get("JAVA_HOME") else "java"
+    return [java_program(), f"-Xmx{memory}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
 
 
 def jars() -> Path:
     """The folder with the broker's jars, filled at first use: a minute of downloading, 45 MB."""
-    return _brought(f"kafka-{VERSION}", _IVY)
+    return brought(f"kafka-{VERSION}", _IVY)
 
 
 def connector_jars() -> list[Path]:
     """Spark's own Kafka connector, as four jars that go together, for comparison."""
-    return sorted(_brought("spark-kafka-4.2.0", _CONNECTOR).iterdir())
+    return sorted(brought("spark-kafka-4.2.0", _CONNECTOR).iterdir())
 
 
 def jdbc_jars() -> list[Path]:
     """PostgreSQL's driver for Spark's JDBC writer, for comparison."""
-    return sorted(_brought("postgresql-42.7.4", _JDBC).iterdir())
-
-
-def _brought(name: str, wanted_xml: str) -> Path:
-    """The folder of that name with the jars that an Ivy file asks for."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate-tests"
-    folder = cache / name
-    if folder.is_dir():
-        return folder
-    import pyspark
-
-    [ivy] = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="download-", dir=cache) as temporary:
-        wanted, filled = Path(temporary) / "ivy.xml", Path(temporary) / "libs"
-        wanted.write_text(wanted_xml)
-        told = subprocess.run(
-            [
-                _program(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", f"{temporary}/cache", "-types", "jar", "bundle",
-                "-retrieve", f"{filled}/[artifact]-[revision].[ext]",
-            ],
-            capture_output=True, text=True, timeout=280,
-        )  # fmt: skip
-        if told.returncode != 0 or not filled.is_dir():
-            raise RuntimeError(f"The jars of {name} could not be brought:\n{told.stdout[-4000:]}{told.stderr[-2000:]}")
-        try:
-            filled.rename(folder)
-        except OSError:
-            # Another run was faster.
-            shutil.rmtree(filled, ignore_errors=True)
-    return folder
+    return sorted(brought("postgresql-42.7.4", _JDBC).iterdir())
