@@ -198,3 +198,13 @@ def test_a_host_that_does_not_tell_its_memory_has_no_sample() -> None:
     )
     assert values(metrics, catalog.DISK_FREE) == {"L1-S0": 5}
     assert values(metrics, catalog.MEMORY_BUDGET) == {}
+
+
+def test_times_of_a_task_add_up_and_its_rates_are_those_of_the_last_epoch():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1), [ack(0, metrics=TaskMetrics(busy_ms=100, idle_ms=300, held_ms=20))])
+    metrics.epoch(report(2, duration_ms=500), [ack(0, rows_in=30, metrics=TaskMetrics(busy_ms=50))])
+    assert values(metrics, catalog.TOTAL_BUSY) == {"L1-S0": 150}
+    assert values(metrics, catalog.TOTAL_IDLE) == {"L1-S0": 300}
+    assert values(metrics, catalog.TOTAL_HELD) == {"L1-S0": 20}
+    assert values(metrics, catalog.TASK_RECORDS_IN_RATE) == {"L1-S0": 60}
