@@ -50,7 +50,7 @@ def of_tasks(samples: Iterable[Sample]) -> dict[str, dict[str, float]]:
     """The metrics of every task, by the task's name (`L1-S0`)."""
     found: dict[str, dict[str, float]] = {}
     for sample in samples:
-        if sample.metric.scope is Scope.TASK:
+        if _owner(sample) == "task":
             found.setdefault(sample.labels["task"], {})[_id(sample)] = sample.value
     return found
 
@@ -59,11 +59,11 @@ def of_operators(samples: Iterable[Sample], names: Collection[str]) -> dict[str,
     """The metrics of these operators, sources and sinks."""
     found: dict[str, float] = {}
     for sample in samples:
-        scope = sample.metric.scope
-        if scope in (Scope.OPERATOR, Scope.SOURCE, Scope.SINK):
-            name = sample.labels[LABELS[scope][0]]
+        owner = _owner(sample)
+        if owner in ("operator", "source", "sink"):
+            name = sample.labels[owner]
             # The splits of a source have samples of their own.
-            if name in names or (scope is Scope.SOURCE and of_split_name(name)[0] in names):
+            if name in names or (owner == "source" and of_split_name(name)[0] in names):
                 found[f"{name}.{_id(sample)}"] = sample.value
     return found
 
@@ -101,9 +101,17 @@ def _number(value: float) -> Aggregate:
     return float(value) if math.isfinite(value) else "NaN"
 
 
+def _owner(sample: Sample) -> str | None:
+    """The label that says whose sample it is: `task`, `operator`, `source`, `sink`, or none for the job."""
+    labels = LABELS[sample.metric.scope]
+    return labels[0] if labels else None
+
+
 def _id(sample: Sample) -> str:
     if sample.metric is catalog.STATE:
         # Flink has a metric for each status: `runningState`.
         return f"{sample.labels['status'].lower()}State"
-    more = [sample.labels[label] for label in sample.metric.labels]
-    return ".".join((sample.metric.name, *more))
+    metric = sample.metric
+    within = [sample.labels[label] for label in LABELS[metric.scope][1:]]
+    more = [sample.labels[label] for label in metric.labels]
+    return ".".join((*within, metric.name, *more))
