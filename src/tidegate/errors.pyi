@@ -59,7 +59,7 @@ from tidegate.control.client import (
 )
 from tidegate.control.export import UnknownFormat as UnknownFormat
 from tidegate.control.job_file import NoJob as NoJob
-from tidegate.control.reported_job import (
+from tidegate.control.job_errors import (
     NotFound as NotFound,
     NotPossible as NotPossible,
 )

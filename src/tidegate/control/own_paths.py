@@ -40,13 +40,13 @@ def own_paths(jobs: ServedJobs, allow_actions: bool) -> dict[str, Act]:
 
     return {
         "/jobs/{jobid}/report": lambda r, b: job(r).full_report(allow_actions),
-        "/jobs/{jobid}/snapshots": lambda r, b: job(r).snapshots(),
-        "/jobs/{jobid}/state": lambda r, b: job(r).state(path(r)),
-        "/jobs/{jobid}/state/{uid}/lookup": lambda r, b: job(r).look_up(
-            r.path_params["uid"], r.query_params.getlist("key"), path(r)
+        "/jobs/{jobid}/snapshots": lambda r, b: job(r).snapshots().listed(),
+        "/jobs/{jobid}/state": lambda r, b: job(r).snapshots().state(path(r)),
+        "/jobs/{jobid}/state/{uid}/lookup": lambda r, b: (
+            job(r).snapshots().look_up(r.path_params["uid"], r.query_params.getlist("key"), path(r))
         ),
-        "/jobs/{jobid}/state/{uid}/{state}/entries": lambda r, b: job(r).entries(
-            r.path_params["uid"], r.path_params["state"], _limit(r), path(r)
+        "/jobs/{jobid}/state/{uid}/{state}/entries": lambda r, b: (
+            job(r).snapshots().entries(r.path_params["uid"], r.path_params["state"], _limit(r), path(r))
         ),
     }
 

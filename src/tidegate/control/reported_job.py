@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,8 @@ from tidegate.control.checkpoint_report import (
     statistics_by_level,
     statistics_with_subtasks,
 )
+from tidegate.control.job_errors import NotFound
+from tidegate.control.job_snapshots import JobSnapshots
 from tidegate.control.messages.checkpoints import (
     AnyCheckpointStatistics,
     CheckpointConfigInfo,
@@ -34,17 +35,13 @@ from tidegate.control.messages.job import (
     RootExceptionInfo,
     TaskCounts,
 )
-from tidegate.control.messages.state import KeyLookup, SnapshotLine, SnapshotList, StateEntries, StateOverview
 from tidegate.control.plan import Vertex
-from tidegate.control.state_view import first_entries, look_up, state_overview
 from tidegate.control.stored_jobs import StoredJob
 from tidegate.control.vertices import JobVertices, execution_state
 from tidegate.core.clock import SYSTEM_CLOCK
-from tidegate.core.errors import ControlError, TidegateError
 from tidegate.core.redaction import redacted
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
-from tidegate.savepoint.snapshot import StoredSnapshot
 
 ENDED = ("FINISHED", "CANCELED", "FAILED", "LOST")
 _STATUSES = (
@@ -52,18 +49,6 @@ _STATUSES = (
     "SUSPENDED", "RECONCILING",
 )  # fmt: skip
 """Flink's, each of which has a time in the details of a job."""
-
-
-class NotFound(ControlError):
-    """There is no such job, checkpoint or trigger."""
-
-    code = "NOT_FOUND"
-
-
-class NotPossible(ControlError):
-    """The job cannot do that now."""
-
-    code = "NOT_POSSIBLE"
 
 
 class ReportedJob(ABC):
@@ -221,66 +206,11 @@ class ReportedJob(ABC):
 
     # -- snapshots and state -------------------------------------------------------------------------------------------
 
-    def snapshots(self) -> SnapshotList:
-        """The retained checkpoints, savepoints that the job was given, and those that its last run took and that exist."""
-        job = self._stored()
-        retained = list(job.snapshots())
-        lines = [_line(snapshot, ref.claimed, ref == job.newest.base) for ref, snapshot in retained]
-        known = {snapshot.url for _, snapshot in retained}
-        lines += [_line(each) for each in self._taken_savepoints() if each.url not in known]
-        return SnapshotList(sorted(lines, key=lambda line: -line.at_ms))
-
-    def state(self, path: str | None = None) -> StateOverview:
-        return state_overview(self._snapshot(path))
-
-    def look_up(self, uid: str, key: Sequence[str], path: str | None = None) -> KeyLookup:
-        return look_up(self._snapshot(path), uid, key, self._show_values)
-
-    def entries(self, uid: str, state: str, limit: int, path: str | None = None) -> StateEntries:
-        return first_entries(self._snapshot(path), uid, state, limit, self._show_values)
-
-    def _stored(self) -> StoredJob:
+    def snapshots(self) -> JobSnapshots:
         job = self.stored()
         if job is None:
             raise NotFound("Checkpointing was not enabled for this job, so no state of it is stored.")
-        return job
-
-    def _snapshot(self, path: str | None) -> StoredSnapshot:
-        """The snapshot at `path`, which must be one of the job's: a caller cannot make the server read another place."""
-        retained = [snapshot for _, snapshot in self._stored().snapshots()]
-        if path is None:
-            if not retained:
-                raise NotFound("The job has no checkpoint yet.")
-            return retained[-1]
-        for snapshot in (*retained, *self._taken_savepoints()):
-            if path in (snapshot.url, redacted(snapshot.url)):
-                return snapshot
-        raise NotFound(f"{path} is not a retained checkpoint or a savepoint of this job.")
-
-    def _taken_savepoints(self) -> list[StoredSnapshot]:
-        """The savepoints that the last run took, as far as its history goes and they still exist."""
-        statistics = self.report().checkpoints
-        paths = [] if statistics is None else [each.external_path for each in statistics.history if each.is_savepoint]
-        found = []
-        for path in filter(None, paths):
-            with contextlib.suppress(TidegateError):
-                found.append(StoredSnapshot.open(path))
-        return found
-
-
-def _line(snapshot: StoredSnapshot, claimed: bool = False, restart_from: bool = False) -> SnapshotLine:
-    m = snapshot.metadata
-    return SnapshotLine(
-        id=m.checkpoint_id,
-        kind=m.kind.upper(),
-        path=redacted(snapshot.url),
-        at_ms=m.completed_ms,
-        size_bytes=m.full_size_bytes,
-        format=snapshot.format,
-        claimed=claimed,
-        restart_from=restart_from,
-        operators=[str(operator.uid) for operator in m.operators],
-    )
+        return JobSnapshots(job, self.report().checkpoints, self._show_values)
 
 
 def _told(failure: FailureLine) -> FailureLine:

@@ -22,9 +22,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from tidegate.control.access_token import TokenFile, given_token, new_token
+from tidegate.control.job_errors import NotFound, NotPossible
 from tidegate.control.messages.operation import ErrorResponseBody
 from tidegate.control.own_paths import ServedJobs, events, own_paths
-from tidegate.control.reported_job import NotFound, NotPossible
 from tidegate.control.request_checks import MAX_BODY_BYTES, AllowedHosts, RequestChecks, json_response
 from tidegate.control.routes import Act, BadRequest, Body, flink_paths
 from tidegate.control.service import JobService

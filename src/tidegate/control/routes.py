@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 
 from tidegate.control import cluster
+from tidegate.control.job_errors import NotPossible
 from tidegate.control.messages import requests
 from tidegate.control.messages.accumulators import JobAccumulatorsInfo
 from tidegate.control.messages.job import JobIdsWithStatusOverview, JobIdWithStatus, MultipleJobsDetails
@@ -18,7 +19,7 @@ from tidegate.control.metric_report import AGGREGATES
 from tidegate.control.openapi import document
 from tidegate.control.own_paths import ServedJobs
 from tidegate.control.plan import Vertex
-from tidegate.control.reported_job import NotPossible, ReportedJob
+from tidegate.control.reported_job import ReportedJob
 from tidegate.control.service import JobService
 from tidegate.control.vertices import JobVertices
 from tidegate.core.errors import TidegateError

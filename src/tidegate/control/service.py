@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.config.choices import MetricNaming
+from tidegate.control.job_errors import NotFound, NotPossible
 from tidegate.control.messages.job import JobStatusInfo
 from tidegate.control.messages.operation import (
     AsynchronousOperationResult,
@@ -23,7 +24,7 @@ from tidegate.control.messages.operation import (
     QueueStatus,
     SavepointInfo,
 )
-from tidegate.control.reported_job import NotFound, NotPossible, ReportedJob
+from tidegate.control.reported_job import ReportedJob
 from tidegate.control.stored_jobs import StoredJob
 from tidegate.core.errors import TidegateError
 from tidegate.core.redaction import redacted

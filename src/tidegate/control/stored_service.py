@@ -11,7 +11,8 @@ from tidegate.checkpoint.claim import Heartbeat, read_heartbeat
 from tidegate.checkpoint.effects import perform
 from tidegate.checkpoint.entry import RunOutcome
 from tidegate.checkpoint.statistics import CheckpointStats, CheckpointStatus, Counts, StatisticsReport
-from tidegate.control.reported_job import ENDED, NotFound, ReportedJob
+from tidegate.control.job_errors import NotFound
+from tidegate.control.reported_job import ENDED, ReportedJob
 from tidegate.control.stored_jobs import StoredJob, jobs_in
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.processes import has_died
