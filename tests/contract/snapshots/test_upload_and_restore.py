@@ -7,6 +7,7 @@ import resource
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,17 @@ def test_names_in_storage_tell_their_checkpoint_and_are_never_used_twice(home: H
     assert [LAYOUT.parse(path).number for path in (*ours, *theirs)] == [2] * len((*ours, *theirs))  # type: ignore[union-attr]
     assert [LAYOUT.parse(path).number for path in again] == [3] * len(again)  # type: ignore[union-attr]
     assert len({*old, *new}) == len(old) + len(new)
+
+
+@pytest.mark.feature("F29", "I4")
+def test_files_of_a_savepoint_have_names_of_their_own_in_its_folder(home: Host, elsewhere: Host) -> None:
+    """Two attempts of a task upload files of the same local names."""
+    home.build(None, version(1), some(0, 300))
+    first, _ = home.upload(home.order(1, version(1)))
+    elsewhere.restore(first)
+    names = [host.upload(replace(host.order(2, version(1)), folder="savepoints/one"))[1] for host in (home, elsewhere)]
+    assert all(name.startswith("savepoints/one/") for attempt in names for name in attempt)
+    assert len({name for attempt in names for name in attempt}) == len(names[0]) + len(names[1]) > 1
 
 
 @pytest.mark.feature("K1")

@@ -50,6 +50,8 @@ def test_scans_are_in_byte_order_within_bounds(backend: StateBackend, task: Path
     store = backend.begin(task, v(1), v(2), KEY_GROUPS)
     store.write([(key, b"own") for key in shuffled[5:]])
     assert [key for key, _ in store.scan(*EVERYTHING)] == sorted(keys)
+    assert [key for key, _ in store.scan(*EVERYTHING, reverse=True)] == sorted(keys, reverse=True)
+    assert [key for key, _ in store.scan(b"a", b"b", reverse=True)] == [b"a\xff", b"a"]
     assert [key for key, _ in store.scan(b"a", b"b")] == [b"a", b"a\xff"]
     assert [key for key, _ in store.scan(b"b", b"a")] == []
     assert [key for key, _ in store.scan(b"a", b"a")] == []

@@ -192,21 +192,34 @@ class Tasks:
         )
 
 
+def running(loop: CheckpointLoop) -> Any:
+    return SimpleNamespace(
+        loop=loop,
+        runner=Tasks(),
+        at_least_once=False,
+        reports=[],
+        metrics=JobMetrics(()),
+        progress=SimpleNamespace(epoch=lambda *given: None),
+        name="job",
+        timeout_s=WAIT_S,
+    )
+
+
+@pytest.mark.feature("C1", "D2")
+def test_rows_make_the_next_checkpoint_worth_taking(place: Place) -> None:
+    with place.run(sources=SOURCES, interval="20 ms") as loop:
+        epochs, batch, latest = Epochs(running(loop), place.folder / "query", None), object(), time.monotonic() + 20
+        while loop.statistics.counts.completed < 3:
+            assert time.monotonic() < latest
+            epochs.run(batch, Positions(("10", "100"), "{}"))  # type: ignore[arg-type]
+            time.sleep(0.01)
+
+
 @pytest.mark.feature("C3", "C6")
 def test_the_state_of_an_epoch_goes_with_the_positions_at_which_its_batch_ended(place: Place) -> None:
     with place.run(sources=SOURCES) as loop:
-        running: Any = SimpleNamespace(
-            loop=loop,
-            runner=Tasks(),
-            at_least_once=False,
-            reports=[],
-            metrics=JobMetrics(()),
-            progress=SimpleNamespace(epoch=lambda *given: None),
-            name="job",
-            timeout_s=WAIT_S,
-        )
         batch: Any = object()
-        epochs = Epochs(running, place.folder / "query", None)
+        epochs = Epochs(running(loop), place.folder / "query", None)
         for number in (2, 3):
             epochs.run(batch, Positions((str(10 * number), str(100 * number)), "{}"))
         epochs.run_until(loop, loop.request(published=False))

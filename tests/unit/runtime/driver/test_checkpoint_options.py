@@ -54,7 +54,7 @@ def test_a_shorter_interval_costs_more_checkpoints_and_leaves_fewer_epochs_to_re
     assert to_repeat == {1_000: 1, 5_000: 9}
 
 
-@pytest.mark.feature("D5")
+@pytest.mark.feature("C27", "D5")
 def test_a_checkpoint_that_takes_longer_than_the_timeout_is_abandoned(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=RARELY, timeout=3_000, tolerable_failures=1) as driver:
         driver.run_epoch(1)

@@ -61,6 +61,16 @@ def test_the_order_with_the_id_of_a_checkpoint_goes_to_every_task_of_every_level
     }
 
 
+@pytest.mark.feature("C5", "C10")
+def test_each_of_several_checkpoints_asks_for_its_own_version() -> None:
+    pending = [
+        PendingUpload(id=id, snapshot=snapshot(number), base=None, missing=frozenset({ZERO, ONE}), sources=())
+        for id, number in ((8, 5), (9, 6))
+    ]
+    for orders in plan(pending).uploads:
+        assert [(order.checkpoint_id, order.version) for order in orders] == [(8, version(5)), (9, version(6))]
+
+
 @pytest.mark.feature("C2", "C5", "C11", "C24")
 def test_only_tasks_that_have_not_answered_are_asked_again() -> None:
     work = plan([PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset({ONE}), sources=())])
@@ -74,7 +84,7 @@ def test_only_tasks_that_have_not_answered_are_asked_again() -> None:
     )
 
 
-@pytest.mark.feature("D20")
+@pytest.mark.feature("D20", "F31")
 def test_files_are_reused_only_from_the_base_of_the_checkpoint() -> None:
     pending = PendingUpload(id=8, snapshot=snapshot(5), base=BASE, missing=frozenset({ZERO, ONE}), sources=())
     digests = {ZERO: b"digest"}
@@ -83,6 +93,8 @@ def test_files_are_reused_only_from_the_base_of_the_checkpoint() -> None:
     assert one[0].base is None, "nothing is known of this task's files in the base"
     full = PendingUpload(id=8, snapshot=snapshot(5), base=None, missing=frozenset({ZERO, ONE}), sources=())
     assert plan([full], stored=(BASE, digests)).uploads[0][0].base is None, "without incremental"
+    newer = replace(BASE, id=9, metadata="job/chk-9/_metadata")
+    assert plan([pending], stored=(newer, digests)).uploads[0][0].base is None, "the digests are those of another one"
 
 
 @pytest.mark.feature("C25", "H11")

@@ -76,7 +76,7 @@ def test_another_epochs_answer_is_not_taken():
     assert isinstance(verdict(two_levels(), epoch=(2, 7)), Broken)
 
 
-@pytest.mark.feature("C14")
+@pytest.mark.feature("C9", "C14")
 def test_another_epochs_acknowledgement_is_not_taken():
     acks = two_levels()
     acks[1] = msgspec.structs.replace(acks[1], number=6)
@@ -125,9 +125,12 @@ def test_a_damaged_version_is_distinguished_from_a_missing_one():
 
 
 @pytest.mark.feature("C13", "C14")
-def test_a_protocol_fault_breaks_it():
+@pytest.mark.parametrize("faulty", range(4))
+def test_a_protocol_fault_breaks_it(faulty):
     acks = two_levels()
-    acks[2] = msgspec.structs.replace(acks[2], fault=Fault(FaultKind.PROTOCOL, "3 rows were read, but 4 were sent"))
+    acks[faulty] = msgspec.structs.replace(
+        acks[faulty], fault=Fault(FaultKind.PROTOCOL, "3 rows were read, but 4 were sent")
+    )
     assert "4 were sent" in verdict(acks).reason
 
 

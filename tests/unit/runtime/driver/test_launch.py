@@ -200,6 +200,14 @@ def test_storage_is_probed_below_the_folder_of_the_job_before_it_is_claimed(tmp_
 
 
 @pytest.mark.feature("F23")
+def test_the_driver_opens_storage_with_the_options_of_the_job(checkpoint: tg.Checkpointing) -> None:
+    job = tg.Job("orders", parallelism=1)
+    job.source("in", Kafka("value string")).sink("out", tg.DiscardSink())
+    with pytest.raises(StorageMisconfigured, match="Remove them"):  # A local folder takes none.
+        job.start(Session(), checkpoint=checkpoint, options={"s3.region": "eu"})  # type: ignore[arg-type]
+
+
+@pytest.mark.feature("F23")
 def test_tasks_get_the_storage_and_the_term_that_the_driver_claimed(tmp_path: Path) -> None:
     for term in (1, 2):
         with claimed(counting(), tmp_path) as owned:
