@@ -1,0 +1,103 @@
+// Figures that pages derive from a report. Pure.
+
+const RECENT_EPOCHS = 10;
+
+/** The time that the last epochs cover, pauses between them included, in seconds; null without epochs. */
+function coveredSeconds(epochs) {
+  if (!epochs.length) return null;
+  const first = epochs[0];
+  const ms = epochs.at(-1).ended_ms - (first.ended_ms - first.duration_ms);
+  return Math.max(ms, 1) / 1000;
+}
+
+export function recent(report) {
+  return report.epochs.slice(-RECENT_EPOCHS);
+}
+
+/** Rows of the sources per second over the last epochs. */
+export function throughput(report) {
+  const epochs = recent(report);
+  const seconds = coveredSeconds(epochs);
+  return seconds === null ? null : sum(epochs.map((each) => each.rows_in)) / seconds;
+}
+
+/** Rows in and out per second by operator over the last epochs. */
+export function operatorRates(report) {
+  const epochs = recent(report);
+  const seconds = coveredSeconds(epochs);
+  const rates = {};
+  if (seconds === null) return rates;
+  for (const { operators } of epochs) {
+    for (const [uid, [rowsIn, rowsOut]] of Object.entries(operators ?? {})) {
+      rates[uid] ??= { in: 0, out: 0 };
+      rates[uid].in += rowsIn / seconds;
+      rates[uid].out += rowsOut / seconds;
+    }
+  }
+  return rates;
+}
+
+export function largestLag(report) {
+  return largest(report.sources.map((each) => each.event_time_lag_ms));
+}
+
+export function pendingRows(report) {
+  const found = report.sources.map((each) => each.pending_rows).filter((each) => each !== null);
+  return found.length ? sum(found) : null;
+}
+
+/** Mean shares of the tasks of a level; null if it has none. */
+export function levelWork(report, level) {
+  const tasks = report.tasks.filter((each) => each.level === level);
+  if (!tasks.length) return null;
+  const mean = (name) => sum(tasks.map((each) => each[name] ?? 0)) / tasks.length;
+  return { tasks, busy: mean("busy"), idle: mean("idle"), held: mean("held") };
+}
+
+/** The task with the largest busy share, and how it compares with the mean of its level. */
+export function busiestTask(report) {
+  let found = null;
+  for (const each of report.tasks) if (!found || each.busy > found.busy) found = each;
+  if (!found) return null;
+  const { busy } = levelWork(report, found.level);
+  return { task: found, skew: busy > 0 ? found.busy / busy : 1 };
+}
+
+/** How many times the mean of its level a task read. */
+export function rowSkew(report, task) {
+  const { tasks } = levelWork(report, task.level);
+  const mean = sum(tasks.map((each) => each.rows_in ?? 0)) / tasks.length;
+  return mean > 0 ? (task.rows_in ?? 0) / mean : null;
+}
+
+/** Whether more and more rows wait in the sources: every one of the last samples is above the one before. */
+export function fallingBehind(samples) {
+  const last = samples.slice(-5).map((each) => each.pending);
+  return last.length === 5 && last.every((each, i) => each !== null && (i === 0 || each > last[i - 1]));
+}
+
+const LEVEL = /^level /;
+
+/** The phases of an epoch as parts that add up to its duration: levels are parts of "run". */
+export function phaseParts(epoch) {
+  const parts = {};
+  const levels = Object.entries(epoch.phases).filter(([name]) => LEVEL.test(name));
+  const inLevels = sum(levels.map(([, ms]) => ms));
+  for (const [name, ms] of Object.entries(epoch.phases)) if (!LEVEL.test(name) && name !== "run") parts[name] = ms;
+  const run = epoch.phases.run ?? inLevels;
+  const scale = inLevels > run ? run / inLevels : 1;
+  for (const [name, ms] of levels) parts[name] = ms * scale;
+  if (run > inLevels * scale) parts[levels.length ? "rest of run" : "run"] = run - inLevels * scale;
+  const other = epoch.duration_ms - sum(Object.values(parts));
+  if (other > 0) parts.other = other;
+  return parts;
+}
+
+export function sum(numbers) {
+  return numbers.reduce((a, b) => a + b, 0);
+}
+
+function largest(values) {
+  const found = values.filter((each) => each !== null && each !== undefined);
+  return found.length ? Math.max(...found) : null;
+}
