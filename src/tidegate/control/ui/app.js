@@ -21,7 +21,7 @@ import { go, href, useRoute } from "./router.js";
 import { ThemeToggle } from "./theme_toggle.js";
 import { onRefused, takeTokenFromAddress } from "./token.js";
 import { TokenPage } from "./token_page.js";
-import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/preact-htm.js";
+import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./vendor/preact-htm.js";
 
 const PAGES = [
   ["overview", "Overview", Overview],
@@ -85,12 +85,16 @@ function NotFound({ error, retry }) {
 }
 
 function JobHeader({ report, page, live, connected }) {
-  return html`<div class="job-head">
+  const tabs = useRef(null);
+  useEffect(() => {
+    tabs.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [page]);
+  return html`<section class="job-head" aria-label="Job">
     <div class="job-title">
       <h1>${report.job}</h1>
       <${Status} status=${report.status} />
       <span class="job-facts">
-        ${report.ended_ms ? html`ended <${Ago} at=${report.ended_ms} />` : html`started <${Ago} at=${report.started_ms} />`}
+        <span>${report.status === "LOST" ? "last report" : report.ended_ms ? "ended" : "started"} <${Ago} at=${report.ended_ms ?? report.started_ms} /></span>
         <span>${plural(report.restarts, "restart")}</span>
         <span>parallelism ${report.parallelism}</span>
         <${Id} text=${report.lineage} length=${8} />
@@ -98,10 +102,10 @@ function JobHeader({ report, page, live, connected }) {
       <span class="grow"></span>
       <${Actions} report=${report} live=${live} connected=${connected} />
     </div>
-    <nav class="tabs" aria-label="Pages of the job">
+    <nav ref=${tabs} class="tabs" aria-label="Pages of the job">
       ${PAGES.map(([name, title]) => html`<a key=${name} href=${href(report.lineage, name)} aria-current=${name === page ? "page" : null}>${title}<${Badge} report=${report} page=${name} /></a>`)}
     </nav>
-  </div>`;
+  </section>`;
 }
 
 /** How many problems a page lists. */

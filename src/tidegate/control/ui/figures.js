@@ -21,7 +21,7 @@ export function throughput(report) {
   return seconds === null ? null : sum(epochs.map((each) => each.rows_in)) / seconds;
 }
 
-/** Rows in and out per second by operator over the last epochs. */
+/** Rows in and out per second over the last epochs, by the name under which tasks count them. */
 export function operatorRates(report) {
   const epochs = recent(report);
   const seconds = coveredSeconds(epochs);

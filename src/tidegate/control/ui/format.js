@@ -110,9 +110,10 @@ export function zoneNow() {
   return zone(new Date());
 }
 
-/** The beginning of a long id. */
-export function short(id, length = 8) {
-  return id && id.length > length + 1 ? `${id.slice(0, length)}…` : (id ?? UNKNOWN);
+/** The beginning of a long id, or its end. */
+export function short(id, length = 8, end = false) {
+  if (!id || id.length <= length + 1) return id ?? UNKNOWN;
+  return end ? `…${id.slice(-length)}` : `${id.slice(0, length)}…`;
 }
 
 /** "1 job", "2 jobs". */

@@ -1,6 +1,6 @@
 // The graph of a job by levels: edges are SVG, nodes are buttons, coloured by what their tasks do with their time.
 
-import { levelWork, operatorRates, sum } from "./figures.js";
+import { levelWork, operatorRates, sum, throughput } from "./figures.js";
 import { bytes, count, duration, percent, rate } from "./format.js";
 import { layout } from "./graph_layout.js";
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
@@ -9,8 +9,9 @@ const BUSY = [178, 34, 34];
 const IDLE = [37, 93, 160];
 const HELD = [22, 24, 28];
 const HEAD = 28;
-const WIDE = { along: 216, across: 96, gap: 104 };
-const NARROW = { along: 96, across: 264, gap: 56 };
+const WIDE = { along: 184, across: 96, gap: 96, chain: 32 };
+const HALF = 160;
+const NARROW = { along: 96, across: 264, gap: 56, chain: 24 };
 
 /** Red, blue and black by their shares, as in Flink. */
 export function workColour({ busy, idle, held }) {
@@ -34,23 +35,35 @@ function useNarrow() {
 export function Graph({ report, selected, select }) {
   const narrow = useNarrow();
   const { nodes, edges } = report.graph;
-  const placed = useMemo(() => layout(nodes, edges, narrow ? NARROW : WIDE), [JSON.stringify(report.graph), narrow]);
+  const placed = useMemo(() => (narrow ? narrowLayout(nodes, edges) : layout(nodes, edges, WIDE)), [JSON.stringify(report.graph), narrow]);
+  const top = narrow ? 0 : HEAD;
   const rates = operatorRates(report);
   const xy = narrow ? (p) => [p.across, p.along] : (p) => [p.along, p.across];
   const [width, height] = xy({ along: placed.along, across: placed.across });
   return html`<div class="graph-wrap" tabindex="0" role="region" aria-label="Graph of the job by levels">
-    <div class="graph" style=${{ width: `${width}px`, height: `${height + HEAD}px` }}>
+    <div class="graph" style=${{ width: `${width}px`, height: `${height + top}px` }}>
       ${!narrow && placed.bands.map((band) => html`<div class="band" key=${band.level} style=${{ left: `${band.along - 8}px`, width: `${band.length + 16}px` }}>${bandTitle(band.level, report)}</div>`)}
-      <svg class="edges" width=${width} height=${height} style=${{ top: `${HEAD}px` }} aria-hidden="true">
+      <svg class="edges" width=${width} height=${height} style=${{ top: `${top}px` }} aria-hidden="true">
         ${placed.edges.map((edge) => html`<path d=${curve(edge.points.map(xy), narrow)} /><path class="tip" d=${tip(xy(edge.points.at(-1)), narrow)} />`)}
       </svg>
-      ${labels(placed.edges, xy, report, rates).map((each) => html`<div class="edge-label" style=${{ left: `${each.x}px`, top: `${each.y + HEAD}px` }}>${each.lines.map((line) => html`<span>${line}</span>`)}</div>`)}
+      ${labels(placed.edges, xy, report, rates, narrow).map((each) => html`<div class="edge-label" style=${{ left: `${each.x}px`, top: `${each.y + top}px` }}>${each.lines.map((line) => html`<span>${line}</span>`)}</div>`)}
       ${nodes.map((node) => {
         const [x, y] = xy(placed.position.get(node.uid));
-        return html`<${Node} key=${node.uid} node=${node} report=${report} rates=${rates[node.uid]} x=${x} y=${y + HEAD} narrow=${narrow} chosen=${selected === node.uid} select=${select} />`;
+        return html`<${Node} key=${node.uid} node=${node} report=${report} rates=${rates[nameOf(node)]} x=${x} y=${y + top} size=${xy(placed.size)} chosen=${selected === node.uid} select=${select} />`;
       })}
     </div>
   </div>`;
+}
+
+/** Nodes beside one another share the width of a phone. */
+function narrowLayout(nodes, edges) {
+  const placed = layout(nodes, edges, NARROW);
+  const rows = new Map();
+  for (const node of nodes) {
+    const { along } = placed.position.get(node.uid);
+    rows.set(along, (rows.get(along) ?? 0) + 1);
+  }
+  return Math.max(...rows.values()) > 1 ? layout(nodes, edges, { ...NARROW, across: HALF }) : placed;
 }
 
 function bandTitle(level, report) {
@@ -59,11 +72,11 @@ function bandTitle(level, report) {
   return tasks ? `${name} · ${count(tasks)} task${tasks === 1 ? "" : "s"}` : name;
 }
 
-function Node({ node, report, rates, x, y, narrow, chosen, select }) {
+function Node({ node, report, rates, x, y, size, chosen, select }) {
   const work = node.level > 0 ? levelWork(report, node.level) : null;
   const text = work ? `${percent(work.busy)} busy${work.held >= 0.005 ? `, ${percent(work.held)} held` : ""}` : "";
-  const size = { width: `${narrow ? NARROW.across : WIDE.along}px`, height: `${narrow ? NARROW.along : WIDE.across}px` };
-  return html`<button type="button" class=${`node ${work ? "measured" : ""}`} aria-pressed=${chosen} style=${{ left: `${x}px`, top: `${y}px`, ...size }} title=${node.label} onClick=${() => select(chosen ? null : node.uid)}>
+  const [width, height] = size.map((each) => `${each}px`);
+  return html`<button type="button" class=${`node ${work ? "measured" : ""}`} aria-pressed=${chosen} style=${{ left: `${x}px`, top: `${y}px`, width, height }} title=${node.label} onClick=${() => select(chosen ? null : node.uid)}>
     <span class="node-head" style=${work ? { background: workColour(work) } : {}}><span class="node-name">${node.uid}</span><span class="node-kind">${node.kind}</span></span>
     <span class="node-figures">${figures(node, report, rates).map((each) => html`<span>${each}</span>`)}</span>
     ${work && html`<span class="node-work">${text}</span><${WorkBar} work=${work} />`}
@@ -74,7 +87,7 @@ function Node({ node, report, rates, x, y, narrow, chosen, select }) {
 function figures(node, report, rates) {
   if (node.kind === "source") {
     const source = report.sources.find((each) => each.source === node.uid);
-    const own = rates ? rate(rates.out) : onlySource(report, node) ? rate(sourceRate(report)) : null;
+    const own = rates ? rate(rates.out) : onlySource(report, node) && report.epochs.length ? rate(throughput(report)) : null;
     const lag = known(source?.event_time_lag_ms) ? `${duration(source.event_time_lag_ms)} behind` : null;
     const pending = known(source?.pending_rows) ? `${count(source.pending_rows)} pending` : null;
     return [own, lag ?? pending].filter(Boolean);
@@ -84,22 +97,19 @@ function figures(node, report, rates) {
     const waiting = sink.waiting_epochs ? `${count(sink.waiting_epochs)} epochs waiting` : "nothing waits";
     return [rates ? rate(rates.in) : null, sink.error ? "fails" : waiting].filter(Boolean);
   }
-  const state = node.states.length ? `${bytes(stateBytes(report, node))} state` : null;
-  const flow = rates ? `${rate(rates.in)} → ${rate(rates.out)}` : null;
+  const size = node.states.length ? stateBytes(report, node) : null;
+  const state = known(size) ? `${bytes(size)} state` : null;
+  const flow = rates ? `${rate(rates.in).replace(/.rows.s$/, "")} → ${rate(rates.out)}` : null;
   return [flow, state].filter(Boolean);
 }
+
+/** The name under which tasks count the rows of a node. */
+const nameOf = (node) => node.name ?? node.uid;
 
 const known = (value) => value !== null && value !== undefined;
 
 function onlySource(report, node) {
   return report.graph.nodes.filter((each) => each.kind === "source").every((each) => each.uid === node.uid);
-}
-
-function sourceRate(report) {
-  const epochs = report.epochs.slice(-10);
-  if (!epochs.length) return null;
-  const ms = epochs.at(-1).ended_ms - (epochs[0].ended_ms - epochs[0].duration_ms);
-  return sum(epochs.map((each) => each.rows_in)) / (Math.max(ms, 1) / 1000);
 }
 
 /** The state of the node's tasks, which they share with the other operators of their level. */
@@ -129,14 +139,18 @@ function tip([x, y], narrow) {
   return narrow ? `M${x - 4} ${y - 7}L${x} ${y}L${x + 4} ${y - 7}` : `M${x - 7} ${y - 4}L${x} ${y}L${x - 7} ${y + 4}`;
 }
 
-/** Two lines in the middle of each edge; those that would overlap move down. */
-function labels(edges, xy, report, rates) {
-  const made = edges.map((edge) => {
-    const [x, y] = xy(edge.points[0]);
-    const [u, v] = xy(edge.points[1]);
-    const how = edge.exchange === "keyed" ? `by ${edge.key ?? "key"}` : edge.exchange;
+/** Two lines in the middle of each edge; those that would overlap move down. On a phone, one label for the edges of a node. */
+function labels(edges, xy, report, rates, narrow) {
+  const labelled = edges.filter((edge) => edge.exchange !== "chained" || edge.side_output);
+  const shown = narrow ? labelled.filter((edge, i) => labelled.findIndex((each) => each.target === edge.target) === i) : labelled;
+  const made = shown.map((edge) => {
+    const [from, to] = edge.points.slice(-2);
+    const [x, y] = xy(from);
+    const [u, v] = xy(to);
+    const how = edge.side_output ?? (edge.exchange === "keyed" ? `by ${edge.key}` : edge.exchange);
     return { x: (x + u) / 2, y: (y + v) / 2, lines: [how, edgeRate(edge, report, rates)].filter(Boolean) };
   });
+  if (narrow) return made;
   made.sort((a, b) => a.x - b.x || a.y - b.y);
   for (let i = 1; i < made.length; i++) {
     const [before, each] = [made[i - 1], made[i]];
@@ -148,7 +162,8 @@ function labels(edges, xy, report, rates) {
 function edgeRate(edge, report, rates) {
   const inputs = report.graph.edges.filter((each) => each.target === edge.target).length;
   const outputs = report.graph.edges.filter((each) => each.source === edge.source).length;
-  if (inputs === 1 && rates[edge.target]) return rate(rates[edge.target].in);
-  if (outputs === 1 && rates[edge.source]) return rate(rates[edge.source].out);
+  const of = (uid) => rates[nameOf(report.graph.nodes.find((each) => each.uid === uid))];
+  if (inputs === 1 && of(edge.target)) return rate(of(edge.target).in);
+  if (outputs === 1 && of(edge.source)) return rate(of(edge.source).out);
   return null;
 }

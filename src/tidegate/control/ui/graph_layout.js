@@ -20,26 +20,30 @@ function depths(nodes, edges) {
   return depth;
 }
 
-/** The column of each node, and the first column and the width of each level. */
-function columns(nodes, edges) {
+/** The column of each node, where each column begins, and the columns of each level. Chains are drawn closer together. */
+function columns(nodes, edges, size) {
   const depth = depths(nodes, edges);
   const levels = [...new Set(nodes.map((each) => each.level))].sort((a, b) => a - b);
   const bands = [];
-  let next = 0;
+  const starts = [];
+  let along = 0;
   for (const level of levels) {
     const width = 1 + Math.max(...nodes.filter((each) => each.level === level).map((each) => depth.get(each.uid)));
-    bands.push({ level, first: next, width });
-    next += width;
+    const length = width * size.along + (width - 1) * size.chain;
+    bands.push({ level, first: starts.length, along, length });
+    for (let i = 0; i < width; i++) starts.push(along + i * (size.along + size.chain));
+    along += length + size.gap;
   }
   const first = new Map(bands.map((each) => [each.level, each.first]));
-  return { column: new Map(nodes.map((each) => [each.uid, first.get(each.level) + depth.get(each.uid)])), bands, count: next };
+  const column = new Map(nodes.map((each) => [each.uid, first.get(each.level) + depth.get(each.uid)]));
+  return { column, starts, bands, length: along - size.gap };
 }
 
-/** Place nodes along and across the direction of the rows. `size`: { along, across, gap } of a node in pixels. */
+/** Place nodes along and across the direction of the rows. `size`: { along, across } of a node and { gap, chain } between them, in pixels. */
 export function layout(nodes, edges, size) {
   const drawable = edges.filter((each) => nodes.some((n) => n.uid === each.source) && nodes.some((n) => n.uid === each.target));
-  const { column, bands, count } = columns(nodes, drawable);
-  const cells = Array.from({ length: count }, () => []);
+  const { column, starts, bands, length } = columns(nodes, drawable, size);
+  const cells = starts.map(() => []);
   for (const node of nodes) cells[column.get(node.uid)].push({ id: node.uid, across: size.across, before: [] });
   const stops = drawable.map((edge, i) => route(edge, i, column, cells));
   arrange(cells);
@@ -48,19 +52,16 @@ export function layout(nodes, edges, size) {
   cells.forEach((cell, index) => {
     let across = (tall - heightOf(cell)) / 2;
     for (const each of cell) {
-      position.set(each.id, { along: index * (size.along + size.gap), across, middle: across + each.across / 2 });
+      position.set(each.id, { along: starts[index], across, middle: across + each.across / 2 });
       across += each.across + CROSS_GAP;
     }
   });
   return {
     position,
     edges: drawable.map((edge, i) => ({ ...edge, points: points(stops[i], position, size) })),
-    bands: bands.map((each) => ({
-      level: each.level,
-      along: each.first * (size.along + size.gap),
-      length: each.width * size.along + (each.width - 1) * size.gap,
-    })),
-    along: count * size.along + (count - 1) * size.gap,
+    bands,
+    size,
+    along: length,
     across: tall,
   };
 }

@@ -107,16 +107,18 @@ function lastProblem(report, nowMs) {
   const failedAt = failed ? (failed.failure_timestamp ?? failed.trigger_timestamp) : null;
   if (failure && (!failedAt || failure.at_ms >= failedAt)) {
     const after = failure.restarted ? "restarted" : "not restarted";
-    return { tone: tone(failure.at_ms, nowMs), answer: failure.kind, detail: `${after},`, at: failure.at_ms, page: "exceptions" };
+    return { tone: tone(failure.at_ms, nowMs, running(report)), answer: failure.kind, detail: `${after},`, at: failure.at_ms, page: "exceptions" };
   }
   if (failed) {
-    return { tone: tone(failedAt, nowMs), answer: `Checkpoint #${failed.id}`, detail: "failed", at: failedAt, page: "checkpoints", item: failed.id };
+    return { tone: tone(failedAt, nowMs, report.checkpoints.latest.completed?.id > failed.id), answer: `Checkpoint #${failed.id}`, detail: "failed", at: failedAt, page: "checkpoints", item: failed.id };
   }
   return { tone: "none", answer: "None", detail: "since the first start" };
 }
 
-function tone(at, nowMs) {
-  return nowMs - at < RECENT_MS ? "bad" : "none";
+/** Bad until the job has recovered, and worth a look for a while after that. */
+function tone(at, nowMs, recovered) {
+  if (!recovered) return "bad";
+  return nowMs - at < RECENT_MS ? "warn" : "none";
 }
 
 function sentence(status) {

@@ -1,9 +1,10 @@
 // The report of one job, kept up to date by the server's events. When the server is gone, the last report stays.
 
-import { ApiError, events, get, jobPath } from "./api.js";
+import { events, get, jobPath } from "./api.js";
 import { learn } from "./clock.js";
 import { useEffect, useState } from "./vendor/preact-htm.js";
 
+const SHORT_PAUSE_MS = 200;
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 15_000;
 const POLL_MS = 5000;
@@ -65,13 +66,14 @@ export class LiveReport {
 
   async follow() {
     let pause = FIRST_PAUSE_MS;
+    let failure = null;
     while (!this.stopped.signal.aborted) {
-      let failure;
       try {
         await this.refresh();
         pause = FIRST_PAUSE_MS;
         await this.listen();
-        failure = new ApiError(0, "The connection to the server ended.");
+        await this.sleep(SHORT_PAUSE_MS);
+        continue; // The server ends a stream after a while; the next refresh tells whether it is still there.
       } catch (error) {
         failure = error;
       }

@@ -12,8 +12,8 @@ export function TokenPage({ done }) {
   return html`<main>
     <section class="panel narrow" aria-label="Token">
       <h1>${token() ? "The server refuses this token" : "This server asks for a token"}</h1>
-      <p>The log of the job has a line <code>UI at …</code>. Open the address in that line: it contains the token. If you chose the token yourself with the variable <code>TIDEGATE_TOKEN</code>, enter it here.</p>
-      <p class="hint">A new start of the job has a new token, unless you choose one. The token stays in this tab.</p>
+      <p>Open the address that <code>tidegate run</code> or <code>tidegate ui</code> printed: it contains the token. In Python it is <code>server.ui_url</code>. Or enter the token here. The log of the job names the file that holds it, unless the variable <code>TIDEGATE_TOKEN</code> was set.</p>
+      <p class="hint">Unless you choose the token, every start of a server makes a new one. It stays in this tab.</p>
       <form onSubmit=${submit}>
         <label class="field">Token<input name="token" type="password" autocomplete="off" required spellcheck="false" /></label>
         <div class="buttons"><button type="submit" class="button primary">Continue</button></div>

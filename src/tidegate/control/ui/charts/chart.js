@@ -1,7 +1,8 @@
 // One uPlot chart in a component: follows the width, the theme and new data, and says what is under the cursor.
 //
 // `draw(colour)` returns { series, yTitle, yText, xTitle, xText, slots, hooks? }; `colour(name)` reads a variable of the
-// stylesheet. `data` is uPlot's: x first. Charts of the same `group` share their cursor.
+// stylesheet. `data` is uPlot's: x first. Charts of the same `group` share their cursor. `describe` and `legend` are asked with
+// the index under the cursor, or null.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 
@@ -79,7 +80,7 @@ export function Chart({ title, summary, legend, draw, shape, data, group, height
   return html`<figure class="chart">
     <figcaption><span class="chart-title">${title}</span><span class="readout">${describe(index)}</span></figcaption>
     <div ref=${place} class=${pick ? "plot pickable" : "plot"} role="img" aria-label=${`${title}. ${summary}`}></div>
-    ${legend && html`<ul class="legend">${legend.map(([name, variable]) => html`<li><${Swatch} variable=${variable} />${name}</li>`)}</ul>`}
+    <ul class="legend">${legend(index).map(([name, variable, value]) => html`<li><${Swatch} variable=${variable} />${name}${value && html` <b>${value}</b>`}</li>`)}</ul>
   </figure>`;
 }
 

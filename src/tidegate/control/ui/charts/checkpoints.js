@@ -21,7 +21,7 @@ function crosses(list, colour) {
     list.forEach((each, i) => {
       if (each.status !== "FAILED") return;
       const x = u.valToPos(i, "x", true);
-      const y = u.bbox.top + u.bbox.height - 2.5 * size;
+      const y = u.valToPos(each.end_to_end_duration, "y", true) - 2 * size;
       u.ctx.beginPath();
       u.ctx.moveTo(x - size, y - size);
       u.ctx.lineTo(x + size, y + size);
@@ -42,7 +42,7 @@ export function CheckpointCharts({ history, pick }) {
   const durations = useMemo(() => [x, of("COMPLETED", took), of("IN_PROGRESS", took), of("FAILED", took)], [list]);
   const sizes = useMemo(() => [x, list.map((each) => each.state_size), list.map((each) => each.checkpointed_size)], [list]);
   const last = list.length - 1;
-  const at = (index) => list[index ?? last];
+  const at = (index) => list[index ?? last] ?? list[last];
   const which = (index) => html`<time title=${absolute(at(index).trigger_timestamp)}>#${at(index).id}</time> ${at(index).status.toLowerCase().replace("_", " ")}`;
   const axes = { slots, xText: (i) => (list[i] ? clock(list[i].trigger_timestamp) : ""), xTitle: `checkpoint triggered at (${zoneNow()})` };
   const bar = (fill) => ({ fill, width: 0, paths: bars(), points: { show: false } });
@@ -55,12 +55,12 @@ export function CheckpointCharts({ history, pick }) {
       title="End-to-end duration"
       summary=${`${list.length} checkpoints, ${failed} failed. The last took ${duration(took(at(null)))}.`}
       data=${durations}
-      legend=${[["completed", "accent"], ["in progress", "phase-2"], ["failed ×", "bad"]]}
+      legend=${() => [["completed", "accent"], ["in progress", "phase-2"], ["failed ×", "bad"]]}
       describe=${(i) => html`${which(i)} · ${duration(took(at(i)))}`}
       draw=${(colour) => ({
         ...axes,
         yTitle: "duration",
-        yText: duration,
+        yText: (value) => (value ? duration(value) : "0"),
         series: [bar(colour("accent")), bar(colour("phase-2")), bar(colour("bad"))],
         hooks: { draw: [crosses(list, colour("bad-mark"))] },
       })}
@@ -70,9 +70,9 @@ export function CheckpointCharts({ history, pick }) {
       title="Size"
       summary=${`The last uploaded ${bytes(at(null).checkpointed_size)} of ${bytes(at(null).state_size)}.`}
       data=${sizes}
-      legend=${[["new files", "accent"], ["full size", "phase-2"]]}
+      legend=${() => [["new files", "accent"], ["full size", "phase-2"]]}
       describe=${(i) => html`${which(i)} · ${bytes(at(i).checkpointed_size)} new of ${bytes(at(i).state_size)}`}
-      draw=${(colour) => ({ ...axes, yTitle: "size", yText: bytes, series: [bar(colour("phase-2")), bar(colour("accent"))] })}
+      draw=${(colour) => ({ ...axes, yTitle: "size", yText: (value) => (value ? bytes(value) : "0"), series: [bar(colour("phase-2")), bar(colour("accent"))] })}
     />
   </div>`;
 }

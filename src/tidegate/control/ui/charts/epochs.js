@@ -41,9 +41,9 @@ export function EpochCharts({ epochs }) {
   const durations = useMemo(() => [x, ...stacks.toReversed()], [stacks]);
   const speed = useMemo(() => [x, speeds], [speeds]);
   const last = epochs.length - 1;
-  const at = (index) => epochs[index ?? last];
+  const at = (index) => epochs[index ?? last] ?? epochs[last];
   const which = (index) => html`<time title=${absolute(at(index).ended_ms)}>epoch ${at(index).epoch}</time>`;
-  const phases = (index) => names.map((name) => `${name} ${duration(parts[index ?? last][name] ?? 0)}`).join(" · ");
+  const phases = (index) => names.map((name) => `${name} ${duration((parts[index ?? last] ?? parts[last])[name] ?? 0)}`).join(" · ");
   const repeated = (index) => (at(index).tries > 1 ? ` · ${at(index).tries} tries` : "");
   return html`<div class="charts">
     <${Chart}
@@ -52,12 +52,12 @@ export function EpochCharts({ epochs }) {
       group="epochs"
       shape=${`${names.join()}/${slots}/${epochs[0].epoch}`}
       data=${durations}
-      legend=${names.map((name, i) => [name, colourOfPhase(i)])}
-      describe=${(i) => html`${which(i)} · ${duration(at(i).duration_ms)}${repeated(i)}<span class="more"> · ${phases(i)}</span>`}
+      legend=${(at) => names.map((name, i) => [name, colourOfPhase(i), duration((parts[at ?? last] ?? parts[last])[name] ?? 0)])}
+      describe=${(i) => html`${which(i)} · ${duration(at(i).duration_ms)}${repeated(i)}`}
       draw=${(colour) => ({
         ...axes,
         yTitle: "duration",
-        yText: duration,
+        yText: (value) => (value ? duration(value) : "0"),
         series: names.map((_, i) => ({ fill: colour(colourOfPhase(i)), width: 0, paths: bars(), points: { show: false } })).toReversed(),
       })}
     />
@@ -67,12 +67,12 @@ export function EpochCharts({ epochs }) {
       group="epochs"
       shape=${`${slots}/${epochs[0].epoch}`}
       data=${speed}
-      describe=${(i) => html`${which(i)} · ${rate(speeds[i ?? last])}`}
-      legend=${[["rows of all sources", "accent"]]}
+      describe=${(i) => html`${which(i)} · ${rate(speeds[i ?? last] ?? speeds[last])}`}
+      legend=${() => [["rows of all sources", "accent"]]}
       draw=${(colour) => ({
         ...axes,
         yTitle: "rows per second",
-        yText: (value) => rate(value).replace("rows/s", "/s"),
+        yText: (value) => (value ? rate(value).replace("\u00a0rows/s", "/s") : "0"),
         series: [{ stroke: colour("accent"), fill: colour("accent-pale"), width: 1.5, points: { show: epochs.length < 3 } }],
       })}
     />

@@ -70,7 +70,7 @@ export function CheckpointDetail({ report, id, other }) {
       ["Duration", duration(whole.end_to_end_duration)],
       ["New files", bytes(whole.checkpointed_size)],
       ["Shared with earlier ones", bytes(Math.max(0, whole.state_size - whole.checkpointed_size))],
-      ["Path", whole.external_path && html`<${Id} text=${whole.external_path} />`],
+      ["Path", whole.external_path && html`<${Id} text=${whole.external_path} />`, true],
     ]} />
     ${whole.failure_message && html`<div class="notice bad"><pre class="message">${whole.failure_message}</pre><${CopyButton} text=${whole.failure_message} /></div>`}
     ${compared.whole ? html`<${Comparison} a=${whole} b=${compared.whole} />` : compared.error && other !== null ? html`<${Failure} error=${compared.error} />` : null}
@@ -137,5 +137,5 @@ function Comparison({ a, b }) {
     { name: "b", title: `#${b.id}`, value: (row) => row.b, show: (row) => row.show(row.b), right: true },
     { name: "difference", title: "Difference", value: difference, show: signed, right: true },
   ];
-  return html`<h3>#${a.id} compared with #${b.id}</h3><${Table} id="comparison" label="Comparison of two checkpoints" columns=${columns} rows=${rows} rowKey=${(row) => row.name} />`;
+  return html`<h3>#${a.id} compared with #${b.id}</h3><${Table} id="comparison" label="Comparison of two checkpoints" columns=${columns} rows=${rows} rowKey=${(row) => row.name} compact=${true} />`;
 }

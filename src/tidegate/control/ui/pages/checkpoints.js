@@ -83,7 +83,7 @@ function Summary({ summary }) {
   ];
   const number = (name, title) => ({ name, title, value: (row) => row[name], show: (row) => row.show(row[name]), right: true });
   const columns = [{ name: "name", title: "Completed checkpoints", value: (row) => row.name, wide: true }, number("min", "Minimum"), number("p50", "Median"), number("p99", "99th percentile"), number("max", "Maximum")];
-  return html`<${Panel} title="Summary"><${Table} id="summary" label="Summary of completed checkpoints" columns=${columns} rows=${rows} rowKey=${(row) => row.name} /><//>`;
+  return html`<${Panel} title="Summary"><${Table} id="summary" label="Summary of completed checkpoints" columns=${columns} rows=${rows} rowKey=${(row) => row.name} compact=${true} /><//>`;
 }
 
 export function kindOf(each) {
@@ -101,15 +101,15 @@ function History({ report, history, item, open }) {
     { name: "new", title: "New files", value: (each) => each.checkpointed_size, show: (each) => bytes(each.checkpointed_size), right: true },
     { name: "full", title: "Full size", value: (each) => each.state_size, show: (each) => bytes(each.state_size), right: true },
     { name: "acks", title: "Tasks", value: (each) => each.num_acknowledged_subtasks, show: (each) => `${each.num_acknowledged_subtasks} of ${each.num_subtasks}`, right: true, hint: "Tasks that have acknowledged" },
-    { name: "path", title: "Where", value: (each) => each.external_path ?? each.failure_message ?? null, show: where, wide: true },
+    { name: "path", title: "Where", value: (each) => each.external_path ?? each.failure_message ?? null, show: where, path: true },
   ];
-  return html`<${Panel} title="History"><${Table} id="history" label="History of checkpoints" columns=${columns} rows=${history} first="id" descending=${true} rowKey=${(each) => each.id} selected=${item} onSelect=${(each) => open(each.id)} /><//>`;
+  return html`<${Panel} title="History"><${Table} id="history" label="History of checkpoints" columns=${columns} rows=${history} first="id" descending=${true} rowKey=${(each) => each.id} selected=${item} onSelect=${(each) => open(each.id)} most=${20} /><//>`;
 }
 
 function where(each) {
   if (each.failure_message) return html`<span class="bad-text">${each.failure_message.split("\n")[0]}</span>`;
   if (each.discarded) return html`<span class="muted">no longer retained</span>`;
-  return html`<${Id} text=${each.external_path} length=${40} />`;
+  return html`<${Id} text=${each.external_path} length=${32} end=${true} />`;
 }
 
 function Config({ config }) {
@@ -125,7 +125,7 @@ function Config({ config }) {
       ["State backend", config.state_backend],
       ["Kept after the job's end", config.externalization.enabled ? (config.externalization.delete_on_cancellation ? "unless it is canceled" : "always") : "no"],
       ["Unaligned", config.unaligned_checkpoints ? "yes" : "no"],
-      ["Directory", config.checkpoint_storage && html`<${Id} text=${config.checkpoint_storage} />`],
+      ["Directory", config.checkpoint_storage && html`<${Id} text=${config.checkpoint_storage} />`, true],
     ]} />
   <//>`;
 }

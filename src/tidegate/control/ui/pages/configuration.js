@@ -23,7 +23,7 @@ export function Configuration({ report }) {
     <${Panel} title="Job">
       <${Facts} pairs=${[
         ["Job", report.job],
-        ["Id", html`<${Id} text=${report.lineage} />`],
+        ["Id", html`<${Id} text=${report.lineage} length=${16} />`],
         ["Term", report.term],
         ["Started", html`<${Stamp} at=${report.started_ms} full=${true} />`],
         ["Host", report.host],

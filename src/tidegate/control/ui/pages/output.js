@@ -4,19 +4,17 @@ import { bytes, plural } from "../format.js";
 import { Empty, Panel } from "../parts/panel.js";
 import { Status } from "../parts/status.js";
 import { Table } from "../parts/table.js";
-import { Ago } from "../parts/time.js";
 import { html } from "../vendor/preact-htm.js";
 
-const GUARANTEES = { EXACTLY_ONCE: "exactly once", AT_LEAST_ONCE: "at least once", AT_MOST_ONCE: "at most once" };
+const words = (name) => name.toLowerCase().replaceAll(/[-_]/g, " ");
 
 const COLUMNS = [
   { name: "sink", title: "Sink", value: (each) => each.sink, wide: true },
-  { name: "guarantee", title: "Guarantee", value: (each) => GUARANTEES[each.guarantee] ?? each.guarantee },
+  { name: "guarantee", title: "Guarantee", value: (each) => words(each.guarantee) },
   { name: "published", title: "Published up to", value: (each) => each.published_epoch, show: (each) => (each.published_epoch ? `epoch ${each.published_epoch}` : "nothing yet"), right: true },
   { name: "waiting", title: "Waiting", value: (each) => each.waiting_epochs, show: (each) => (each.waiting_epochs ? plural(each.waiting_epochs, "epoch") : "nothing"), right: true, hint: "Epochs whose output waits for a checkpoint or for the target" },
   { name: "bytes", title: "Waiting size", value: (each) => each.waiting_bytes, show: (each) => bytes(each.waiting_bytes), right: true },
-  { name: "oldest", title: "Oldest waiting", value: (each) => each.oldest_waiting_ms, show: (each) => html`<${Ago} at=${each.oldest_waiting_ms} />`, right: true },
-  { name: "commit", title: "Last commit", value: (each) => each.last_commit_ms, show: (each) => html`<${Ago} at=${each.last_commit_ms} />`, right: true },
+  { name: "since", title: "Waiting since", value: (each) => each.waiting_since, show: (each) => (each.waiting_since ? `epoch ${each.waiting_since}` : "–"), right: true, hint: "The first epoch whose output waits" },
   { name: "state", title: "State", value: (each) => (each.error ? 0 : 1), show: (each) => (each.error ? html`<${Status} status="FAILED" />` : "no error") },
 ];
 

@@ -23,7 +23,7 @@ export function Overview({ report, samples, route }) {
       ${report.graph.nodes.length ? html`<${Graph} report=${report} selected=${selected} select=${select} />` : html`<${Empty} title="The graph of this job is not stored." />`}
     <//>
     ${node && html`<${NodePanel} report=${report} node=${node} close=${() => select(null)} />`}
-    <${Panel} title=${`Last ${plural(report.epochs.length, "epoch")}`}>
+    <${Panel} title=${report.epochs.length ? `Last ${plural(report.epochs.length, "epoch")}` : "Epochs"}>
       ${report.epochs.length ? html`<${EpochCharts} epochs=${report.epochs} />` : html`<${Empty} title="No epoch has ended yet.">The first one ends when the sources have delivered rows and all tasks have processed them.<//>`}
     <//>
     <${Sources} report=${report} />
@@ -59,15 +59,15 @@ function Sources({ report }) {
     { name: "lag", title: "Event time lag", value: (each) => each.event_time_lag_ms, show: (each) => duration(each.event_time_lag_ms), right: true },
     { name: "pending", title: "Pending rows", value: (each) => each.pending_rows, show: (each) => count(each.pending_rows), right: true },
   ];
-  return html`<${Panel} title="Sources"><${Table} id="sources" label="Sources" columns=${columns} rows=${report.sources} first="source" rowKey=${(each) => each.source} /><//>`;
+  return html`<${Panel} title="Sources"><${Table} id="sources" label="Sources" columns=${columns} rows=${report.sources} first="source" rowKey=${(each) => each.source} compact=${true} /><//>`;
 }
 
 function NodePanel({ report, node, close }) {
   const tasks = report.tasks.filter((each) => each.level === node.level && node.level > 0);
-  const hot = report.hot_keys?.[node.uid] ?? [];
+  const hot = report.hot_keys?.[node.uid] ?? report.hot_keys?.[node.name] ?? [];
   const others = report.graph.nodes.filter((each) => each.level === node.level && each.uid !== node.uid && node.level > 0);
   return html`<${Panel} id="node" title=${node.uid} aside=${html`<span>${node.kind}${node.label && node.label !== node.uid ? ` · ${node.label}` : ""}</span><button type="button" class="button small" onClick=${close}>Close</button>`}>
-    ${node.states.length > 0 && html`<div class="chips" aria-label="States">${node.states.map((each) => html`<span class="chip"><b>${each.name}</b> ${each.kind} ${each.type}${each.ttl_ms ? ` · expires after ${duration(each.ttl_ms)}` : ""}</span>`)}</div>`}
+    ${node.states.length > 0 && html`<div class="chips" aria-label="States">${node.states.map((each) => html`<span class="chip"><b>${each.name}</b> ${each.type}${each.ttl_ms ? ` · expires after ${duration(each.ttl_ms)}` : ""}</span>`)}</div>`}
     ${tasks.length ? html`<${Tasks} report=${report} tasks=${tasks} />` : html`<${Empty} title="This node has no task of its own.">${node.level === 0 ? "Spark runs the source stage." : "No task has reported yet."}<//>`}
     ${tasks.length > 0 && others.length > 0 && html`<p class="hint">These tasks also run ${others.map((each) => each.uid).join(", ")}, with which the figures are shared.</p>`}
     ${hot.length > 0 && html`<${HotKeys} hot=${hot} />`}

@@ -15,7 +15,7 @@ import { html, useState } from "../vendor/preact-htm.js";
 
 export function Savepoints({ report, live }) {
   const newest = report.checkpoints?.counts.completed ?? 0;
-  const { data, error, reload } = useLoaded(jobPath(report.lineage, "snapshots"), newest);
+  const { data, error, reload } = useLoaded(report.checkpoints ? jobPath(report.lineage, "snapshots") : null, newest);
   const [asked, ask] = useState(null);
   const [said, say] = useState(null);
   const again = () => {
@@ -33,7 +33,8 @@ export function Savepoints({ report, live }) {
       <span class="buttons"><span role="status" class="muted">${said}</span>${mayAct(report) && html`<button type="button" class="button" onClick=${() => ask({ take: true })}>Take a savepoint…</button>`}</span>
     </div>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
-    ${!data && !error && html`<p class="hint">Reading…</p>`}
+    ${!report.checkpoints && html`<${Panel} title="No savepoint"><${Empty} title="This job takes neither checkpoints nor savepoints.">Both need a directory: <code>job.run(checkpoint=tg.Checkpointing(dir="…"))</code>.<//><//>`}
+    ${report.checkpoints && !data && !error && html`<p class="hint">Reading…</p>`}
     ${data && html`<${Panel} title=${savepoints.length ? plural(savepoints.length, "savepoint") : "No savepoint"}>
       ${savepoints.length ? html`<${Snapshots} id="savepoints" label="Savepoints" rows=${savepoints} ...${table} />` : html`<${Empty} title="No savepoint of this job is known.">Take one before you change the job: <code>tidegate savepoint ${report.job}</code>. It stays until you dispose of it.<//>`}
     <//>
@@ -61,18 +62,18 @@ function Compatibility({ report, snapshot }) {
   if (!report.graph.nodes.length) return html`<span class="muted">unknown</span>`;
   const { gone, fresh } = compatibility(report, snapshot);
   if (!gone.length && !fresh.length) return html`<span class="status ok"><${Shape} tone="ok" />all operators present</span>`;
-  return html`<span class="status warn"><${Shape} tone="warn" />${[gone.length && `not in the code: ${gone.join(", ")}`, fresh.length && `starts empty: ${fresh.join(", ")}`].filter(Boolean).join("; ")}</span>`;
+  return html`<span class="status warn long"><${Shape} tone="warn" />${[gone.length && `not in the code: ${gone.join(", ")}`, fresh.length && `starts empty: ${fresh.join(", ")}`].filter(Boolean).join("; ")}</span>`;
 }
 
 function Snapshots({ id, label, rows, report, ask }) {
   const columns = [
-    { name: "name", title: "Path", value: (each) => each.path, show: (each) => html`<${Id} text=${each.path} />`, wide: true },
+    { name: "name", title: "Path", value: (each) => each.path, show: (each) => html`<${Id} text=${each.path} />${each.restart_from && html` <span class="chip">next start</span>`}`, path: true },
     { name: "taken", title: "Taken", value: (each) => each.at_ms, show: (each) => html`<${Ago} at=${each.at_ms} />`, right: true },
     { name: "size", title: "Size", value: (each) => each.size_bytes, show: (each) => bytes(each.size_bytes), right: true },
     { name: "format", title: "Format", value: (each) => each.format?.toLowerCase() },
     { name: "operators", title: "Operators", value: (each) => each.operators.length, show: (each) => each.operators.join(", ") || "none", wide: true },
     { name: "fits", title: "With this job's code", value: (each) => compatibility(report, each).gone.length, show: (each) => html`<${Compatibility} report=${report} snapshot=${each} />`, wide: true },
-    { name: "open", title: "Contents", value: (each) => each.path, show: (each) => html`<span class="buttons"><a href=${href(report.lineage, "state", null, { snapshot: each.path })}>open</a>${ask && html`<button type="button" class="button small" onClick=${() => ask({ dispose: each.path })}>Dispose…</button>`}</span>` },
+    { name: "open", title: "Contents", value: (each) => each.path, show: (each) => html`<span class="buttons single"><a href=${href(report.lineage, "state", null, { snapshot: each.path })}>open</a>${ask && html`<button type="button" class="button small" onClick=${() => ask({ dispose: each.path })}>Dispose…</button>`}</span>` },
   ];
   return html`<${Table} id=${id} label=${label} columns=${columns} rows=${rows} first="taken" descending=${true} rowKey=${(each) => each.path} />`;
 }

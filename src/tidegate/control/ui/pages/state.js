@@ -1,7 +1,7 @@
 // What is in the state: operators, states, types and sizes; one key across all states; the first entries of a state.
 
 import { jobPath } from "../api.js";
-import { bytes, count, duration, plural } from "../format.js";
+import { bytes, duration, plural } from "../format.js";
 import { CopyButton, Id } from "../parts/copy.js";
 import { useLoaded } from "../parts/load.js";
 import { Empty, Facts, Failure, Panel } from "../parts/panel.js";
@@ -15,18 +15,20 @@ export function State({ report, route }) {
   const { lineage } = report;
   const chosen = route.query.snapshot ?? null;
   const newest = report.checkpoints?.latest.completed?.id ?? null;
+  const stored = chosen || newest !== null || report.checkpoints?.counts.restored > 0;
   const query = chosen ? `?snapshot=${encodeURIComponent(chosen)}` : "";
-  const { data, error, reload } = useLoaded(`${jobPath(lineage, "state")}${query}`, chosen ? 0 : newest);
-  const list = useLoaded(jobPath(lineage, "snapshots"), newest);
+  const { data, error, reload } = useLoaded(stored ? `${jobPath(lineage, "state")}${query}` : null, chosen ? 0 : newest);
+  const list = useLoaded(stored ? jobPath(lineage, "snapshots") : null, newest);
   const at = (change) => href(lineage, "state", null, { snapshot: chosen, ...change });
   return html`<div class="page-head"><h2 class="page-title">State</h2><${Chooser} snapshots=${list.data?.snapshots ?? []} chosen=${chosen} lineage=${lineage} /></div>
-    ${error && (error.status === 404 ? html`<${NoSnapshot} report=${report} message=${error.message} />` : html`<${Failure} error=${error} retry=${reload} />`)}
-    ${!data && !error && html`<p class="hint">Reading the metadata of the snapshot…</p>`}
+    ${!stored && html`<${NoSnapshot} report=${report} />`}
+    ${error && html`<${Failure} error=${error} retry=${reload} />`}
+    ${stored && !data && !error && html`<p class="hint">Reading the metadata of the snapshot…</p>`}
     ${data && html`<${Contents} report=${report} data=${data} route=${route} at=${at} />`}`;
 }
 
-function NoSnapshot({ report, message }) {
-  const why = report.checkpoints ? message : "State can be read from checkpoints and savepoints, and this job takes no checkpoints.";
+function NoSnapshot({ report }) {
+  const why = report.checkpoints ? "It can be read as soon as the first checkpoint is complete." : "State can be read from checkpoints and savepoints, and this job takes no checkpoints.";
   return html`<${Panel} title="Nothing to read"><${Empty} title="There is no snapshot of the state yet.">${why}<//><//>`;
 }
 
@@ -50,8 +52,8 @@ function Contents({ report, data, route, at }) {
       <${Facts} pairs=${[
         ["Taken", html`<${Ago} at=${data.at_ms} />`],
         ["Operators", plural(data.operators.length, "operator")],
-        ["Size", bytes(data.operators.reduce((total, each) => total + (each.bytes ?? 0), 0))],
-        ["Path", html`<${Id} text=${data.snapshot} />`],
+        ["Size", bytes(sizeOf(data.operators))],
+        ["Path", html`<${Id} text=${data.snapshot} />`, true],
       ]} />
     <//>
     <${KeyLookup} report=${report} data=${data} uid=${uid} choose=${(next) => go(at({ uid: next }))} snapshot=${route.query.snapshot ?? null} />
@@ -60,15 +62,25 @@ function Contents({ report, data, route, at }) {
     <${Snippet} data=${data} row=${open ?? rows[0]} />`;
 }
 
+/** Operators of a level share their files. */
+function sizeOf(operators) {
+  const byLevel = new Map(operators.map((each) => [each.level, each.bytes]));
+  return [...byLevel.values()].reduce((total, each) => total + each, 0);
+}
+
+/** The type of a value, and before it that of a map's key. */
+function typeOf(state) {
+  return state.map_key_type ? `${state.map_key_type} → ${state.type}` : state.type;
+}
+
 function States({ rows, at, open }) {
   const columns = [
     { name: "operator", title: "Operator", value: (each) => each.operator.uid, wide: true },
     { name: "state", title: "State", value: (each) => each.name, wide: true },
     { name: "kind", title: "Kind", value: (each) => each.kind.replaceAll("_", " ") },
-    { name: "key", title: "Key", value: (each) => each.key_type, show: (each) => html`<code>${each.key_type}</code>` },
-    { name: "type", title: "Type", value: (each) => each.type, show: (each) => html`<code class="value">${each.type}</code>`, wide: true },
+    { name: "key", title: "Key", value: (each) => each.operator.key_type, show: (each) => html`<code class="value">${each.distribution === "keyed" ? each.operator.key_type : each.distribution}</code>`, wide: true, hint: "Columns of the key; for operator state, how it is distributed" },
+    { name: "type", title: "Type", value: typeOf, show: (each) => html`<code class="value">${typeOf(each)}</code>`, wide: true },
     { name: "ttl", title: "Time to live", value: (each) => each.ttl_ms, show: (each) => (each.ttl_ms ? duration(each.ttl_ms) : "unlimited"), right: true },
-    { name: "keys", title: "Keys", value: (each) => each.keys, show: (each) => count(each.keys), right: true },
     { name: "bytes", title: "Size", value: (each) => each.bytes, show: (each) => bytes(each.bytes), right: true, hint: "Unknown where states share files, as in checkpoints and native savepoints" },
     { name: "open", title: "Entries", value: (each) => each.name, show: (each) => html`<a href=${at({ uid: each.operator.uid, state: each.name })}>show first</a>` },
   ];

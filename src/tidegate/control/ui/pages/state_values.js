@@ -8,6 +8,14 @@ import { Table } from "../parts/table.js";
 import { html, useState } from "../vendor/preact-htm.js";
 
 const MOST_ENTRIES = 20;
+const PARTS = [
+  ["key", "Key"],
+  ["namespace", "Window"],
+  ["map_key", "Map key"],
+  ["position", "Position"],
+  ["value", "Value"],
+];
+const known = (value) => value !== null && value !== undefined;
 
 export function jsonText(value) {
   return typeof value === "string" ? value : JSON.stringify(value, null, 2);
@@ -33,7 +41,7 @@ export function KeyLookup({ report, data, uid, choose, snapshot }) {
     }
   };
   const change = (index) => (event) => setParts(parts.map((each, i) => (i === index ? event.target.value : each)));
-  const keyType = operator.states.find((each) => each.key_type)?.key_type;
+  const keyType = operator.key_type;
   return html`<${Panel} title="Look up a key">
     <form class="lookup" onSubmit=${lookUp}>
       <label class="inline-field">Operator<select value=${uid} onChange=${(event) => choose(event.target.value)}>${data.operators.map((each) => html`<option key=${each.uid} value=${each.uid}>${each.uid}</option>`)}</select></label>
@@ -48,7 +56,7 @@ export function KeyLookup({ report, data, uid, choose, snapshot }) {
 }
 
 function Found({ found, uid }) {
-  const key = found.key.map(jsonText).join(", ");
+  const key = [found.key].flat().map(jsonText).join(", ");
   const rows = found.states;
   if (!rows.some((each) => each.found)) return html`<${Empty} title=${`Operator ${uid} holds nothing for key ${key}.`}>The key may never have occurred, or its state has expired or was cleared.<//>`;
   const columns = [
@@ -56,8 +64,7 @@ function Found({ found, uid }) {
     { name: "kind", title: "Kind", value: (each) => each.kind.replaceAll("_", " ") },
     { name: "value", title: `Value for ${key}`, value: (each) => jsonText(each.value), show: (each) => (!each.found ? html`<span class="muted">nothing stored</span>` : each.redacted ? html`<${Redacted} />` : html`<${Value} value=${each.value} />`), wide: true },
   ];
-  return html`<${Table} id="found" label=${`State of key ${key}`} columns=${columns} rows=${rows} rowKey=${(each) => each.name} />
-    ${found.timers?.length > 0 && html`<p class="hint">Timers: ${found.timers.map(jsonText).join(", ")}</p>`}
+  return html`<${Table} id="found" label=${`State of key ${key}`} columns=${columns} rows=${rows} rowKey=${(each) => each.name} compact=${true} />
     ${rows.some((each) => each.redacted) && html`<${RedactedReason} />`}`;
 }
 
@@ -66,15 +73,17 @@ export function Entries({ report, operator, state, snapshot, close }) {
   const { data, error, reload } = useLoaded(`${jobPath(report.lineage, "state", operator.uid, state.name, "entries")}?${query}`);
   const title = `First entries of ${operator.uid}.${state.name}`;
   const aside = html`${data?.entries.length > 0 && !data.redacted && html`<${CopyButton} text=${JSON.stringify(data.entries, null, 2)} label="Copy as JSON" />`}<a class="button small" href=${close}>Close</a>`;
-  const cell = (name) => (each) => (data.redacted && (each[name] === null || each[name] === undefined) ? html`<${Redacted} />` : html`<${Value} value=${each[name]} />`);
-  const columns = [
-    { name: "key", title: "Key", value: (each) => jsonText(each.key), show: cell("key"), wide: true },
-    { name: "value", title: "Value", value: (each) => jsonText(each.value), show: cell("value"), wide: true },
-  ];
+  const columns = PARTS.filter(([name]) => data?.entries.some((each) => known(each[name]))).map(([name, title]) => ({
+    name,
+    title,
+    value: (each) => (known(each[name]) ? jsonText(each[name]) : null),
+    show: (each) => (known(each[name]) ? html`<${Value} value=${each[name]} />` : "–"),
+    wide: true,
+  }));
   return html`<${Panel} id="entries" title=${title} aside=${aside}>
     ${error && html`<${Failure} error=${error} retry=${reload} />`}
     ${!data && !error && html`<p class="hint">Reading…</p>`}
-    ${data?.redacted && html`<${RedactedReason} />`}
-    ${data && (data.entries.length ? html`<${Table} id="entries" label=${title} columns=${columns} rows=${data.entries} />` : html`<${Empty} title="This state is empty." />`)}
+    ${data?.redacted && html`<p><${Redacted} /></p><${RedactedReason} />`}
+    ${data && !data.redacted && (data.entries.length ? html`<${Table} id="entries" label=${title} columns=${columns} rows=${data.entries} compact=${true} />${data.more && html`<p class="hint">There are more entries than these ${data.entries.length}.</p>`}` : html`<${Empty} title="This state is empty." />`)}
   <//>`;
 }

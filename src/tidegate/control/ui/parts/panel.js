@@ -21,14 +21,14 @@ export function Failure({ error, retry }) {
   </div>`;
 }
 
-/** Name and value pairs. Pairs without a value are left out. */
+/** Names with their values, in as many columns as fit; a third element that is true takes a whole line. Without a value: left out. */
 export function Facts({ pairs }) {
   return html`<dl class="facts">
-    ${pairs.filter(([, value]) => value !== undefined && value !== null).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
+    ${pairs.filter(([, value]) => value !== undefined && value !== null).map(([name, value, wide]) => html`<div class=${wide ? "whole" : ""}><dt>${name}</dt><dd>${value}</dd></div>`)}
   </dl>`;
 }
 
-const REASON = "Hidden: this server was started without permission to show keys and values.";
+const REASON = "This server hides keys and values. Start it with --show-values (tg.serve(…, show_values=True)) to see them.";
 
 export function Redacted() {
   return html`<span class="redacted" title=${REASON}>redacted</span>`;

@@ -1,6 +1,7 @@
 // A table that can be sorted by each of its columns.
 //
-// A column: { name, title, value: row => what to sort by, show: row => what to see (default: the value), right, hint }.
+// `compact`: no wider than its contents. `most`: how many rows are shown until all are asked for. A column: { name, title, value: row => what to sort by, show: row => what to see (default: the value), hint,
+// right, wide or path: how it is set }.
 
 import { html, useState } from "../vendor/preact-htm.js";
 
@@ -22,18 +23,20 @@ export function sorted(rows, column, descending) {
   return [...known, ...unknown];
 }
 
-export function Table({ id, label, columns, rows, first, descending = false, rowKey, selected, onSelect }) {
+export function Table({ id, label, columns, rows, first, descending = false, rowKey, selected, onSelect, compact = false, most = Infinity }) {
   const [, redraw] = useState(0);
   const order = chosen.get(id) ?? { name: first ?? null, descending };
   const column = columns.find((each) => each.name === order.name);
-  const shown = column ? sorted(rows, column, order.descending) : rows;
+  const [all, showAll] = useState(false);
+  const ordered = column ? sorted(rows, column, order.descending) : rows;
+  const shown = all ? ordered : ordered.slice(0, most);
   const sortBy = (name) => {
     const turned = order.name === name ? !order.descending : Boolean(columns.find((each) => each.name === name).right);
     chosen.set(id, { name, descending: turned });
     redraw((n) => n + 1);
   };
-  return html`<div class="table-wrap" tabindex="0" role="region" aria-label=${label}>
-    <table>
+  return html`<div class="table-wrap" tabindex="0" role="region" aria-label=${`Table: ${label}`}>
+    <table class=${compact ? "compact" : ""}>
       <thead>
         <tr>${columns.map((each) => html`<${Head} key=${each.name} column=${each} order=${order} sortBy=${sortBy} />`)}</tr>
       </thead>
@@ -42,11 +45,12 @@ export function Table({ id, label, columns, rows, first, descending = false, row
           const key = rowKey ? rowKey(row) : index;
           const mark = selected !== undefined && selected !== null && key === selected;
           return html`<tr key=${key} class=${`${onSelect ? "choosable" : ""} ${mark ? "selected" : ""}`} onClick=${onSelect && (() => onSelect(row))}>
-            ${columns.map((each) => html`<td key=${each.name} class=${each.right ? "right" : each.wide ? "wide" : ""}>${(each.show ?? each.value)(row) ?? "–"}</td>`)}
+            ${columns.map((each) => html`<td key=${each.name} class=${each.right ? "right" : each.path ? "wide path" : each.wide ? "wide" : ""}>${(each.show ?? each.value)(row) ?? "–"}</td>`)}
           </tr>`;
         })}
       </tbody>
     </table>
+    ${ordered.length > shown.length && html`<p class="hint"><button type="button" class="button small" onClick=${() => showAll(true)}>Show all ${ordered.length}</button></p>`}
   </div>`;
 }
 

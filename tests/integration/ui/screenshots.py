@@ -1,0 +1,89 @@
+"""Takes the pictures of the documentation: `python -m tests.integration.ui.screenshots --to docs/images/ui`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests import sparks
+from tests.browser import Browser
+from tests.integration.ui.sites import SITES, Site
+
+MOST_BYTES = 150_000
+HIGHEST = 1400
+WARM_UP_S = 30
+"""So long a running job is left alone, that its charts have something to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A page of a sample job. `name` is that of the file."""
+
+    name: str
+    site: str
+    page: str
+    theme: str = "light"
+    width: int = 1280
+
+
+SHOTS = (
+    Shot("running-overview", "running", "overview"),
+    Shot("running-overview-dark", "running", "overview", "dark"),
+    Shot("running-overview-phone", "running", "overview", width=390),
+    Shot("running-node", "running", "overview?node=totals"),
+    Shot("running-checkpoints", "running", "checkpoints"),
+    Shot("running-checkpoint-dark", "running", "checkpoints/3?with=2", "dark"),
+    Shot("running-state", "running", "state?uid=totals&state=total"),
+    Shot("running-output-phone-dark", "running", "output", "dark", 390),
+    Shot("running-savepoints", "running", "savepoints"),
+    Shot("running-configuration", "running", "configuration"),
+    Shot("failed-overview", "failed", "overview"),
+    Shot("failed-exceptions-dark", "failed", "exceptions", "dark"),
+    Shot("dead-jobs", "dead", "jobs"),
+    Shot("dead-overview", "dead", "overview"),
+    Shot("dead-state-phone", "dead", "state?uid=totals&state=total", width=390),
+    Shot("waiting-overview", "waiting", "overview"),
+)
+
+
+def take(browser: Browser, site: Site, shot: Shot, folder: Path) -> None:
+    page = browser.open_page(site.ui_url, width=shot.width, height=844)
+    with contextlib.closing(page):
+        page.emulate_dark(shot.theme == "dark")
+        page.goto(site.page_url(shot.page))
+        page.wait_for("document.querySelector('main .panel') && !document.body.innerText.includes('Reading')")
+        height = min(HIGHEST, page.evaluate("Math.ceil(document.querySelector('#app').getBoundingClientRect().height)"))
+        page.set_viewport(shot.width, height, mobile=shot.width < 720)
+        time.sleep(1)
+        path = folder / f"{shot.name}.png"
+        page.screenshot(path)
+    size = path.stat().st_size
+    assert size < MOST_BYTES, f"{path} has {size} bytes"
+    print(f"{path}  {shot.width} x {height}, {size / 1000:.0f} kB", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--to", type=Path, required=True, help="the folder for the pictures")
+    parser.add_argument("--only", default="", help="a part of the names of the wanted pictures")
+    asked = parser.parse_args()
+    asked.to.mkdir(parents=True, exist_ok=True)
+    wanted = [shot for shot in SHOTS if asked.only in shot.name]
+    with Browser() as browser:
+        for name, opened in SITES.items():
+            shots = [shot for shot in wanted if shot.site == name]
+            if not shots:
+                continue
+            with tempfile.TemporaryDirectory() as folder, opened(sparks.session(), Path(folder)) as site:
+                time.sleep(WARM_UP_S if name == "running" else 0)
+                for shot in shots:
+                    take(browser, site, shot, asked.to)
+    sparks.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The web UI of each sample job on a real server, one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import tidegate as tg
+from tests.integration.ui import sample_jobs
+from tests.integration.ui.sample_jobs import CHECKPOINTS, completed, wait_until
+from tests.sparks import ROOT
+from tidegate.control.rest import RestServer
+from tidegate.control.stored_service import StoredJobs
+
+PAGES = ("overview", "checkpoints", "state", "output", "exceptions", "savepoints", "configuration")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """`job` is the id of the sample job."""
+
+    server: RestServer
+    job: str
+
+    @property
+    def ui_url(self) -> str:
+        return self.server.ui_url
+
+    def page_url(self, page: str) -> str:
+        return f"{self.server.url}/ui/#/{page}" if page == "jobs" else f"{self.server.url}/ui/#/jobs/{self.job}/{page}"
+
+
+@contextlib.contextmanager
+def running(spark, folder: Path) -> Iterator[Site]:
+    run = sample_jobs.orders(spark, folder)
+    try:
+        with tg.serve(run, port=0, allow_actions=True, show_values=True) as server:
+            wait_until(lambda: completed(run) >= 2 and len(run.reports) >= 4)
+            yield Site(server, str(run.lineage))
+    finally:
+        run.cancel()
+
+
+@contextlib.contextmanager
+def failed(spark, folder: Path) -> Iterator[Site]:
+    run = sample_jobs.failing(spark, folder)
+    with tg.serve(run, port=0) as server:
+        wait_until(lambda: run.has_ended)
+        yield Site(server, str(run.lineage))
+
+
+@contextlib.contextmanager
+def waiting(spark, folder: Path) -> Iterator[Site]:
+    run = sample_jobs.waiting(spark, folder)
+    try:
+        with tg.serve(run, port=0) as server:
+            yield Site(server, str(run.lineage))
+    finally:
+        run.cancel()
+
+
+@contextlib.contextmanager
+def dead(spark, folder: Path) -> Iterator[Site]:
+    """The driver gets SIGKILL; the pages come from its checkpoint directory."""
+    kill_a_driver(folder)
+    jobs = StoredJobs(str(folder / CHECKPOINTS))
+    with RestServer(jobs) as server:
+        yield Site(server, jobs.all()[0].id)
+
+
+def kill_a_driver(folder: Path) -> None:
+    """Run the sample job in a process of its own until it has checkpoints, and kill it."""
+    command = [sys.executable, "-m", sample_jobs.__name__, str(folder)]
+    with (folder / "driver.log").open("wb") as log:
+        driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        said = driver.stdout.readline()
+        driver.kill()
+        driver.wait()
+    assert said == "ready\n", (folder / "driver.log").read_text()[-3000:]
+
+
+SITES: dict[str, Callable[..., AbstractContextManager[Site]]] = {
+    "running": running,
+    "failed": failed,
+    "dead": dead,
+    "waiting": waiting,
+}
