@@ -85,7 +85,6 @@ def test_a_job_without_problems_is_healthy_and_keeps_up(page):
         ({"checkpoints": latest(completed=checkpoint(7, 45))}, "Healthy?", ("warn", "Checkpoint overdue")),
         ({"checkpoints": None}, "Last checkpoint", ("none", "Off")),
         ({"held_by": "out"}, "Keeping up?", ("bad", "Held by out")),
-        ({"tasks": [{**TASK, "busy": 0.97}]}, "Keeping up?", ("warn", "At its limit")),
         ({"epochs": []}, "Keeping up?", ("none", "No epoch yet")),
         ({"failures": [FAILURE]}, "Last problem", ("warn", "UserCodeError")),
         ({"failures": [FAILURE], "status": "FAILED"}, "Last problem", ("bad", "UserCodeError")),
@@ -96,11 +95,18 @@ def test_a_problem_changes_the_answer_to_its_question(page, changes, question, a
     assert tones(page, **changes)[question] == answer
 
 
-def test_the_slowest_task_is_the_busiest_and_is_compared_with_its_level(page):
-    tasks = [TASK, {**TASK, "task": "L1-S1", "busy": 0.8}, {**TASK, "task": "L2-S0", "level": 2, "busy": 0.1}]
+def test_a_lag_that_grows_with_every_epoch_means_falling_behind(page):
+    growing = [{"pending": None, "lag": lag} for lag in range(1000, 7000, 1000)]
+    steady = [*growing[:-1], {"pending": None, "lag": 900}]
+    assert call(page, "health.js", "answers", report(), growing, NOW)[1]["answer"] == "Falling behind"
+    assert call(page, "health.js", "answers", report(), steady, NOW)[1]["answer"] == "Yes"
+
+
+def test_the_slowest_task_is_the_busiest_and_its_rows_are_compared_with_its_level(page):
+    tasks = [TASK, {**TASK, "task": "L1-S1", "busy": 0.8, "rows_in": 90}, {**TASK, "task": "L2-S0", "level": 2}]
     found = call(page, "health.js", "answers", report(tasks=tasks), [], NOW)[3]
     assert found["answer"] == "L1-S1"
-    assert "1.33×" in found["detail"]
+    assert "1.8×" in found["detail"]
 
 
 @pytest.mark.parametrize(

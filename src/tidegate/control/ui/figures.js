@@ -54,13 +54,12 @@ export function levelWork(report, level) {
   return { tasks, busy: mean("busy"), idle: mean("idle"), held: mean("held") };
 }
 
-/** The task with the largest busy share, and how it compares with the mean of its level. */
+/** The task with the largest busy share; of several, the one with most rows, compared with its level. */
 export function busiestTask(report) {
+  const more = (a, b) => (a.busy === b.busy ? rowSkew(report, a) > rowSkew(report, b) : a.busy > b.busy);
   let found = null;
-  for (const each of report.tasks) if (!found || each.busy > found.busy) found = each;
-  if (!found) return null;
-  const { busy } = levelWork(report, found.level);
-  return { task: found, skew: busy > 0 ? found.busy / busy : 1 };
+  for (const each of report.tasks) if (!found || more(each, found)) found = each;
+  return found;
 }
 
 /** How many times the mean of its level a task read. */
@@ -70,10 +69,16 @@ export function rowSkew(report, task) {
   return mean > 0 ? (task.rows_in ?? 0) / mean : null;
 }
 
-/** Whether more and more rows wait in the sources: every one of the last samples is above the one before. */
+const TREND = 6;
+
+/** Whether rows wait longer and longer in the sources: each of the last samples is above the one before. */
 export function fallingBehind(samples) {
-  const last = samples.slice(-5).map((each) => each.pending);
-  return last.length === 5 && last.every((each, i) => each !== null && (i === 0 || each > last[i - 1]));
+  return grows(samples.map((each) => each.pending)) || grows(samples.map((each) => each.lag));
+}
+
+function grows(values) {
+  const last = values.slice(-TREND);
+  return last.length === TREND && last.every((each, i) => each !== null && (i === 0 || each > last[i - 1]));
 }
 
 const LEVEL = /^level /;

@@ -1,7 +1,7 @@
 // The graph of a job by levels: edges are SVG, nodes are buttons, coloured by what their tasks do with their time.
 
 import { levelWork, operatorRates, sum, throughput } from "./figures.js";
-import { bytes, count, duration, percent, rate } from "./format.js";
+import { bytes, count, duration, percent, plural, rate } from "./format.js";
 import { layout } from "./graph_layout.js";
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
 
@@ -69,7 +69,7 @@ function narrowLayout(nodes, edges) {
 function bandTitle(level, report) {
   const tasks = report.tasks.filter((each) => each.level === level).length;
   const name = level === 0 ? "Source stage" : `Level ${level}`;
-  return tasks ? `${name} · ${count(tasks)} task${tasks === 1 ? "" : "s"}` : name;
+  return tasks ? `${name} · ${plural(tasks, "task")}` : name;
 }
 
 function Node({ node, report, rates, x, y, size, chosen, select }) {
@@ -94,7 +94,7 @@ function figures(node, report, rates) {
   }
   const sink = report.sinks.find((each) => each.sink === node.uid);
   if (sink) {
-    const waiting = sink.waiting_epochs ? `${count(sink.waiting_epochs)} epochs waiting` : "nothing waits";
+    const waiting = sink.waiting_epochs ? `${plural(sink.waiting_epochs, "epoch")} waiting` : "nothing waits";
     return [rates ? rate(rates.in) : null, sink.error ? "fails" : waiting].filter(Boolean);
   }
   const size = node.states.length ? stateBytes(report, node) : null;

@@ -2,12 +2,12 @@
 //
 // An answer has a tone: "ok", "warn", "bad", or "none" where there is nothing to judge.
 
-import { busiestTask, fallingBehind, largestLag, pendingRows, throughput } from "./figures.js";
+import { busiestTask, fallingBehind, largestLag, pendingRows, rowSkew, throughput } from "./figures.js";
 import { count, duration, percent, plural, rate, times } from "./format.js";
 
 const RECENT_MS = 600_000;
-const BUSY = 0.9;
-const SKEWED = 1.5;
+const BUSY = 0.5;
+const SKEWED = 2;
 const OVERDUE_INTERVALS = 3;
 
 export function answers(report, samples, nowMs) {
@@ -68,8 +68,6 @@ function keepingUp(report, samples) {
   if (!running(report)) return { tone: "none", answer: "Not running", detail: `last ${facts.detail}` };
   if (report.held_by) return { tone: "bad", answer: `Held by ${report.held_by}`, ...facts };
   if (fallingBehind(samples)) return { tone: "warn", answer: "Falling behind", ...facts };
-  const busiest = busiestTask(report);
-  if (busiest && busiest.task.busy >= BUSY) return { tone: "warn", answer: "At its limit", ...facts };
   return { tone: "ok", answer: "Yes", ...facts };
 }
 
@@ -93,12 +91,11 @@ function lastCheckpoint(report, nowMs) {
 }
 
 function slowestTask(report) {
-  const found = busiestTask(report);
-  if (!found) return { tone: "none", answer: "No task" };
-  const { task, skew } = found;
-  const uneven = skew >= SKEWED && task.busy >= 0.5;
-  const detail = `${percent(task.busy)} busy · ${times(skew)} the mean`;
-  return { tone: uneven || task.busy >= BUSY ? "warn" : "none", answer: task.task, detail };
+  const task = busiestTask(report);
+  if (!task) return { tone: "none", answer: "No task" };
+  const skew = rowSkew(report, task);
+  const detail = `${percent(task.busy)} busy · ${times(skew)} the mean rows`;
+  return { tone: skew >= SKEWED && task.busy >= BUSY ? "warn" : "none", answer: task.task, detail };
 }
 
 function lastProblem(report, nowMs) {

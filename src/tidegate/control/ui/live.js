@@ -2,13 +2,14 @@
 
 import { events, get, jobPath } from "./api.js";
 import { learn } from "./clock.js";
+import { largestLag, pendingRows } from "./figures.js";
 import { useEffect, useState } from "./vendor/preact-htm.js";
 
 const SHORT_PAUSE_MS = 200;
 const FIRST_PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 15_000;
 const POLL_MS = 5000;
-const MOST_SAMPLES = 120;
+const MOST_SAMPLES = 60;
 
 export class LiveReport {
   constructor(job) {
@@ -60,7 +61,9 @@ export class LiveReport {
   async fetchReport() {
     const report = await get(jobPath(this.job, "report"), { signal: this.stopped.signal });
     learn(report.now_ms);
-    const samples = [...this.seen.samples, sample(report)].slice(-MOST_SAMPLES);
+    const { samples: before } = this.seen;
+    const taken = sample(report);
+    const samples = before.at(-1)?.epoch === taken.epoch ? before : [...before, taken].slice(-MOST_SAMPLES);
     this.show({ report, samples, receivedAt: Date.now(), connected: true, error: null, nextTryAt: null });
   }
 
@@ -116,9 +119,9 @@ export class LiveReport {
   }
 }
 
+/** What is watched for a trend, once for each epoch. */
 function sample(report) {
-  const pending = report.sources.map((each) => each.pending_rows).filter((each) => each !== null);
-  return { at: report.now_ms, pending: pending.length ? pending.reduce((a, b) => a + b) : null };
+  return { epoch: report.epochs.at(-1)?.epoch ?? null, pending: pendingRows(report), lag: largestLag(report) };
 }
 
 /** The report of a job while a component shows it. Returns what `LiveReport.seen` is, and the object itself. */

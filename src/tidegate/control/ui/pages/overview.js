@@ -7,6 +7,7 @@ import { rowSkew } from "../figures.js";
 import { bytes, count, duration, percent, plural, times } from "../format.js";
 import { Graph, WorkBar } from "../graph.js";
 import { answers } from "../health.js";
+import { Id } from "../parts/copy.js";
 import { Empty, Panel, Redacted } from "../parts/panel.js";
 import { Shape } from "../parts/status.js";
 import { Table } from "../parts/table.js";
@@ -88,7 +89,6 @@ function Tasks({ report, tasks }) {
   const number = (name, title, show, hint) => ({ name, title, value: (each) => each[name] ?? null, show: (each) => show(each[name]), right: true, hint });
   const columns = [
     { name: "task", title: "Task", value: (each) => each.task },
-    { name: "host", title: "Host", value: (each) => each.host },
     { name: "busy", title: "Busy", value: (each) => each.busy, show: (each) => html`<span class="with-bar">${percent(each.busy)}<${WorkBar} work=${each} /></span>`, right: true },
     number("held", "Held", percent, "Waiting until somebody takes the output"),
     number("rows_in", "Rows in", count),
@@ -97,9 +97,10 @@ function Tasks({ report, tasks }) {
     number("state_bytes", "State", bytes),
     number("resident_bytes", "Memory", bytes, "Resident memory of the Python worker"),
     number("fired_timers", "Timers fired", count),
-    number("late_dropped", "Late rows dropped", count),
+    number("late_dropped", "Late rows", count, "Rows that were too late for all their windows, and were dropped"),
     number("restore_ms", "Restore", duration, "Time to open the state in the last epoch"),
     number("seal_ms", "Seal", duration, "Time to write the changes of the last epoch"),
+    { name: "host", title: "Host", value: (each) => each.host, show: (each) => html`<${Id} text=${each.host} length=${20} />` },
   ];
   return html`<${Table} id="tasks" label="Tasks" columns=${columns} rows=${tasks} first="busy" descending=${true} rowKey=${(each) => each.task} />`;
 }
