@@ -33,9 +33,7 @@ def grave_problems(page: Page) -> list[str]:
     """Serious and critical problems of a page as it is now, each with the elements that have it."""
     if not page.evaluate("typeof axe === 'object'"):
         page.evaluate(f"{_script()}; true")
-    found: list[dict[str, Any]] = json.loads(
-        page.evaluate("axe.run().then(found => JSON.stringify(found.violations))")
-    )
+    found: list[dict[str, Any]] = json.loads(page.evaluate("axe.run().then(found => JSON.stringify(found.violations))"))
     return [
         f"{each['id']}: {each['help']}: {[node['html'][:160] for node in each['nodes'][:3]]}"
         for each in found

@@ -1,4 +1,4 @@
-"""Jobs that the pages are shown with: one that runs, one that has failed, one that has not begun, and one whose driver was killed.
+"""Jobs that the pages are shown with: one that runs, one that fails, and one that gets no rows.
 
 As a program, this runs the first one in a driver of its own, until it is killed: `python -m … FOLDER`.
 """
@@ -60,7 +60,9 @@ def orders(spark, folder: Path, name: str = "orders") -> JobRun:
     job = tg.Job(name, parallelism=2)
     source = job.source(
         "orders",
-        rows.selectExpr("timestamp as ts", "concat('user-', value * value % 23) as user", "value % 500 / 10D as amount"),
+        rows.selectExpr(
+            "timestamp as ts", "concat('user-', value * value % 23) as user", "value % 500 / 10D as amount"
+        ),
         event_time="ts",
         out_of_orderness="1 s",
     )

@@ -15,7 +15,7 @@ from tests.integration.ui.sites import SITES, Site
 
 MOST_BYTES = 150_000
 HIGHEST = 1200
-WARM_UP_S = 30
+WARM_UP_S = 25
 """So long a running job is left alone, that its charts have something to show."""
 
 

@@ -1,4 +1,4 @@
-"""What the pages decide from a report, in the browser that runs their modules: the five answers, figures with units, the layout."""
+"""What the pages decide from a report: the five answers, figures with units, the layout of the graph."""
 
 from __future__ import annotations
 
@@ -130,7 +130,9 @@ def test_phases_of_an_epoch_add_up_to_its_duration(page):
 def test_every_edge_of_the_graph_leads_to_the_right(page):
     nodes = [{"uid": uid, "level": level} for uid, level in (("a", 0), ("b", 0), ("c", 1), ("d", 2), ("out", 2))]
     edges = [{"source": s, "target": t} for s, t in (("a", "c"), ("b", "c"), ("c", "d"), ("d", "out"), ("a", "d"))]
-    placed = call(page, "graph_layout.js", "layout", nodes, edges, {"along": 200, "across": 96, "gap": 100, "chain": 20})
+    placed = call(
+        page, "graph_layout.js", "layout", nodes, edges, {"along": 200, "across": 96, "gap": 100, "chain": 20}
+    )
     for edge in placed["edges"]:
         along = [point["along"] for point in edge["points"]]
         assert along == sorted(along)
