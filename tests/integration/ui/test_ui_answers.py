@@ -79,7 +79,7 @@ def test_a_job_without_problems_is_healthy_and_keeps_up(page):
         ({"status": "FAILED", "failures": [FAILURE]}, "Healthy?", ("bad", "Failed")),
         ({"status": "LOST"}, "Healthy?", ("bad", "Driver gone")),
         ({"status": "FINISHED"}, "Healthy?", ("none", "Finished")),
-        ({"failures": [FAILURE], "restarts": 1}, "Healthy?", ("warn", "Recovered")),
+        ({"failures": [FAILURE], "restarts": 1}, "Healthy?", ("warn", "Restarted")),
         ({"sinks": [{"sink": "out", "error": "refused"}]}, "Healthy?", ("bad", "Output fails")),
         ({"checkpoints": latest(**FAILED)}, "Healthy?", ("bad", "Checkpoints fail")),
         ({"checkpoints": latest(completed=checkpoint(7, 45))}, "Healthy?", ("warn", "Checkpoint overdue")),

@@ -52,7 +52,7 @@ function problemOf(report, nowMs) {
   if (checkpoint.tone === "warn") return { tone: "warn", answer: "Checkpoint overdue", detail: checkpoint.detail };
   const last = report.failures[0];
   if (last && nowMs - last.at_ms < RECENT_MS) {
-    return { tone: "warn", answer: "Recovered", detail: plural(report.restarts, "restart") + ", last", at: last.at_ms };
+    return { tone: "warn", answer: "Restarted", detail: plural(report.restarts, "restart") + ", last", at: last.at_ms };
   }
   return null;
 }
