@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
@@ -17,6 +18,10 @@ class RuntimeContext(Protocol):
     def get_task_name(self) -> str: ...
     def get_index_of_this_subtask(self) -> int: ...
     def get_number_of_parallel_subtasks(self) -> int: ...
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Measure a block of the function: `with self.ctx.span("parse"):`, for functions whose calls have no context."""
+        ...
 
 
 class TimerService(Protocol):
@@ -48,6 +53,14 @@ class ProcessContext(Protocol[K_co]):
 
     def output(self, tag: str, row: object) -> None:
         """Send a row to a side output that the operator declares."""
+        ...
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Measure a block of the function: `with ctx.span("parse"):`.
+
+        Times are added up by operator and name, for metrics and traces. Use few names: those beyond a hundred are added up
+        under one.
+        """
         ...
 
 
@@ -102,4 +115,8 @@ class BroadcastContext(Protocol):
 
     def output(self, tag: str, row: object) -> None:
         """Send a row to a side output. Every task does: the row comes as often as there are tasks."""
+        ...
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Measure a block of the function: `with ctx.span("parse"):`."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeAlias
 
 from tidegate.api.functions import Function
@@ -24,6 +25,10 @@ class WindowContext(Protocol[W_co]):
 
     def output(self, tag: str, row: object) -> None:
         """Send a row to a side output that the operator declares."""
+        ...
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Measure a block of the function: `with context.span("parse"):`."""
         ...
 
 

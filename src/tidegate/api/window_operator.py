@@ -7,7 +7,7 @@ windows exist and under which window their contents are stored: a session that g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -334,6 +334,10 @@ class _WindowContext:
 
     def output(self, tag: str, row: Any) -> None:
         self._ctx.output(tag, row)
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        measured: AbstractContextManager[None] = self._ctx.span(name)
+        return measured
 
     def current_processing_time(self) -> int:
         time: int = self._ctx.timer_service().clock_ms

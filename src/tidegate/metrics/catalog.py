@@ -156,6 +156,13 @@ RECORDS_IN = _counter(_operator, "numRecordsIn", "", "Rows that the operator rec
 RECORDS_OUT = _counter(_operator, "numRecordsOut", "", "Rows that the operator emitted, over all tasks.")
 RECORDS_IN_RATE = _gauge(_operator, "numRecordsInPerSecond", "", "Rows per second received in the last epoch.")
 RECORDS_OUT_RATE = _gauge(_operator, "numRecordsOutPerSecond", "", "Rows per second emitted in the last epoch.")
+SPANS = _counter(_operator, "numSpans", "", "How often functions used `ctx.span` of a name, over all tasks.", "span")
+SPAN_TIME = _counter(
+    _operator, "spanTime", "ms", "Time that functions spent in `ctx.span` of a name, over all tasks.", "span"
+)
+SPAN_TIME_MAX = _gauge(
+    _operator, "spanTimeMax", "ms", "The longest use of `ctx.span` of a name in the last epoch that used it.", "span"
+)
 WATERMARK = _gauge(
     _job, "currentInputWatermark", "ms since 1970", "The watermark of the last epoch; absent before the first."
 )

@@ -14,6 +14,7 @@ from tidegate.storage.errors import (
 )
 from tidegate.storage.handle import PART_BYTES, FileHandle, checksum_of, checksum_of_file
 from tidegate.storage.local import LocalStorage
+from tidegate.storage.metered import MeteredStorage
 from tidegate.storage.open import open_storage
 from tidegate.storage.port import (
     Lost,
@@ -39,6 +40,7 @@ __all__ = [
     "InvalidPath",
     "LocalStorage",
     "Lost",
+    "MeteredStorage",
     "Nonce",
     "ObjectMissing",
     "OutcomeUnknown",

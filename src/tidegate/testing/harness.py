@@ -44,6 +44,7 @@ from tidegate.runtime.task.operators import (
     TransformOperator,
     key_codec,
 )
+from tidegate.runtime.task.spans import SpanTimes
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
 from tidegate.state.keyed_states import KeyedStates
@@ -92,7 +93,7 @@ class _Subtask:
         if h.restoring:
             return
         node, epoch = h.node, self._target.epoch
-        context = FunctionContext(str(h.uid), self.slot, h.parallelism, epoch)
+        context = FunctionContext(str(h.uid), self.slot, h.parallelism, epoch=epoch, spans=h.span_times)
         self.lists = OperatorStates(self.store, node.states, lambda name: h.state_ids[h.uid, name])
         lists = None if all(spec.keyed for spec in node.states) else self.lists
         emit = _checked(h.collected, h.schema)
@@ -174,6 +175,7 @@ class Harness:
         if key:
             self._codec = key_codec(columns, key)
         self._rows_dealt = 0
+        self.span_times = SpanTimes()
         self.restoring = restore is not None
         self._subtasks = [_Subtask(self, Slot(slot)) for slot in range(parallelism)]
         if restore is not None:
@@ -281,6 +283,10 @@ class Harness:
         if name not in self._subtasks[0].lists.all:
             raise GraphError(f"The function declares no operator state {name!r}.")
         return [subtask.lists.all[name].stored() for subtask in self._subtasks]
+
+    def spans(self) -> dict[str, int]:
+        """Return how often the function used each `ctx.span`, by name."""
+        return {name: count for name, (count, _, _) in self.span_times.totals().items()}
 
     def snapshot(self) -> Snapshot:
         """Make everything so far durable, as at the end of an epoch, and return it. The function can continue afterwards."""

@@ -24,6 +24,7 @@ from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows
 from tidegate.runtime.driver.failover import Counters
 from tidegate.runtime.driver.run_report import TaskLine
 from tidegate.runtime.driver.sink_metrics import sink_samples
+from tidegate.runtime.driver.span_metrics import SpanMetrics
 from tidegate.runtime.driver.status_times import StatusTimes
 from tidegate.runtime.driver.storage_metrics import Transferred, added, storage_samples
 from tidegate.runtime.exchange.messages import TaskAck
@@ -108,9 +109,12 @@ class JobMetrics:
         self._restore_ms: Mapping[TaskId, int] = {}
         self.event_times: Mapping[str, int] = {}
         """The greatest event time read so far, by split of a source."""
+        self._spans = SpanMetrics()
 
     def epoch(self, report: EpochReport, acks: Iterable[TaskAck], *, moved: bool = False) -> None:
         """Add an accepted epoch. `moved`: a checkpoint has to contain it."""
+        acks = tuple(acks)
+        self._spans.epoch(acks)
         operators, totals = added_rows((self.operators, report.operators)), Counter(self._totals)
         state_bytes, restore_ms, event_times = dict(self._state_bytes), dict(self._restore_ms), dict(self.event_times)
         tasks: dict[TaskId, TaskAck] = {}
@@ -178,6 +182,7 @@ class JobMetrics:
             *self._of_checkpoints(run.checkpoints),
             *self._of_tasks(),
             *self._of_operators(),
+            *self._spans.samples(),
             *self._of_epochs(run),
             *self._of_sources(figures.pending_rows),
             *sink_samples(

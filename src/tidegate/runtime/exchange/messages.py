@@ -112,6 +112,11 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     storage: dict[str, tuple[int, int]] = {}
     """Requests and bytes by kind, of this worker since its last report."""
     resources: HostResources = HostResources()
+    started_ms: int = 0
+    """When the attempt began, in milliseconds since 1970-01-01 UTC on the clock of its host."""
+    download_ms: int = 0
+    """The part of `restore_ms` in which it read from the job's storage."""
+    download_bytes: int = 0
 
 
 class TaskAck(msgspec.Struct, frozen=True, array_like=True):
@@ -147,6 +152,8 @@ class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     source_rows: int = 0
     """Rows read from sources, each counted in one place only."""
     metrics: TaskMetrics = TaskMetrics()
+    spans: dict[str, dict[str, tuple[int, int, int]]] = {}
+    """What `ctx.span` measured: operator → name → count, total and longest time in microseconds."""
 
     @property
     def epoch(self) -> EpochId:

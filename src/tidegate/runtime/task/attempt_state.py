@@ -27,7 +27,7 @@ from tidegate.state.operator_states import OperatorStates
 from tidegate.state.port import StateStore, VersionMissing
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import terms_of
-from tidegate.storage import CorruptFile, ObjectMissing
+from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
 
 
 class AttemptState:
@@ -43,6 +43,8 @@ class AttemptState:
         )
         self._target = VersionId(assignment.epoch, attempt)
         self._store: StateStore | None = None
+        self.downloads: MeteredStorage | None = None
+        """The storage that state was restored from, if it was."""
         self._keyed: list[tuple[str, KeyedStates]] = []
         self._lists: list[tuple[str, OperatorStates]] = []
         self.base = assignment.versions[slot] if level > 0 else None
@@ -58,9 +60,10 @@ class AttemptState:
             return None
         assignment = self._assignment
         assert assignment.archive is not None
+        self.downloads = MeteredStorage(storage_of(assignment.archive))
         try:
             self.base = restore(
-                storage_of(assignment.archive), self.directory, self._restore_order, self.backend,
+                self.downloads, self.directory, self._restore_order, self.backend,
                 assignment.backend_options, self._target, CanonicalTask, converter,
             )  # fmt: skip
         except (CorruptFile, ObjectMissing, CorruptState, MigrationFailed) as error:

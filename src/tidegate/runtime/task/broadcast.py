@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 class BroadcastElementContext:
     """The context of a function that processes a broadcast row. There is no current key."""
 
-    def __init__(self, states: KeyedStates, service: KeyTimerService, output: Callable[[str, Any], None]) -> None:
+    def __init__(self, states: KeyedStates, service: KeyTimerService, keyed: Any) -> None:
+        """`keyed` is the context for rows with a key: side outputs and spans are the same."""
         self._states, self._service = states, service
-        self.output = output
+        self.output, self.span = keyed.output, keyed.span
         self.row_time: int | None = None
 
     def timestamp(self) -> int | None:
@@ -67,7 +68,7 @@ class BroadcastSide:
         self._row = partial(tuple.__new__, struct_class(input.schema.fields))
         self._time_column = None if input.event_time is None else input.schema.index(input.event_time)
         self._keyed, self._operator = keyed, operator
-        self._context = BroadcastElementContext(keyed, service, context.output)
+        self._context = BroadcastElementContext(keyed, service, context)
 
     def rows(self, rows: EdgeRows) -> list[Any]:
         columns = [to_python(c, f.type) for c, f in zip(rows.columns, self.schema.fields)]

@@ -79,6 +79,11 @@ class OperatorChain:
         prepared = [sink.prepare_commit() for sink in self._sinks]
         return tuple(item for item in prepared if item is not None)
 
+    def spans(self) -> dict[str, dict[str, tuple[int, int, int]]]:
+        """Return what functions measured with `ctx.span`, by operator."""
+        functions = [each for each in self.operators.values() if isinstance(each, ProcessOperator | TransformOperator)]
+        return {each.name: found for each in functions if (found := each.spans.totals())}
+
     def abort(self) -> None:
         """Abort the sink writers."""
         for sink in self._sinks:

@@ -28,6 +28,7 @@ from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.broadcast import BroadcastSide
 from tidegate.runtime.task.function_hooks import FunctionHooks
 from tidegate.runtime.task.row_errors import Call, Guard
+from tidegate.runtime.task.spans import Span, SpanTimes
 from tidegate.runtime.task.timer_service import KeyTimerService
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec, Namespace
@@ -73,8 +74,13 @@ def emit_to(consumers: Sequence[Emit]) -> Emit:
 class FunctionContext:
     """The context of a function in `open`."""
 
-    def __init__(self, name: str, subtask: int, parallelism: int, epoch: EpochId | None = None) -> None:
+    def __init__(
+        self, name: str, subtask: int, parallelism: int, epoch: EpochId | None = None, spans: SpanTimes | None = None
+    ) -> None:
         self.epoch = epoch
+        self.spans = SpanTimes() if spans is None else spans
+        self.span = self.spans.span
+        """Measures the time of a block: `with ctx.span("parse"):`."""
         self._name = name
         self._subtask = subtask
         self._parallelism = parallelism
@@ -92,10 +98,14 @@ class FunctionContext:
 class KeyedElementContext:
     """The context of a keyed function while it processes a row or a timer."""
 
-    __slots__ = ("_scope", "_service", "_sides", "domain", "namespace", "row_time")
+    __slots__ = ("_scope", "_service", "_sides", "domain", "namespace", "row_time", "span")
 
-    def __init__(self, scope: Any, sides: dict[str, list[Any]], service: KeyTimerService) -> None:
+    def __init__(
+        self, scope: Any, sides: dict[str, list[Any]], service: KeyTimerService, span: Callable[[str], Span]
+    ) -> None:
         self._scope = scope
+        self.span = span
+        """Measures the time of a block: `with ctx.span("parse"):`."""
         self._sides = sides
         self._service = service
         self.row_time: int | None = None
@@ -206,7 +216,7 @@ class ProcessOperator:
         self.name = node.name
         self.rows_in = self.rows_out = 0
         self._function = function = node.function
-        self._context = context
+        self._context, self.spans = context, context.spans
         if hasattr(function, "attach_states"):
             states.bind(function)
         calls = (
@@ -219,7 +229,7 @@ class ProcessOperator:
         self._sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
         self._side_emits = side_emits
         self._service = KeyTimerService(states.scope, states.timers, time)
-        self._process_context = KeyedElementContext(states.scope, self._sides, self._service)
+        self._process_context = KeyedElementContext(states.scope, self._sides, self._service, context.span)
         self._hooks = FunctionHooks(
             name=self.name, function=function, states=operator_states, epoch=context.epoch, clock_ms=time.clock_ms
         )
@@ -440,7 +450,7 @@ class TransformOperator:
         self._call = getattr(node.function, node.kind, node.function)
         self._schema = node.input.schema
         self._row = struct_class(self._schema.fields)
-        self._context = context
+        self._context, self.spans = context, context.spans
         self._emit = emit
 
     def open(self) -> None:

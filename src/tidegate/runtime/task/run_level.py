@@ -203,11 +203,13 @@ class _TaskAttempt:
             late_dropped=sum(op.late_dropped for op in self.operators.values() if isinstance(op, ProcessOperator)),
             metrics=self.meter.metrics(
                 self.fired,
+                self.state.downloads,
                 failed_rows=sum(op.failed_rows for op in self.operators.values() if isinstance(op, ProcessOperator)),
                 source_rows=dict(self.source_rows),
                 storage=traffic_since_last_report(assignment.archive),
                 resources=host_resources(self.root.path),
             ),
+            spans=self.chain.spans(),
         )
         acks = (*self.barriers.acks, encode(ack))
         poisoned = fault is not None

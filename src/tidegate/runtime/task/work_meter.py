@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tidegate.runtime.exchange.messages import HostResources, TaskMetrics
+from tidegate.storage import MeteredStorage
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM = Path("/proc/self/statm")
@@ -33,7 +34,7 @@ class WorkMeter:
     """A task is idle while it waits for input, held while nobody takes its output, and busy otherwise, as in Flink."""
 
     def __init__(self) -> None:
-        self._started = time.monotonic()
+        self._started, self._started_ms = time.monotonic(), time.time_ns() // 1_000_000
         self._idle_s = self._held_s = 0.0
         self._bytes_in = self._bytes_out = 0
         self.restoring, self.sealing = Stopwatch(), Stopwatch()
@@ -62,6 +63,7 @@ class WorkMeter:
     def metrics(
         self,
         fired_timers: int,
+        downloads: MeteredStorage | None = None,
         *,
         failed_rows: int = 0,
         source_rows: dict[str, int] | None = None,
@@ -83,6 +85,9 @@ class WorkMeter:
             source_rows=source_rows or {},
             storage=storage or {},
             resources=resources,
+            started_ms=self._started_ms,
+            download_ms=0 if downloads is None else _ms(downloads.read_seconds),
+            download_bytes=0 if downloads is None else downloads.read_bytes,
         )
 
 

@@ -1,0 +1,52 @@
+"""Storage that measures what is read through it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidegate.storage.port import Storage
+from tidegate.storage.routed import RoutedStorage
+
+
+class MeteredStorage(RoutedStorage):
+    """Passes everything on. Several threads may read at once; time in which at least one does counts once."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self._lock = threading.Lock()
+        self._readers, self._since = 0, 0.0
+        self.read_bytes = 0
+        self.read_seconds = 0.0
+
+    def _route(self, path: str) -> tuple[Storage, str]:
+        return self.home, path  # It may route by itself.
+
+    def get(self, path: str) -> bytes:
+        with self._reading():
+            return self._counted(self.home.get(path))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        with self._reading():
+            return self._counted(self.home.get_range(path, start, length))
+
+    def _counted(self, data: bytes) -> bytes:
+        with self._lock:
+            self.read_bytes += len(data)
+        return data
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with self._lock:
+            if self._readers == 0:
+                self._since = time.monotonic()
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers -= 1
+                if self._readers == 0:
+                    self.read_seconds += time.monotonic() - self._since
