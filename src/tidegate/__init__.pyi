@@ -102,6 +102,15 @@ from tidegate.control.rest import serve as serve
 
 from tidegate.core.errors import TidegateError as TidegateError
 from tidegate.core.times import TimeDomain as TimeDomain
+from tidegate.events.event import (
+    CheckpointEvent as CheckpointEvent,
+    EpochEvent as EpochEvent,
+    JobFailureEvent as JobFailureEvent,
+    JobInitializationEvent as JobInitializationEvent,
+    JobStatusChangeEvent as JobStatusChangeEvent,
+    RescaleEvent as RescaleEvent,
+)
+from tidegate.events.listener import JobListener as JobListener
 from tidegate.graph.on_error import dead_letter as dead_letter
 from tidegate.graph.ttl import StateTtlConfig as StateTtlConfig
 from tidegate.runtime.driver.job_run import JobRun as JobRun

@@ -87,6 +87,7 @@ from tidegate.core.errors import (
 )
 from tidegate.graph.key_values import InvalidKey as InvalidKey
 from tidegate.graph.validate import DuplicateUid as DuplicateUid
+from tidegate.reporters.start import ReporterNotInstalled as ReporterNotInstalled
 from tidegate.runtime.driver.epoch_runner import StateLost as StateLost
 from tidegate.runtime.driver.failure_latch import CheckpointsFailed as CheckpointsFailed
 from tidegate.runtime.driver.job_history import UnpublishedOutput as UnpublishedOutput

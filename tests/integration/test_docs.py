@@ -19,12 +19,13 @@ LIMIT_S = 240
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEED_SERVERS = {"kafka-to-postgres.md"}
 """Run by tests/integration/kafka/test_pages.py."""
-PAGES = sorted(
+GUIDES = sorted(
     str(page.relative_to(ROOT))
     for folder in ("guide", "connectors")
     for page in (ROOT / "docs" / folder).glob("*.md")
     if page.name not in NEED_SERVERS and (folder == "guide" or BLOCK.search(page.read_text()))
 )
+PAGES = [*GUIDES, "docs/operations/logs-traces-events.md"]
 
 
 def blocks(page: str) -> list[str]:

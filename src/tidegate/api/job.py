@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.api.graph_builder import GraphBuilder
@@ -22,6 +22,7 @@ from tidegate.graph.validate import check, check_event_time, check_name, check_n
 
 if TYPE_CHECKING:
     from tidegate.config import Checkpointing
+    from tidegate.events.listener import JobListener
     from tidegate.runtime.driver.epoch_reports import EpochReport
     from tidegate.runtime.driver.job_run import JobRun
 
@@ -160,6 +161,7 @@ class Job(GraphBuilder):
         options: Mapping[str, object] | None = None,
         fresh: bool = False,
         force: bool = False,
+        listeners: Sequence[JobListener] = (),
     ) -> EpochReport | None:
         """Run the job with Spark until it ends or fails. Without `spark`, the session of its sources is used.
 
@@ -167,12 +169,14 @@ class Job(GraphBuilder):
         available input and end. `state_backend` is `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
         With `checkpoint`, a `Checkpointing`, the job resumes from its latest checkpoint. `fresh` discards its history and
         starts without state; `force` takes the job over from a driver that hangs although its heartbeat moves.
+        `listeners` are told of epochs, checkpoints, failures and changes of status, each in a thread of its own.
         A job on batch DataFrames runs once, to the end, and returns the report of that one epoch; a streaming job returns None.
         """
         from tidegate.runtime.driver.launch import run_job
 
         graph = check_runnable(self.graph())
-        return run_job(graph, **self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force))
+        chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
+        return run_job(graph, listeners=listeners, **chosen)
 
     def start(
         self,
@@ -184,12 +188,14 @@ class Job(GraphBuilder):
         options: Mapping[str, object] | None = None,
         fresh: bool = False,
         force: bool = False,
+        listeners: Sequence[JobListener] = (),
     ) -> JobRun:
         """Start the job and return immediately, with a handle to monitor, stop and await it. For streaming DataFrames."""
         from tidegate.runtime.driver.launch import start_job
 
         graph = check_runnable(self.graph())
-        return start_job(graph, **self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force))
+        chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
+        return start_job(graph, listeners=listeners, **chosen)
 
     def _choices(
         self, spark: SparkSessionLike | None, checkpoint: Checkpointing | str | None, trigger: str | None,

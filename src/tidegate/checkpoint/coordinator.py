@@ -66,7 +66,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class NotifyComplete:
-    """Notify committers, sources and listeners. The notification may be repeated."""
+    """Answer the request: the checkpoint is in the log. Listeners learn of it from the statistics."""
 
     ref: CheckpointRef
     request: Request

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
+from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.sink_commits import SinkCommits
 from tidegate.core.clock import Instant
 from tidegate.core.ids import EpochId, TaskId
@@ -77,6 +78,8 @@ class CheckpointStats:
     failure: CheckpointFailureReason | None = None
     failure_message: str | None = None
     savepoint_format: str | None = None
+    checkpoint_type: str = "Checkpoint"
+    """In Flink's words: `Checkpoint`, `Full Checkpoint`, `Savepoint` or `Terminate Savepoint`."""
 
     def levels(self) -> tuple[LevelStats, ...]:
         by_level: dict[int, list[TaskStats]] = {task.level: [] for task in self.waiting}
@@ -185,6 +188,8 @@ class CheckpointStatistics:
     sinks: SinkCommits = field(default_factory=SinkCommits)
     metadata_bytes: int = 0
     """Size of the `_metadata` of the last completed checkpoint."""
+    on_ended: Callable[[CheckpointStats], None] = lambda stats: None
+    """Called once for every checkpoint that completes or fails, as it is counted."""
     _history: deque[CheckpointStats] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _under_way: dict[int, PendingCheckpoint] = field(default_factory=dict)
     _finished: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_SUMMARISED))
@@ -208,8 +213,7 @@ class CheckpointStatistics:
         else:
             self.latest_completed = stats
         self._finished.append((stats.checkpointed_size_bytes, stats.state_size_bytes, stats.end_to_end_ms))
-        self._history.append(stats)
-        return stats
+        return self._ended(stats)
 
     def failed(
         self, pending: PendingCheckpoint, now: Instant, reason: CheckpointFailureReason, message: str
@@ -222,7 +226,11 @@ class CheckpointStatistics:
         self.counts.in_progress -= 1
         self.counts.failed += 1
         self.latest_failed = stats
+        return self._ended(stats)
+
+    def _ended(self, stats: CheckpointStats) -> CheckpointStats:
         self._history.append(stats)
+        self.on_ended(stats)
         return stats
 
     def dropped(self, checkpoint_ids: Iterable[int]) -> None:
@@ -269,6 +277,7 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant)
         status=status,
         is_savepoint=pending.request.kind.is_savepoint,
         savepoint_format=pending.request.format,
+        checkpoint_type=_type(pending.request),
         trigger_timestamp=pending.triggered.wall_ms,
         latest_ack_timestamp=-1 if pending.last_ack is None else pending.last_ack.wall_ms,
         num_subtasks=len(pending.tasks),
@@ -279,6 +288,15 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant)
         tasks=tuple(_task(ack, pending) for ack in acks),
         waiting=tuple(sorted(pending.tasks - {ack.task for ack in acks})),
     )
+
+
+def _type(request: Request) -> str:
+    match request.kind:
+        case RequestKind.TERMINAL_SAVEPOINT:
+            return "Terminate Savepoint"
+        case RequestKind.SAVEPOINT:
+            return "Savepoint"
+    return "Full Checkpoint" if request.full else "Checkpoint"
 
 
 def _task(ack: UploadAck, pending: PendingCheckpoint) -> TaskStats:

@@ -80,6 +80,11 @@ class RestoreOrder:
     migrations: tuple[Migration, ...] = ()
     """States whose values are converted during the restore. A task that takes any of them is never restored unchanged."""
 
+    def sizes_bytes(self) -> tuple[int, int]:
+        """Return the bytes of the files in storage that it may read, and of those that the metadata contains."""
+        inlined = sum(len(file.data) for state in self.sources for file in state.inline)
+        return sum(state.size_bytes for state in self.sources) - inlined, inlined
+
 
 def restore(
     storage: Storage, directory: Path, order: RestoreOrder, backend: StateBackend, options: Mapping[str, Any],

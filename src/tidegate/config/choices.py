@@ -26,6 +26,33 @@ class MetricNaming(StrEnum):
     FLINK = "FLINK"
 
 
+class LogFormat(StrEnum):
+    """How the lines of a job's log look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class ExporterProtocol(StrEnum):
+    """How OTLP is sent."""
+
+    HTTP = "HTTP"
+
+
+class Compression(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+
+
+class SpanDetail(StrEnum):
+    """How much of a checkpoint has spans of its own. Flink calls a level a task, and a task a subtask."""
+
+    SPAN_PER_CHECKPOINT = "SPAN_PER_CHECKPOINT"
+    SPAN_PER_CHECKPOINT_WITH_TASKS = "SPAN_PER_CHECKPOINT_WITH_TASKS"
+    CHILDREN_SPANS_PER_TASK = "CHILDREN_SPANS_PER_TASK"
+    CHILDREN_SPANS_PER_SUBTASK = "CHILDREN_SPANS_PER_SUBTASK"
+
+
 class JobEnd(StrEnum):
     """How a run of a job ended."""
 

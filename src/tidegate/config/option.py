@@ -127,6 +127,17 @@ def _pairs(text: str) -> dict[str, str]:
     return dict(_pair(each) for each in text.split(",") if each.strip())
 
 
+def _named(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in text.split(","):
+        name, colon, value = (part.strip() for part in each.partition(":"))
+        if each.strip():
+            if not (name and colon and value):
+                raise ValueError(f"must be pairs such as 'name:value,name:value', not {text!r}")
+            found[name] = value
+    return found
+
+
 def _fields(text: str) -> dict[tuple[str, str], dict[str, str]]:
     found: dict[tuple[str, str], dict[str, str]] = {}
     for each in text.split(","):
@@ -158,6 +169,12 @@ FLOAT: OptionType[float] = OptionType("float", _number(_finite, "a number"))
 BOOL: OptionType[bool] = OptionType("bool", _boolean, lambda value: "true" if value else "false")
 TEXT: OptionType[str] = OptionType("string", str)
 PAIRS: OptionType[dict[str, str]] = OptionType("map", _pairs, _show_pairs)
+LIST: OptionType[tuple[str, ...]] = OptionType(
+    "list", lambda text: tuple(each.strip() for each in text.split(",") if each.strip()), ", ".join
+)
+NAMED: OptionType[dict[str, str]] = OptionType(
+    "map", _named, lambda named: ",".join(f"{name}:{value}" for name, value in named.items())
+)
 FIELDS: OptionType[dict[tuple[str, str], dict[str, str]]] = OptionType("map", _fields, _show_fields)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 from tidegate.config.choices import CheckpointingMode, ClaimMode, RestartType
-from tidegate.config.declared import checkpointing, recovery, restart, state, unaligned
+from tidegate.config.declared import checkpointing, recovery, reporting, restart, state, unaligned
 from tidegate.config.errors import OptionNote
 from tidegate.config.option import Option
 from tidegate.core.durations import show_ms
@@ -42,8 +42,15 @@ def conflicts(get: GetOption) -> Iterator[str]:
             yield f"{state.CHANGELOG.key} needs {checkpointing.MAX_CONCURRENT.key} 1."
         if get(recovery.PATH) and get(recovery.CLAIM_MODE) is ClaimMode.NO_CLAIM:
             yield f"{state.CHANGELOG.key} cannot restore with NO_CLAIM; set {recovery.CLAIM_MODE.key} to CLAIM."
+    yield from _without_endpoint(get)
     if get(restart.EXP_INITIAL) > get(restart.EXP_MAX):
         yield f"{restart.EXP_INITIAL.key} must be at most {restart.EXP_MAX.key}."
+
+
+def _without_endpoint(get: GetOption) -> Iterator[str]:
+    for signal, exporter in reporting.EXPORTERS.items():
+        if reporting.OTEL in (get(exporter.reporters) or ()) and get(exporter.endpoint) is None:
+            yield f"{exporter.reporters.key} names the reporter otel; {exporter.endpoint.key} must say where {signal} go."
 
 
 def remarks(get: GetOption) -> Iterator[OptionNote]:

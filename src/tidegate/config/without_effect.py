@@ -287,9 +287,10 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         ("client.timeout", "1 min", "How long a command waits for its answer."),
     ),
     *_because(
-        "No spans are written yet.",
-        ("traces.checkpoint.span-detail-level", "SPAN_PER_CHECKPOINT", "Level of detail of trace spans."),
-        later=True,
+        "The reporter `otel` is built in and starts if its endpoint is set; reporters of other names would be Java classes.",
+        ("metrics.reporter.otel.factory.class", "", "The Java class of the reporter `otel`."),
+        ("traces.reporter.otel.factory.class", "", "The Java class of the reporter `otel`."),
+        ("events.reporter.otel.factory.class", "", "The Java class of the reporter `otel`."),
     ),
 )
 

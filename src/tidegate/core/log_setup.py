@@ -1,28 +1,142 @@
 """Default logging for a job, for programs that do not configure logging. Any existing configuration takes precedence.
 
 All lines go to the logger `tidegate`: start, restore, epochs with their rows and rates, checkpoints, restarts and their
-causes.
+causes. Every record on it has the attributes `job`, `term` and `epoch`, whichever handler shows it: importing this module
+installs a filter that adds them.
 """
 
 from __future__ import annotations
 
+import contextvars
+import json
 import logging
+import os
 import sys
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, ParamSpec, TextIO, TypeVar
 
-FORMAT = "%(asctime)s %(levelname)s %(message)s"
+from tidegate.core.ids import EpochId
+from tidegate.core.redaction import redacted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FORMATS = ("text", "json")
+FORMAT_VARIABLE = "TIDEGATE_LOG_FORMAT"
+_TEXT = "%(asctime)s %(levelname)s %(where)s%(message)s"
 
 
-def speak(stream: TextIO | None = None) -> None:
-    """Show lines of level INFO and above, unless the program has configured logging."""
+class LogContext:
+    """The job that log lines belong to: those of its threads and, while it is the only job of the process, of all others."""
+
+    def __init__(self, job: str, epoch: Callable[[], EpochId | None] = lambda: None) -> None:
+        """`epoch` returns the epoch that the job is at. It is replaced once there is a term."""
+        self.job, self.epoch = job, epoch
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Within the block, lines of this thread belong to the job, and so do those of threads that are started in it with
+        `in_this_context`. Lines of other threads do until `leave`.
+        """
+        _RUNNING.append(self)
+        token = _CONTEXT.set(self)
+        try:
+            yield
+        except BaseException:
+            self.leave()
+            raise
+        finally:
+            _CONTEXT.reset(token)
+
+    def leave(self) -> None:
+        """The job has ended. May be repeated."""
+        if self in _RUNNING:
+            _RUNNING.remove(self)
+
+
+_CONTEXT: contextvars.ContextVar[LogContext | None] = contextvars.ContextVar("tidegate-job", default=None)
+_RUNNING: list[LogContext] = []
+
+
+def _current() -> LogContext | None:
+    return _CONTEXT.get() or (_RUNNING[0] if len(_RUNNING) == 1 else None)
+
+
+def in_this_context(work: Callable[P, T]) -> Callable[P, T]:
+    """The same function; when another thread calls it, its log lines belong to the job of the thread that is here now."""
+    context = contextvars.copy_context()
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return context.run(work, *args, **kwargs)
+
+    return run
+
+
+def _locate(record: logging.LogRecord) -> bool:
+    """Add `job`, `term` and `epoch`. What the line says itself takes precedence."""
+    context, said = _current(), vars(record)
+    at = None if context is None else context.epoch()
+    job = said.setdefault("job", None if context is None else context.job)
+    epoch = said.setdefault("epoch", None if at is None else str(at))
+    said.setdefault("term", None if at is None else at.term)
+    said["where"] = f"[{' '.join(str(each) for each in (job, epoch) if each)}] " if job else ""
+    return True
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-16 10:00:00,123 INFO [orders 1.41] checkpoint 3 complete: …`. 1.41 is epoch 41 of term 1."""
+
+    def __init__(self, before: str = "") -> None:
+        super().__init__(before + _TEXT, defaults={"where": ""})
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object for each line: time, level, logger, thread, job, term, epoch, message, and what the line adds: the
+    attributes of an event, the traceback of an error.
+    """
+
+    _ADDED = ("job", "term", "epoch", "checkpoint", "event")
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = vars(record)
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "thread": record.threadName,
+            "message": record.getMessage(),
+        }
+        line |= {name: said[name] for name in self._ADDED if said.get(name) is not None}
+        line |= {name: value for name, value in said.get("attributes", {}).items() if name not in line}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps({name: _shown(value) for name, value in line.items()}, ensure_ascii=False)
+
+
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, int | float | bool) else redacted(str(value))
+
+
+def speak(stream: TextIO | None = None, format: str | None = None) -> None:
+    """Show lines of level INFO and above, unless the program has configured logging. `format` is `text` or `json`; without
+    it, the environment variable TIDEGATE_LOG_FORMAT decides.
+    """
     logger, root = logging.getLogger("tidegate"), logging.getLogger()
     if root.handlers or logger.handlers or logger.level != logging.NOTSET:
         return
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
-    # On a terminal, the last line is the progress line, which is redrawn after this one.
-    handler.setFormatter(logging.Formatter(("\r\033[K" if stream.isatty() else "") + FORMAT))
+    if (format or os.environ.get(FORMAT_VARIABLE, "text")).lower() == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        # On a terminal, the last line is the progress line, which is redrawn after this one.
+        handler.setFormatter(TextFormatter("\r\033[K" if stream.isatty() else ""))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
     logging.getLogger("py4j").setLevel(logging.ERROR)
+
+
+logging.getLogger("tidegate").addFilter(_locate)

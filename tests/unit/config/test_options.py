@@ -26,7 +26,7 @@ from tidegate.config import (
     read_options,
 )
 from tidegate.config.choices import Publisher
-from tidegate.config.declared import ALL, checkpointing, pipeline, unaligned
+from tidegate.config.declared import ALL, checkpointing, pipeline, reporting, unaligned
 from tidegate.config.docs import render
 from tidegate.config.option import Option
 from tidegate.config.restart_strategy import FOREVER, ExponentialDelay, FailureRate, FixedDelay, NoRestart
@@ -90,7 +90,8 @@ def test_defaults_are_flinks_except_retention() -> None:
         allow_non_restored_state=False,
         claim_mode=ClaimMode.NO_CLAIM,
     )
-    assert [option.key for option in ALL if option.flink_default] == [checkpointing.RETENTION.key]
+    over_http = [exporter.protocol.key for exporter in reporting.EXPORTERS.values()]
+    assert [option.key for option in ALL if option.flink_default] == [checkpointing.RETENTION.key, *over_http]
 
 
 @pytest.mark.feature("D2", "D4", "N6")

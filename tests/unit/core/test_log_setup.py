@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 
@@ -15,8 +17,9 @@ logging.getLogger("tidegate").info("epoch 1.1: 5 rows")
 """
 
 
-def printed(before: str = "") -> str:
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(before=before)], capture_output=True, text=True)
+def printed(before: str = "", **environment: str) -> str:
+    command, around = [sys.executable, "-c", PROGRAM.format(before=before)], {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, env=around)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -31,3 +34,8 @@ def test_a_program_that_has_set_up_logging_has_the_last_word():
     assert printed("logging.basicConfig(level=logging.WARNING)") == ""
     assert printed("logging.getLogger('tidegate').setLevel(logging.ERROR)") == ""
     assert printed("logging.basicConfig(level=logging.INFO, format='mine %(message)s')") == "mine epoch 1.1: 5 rows\n"
+
+
+def test_the_environment_can_ask_for_json():
+    (line,) = printed(TIDEGATE_LOG_FORMAT="json").splitlines()
+    assert json.loads(line)["message"] == "epoch 1.1: 5 rows"

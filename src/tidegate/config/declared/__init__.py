@@ -8,17 +8,28 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from tidegate.config.declared import checkpointing, metrics, output, pipeline, recovery, restart, state, unaligned
+from tidegate.config.declared import (
+    checkpointing,
+    metrics,
+    output,
+    pipeline,
+    recovery,
+    reporting,
+    restart,
+    state,
+    unaligned,
+)
 from tidegate.config.option import Option
 
 
 def _options(module: ModuleType) -> tuple[Option[Any], ...]:
-    return tuple(value for value in vars(module).values() if isinstance(value, Option))
+    listed: tuple[Option[Any], ...] | None = getattr(module, "OPTIONS", None)
+    return listed or tuple(value for value in vars(module).values() if isinstance(value, Option))
 
 
 SECTIONS: tuple[tuple[str, str, tuple[Option[Any], ...]], ...] = tuple(
     (module.TITLE, (module.__doc__ or "").strip(), _options(module))
-    for module in (checkpointing, unaligned, output, recovery, restart, state, metrics, pipeline)
+    for module in (checkpointing, unaligned, output, recovery, restart, state, metrics, pipeline, reporting)
 )
 
 ALL: tuple[Option[Any], ...] = tuple(option for _, _, options in SECTIONS for option in options)

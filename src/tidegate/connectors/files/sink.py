@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from tidegate.connectors.dataset_names import DatasetName, of_path
 from tidegate.connectors.files.client import open_place
 from tidegate.connectors.files.committer import FileCommitter
 from tidegate.connectors.files.formats import check_columns, check_format
@@ -53,6 +54,11 @@ class FileSink:
             )
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
         open_place(self.path, self.options)
+
+    @property
+    def dataset(self) -> DatasetName:
+        """What lineage services call it."""
+        return of_path(self.path)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return FileWriter(open_place(self.path, self.options), context, self._layout(context.schema))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal
 
+from tidegate.connectors.dataset_names import DatasetName, of_topic
 from tidegate.connectors.kafka import records
 from tidegate.connectors.kafka.marker import Expired
 from tidegate.connectors.kafka.writer import KafkaWriter
@@ -64,6 +65,11 @@ class KafkaSink:
                 f"Kafka sink for {self.topic!r}: transaction_timeout must be at least '1 s', and sizes must be greater "
                 "than 0."
             )
+
+    @property
+    def dataset(self) -> DatasetName:
+        """What lineage services call it."""
+        return of_topic(self.bootstrap_servers, self.topic)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         records.check_columns(context.schema)

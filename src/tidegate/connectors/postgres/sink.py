@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from tidegate.connectors.dataset_names import DatasetName
 from tidegate.connectors.sink import Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
@@ -51,6 +52,19 @@ class PostgresSink:
                 "two_phase keeps locks until a checkpoint completes, so an upsert of the same key in the next epoch "
                 "would wait for it. Omit two_phase: the default is also exactly-once."
             )
+
+    @property
+    def dataset(self) -> DatasetName:
+        """What lineage services call it. Of `conninfo`, only where it leads is told."""
+        from psycopg.conninfo import conninfo_to_dict
+
+        found = conninfo_to_dict(self.conninfo)
+        host, port, database = (
+            found.get("host", "localhost"),
+            found.get("port", "5432"),
+            found.get("dbname", "postgres"),
+        )
+        return f"postgres://{host}:{port}", f"{database}.{self.table if '.' in self.table else f'public.{self.table}'}"
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         from tidegate.connectors.postgres.writer import CopyWriter, PreparingWriter  # Imported late, for a fast start.

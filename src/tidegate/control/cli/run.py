@@ -11,7 +11,7 @@ from tidegate.config.effective import CommandLineOptions
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import BadOption, Line, Output
 from tidegate.core.durations import duration_ms
-from tidegate.core.log_setup import speak
+from tidegate.core.log_setup import FORMAT_VARIABLE, FORMATS, speak
 from tidegate.core.redaction import redacted
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
 
@@ -47,11 +47,15 @@ _LINGER_S = 10.0
 @click.option("--savepoint-on-stop", is_flag=True, help="SIGTERM and SIGINT end the job with a savepoint.")
 @click.option("--allow-actions", is_flag=True, help="Let the web UI take savepoints, stop and cancel the job.")
 @click.option("--show-values", is_flag=True, help="Let the web UI show keys and values of state.")
+@click.option(
+    "--log-format", type=click.Choice(FORMATS), envvar=FORMAT_VARIABLE,
+    help="Lines for people, or one JSON object each, with job, term and epoch.",
+)  # fmt: skip
 @speaks
 def command(  # noqa: C901, PLR0913 one parameter for each option
     out: Output, job_file: str, path: str | None, allow: bool, strict: bool, claim_mode: str | None, uids: tuple[str, ...],
     renamed: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None, fresh: bool, force: bool,
-    stop_within: str, savepoint_on_stop: bool, allow_actions: bool, show_values: bool,
+    stop_within: str, savepoint_on_stop: bool, allow_actions: bool, show_values: bool, log_format: str | None,
 ) -> int:  # fmt: skip
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
@@ -66,8 +70,10 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     from tidegate.runtime.driver.own_modules import ship_own_modules
     from tidegate.runtime.driver.pickling import ship_by_value
 
-    speak()
     options = CommandLineOptions(map(_setting, settings))
+    if log_format:
+        options["log.format"] = log_format
+    speak(format=options.get("log.format"))
     if not options.get("rest.port", "0").isdecimal():
         raise BadOption(f"rest.port must be a number, 0 for any free port, not {options['rest.port']!r}.")
     if "rest.token" in options:
@@ -111,6 +117,8 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
         code = ending.wait()
         server.linger(_LINGER_S)
         server.close()
+    if options.get("log.format") == "json":
+        return code  # The log has said all of this, and its readers expect JSON in every line.
     if ending.path:
         click.echo(f"Savepoint completed. Path: {ending.path}", err=True)
     if ending.problem:

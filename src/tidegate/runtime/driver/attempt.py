@@ -16,8 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import TaskId
+from tidegate.core.log_setup import in_this_context
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.empty_epochs import empty_epoch
 from tidegate.runtime.driver.epoch_frame import combine
@@ -70,7 +72,9 @@ class Attempt:
             self._orders, done, self._pinned = _go_to_checkpoint(job, directory)
             self.epochs = Epochs(job, directory, done)
             writer = combine(job.graph.sources).writeStream.queryName(job.name)
-            writer = writer.option("checkpointLocation", directory.as_uri()).foreachBatch(self._on_batch)
+            writer = writer.option("checkpointLocation", directory.as_uri()).foreachBatch(
+                in_this_context(self._on_batch)
+            )
             self.query: StreamingQuery = job.trigger.start(job.spark, writer)
         except BaseException:
             shutil.rmtree(directory.parent, ignore_errors=True)
@@ -78,28 +82,22 @@ class Attempt:
 
     def bring_back(self) -> None:
         """Restore the state in the tasks, and start to monitor the attempt. The epoch lock must be held."""
-        job, loop = self._job, self._job.loop
-        about = {"job": job.name}
+        job, loop, started = self._job, self._job.loop, SYSTEM_CLOCK.now()
         if loop is None or not self._orders:
-            tasks = len(job.description.tasks)
-            log.info("job %s starts the Python workers of its %d tasks", job.name, tasks, extra=about)
+            log.info("job %s starts the Python workers of its %d tasks", job.name, len(job.description.tasks))
             job.runner.forget_versions()
             job.runner.place()
+            job.events.initialized(started)
         else:
-            found, started = loop.ownership.restore_point().checkpoint_id, time.monotonic()
-            log.info(
-                "job %s brings back the state of checkpoint %d in %d tasks", job.name, found, len(self._orders),
-                extra=about,
-            )  # fmt: skip
+            found = loop.ownership.restore_point().checkpoint_id
+            log.info("job %s brings back the state of checkpoint %d in %d tasks", job.name, found, len(self._orders))
             report = job.runner.restore(self._orders)
-            log.info(
-                "state of checkpoint %d is back after %.1f s", found, time.monotonic() - started,
-                extra=about | {"epoch": str(report.epoch)},
-            )  # fmt: skip
+            sizes = {task: order.sizes_bytes() for task, order in self._orders.items()}
+            job.events.initialized(started, found, sizes, report.acks)
         if loop is not None:
             loop.begin_at(self.epochs.snapshot())
         if loop is not None or job.runner.has_timers:
-            threading.Thread(target=self._pace, name="tidegate-pace", daemon=True).start()
+            threading.Thread(target=in_this_context(self._pace), name="tidegate-pace", daemon=True).start()
 
     def retire(self) -> None:
         """Reject all further batches. The epoch lock must be held."""
@@ -174,7 +172,7 @@ class Attempt:
         job, holding = self._job, loop.held_by()
         if holding is None:
             return
-        log.warning("no batch is read while too much output waits: %s", holding, extra={"job": job.name})
+        log.warning("no batch is read while too much output waits: %s", holding)
         started = looked = time.monotonic()
         while (now_holding := loop.held_by()) is not None:
             job.held_by = now_holding
@@ -192,7 +190,7 @@ class Attempt:
             else:
                 time.sleep(_PACE_S)
         job.held_by = None
-        log.info("batches are read again after %.1f s", time.monotonic() - started, extra={"job": job.name})
+        log.info("batches are read again after %.1f s", time.monotonic() - started)
 
     def _pace(self) -> None:
         """Run an empty epoch for pending uploads and due timers when no batch arrives; end the attempt when no

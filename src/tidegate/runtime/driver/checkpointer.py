@@ -166,8 +166,8 @@ class Checkpointer:
         why = f"{reason.message}: {message}" if message else f"{reason.message}."
         self._uploads.forget(id)
         self._has_leftovers = True
-        if reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
-            log.warning("checkpoint %s failed: %s", "" if id is None else id, why)
+        if id is None and reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
+            log.warning("a checkpoint was refused: %s", why)
         self._answers.give(request.token, EpochFailed(f"The checkpoint failed: {why}"))
 
     def _start_upload(self, action: StartUpload) -> None:
@@ -263,11 +263,6 @@ class Checkpointer:
         self._coordinator.statistics.metadata_bytes = len(data)
         self._ownership.snapshot = metadata
         dropped = [old.id for old in before if old not in self._store.entry.retained]
-        log.info(
-            "checkpoint %d complete: epoch %s, %d bytes of %d, %d ms", ref.id, ref.epoch, metadata.delta_size_bytes,
-            metadata.full_size_bytes, metadata.completed_ms - metadata.triggered_ms,
-            extra={"job": metadata.job, "checkpoint": ref.id, "epoch": str(ref.epoch)},
-        )  # fmt: skip
         # Its output may be visible only from now on.
         actions = self._coordinator.published(pending.id, ref, dropped, self._now())
         self._output.release()
@@ -312,13 +307,11 @@ class Checkpointer:
             self._ownership.snapshot = metadata
         else:
             self._store.follow_savepoint(ref, contents)
-        log.info("savepoint %s complete", folder, extra={"job": metadata.job, "checkpoint": ref.id})
         actions = self._coordinator.published(pending.id, ref, (), self._now())
         self._output.release()
         self._act(actions)
 
     def _not_published(self, checkpoint_id: int, error: Exception) -> None:
-        log.warning("checkpoint %d could not be published: %s", checkpoint_id, error)
         self._uploads.forget(checkpoint_id)
         self._act(self._coordinator.publish_failed(checkpoint_id, self._now(), str(error)))
 

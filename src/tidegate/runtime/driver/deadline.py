@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from tidegate.core.log_setup import in_this_context
+
 log = logging.getLogger("tidegate")
 
 
@@ -48,7 +50,7 @@ def deadline(spark: SparkSession, what: str, timeout_ms: int) -> Iterator[None]:
                 log.exception("%s took longer than %d ms and could not be interrupted", what, timeout_ms)
             done.wait(1.0)
 
-    watcher = threading.Thread(target=watch, name="tidegate-deadline", daemon=True)
+    watcher = threading.Thread(target=in_this_context(watch), name="tidegate-deadline", daemon=True)
     watcher.start()
     try:
         yield

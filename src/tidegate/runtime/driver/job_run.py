@@ -17,6 +17,7 @@ from tidegate.config.choices import MetricNaming
 from tidegate.config.errors import OptionError
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import Lineage, TaskId
+from tidegate.core.log_setup import in_this_context
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
@@ -129,14 +130,7 @@ class JobRun(NotebookCell):
     @property
     def status(self) -> str:
         """The status, in Flink's terms."""
-        supervisor, stopping = self._supervisor, self._job.stop.is_asked()
-        if supervisor.ended.is_set():
-            if supervisor.outcome is not None:
-                return "FAILED"
-            return "FINISHED" if supervisor.last_savepoint is not None or not stopping else "CANCELED"
-        if stopping:
-            return "CANCELLING"
-        return "RESTARTING" if supervisor.is_restarting else "RUNNING"
+        return self._supervisor.status
 
     def run_empty_epoch(self) -> EpochReport:
         """Run an epoch without a batch, between two batches."""
@@ -180,10 +174,11 @@ class JobRun(NotebookCell):
     def stop(self) -> None:
         """End the job after the current epoch. Output that waits for a checkpoint gets one."""
         self._job.stop.asked.set()
+        self._supervisor.announce_status()
         loop, lock = self._job.loop, self._supervisor.lock
         if lock.is_held_here() or (loop is not None and loop.is_own_thread()):
             # A callback sink stops the job, within an epoch or on its own thread, which must continue before the job can end.
-            threading.Thread(target=self.stop, name="tidegate-stop", daemon=True).start()
+            threading.Thread(target=in_this_context(self.stop), name="tidegate-stop", daemon=True).start()
             return
         # While the epoch lock is held no epoch runs, and one that Spark starts now is rejected:
         # the query is between two batches.

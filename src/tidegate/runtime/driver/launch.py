@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -14,22 +16,29 @@ from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.operators import declared, describe
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.config.choices import ClaimMode
+from tidegate.config.declared.reporting import LOG_FORMAT
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.log_setup import speak
 from tidegate.core.times import MAX_WATERMARK
+from tidegate.events.listener import JobListener
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
 from tidegate.graph.model import Graph
+from tidegate.reporters.reporter import Reporter
+from tidegate.reporters.start import create_reporters
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.committers import Committers
+from tidegate.runtime.driver.datasets import read_datasets, written_datasets
 from tidegate.runtime.driver.ending import STOP_WITHIN, Ending
 from tidegate.runtime.driver.epoch_frame import combine
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.job_description import JobDescription, task_sinks
+from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_history import JobHistory, Origin
 from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.job_run import JobRun
@@ -41,6 +50,7 @@ from tidegate.runtime.driver.session import check_session
 from tidegate.runtime.driver.settings import Durability, Settings, read_settings
 from tidegate.runtime.driver.sink_threads import SinkThreads
 from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.driver.supervisor import kind_of
 from tidegate.runtime.sources.source_checks import check_sources
 from tidegate.runtime.sources.source_notes import check_claimed
 from tidegate.savepoint.compatibility import JobNow, VerdictKind
@@ -52,10 +62,11 @@ log = logging.getLogger("tidegate")
 
 
 def run_job(
-    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any
-) -> EpochReport | None:
+    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None,
+    listeners: Sequence[JobListener] = (), **choices: Any,
+) -> EpochReport | None:  # fmt: skip
     """Run a job to its end: a streaming job until it is stopped or fails, a bounded one until its sources are read."""
-    speak()
+    _speak(choices)
     if all(source.bounded for source in graph.sources):
         session = spark or _session_of(graph)
         settings, durability = read_settings(_cores(session), **choices)
@@ -65,49 +76,87 @@ def run_job(
                 "fail. Run it without checkpoint=, or read its sources as streams (spark.readStream) with "
                 "trigger='available-now'."
             )
-        return run_bounded(graph, session, settings)
-    run = start_job(graph, spark=spark, trigger=trigger, **choices)
+        return run_bounded(graph, session, settings, listeners)
+    run = start_job(graph, spark=spark, trigger=trigger, listeners=listeners, **choices)
     with Ending(run, duration_ms(STOP_WITHIN) / 1000, second_sigint=signal.default_int_handler).listening():
         run.await_termination()
-    log.info("job %s is %s", graph.job, run.status, extra={"job": graph.job})
     return None
 
 
-def run_bounded(graph: Graph, spark: SparkSession, settings: Settings) -> EpochReport:
+def run_bounded(
+    graph: Graph, spark: SparkSession, settings: Settings, listeners: Sequence[JobListener] = ()
+) -> EpochReport:
     """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark repeats tasks that fail."""
     check_session(spark.conf.get, spark.version)
-    # Created before the rows: a committer checks its target, and may have to create it.
-    committers = Committers(graph, None)
-    runner = EpochRunner(spark, graph, settings, Identity.ephemeral())
-    try:
-        report = runner.run_epoch(combine(graph.sources), only=True, final=True)
-        committers.commit(report.committables, for_good=True)
-        return report
-    finally:
-        runner.close()
-        runner.release()
+    with _events(graph.job, [*listeners, *_reporters(graph, settings)]) as events:
+        # Created before the rows: a committer checks its target, and may have to create it.
+        committers = Committers(graph, None)
+        runner = EpochRunner(spark, graph, settings, Identity.ephemeral())
+        events.status("RUNNING")
+        try:
+            report = runner.run_epoch(combine(graph.sources), only=True, final=True)
+            committers.commit(report.committables, for_good=True)
+        finally:
+            runner.close()
+            runner.release()
+        events.epoch(report)
+        events.status("FINISHED")
+    events.close()
+    return report
 
 
-def start_job(graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, **choices: Any) -> JobRun:
+@contextmanager
+def _events(job: str, listeners: Sequence[JobListener]) -> Iterator[JobEvents]:
+    """The events of a run. An error within the block ends the run, and the listeners with it."""
+    events = JobEvents(job, listeners)
+    with events.log_context.entered():
+        events.status("INITIALIZING")
+        try:
+            yield events
+        except BaseException as error:
+            events.failure(error, kind_of(error), can_restart=False)
+            events.status("FAILED")
+            events.close()
+            raise
+
+
+def start_job(
+    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None,
+    listeners: Sequence[JobListener] = (), **choices: Any,
+) -> JobRun:  # fmt: skip
     """Start a job on streaming DataFrames and return immediately.
 
     Claims the job, checks that its latest checkpoint is compatible, and starts the query. Raises before any
     epoch runs if one of these fails.
     """
-    speak()
+    _speak(choices)
     session = spark or _session_of(graph)
     check_session(session.conf.get, session.version)
     settings, durability = read_settings(_cores(session), **choices)
     check_sources(graph.sources, durable=durability is not None)
-    launch = _Launch(session, graph, settings, EpochTrigger.parse(trigger))
-    return launch.ephemeral() if durability is None else launch.durable(durability)
+    chosen, reporters = EpochTrigger.parse(trigger), _reporters(graph, settings)
+    with _events(graph.job, [*listeners, *reporters]) as events:
+        launch = _Launch(spark=session, graph=graph, settings=settings, trigger=chosen, events=events)
+        run = launch.ephemeral() if durability is None else launch.durable(durability)
+        for reporter in reporters:
+            reporter.watch(run.samples)
+        return run
+
+
+def _reporters(graph: Graph, settings: Settings) -> list[Reporter]:
+    if settings.reporting.lineage is None:
+        return create_reporters(settings.reporting, graph.job)
+    return create_reporters(settings.reporting, graph.job, read_datasets(graph), written_datasets(graph))
 
 
 class _Launch:
     """The start of one run."""
 
-    def __init__(self, spark: SparkSession, graph: Graph, settings: Settings, trigger: EpochTrigger) -> None:
+    def __init__(
+        self, spark: SparkSession, graph: Graph, settings: Settings, trigger: EpochTrigger, events: JobEvents
+    ) -> None:
         self._spark, self._graph, self._settings, self._trigger = spark, graph, settings, trigger
+        self._events = events
         self._progress = Progress(graph.job)
 
     def ephemeral(self) -> JobRun:
@@ -128,12 +177,16 @@ class _Launch:
         committers = Committers(self._graph, storage)
         self._progress.begin()
         owned = self._claim(chosen, storage, committers)
+        before = owned.snapshot
+        if before is not None and before.parallelism != self._settings.parallelism:
+            self._events.rescaled(before.parallelism, self._settings.parallelism)
         loop: CheckpointLoop | None = None
         runner: EpochRunner | None = None
         try:
             runner = EpochRunner(self._spark, self._graph, self._settings, _identity(owned, chosen))
             described = self._described(runner, chosen.checkpoints.publishes_in_tasks)
-            loop = CheckpointLoop(owned, described, SinkThreads(committers.committers, storage))
+            statistics = CheckpointStatistics(on_ended=self._events.checkpoint)
+            loop = CheckpointLoop(owned, described, SinkThreads(committers.committers, storage), statistics)
             return self._follow(self._job(chosen, committers, runner, described, loop))
         except BaseException:
             if loop is None:
@@ -161,6 +214,7 @@ class _Launch:
             metrics=self._metrics(chosen, loop),
             progress=self._progress,
             stop=StopRequest(),
+            events=self._events,
         )
 
     def _metrics(self, chosen: Durability | None, loop: CheckpointLoop | None) -> JobMetrics:
@@ -174,11 +228,10 @@ class _Launch:
         )
 
     def _follow(self, job: RunningJob) -> JobRun:
+        self._events.log_context.epoch = lambda: job.runner.epoch
         run = JobRun(job)
-        log.info(
-            "job %s started: parallelism %d, %s, %s", job.name, run.parallelism, run.state_backend, _origin(job.loop),
-            extra={"job": job.name},
-        )  # fmt: skip
+        origin = _origin(job.loop)
+        log.info("job %s started: parallelism %d, %s, %s", job.name, run.parallelism, run.state_backend, origin)
         run.follow()
         return run
 
@@ -222,7 +275,7 @@ class _Launch:
             log.warning("the snapshot was taken after a drain: all event time has passed, and every row is late")
         for verdict in fitted.compatibility.verdicts:
             level = logging.WARNING if verdict.outcome is VerdictKind.DROPPED else logging.INFO
-            log.log(level, "state of the snapshot, %s", shown(verdict), extra={"job": graph.job})
+            log.log(level, "state of the snapshot, %s", shown(verdict))
 
     def _described(self, runner: EpochRunner, by_tasks: bool = False) -> JobDescription:
         """Describe the job. `by_tasks`: tasks publish output of sinks that allow it."""
@@ -261,6 +314,15 @@ def _origin(loop: CheckpointLoop | None) -> str:
         return "without checkpoints"
     found = loop.ownership.restore_point().checkpoint_id
     return f"restored from checkpoint {found}" if found else "without a checkpoint"
+
+
+def _speak(choices: Mapping[str, Any]) -> None:
+    """Set up logging first: reading the other options may already log something."""
+    found = (choices.get("options") or {}).get(LOG_FORMAT.key)
+    try:
+        speak(format=None if found is None else LOG_FORMAT.parse(str(found)))
+    except ValueError:
+        speak()  # `read_settings` refuses it, together with everything else that is wrong.
 
 
 def _session_of(graph: Graph) -> SparkSession:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from tidegate.core.clock import Clock, MonotonicMs
+from tidegate.core.log_setup import in_this_context
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ class LoopThread:
         self._wake_ms: MonotonicMs | None = None
         self._stopped = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=in_this_context(self._run), name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -15,6 +15,7 @@ from tidegate.checkpoint.start import Start
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import RestoreError
 from tidegate.core.ids import Uid
+from tidegate.core.log_setup import in_this_context
 from tidegate.core.processes import this_process
 from tidegate.runtime.driver.failure_latch import FailureLatch
 from tidegate.runtime.driver.job_history import ForkPin, JobHistory, Signer, is_foreign
@@ -47,7 +48,7 @@ class HeartbeatThread:
         """`beat` receives the number of the beat; an error it raises, other than `StorageError`, ends the thread."""
         self._beat, self._on_failure = beat, on_failure
         self._stopped = threading.Event()
-        threading.Thread(target=self._run, name="tidegate-heartbeat", daemon=True).start()
+        threading.Thread(target=in_this_context(self._run), name="tidegate-heartbeat", daemon=True).start()
 
     def stop(self) -> None:
         self._stopped.set()

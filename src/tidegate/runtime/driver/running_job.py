@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
@@ -23,6 +22,7 @@ from tidegate.runtime.driver.epoch_runner import EpochRunner
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.output_release import OutputNotPublished
 from tidegate.runtime.driver.progress import Progress
@@ -30,8 +30,6 @@ from tidegate.runtime.driver.settings import Durability, Settings
 from tidegate.runtime.driver.sink_threads import OutputStopped
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.sources.query_directory import Positions
-
-log = logging.getLogger("tidegate")
 
 _PACE_S = 0.05
 
@@ -54,6 +52,7 @@ class RunningJob:
     metrics: JobMetrics
     progress: Progress
     stop: StopRequest
+    events: JobEvents
     skipped_batches: int = 0
     held_by: WaitingOutput | None = None
     """The sink for which so much output waits that no batch is read until it has caught up."""
@@ -124,11 +123,7 @@ class Epochs:
             since = min((each.since for each in waiting), default=None)
             job.metrics.ages.forget(None if last is None else last.epoch, since)
         job.progress.epoch(report, None if loop is None else loop.statistics)
-        rate = report.rows_in * 1000 // max(1, report.duration_ms)
-        log.info(
-            "epoch %s: %d rows in %d ms (%d rows/s)", report.epoch, report.rows_in, report.duration_ms, rate,
-            extra={"job": job.name, "epoch": str(report.epoch)},
-        )  # fmt: skip
+        job.events.epoch(report)
         return report
 
     def run_empty(self, *, final: bool = False, time_stands: bool = False) -> EpochReport:

@@ -19,6 +19,7 @@ from tidegate.config.choices import MetricNaming
 from tidegate.config.declared.metrics import NAMING
 from tidegate.config.declared.pipeline import MAX_PARALLELISM
 from tidegate.config.effective import EffectiveOption, effective
+from tidegate.config.reporting import ReportingConfig
 from tidegate.config.restart_strategy import NoRestart, RestartStrategy
 from tidegate.config.user import is_own_backend
 from tidegate.graph.parallelism import default_max_parallelism
@@ -43,6 +44,7 @@ class Settings:
     """How long a host with state may be unavailable before its versions count as lost."""
     max_tries: int = 10
     """How often one epoch is tried before the job fails."""
+    reporting: ReportingConfig = field(default_factory=ReportingConfig)
     spread_ms: int = 100
     """How long each task of the anchor's first job waits, so that the executors share the tasks."""
     effective: tuple[EffectiveOption, ...] = ()
@@ -71,6 +73,7 @@ _TUNING = {f.name for f in fields(Settings)} - {
     "backend_options",
     "effective",
     "metric_naming",
+    "reporting",
 }
 _STORE_KEYS = {
     "s3.endpoint": "endpoint",
@@ -123,6 +126,7 @@ def read_settings(
         backend_options=dict(read.handed_on),
         effective=effective(read, options or {}),
         metric_naming=read[NAMING],
+        reporting=ReportingConfig.of(read),
         **({"local_dir": config.local_dirs} | tuning),
     )
     if config.dir is None:

@@ -26,6 +26,7 @@ from tidegate.connectors.outcome import CommitOutcome, outcome_of
 from tidegate.connectors.sink import Committable, Committer, Settled, Sweeping, calls_of
 from tidegate.core.errors import ConnectorError
 from tidegate.core.ids import EpochId, Uid
+from tidegate.core.log_setup import in_this_context
 from tidegate.storage import Storage
 
 log = logging.getLogger("tidegate")
@@ -113,7 +114,8 @@ class _SinkThread:
 
     def begin(self, work: Callable[[], None]) -> None:
         if self.thread is None:
-            self.thread = threading.Thread(target=self._run, name=f"tidegate-sink-{self._uid}", daemon=True)
+            run, name = in_this_context(self._run), f"tidegate-sink-{self._uid}"
+            self.thread = threading.Thread(target=run, name=name, daemon=True)
             self.thread.start()
         self._inbox.put(work)
 

@@ -31,6 +31,7 @@ from tidegate.core.errors import (
     UnsupportedType,
     UserCodeError,
 )
+from tidegate.core.log_setup import in_this_context
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_lock import EpochLock
@@ -76,13 +77,28 @@ class Supervisor:
         self._memory = FailureHistory()
         self.attempt = self._begin(lambda: None)
         job.metrics.statuses.enter("RUNNING")
+        self.announce_status()
 
     def start(self) -> None:
-        threading.Thread(target=self._supervise, name="tidegate-run", daemon=True).start()
+        threading.Thread(target=in_this_context(self._supervise), name="tidegate-run", daemon=True).start()
 
     @property
-    def is_restarting(self) -> bool:
-        return self.attempt.error is not None
+    def status(self) -> str:
+        """The status, in Flink's terms."""
+        if self.ended.is_set():
+            return self._final_status()
+        if self._job.stop.is_asked():
+            return "CANCELLING"
+        return "RUNNING" if self.attempt.error is None else "RESTARTING"
+
+    def _final_status(self) -> str:
+        if self.outcome is not None:
+            return "FAILED"
+        return "FINISHED" if self.last_savepoint is not None or not self._job.stop.is_asked() else "CANCELED"
+
+    def announce_status(self) -> None:
+        """Tell listeners, if it has changed."""
+        self._job.events.status(self.status)
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
@@ -133,6 +149,8 @@ class Supervisor:
                 self._job.progress.end()
             finally:
                 self._job.metrics.statuses.enter("ENDED")
+                self._job.events.status(self._final_status())
+                self._job.events.close()
                 self.ended.set()
 
     def _wait_for_query(self) -> None:
@@ -156,7 +174,7 @@ class Supervisor:
             self.attempt.error = self.attempt.error or error
         job.metrics.statuses.enter("RESTARTING")
         while True:
-            loop, kind = job.loop, _kind(error)
+            loop, kind = job.loop, kind_of(error)
             if loop is None or job.durability is None or job.stop.is_asked():
                 self._give_up(error, kind)
             if _is_hopeless(error) or job.is_session_dead():
@@ -169,12 +187,8 @@ class Supervisor:
             if isinstance(decision, GiveUp):
                 log.error("the job fails permanently: %s", decision.reason)
                 self._give_up(error, kind)
-            self._note(error, kind, restarted=True)
-            last = loop.ownership.restore_point().checkpoint_id
-            log.warning(
-                "the job goes back to checkpoint %s in %d ms: %s", last or "(none)", decision.delay_ms, error,
-                extra={"job": job.name},
-            )  # fmt: skip
+            self._note(error, kind, decision.delay_ms, loop.ownership.restore_point().checkpoint_id)
+            self.announce_status()
             if job.stop.asked.wait(decision.delay_ms / 1000):
                 raise error
             try:
@@ -195,13 +209,14 @@ class Supervisor:
         self._begin(prepare)
         self.restarts += 1
         self._job.metrics.statuses.enter("RUNNING")
+        self.announce_status()
 
     def _claim_again(self, broken: CheckpointLoop) -> CheckpointLoop:
         """Claim the job again. The thread that wrote checkpoints is gone, possibly in the middle of a write whose outcome
         is unknown. Claiming the job under a new term settles it: the log has the entry, or never will.
         """
         job = self._job
-        log.warning("the job is claimed again: %s", broken.broken, extra={"job": job.name})
+        log.warning("the job is claimed again: %s", broken.broken)
         owned = broken.claim_again()
         try:
             owned.check_output(job.committers.committers, job.allow_non_restored_state)
@@ -212,11 +227,14 @@ class Supervisor:
             raise
 
     def _give_up(self, error: BaseException, kind: str) -> NoReturn:
-        self._note(error, kind, restarted=False)
+        self._note(error, kind)
         raise error
 
-    def _note(self, error: BaseException, kind: str, restarted: bool) -> None:
+    def _note(self, error: BaseException, kind: str, delay_ms: int | None = None, back_to: int | None = None) -> None:
+        """Record a failure. Without a delay, the job is not restarted."""
+        restarted = delay_ms is not None
         self.failures.append(Failure(SYSTEM_CLOCK.now().wall_ms, kind, str(error), restarted))
+        self._job.events.failure(error, kind, can_restart=restarted, checkpoint_id=back_to, delay_ms=delay_ms or 0)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -302,7 +320,8 @@ def _is_hopeless(error: BaseException) -> bool:
     return isinstance(error, _HOPELESS) and not isinstance(error, _OF_A_TARGET)
 
 
-def _kind(error: BaseException) -> str:
+def kind_of(error: BaseException) -> str:
+    """The kind of a failure, as people read it."""
     match error:
         case UserCodeError():
             return "user-code"

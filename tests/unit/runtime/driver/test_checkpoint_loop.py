@@ -27,6 +27,7 @@ from tidegate.checkpoint.metadata import FileList, InlineFile, OperatorInfo, Sta
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.savepoint_target import BadSavepointTarget
 from tidegate.checkpoint.start import Start, StartRefused
+from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.checkpoint.takeover import CannotClaim
 from tidegate.checkpoint.task_part import encode_part
 from tidegate.checkpoint.version_upload import Stored
@@ -107,7 +108,8 @@ class Place:
             origin = history.take(found, metadata, claims)
             source, pin = origin.ref, origin.pin
         owned = Ownership.claim(history, Start(source), force=True, pin=pin)
-        loop = self.loop(owned, more.get("operators", ()), sources=more.get("sources", ()))
+        told = more.get("statistics")
+        loop = self.loop(owned, more.get("operators", ()), sources=more.get("sources", ()), statistics=told)
         try:
             yield loop
         finally:
@@ -119,6 +121,7 @@ class Place:
         operators: tuple[OperatorInfo, ...] = (),
         before: CheckpointLoop | None = None,
         sources: tuple[Uid, ...] = (),
+        statistics: CheckpointStatistics | None = None,
     ) -> CheckpointLoop:
         job = JobDescription(
             job=owned.history.layout.job,
@@ -132,7 +135,7 @@ class Place:
             spark_version="4.3.0",
         )
         sinks = SinkThreads({}, self.storage) if before is None else before.sinks
-        loop = CheckpointLoop(owned, job, sinks, None if before is None else before.statistics)
+        loop = CheckpointLoop(owned, job, sinks, statistics if before is None else before.statistics)
         term = owned.restore_point().term
         loop.begin_at(EpochSnapshot(EpochId(term, 1), {}, None, self.folder / "query", Clocks()))
         return loop

@@ -22,6 +22,7 @@ from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.running_job import Epochs
 from tidegate.runtime.exchange.assignment import CheckpointWork
@@ -200,6 +201,7 @@ def running(loop: CheckpointLoop) -> Any:
         reports=[],
         metrics=JobMetrics(()),
         progress=SimpleNamespace(epoch=lambda *given: None),
+        events=JobEvents("job"),
         name="job",
         timeout_s=WAIT_S,
     )

@@ -19,6 +19,7 @@ from tidegate.checkpoint.assignment import UnclaimedState
 from tidegate.core.ids import Slot, TaskId, Uid
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
+from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.launch import _identity, _Launch
 from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.session import REQUIREMENTS
@@ -120,7 +121,7 @@ def claimed(
     assert durability is not None
     session: Any = Session()
     storage = RoutedStorage(open_storage(durability.archive.url))
-    launch = _Launch(session, graph, settings, EpochTrigger.parse(None))
+    launch = _Launch(session, graph, settings, EpochTrigger.parse(None), events=JobEvents(graph.job))
     owned = launch._claim(durability, storage, Committers(graph, storage))
     try:
         yield owned
@@ -224,7 +225,13 @@ def test_tasks_get_the_storage_and_the_term_that_the_driver_claimed(tmp_path: Pa
 @pytest.mark.feature("A13", "C5", "F2", "I39")
 def test_checkpoints_describe_the_job_as_it_runs() -> None:
     runner, session = runner_of(state_backend="rocksdb"), Session()
-    launch = _Launch(session, runner.graph, runner.settings, EpochTrigger.parse(None))  # type: ignore[arg-type]
+    launch = _Launch(
+        spark=session,
+        graph=runner.graph,
+        settings=runner.settings,
+        trigger=EpochTrigger.parse(None),
+        events=JobEvents("j"),
+    )  # type: ignore[arg-type]
     told = launch._described(runner)
     assert (told.parallelism, told.max_parallelism, told.backend, told.levels) == (2, 40, "rocksdb", 2)
     assert told.tasks == [TaskId(level, Slot(slot)) for level in (1, 2) for slot in (0, 1)]

@@ -22,6 +22,7 @@ from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.job_description import JobDescription
+from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_history import JobHistory
 from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.ownership import Ownership
@@ -84,6 +85,7 @@ class Running:
             spark=None, graph=graph, settings=None, durability=durability, trigger=None, committers=committers,
             runner=Copying(self.sink, point.lineage, point.term), description=described, loop=self.loop,
             reports=EpochReports(10), metrics=JobMetrics(()), progress=Progress("copies"), stop=StopRequest(),
+            events=JobEvents("copies"),
         )  # type: ignore[arg-type]  # fmt: skip
         self._epochs = Epochs(running, folder / "query", None)
         self.loop.begin_at(self._epochs.snapshot())

@@ -19,6 +19,7 @@ from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
+from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.progress import Progress
 from tidegate.runtime.driver.running_job import Epochs, RunningJob
@@ -69,6 +70,7 @@ def running(folder: Path, target: Target, loop: CheckpointLoop | None, mode: str
         spark=nobody, graph=job.graph(), settings=nobody, durability=durability, trigger=nobody,
         committers=Committers(job.graph(), None), runner=runner, description=nobody, loop=loop, reports=EpochReports(9),
         metrics=JobMetrics(()), progress=Progress("job", io.StringIO()), stop=StopRequest(),
+        events=JobEvents("job"),
     )  # fmt: skip
     return Epochs(made, folder / "query", None), runner
 

@@ -14,6 +14,7 @@ from tests.unit.runtime.driver.test_output_release import WAIT_S, Target
 from tests.unit.runtime.driver.test_running_job import running
 from tidegate.config.restart_strategy import FailureRate, FixedDelay, NoRestart
 from tidegate.runtime.driver import supervisor
+from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import Supervisor
@@ -60,7 +61,7 @@ def failing_job(strategy):
     nothing = SimpleNamespace(close=lambda: None, release=lambda: None, end=lambda: None)
     return SimpleNamespace(
         name="job", metrics=JobMetrics(()), loop=Loop(), durability=SimpleNamespace(restart=strategy), stop=StopRequest(),
-        attempts=[], is_session_dead=lambda: False, runner=nothing, committers=nothing, progress=nothing,
+        attempts=[], is_session_dead=lambda: False, runner=nothing, committers=nothing, progress=nothing, events=JobEvents("job"),
     )  # fmt: skip
 
 

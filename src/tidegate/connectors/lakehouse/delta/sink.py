@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from tidegate.connectors.dataset_names import DatasetName, of_path
 from tidegate.connectors.lakehouse.delta.client import DeltaClient
 from tidegate.connectors.lakehouse.delta.committer import DeltaCommitter
 from tidegate.connectors.lakehouse.delta.table import check_partitions
@@ -52,6 +53,11 @@ class DeltaSink:
         # A relative path would name a different directory in each process.
         object.__setattr__(self, "table_uri", self.table_uri if path is None else str(path.absolute()))
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
+
+    @property
+    def dataset(self) -> DatasetName:
+        """What lineage services call it."""
+        return of_path(self.table_uri)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         return DeltaWriter(self._client(), context, self.target_file_bytes)

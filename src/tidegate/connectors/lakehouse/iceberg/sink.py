@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from tidegate.connectors.dataset_names import DatasetName
 from tidegate.connectors.lakehouse.iceberg.committer import IcebergCommitter
 from tidegate.connectors.lakehouse.iceberg.table import load, view
 from tidegate.connectors.lakehouse.iceberg.writer import IcebergWriter
@@ -43,6 +44,11 @@ class IcebergSink:
         require("pyiceberg", "IcebergSink", "iceberg")
         if self.target_file_bytes <= 0:
             raise GraphError(f"target_file_bytes must be positive; got {self.target_file_bytes}.")
+
+    @property
+    def dataset(self) -> DatasetName:
+        """What lineage services call it."""
+        return f"iceberg://{self.catalog}", self.table
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
         key = (self.catalog, self.table, tuple(sorted(self.properties.items())))

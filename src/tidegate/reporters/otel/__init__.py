@@ -1,0 +1,1 @@
+"""Sends metrics, spans and events over OTLP. The only package that imports `opentelemetry`."""
