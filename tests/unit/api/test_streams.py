@@ -153,6 +153,7 @@ def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> 
         "fresh": False,
         "force": False,
         "options": {"a": 1},
+        "listeners": (),
     }
 
 
@@ -176,6 +177,7 @@ def test_every_choice_of_a_start_reaches_the_runtime(monkeypatch: pytest.MonkeyP
         "options": {"a": 1},
         "fresh": True,
         "force": True,
+        "listeners": [tg.JobListener()],
     }
     told = getattr(job, way)("a session", **chosen)
     assert told == chosen | {"spark": "a session", "parallelism": 3, "max_parallelism": 40}
