@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 
 import httpx
+from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 import tidegate as tg
 from tests.integration.inputs import stream
+from tidegate.control.cli import main
+from tidegate.control.client import Client
+from tidegate.core.ids import Uid
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Metric
 
@@ -29,7 +33,8 @@ def scraped(server) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(answer.text):
         for sample in family.samples:
-            assert sample.labels.pop("job") == "measured"
+            names = {sample.labels.pop(name) for name in ("job", "job_name") if name in sample.labels}
+            assert names == {"measured"}
             found.setdefault(sample.name, {})[",".join(sample.labels.values())] = sample.value
     return found
 
@@ -60,3 +65,45 @@ def test_a_scrape_counts_every_row_and_every_checkpoint(spark, tmp_path):
     for task in ("L1-S0", "L1-S1"):
         shares = [value(metric, task) for metric in (catalog.BUSY, catalog.IDLE, catalog.HELD)]
         assert abs(sum(shares) - 1) < 0.01
+
+
+def test_a_scrape_tells_about_sources_sinks_storage_and_hosts(spark, tmp_path):
+    job = tg.Job("measured", parallelism=2)
+    rows = job.source("in", stream(spark, tmp_path / "in", "v int, k string", BATCHES))
+    rows.key_by("k").process("n", Count(), schema="k string, n bigint").sink("out", tg.FileSink(str(tmp_path / "out")))
+    run = job.start(
+        spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "c"), interval="100 ms"),
+        options={"metrics.reporter.prom.naming": "flink"},
+    )  # fmt: skip
+    with tg.serve(run, port=0) as server:
+        until = time.monotonic() + 90
+        while sum(report.rows_in for report in run.reports) < 20 or Uid("out") not in run.checkpoints.sinks.published:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        found = scraped(server)
+        frame = CliRunner().invoke(main, ["top", "measured", "-m", server.url], env={"TIDEGATE_TOKEN": server.token})
+        report = Client(server.url, server.token).ask("GET", "/jobs/measured/report")
+    run.cancel()
+
+    def value(metric: Metric, labels: str = "") -> float:
+        return found[metric.prometheus_name][labels]
+
+    assert value(catalog.SOURCE_RECORDS, "in") == 20
+    assert value(catalog.RECORDS_SEND, "out") == 20
+    assert value(catalog.COMMIT_DURATION, "out") >= 0
+    assert value(catalog.PUBLISHED_EPOCH, "out") > 0
+    assert value(catalog.CHECKPOINT_INTERVAL) == 0.1
+    assert value(catalog.LAST_CHECKPOINT_METADATA_SIZE) > 100
+    assert "chk-" in next(iter(found[catalog.LAST_CHECKPOINT_PATH.prometheus_name]))
+    assert value(catalog.STATUS_TIME, "RUNNING") > 0
+    assert value(catalog.DOWNTIME) == 0
+    assert value(catalog.STORAGE_REQUESTS, "write") > 3
+    assert value(catalog.STORAGE_BYTES, "write") > 1_000
+    for task in ("L1-S0", "L1-S1"):
+        assert 0 < value(catalog.DISK_FREE, task) <= value(catalog.DISK_SIZE, task)
+        assert 0 < value(catalog.MEMORY_USED, task) < value(catalog.MEMORY_BUDGET, task)
+    assert frame.exit_code == 0, frame.output
+    for part in ("measured  RUNNING", "L1-S0", "L1-S1", "EXACTLY_ONCE", "completed, 0 failed"):
+        assert part in frame.output, part
+    assert "flink_jobmanager_job_numRestarts" in found
+    assert report["sinks"][0]["last_commit_ms"] > report["started_ms"]

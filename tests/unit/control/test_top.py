@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -174,3 +182,32 @@ def test_a_job_that_no_longer_answers_keeps_its_last_report(server: HTTPServer) 
 def test_a_job_that_never_answered_is_an_error() -> None:
     with pytest.raises(Unreachable):
         ReportWatch(Client("127.0.0.1:1"), "orders").look()
+
+
+def test_on_a_terminal_it_stays_until_q_is_pressed(server: HTTPServer) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
+    command = [
+        sys.executable,
+        "-c",
+        "from tidegate.control.cli import main; main()",
+        "top",
+        "orders",
+        "-m",
+        address(server),
+    ]
+    top = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    try:
+        seen = b""
+        while b"L1-S1" not in seen:
+            seen += os.read(ours, 65_536)
+        assert top.poll() is None
+        os.write(ours, b"q")
+        with contextlib.suppress(OSError):  # The terminal is closed with its program.
+            while os.read(ours, 65_536):
+                pass
+        assert top.wait(10) == 0
+    finally:
+        top.kill()
+        os.close(ours)

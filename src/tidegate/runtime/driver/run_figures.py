@@ -24,6 +24,8 @@ class RunFigures:
     @property
     def pending_rows(self) -> dict[str, int]:
         """Rows that wait in Kafka, by source, as of the last batch."""
+        if self._supervisor.ended.is_set():
+            return {}
         try:
             progress = self._supervisor.attempt.query.lastProgress
         except Exception:  # The query, or its session, is gone.
