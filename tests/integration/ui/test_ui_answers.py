@@ -82,7 +82,7 @@ def test_a_job_without_problems_is_healthy_and_keeps_up(page):
         ({"failures": [FAILURE], "restarts": 1}, "Healthy?", ("warn", "Restarted")),
         ({"sinks": [{"sink": "out", "error": "refused"}]}, "Healthy?", ("bad", "Output fails")),
         ({"checkpoints": latest(**FAILED)}, "Healthy?", ("bad", "Checkpoints fail")),
-        ({"checkpoints": latest(completed=checkpoint(7, 45))}, "Healthy?", ("warn", "Checkpoint overdue")),
+        ({"checkpoints": latest(completed=checkpoint(7, 45))}, "Healthy?", ("warn", "Checkpoint late")),
         ({"checkpoints": None}, "Last checkpoint", ("none", "Off")),
         ({"held_by": "out"}, "Keeping up?", ("bad", "Held by out")),
         ({"epochs": []}, "Keeping up?", ("none", "No epoch yet")),

@@ -9,6 +9,7 @@ const RECENT_MS = 600_000;
 const BUSY = 0.5;
 const SKEWED = 2;
 const OVERDUE_INTERVALS = 3;
+const GRACE_MS = 10_000;
 
 export function answers(report, samples, nowMs) {
   return [
@@ -49,7 +50,7 @@ function problemOf(report, nowMs) {
   if (sink) return { tone: "bad", answer: "Output fails", detail: `sink ${sink.sink}` };
   const checkpoint = lastCheckpoint(report, nowMs);
   if (checkpoint.tone === "bad") return { tone: "bad", answer: "Checkpoints fail", detail: checkpoint.detail };
-  if (checkpoint.tone === "warn") return { tone: "warn", answer: "Checkpoint overdue", detail: checkpoint.detail };
+  if (checkpoint.tone === "warn") return { tone: "warn", answer: "Checkpoint late", detail: checkpoint.detail };
   const last = report.failures[0];
   if (last && nowMs - last.at_ms < RECENT_MS) {
     return { tone: "warn", answer: "Restarted", detail: plural(report.restarts, "restart") + ", last", at: last.at_ms };
@@ -85,7 +86,7 @@ function lastCheckpoint(report, nowMs) {
     detail: `#${completed.id} took ${duration(completed.end_to_end_duration)}`,
   };
   const interval = report.checkpoint_config?.interval;
-  const overdue = interval && nowMs - completed.latest_ack_timestamp > OVERDUE_INTERVALS * interval + completed.end_to_end_duration;
+  const overdue = interval && nowMs - completed.latest_ack_timestamp > OVERDUE_INTERVALS * interval + GRACE_MS;
   if (tone && overdue) return { ...facts, tone: "warn", detail: `every ${duration(interval)} expected` };
   return { ...facts, tone: tone ? "ok" : "none" };
 }

@@ -20,7 +20,7 @@ function optionsOf(drawn, { width, height, group, setIndex, pick }) {
   return {
     width,
     height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 24, 0, 0],
     legend: { show: false },
     scales: { x: { time: false, range: () => [-0.5, drawn.slots - 0.5] }, y: { range: (u, min, max) => [0, max > 0 ? max * 1.1 : 1] } },
     axes: [

@@ -68,7 +68,7 @@ function NodePanel({ report, node, close }) {
   const hot = report.hot_keys?.[node.uid] ?? report.hot_keys?.[node.name] ?? [];
   const others = report.graph.nodes.filter((each) => each.level === node.level && each.uid !== node.uid && node.level > 0);
   return html`<${Panel} id="node" title=${node.uid} aside=${html`<span>${node.kind}${node.label && node.label !== node.uid ? ` · ${node.label}` : ""}</span><button type="button" class="button small" onClick=${close}>Close</button>`}>
-    ${node.states.length > 0 && html`<div class="chips" aria-label="States">${node.states.map((each) => html`<span class="chip"><b>${each.name}</b> ${each.type}${each.ttl_ms ? ` · expires after ${duration(each.ttl_ms)}` : ""}</span>`)}</div>`}
+    ${node.states.length > 0 && html`<div class="chips" aria-label="States">${node.states.map((each) => html`<span class="chip"><b>${each.name}</b> ${each.type}</span>`)}</div>`}
     ${tasks.length ? html`<${Tasks} report=${report} tasks=${tasks} />` : html`<${Empty} title="This node has no task of its own.">${node.level === 0 ? "Spark runs the source stage." : "No task has reported yet."}<//>`}
     ${tasks.length > 0 && others.length > 0 && html`<p class="hint">These tasks also run ${others.map((each) => each.uid).join(", ")}, with which the figures are shared.</p>`}
     ${hot.length > 0 && html`<${HotKeys} hot=${hot} />`}
