@@ -223,6 +223,26 @@ def test_the_entries_of_a_map_are_written_and_removed_one_by_one(tmp_path, backe
     assert attempts.next().at("a", "map").is_empty()
 
 
+@BACKENDS
+@pytest.mark.parametrize("cleared", [True, False])
+@pytest.mark.feature("A18", "A22")
+def test_ranges_of_a_map_are_in_order_from_either_end_also_before_they_are_written(tmp_path, backend, cleared):
+    attempts = Attempts(backend, tmp_path)
+    attempts.next().at("a", "map").put_all({key: ord(key) for key in "zyx"})
+    found, keys = attempts.next().at("a", "map"), "dbeac" if cleared else "dbeaczyx"
+    if cleared:
+        found.clear()
+    found.put_all({key: ord(key) for key in "dbeac"})
+    assert (found.first_key(), found.last_key(), found.is_empty()) == ("a", max(keys), False)
+    for reverse in (False, True):
+        assert list(found.keys(reverse=reverse)) == sorted(keys, reverse=reverse)
+        assert list(found.values(reverse=reverse)) == sorted(map(ord, keys), reverse=reverse)
+        assert list(found.keys("b", "d", reverse=reverse)) == sorted("bc", reverse=reverse)
+        assert [value for _, value in found.items("b", reverse=reverse)] == sorted(
+            (ord(key) for key in keys if key != "a"), reverse=reverse
+        )
+
+
 class Counting:
     """A store that counts reads and writes."""
 

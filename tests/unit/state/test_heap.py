@@ -72,12 +72,16 @@ def test_the_chain_stays_short_and_rewriting_rare() -> None:
 
 @pytest.mark.feature("F4")
 def test_a_process_that_holds_the_version_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has those of several tasks."""
     forget()
-    step(tmp_path, None, 1, a="1")
+    tasks = [tmp_path / str(slot) for slot in range(3)]
+    for task in tasks:
+        step(task, None, 1, a="1")
     monkeypatch.setattr(change_file, "read_into", None)
-    store = HashMapBackend().begin(tmp_path, v(1), v(2), (0, 1))
-    assert store.get(b"a") == b"1"
-    store.abandon()
+    for task in tasks:
+        store = HashMapBackend().begin(task, v(1), v(2), (0, 1))
+        assert store.get(b"a") == b"1"
+        store.abandon()
 
 
 @pytest.mark.feature("F4", "H6")

@@ -78,6 +78,45 @@ def test_a_reduce_function_gets_what_there_is_and_then_the_new_element(backend):
         assert (h.state("words", 1), h.state("words", 2)) == ("one after another", "other")
 
 
+class Together(tg.ReduceFunction):
+    def reduce(self, so_far, numbers):
+        return so_far + numbers
+
+
+class Spread(tg.AggregateFunction):
+    def create_accumulator(self):
+        return []
+
+    def add(self, value, accumulator):
+        return [*accumulator, value]
+
+    def get_result(self, accumulator):
+        return max(accumulator) - min(accumulator)
+
+    def merge(self, one, other):
+        return one + other
+
+
+class Lists(tg.KeyedProcessFunction):
+    numbers = tg.ReducingState(list[int], Together())
+    spread = tg.AggregatingState(list[int], Spread())
+
+    def process_element(self, row, ctx):
+        self.numbers.add([row.n])
+        self.spread.add(row.n)
+        yield row.k, self.numbers.get(), self.spread.get()
+
+
+@BACKENDS
+@pytest.mark.feature("A19", "A21")
+def test_lists_are_reduced_and_aggregated_like_numbers(backend):
+    with tg.testing.harness(Lists(), key="k", schema="k int, n int", state_backend=backend) as h:
+        h.process((1, 3), (1, 5), (2, 9))
+        h.snapshot()
+        h.process((1, 4))
+        assert h.output() == [(1, [3], 0), (1, [3, 5], 2), (2, [9], 0), (1, [3, 5, 4], 2)]
+
+
 class Ends(tg.KeyedProcessFunction):
     days = tg.SortedMapState(int, str)
 

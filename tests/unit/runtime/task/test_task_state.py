@@ -41,7 +41,7 @@ class Tasks:
         self.edge = exchange(layout, 1)[0]
         self.directory, self.backend, self.options = str(directory), backend, options or {}
         self.versions: list[VersionId | None] = [None, None]
-        self.number = 0
+        self.number, self.max_parallelism = 0, 128
 
     def run(self, *words: str, slot: int = 0) -> list[tuple[Any, ...]]:
         """One epoch of one task. Return what it sends to the sink."""
@@ -51,7 +51,7 @@ class Tasks:
             lineage=Lineage("line"),
             epoch=EpochId(Term(1), self.number),
             parallelism=2,
-            max_parallelism=128,
+            max_parallelism=self.max_parallelism,
             program=self.program,
             slots=(Slot(0), Slot(1)),
             salts=(),
@@ -118,12 +118,14 @@ def test_each_task_writes_to_its_own_directory(tmp_path, backend):
 
 @BACKENDS
 @pytest.mark.feature("A14")
-def test_a_task_holds_the_key_groups_that_it_serves(tmp_path, backend):
+@pytest.mark.parametrize(("key_groups", "served"), [(128, [[0, 63], [64, 127]]), (71, [[0, 35], [36, 70]])])
+def test_a_task_holds_the_key_groups_that_it_serves(tmp_path, backend, key_groups, served):
     tasks = Tasks(tmp_path, keyed(Forgetful(), "word string, n int, m int"), backend)
+    tasks.max_parallelism = key_groups
     tasks.run("a")
     tasks.run("b", slot=1)
     manifests = sorted(tmp_path.rglob("manifest.json"))
-    assert [json.loads(path.read_text())["key_groups"] for path in manifests] == [[0, 63], [64, 127]]
+    assert [json.loads(path.read_text())["key_groups"] for path in manifests] == served
 
 
 class PlaceOfTimers(tg.KeyedProcessFunction):
