@@ -635,11 +635,13 @@ def test_a_checkpoint_is_taken_when_it_is_due_although_no_epoch_follows(place: P
 
 
 @pytest.mark.feature("D5")
-def test_a_checkpoint_expires_although_nothing_else_happens(place: Place) -> None:
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_a_checkpoint_expires_although_nothing_happens_at_that_time(place: Place, epochs: int) -> None:
     with place.run(options={"execution.checkpointing.timeout": "300 ms"}) as loop:
         loop.begin_at(place.epoch(loop))
         asked = loop.request()
-        place.follow_on(loop, 1_000)
+        for number in range(epochs):
+            place.follow_on(loop, 1_000 + number)
         with pytest.raises(EpochFailed, match="expired before completing"):
             asked.result(20)
 

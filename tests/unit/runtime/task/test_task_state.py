@@ -31,9 +31,9 @@ def keyed(function, schema):
 class Tasks:
     """The one level of a job at parallelism 2, epoch after epoch."""
 
-    def __init__(self, directory, operator, backend="hashmap", options=None) -> None:
+    def __init__(self, directory, operator, backend="hashmap", options=None, columns="word string") -> None:
         job = tg.Job("by-hand", parallelism=2)
-        operator(job.source("rows", tg.testing.frame("word string"))).sink("out", tg.CollectSink())
+        operator(job.source("rows", tg.testing.frame(columns))).sink("out", tg.CollectSink())
         graph = job.graph()
         layout = plan(graph)
         ids = state_ids.assign({}, [(node.uid, spec.name) for node in graph.stateful for spec in node.states])
@@ -62,7 +62,7 @@ class Tasks:
             senders=0,
         )
         schema, n = arrow_schema([self.edge]), len(words)
-        struct = pa.array([{"word": word} for word in words], schema.field(4).type)
+        struct = pa.array([{"word": word, "n": 0} for word in words], schema.field(4).type)
         fixed = [pa.nulls(n, pa.int32()), pa.array([0] * n, pa.int32()), pa.array([5 + 64 * slot] * n, pa.int32())]
         batch = pa.RecordBatch.from_arrays([*fixed, pa.nulls(n, pa.binary()), struct], schema=schema)
         (out,) = task.run_level(assignment, slot, self.number, [batch])
@@ -126,6 +126,21 @@ def test_a_task_holds_the_key_groups_that_it_serves(tmp_path, backend, key_group
     tasks.run("b", slot=1)
     manifests = sorted(tmp_path.rglob("manifest.json"))
     assert [json.loads(path.read_text())["key_groups"] for path in manifests] == served
+
+
+class Keys(tg.KeyedProcessFunction):
+    seen = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        self.seen.update(self.seen.value() + 1)
+        yield ctx.get_current_key(), self.seen.value()
+
+
+@BACKENDS
+@pytest.mark.feature("A8", "A10")
+def test_the_key_of_a_row_is_in_the_columns_that_the_stream_is_keyed_by(tmp_path, backend):
+    tasks = Tasks(tmp_path, keyed(Keys(), "word string, n int"), backend, columns="n int, word string")
+    assert tasks.run("a", "b", "a") == [("a", 1), ("b", 1), ("a", 2)]
 
 
 class PlaceOfTimers(tg.KeyedProcessFunction):
