@@ -155,7 +155,7 @@ def test_after_a_restore_the_next_checkpoint_is_incremental_again(home: Host, el
     assert after.delta_bytes(7) < state.size_bytes / 5
 
 
-@pytest.mark.feature("C15", "D29")
+@pytest.mark.feature("C15", "D29", "H6")
 def test_small_files_go_into_the_metadata_up_to_a_total(home: Host, elsewhere: Host) -> None:
     home.build(None, version(1), some(0, 10))
     state, new = home.upload(home.order(1, version(1), inline=1 << 20))
@@ -298,7 +298,7 @@ def two_halves(tmp_path: Path, backend: StateBackend, storage: Storage) -> tuple
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("target", [version(50, term=2), version(3)], ids=["new-name", "name-of-the-old"])
 @pytest.mark.parametrize(("first", "last"), [(0, 7), (0, 1), (2, 5), (3, 6), (6, 7), (7, 7)])
-@pytest.mark.feature("H13")
+@pytest.mark.feature("H13", "I3", "I36")
 def test_state_is_put_together_by_key_group(
     tmp_path: Path, backend: StateBackend, storage: Storage, elsewhere: Host, first: int, last: int, target: VersionId,
     complete: bool,

@@ -126,7 +126,7 @@ def test_what_a_target_did_not_take_is_carried_on() -> None:
     assert draft(one, 2).contents.committables == (waits,)
 
 
-@pytest.mark.feature("J21")
+@pytest.mark.feature("J21", "J26")
 def test_a_successor_commits_what_its_predecessor_could_not() -> None:
     storage = PlainStorage()
     one = owner(storage, "one")

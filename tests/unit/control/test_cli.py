@@ -225,7 +225,7 @@ def test_compat_says_whether_the_job_will_start(
     assert document["compatible"] == (code == 0)
 
 
-@pytest.mark.feature("I31")
+@pytest.mark.feature("I28", "I31")
 def test_a_savepoint_is_converted_to_the_types_of_a_job(tmp_path: Path) -> None:
     old = Operator("totals", ("string",), (value("total", int),), {"total": {"ann": 7, "bob": 8}})
     History(tmp_path).checkpoint(1, old)

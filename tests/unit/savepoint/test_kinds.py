@@ -10,8 +10,8 @@ import pytest
 import tidegate as tg
 from tests.unit.savepoint.checkpoint_kit import NOW_MS, Held, History, Operator
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
-from tidegate.checkpoint.operator_shares import OperatorShares
-from tidegate.core.ids import Uid
+from tidegate.checkpoint.version_restore import RestoreOrder, restore
+from tidegate.core.ids import AttemptId, EpochId, Term, Uid
 from tidegate.core.times import TimeDomain
 from tidegate.graph.states import TIMERS, Distribution, StateKind, StateSpec
 from tidegate.graph.ttl import StateTtlConfig
@@ -27,6 +27,7 @@ from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec, TimeWindow
 from tidegate.state.operator_states import OperatorStates
 from tidegate.state.ttl import Stamp
+from tidegate.state.version import VersionId
 from tidegate.storage import open_storage
 
 USERS = [f"u{n}" for n in range(20)]
@@ -147,16 +148,11 @@ def test_a_restore_from_tables_gives_every_task_its_share(
     ids = {state.name: state.id for operator in copied.operators for state in operator.states}
     fired, largest, seen, offsets, unions, rules = [], {}, {}, [], [], []
     for order in plan_restore(copied, RestoreTarget(128, parallelism, {Uid("op"): 1})):
-        version = copied.tasks[0].version
-        store = backend_named("rocksdb").begin(tmp_path / str(order.task), None, version, order.key_groups)
-        shares = OperatorShares(order)
-        for source in order.sources:
-            tables = CanonicalTask(storage, "", old[source])
-            for share in order.keyed:
-                if share.source == source:
-                    store.write(tables.byte_entries(share.key_groups, share.states, copied.epoch))
-            shares.take(tables, source)  # type: ignore[arg-type]
-        store.write(shares.entries())
+        sources, directory = tuple(old[source] for source in order.sources), tmp_path / str(order.task)
+        first, second = (VersionId(EpochId(Term(9), number), AttemptId(1)) for number in (1, 2))
+        backend = backend_named("rocksdb")
+        made = restore(storage, directory, RestoreOrder(order, sources, "", None), backend, {}, first, CanonicalTask)
+        store = backend.begin(directory, made, second, order.key_groups)
         codec = KeyCodec(origin.layout("op", "seen").key_types)
         keyed = KeyedStates(store, SPECS, ids.__getitem__, codec, copied.epoch, order.key_groups)
         for user, group in keyed.keys_of("largest"):

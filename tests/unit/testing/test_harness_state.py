@@ -294,6 +294,20 @@ def test_the_context_has_the_lists_of_the_function_and_says_whether_they_were_re
         assert h.output() == [(True, sorted([kept, n]), [1, 2, 3]) for kept, n in ((1, 4), (3, 5), (2, 6))]
 
 
+class WithOneMore(FromStore):
+    later = tg.ListState(int, operator=True)
+
+
+@pytest.mark.feature("A31")
+def test_a_function_that_declares_one_more_list_is_restored_all_the_same():
+    with tg.testing.harness(FromStore(), schema="n bigint") as h:
+        h.process((1,))
+        snapshot = h.snapshot()
+    with tg.testing.harness(WithOneMore(), schema="n bigint", restore=snapshot) as h:
+        h.process((2,))
+        assert h.output() == [(True, [1, 2], [1])]
+
+
 class KnowsRules(tg.KeyedBroadcastProcessFunction, tg.CheckpointedFunction):
     rules = tg.BroadcastState(str, int)
 

@@ -284,8 +284,12 @@ def test_the_first_checkpoint_after_a_start_from_a_savepoint_uploads_everything(
         path = loop.savepoint(str(place.folder / "sp"), terminal=False, format="NATIVE").result(WAIT_S)
         loop.request().result(WAIT_S)
     with place.run("next", path, incremental=True) as loop:
+        assert loop.ownership.restore_point().stored is None
         assert place.bases_of_next_upload(loop) == {None}
     with place.run(incremental=True) as loop:
+        latest = loop.ownership.store.entry.base
+        assert latest is not None
+        assert loop.ownership.restore_point().stored == (latest.term, latest.id), "tasks know what they need not upload"
         assert None not in place.bases_of_next_upload(loop)
 
 

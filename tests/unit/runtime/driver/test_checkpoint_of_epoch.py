@@ -217,7 +217,7 @@ def test_rows_make_the_next_checkpoint_worth_taking(place: Place) -> None:
             time.sleep(0.01)
 
 
-@pytest.mark.feature("C3", "C6")
+@pytest.mark.feature("C3", "C6", "H4")
 def test_the_state_of_an_epoch_goes_with_the_positions_at_which_its_batch_ended(place: Place) -> None:
     with place.run(sources=SOURCES) as loop:
         batch: Any = object()

@@ -73,7 +73,7 @@ def assignment(runner: EpochRunner, level: int) -> TaskAssignment:
     return runner._assignment(epoch_of(runner), PlacedSlots(Anchor(nothing, HOSTS, (70, 71)), levels), level)
 
 
-@pytest.mark.feature("B4", "F2", "F20", "F22")
+@pytest.mark.feature("B3", "B4", "F2", "F20", "F22")
 @pytest.mark.parametrize(
     ("choices", "backend", "options"),
     [
@@ -145,3 +145,22 @@ def test_at_its_end_a_run_removes_its_versions_from_the_local_directory_of_the_j
     runner.versions[TaskId(1, Slot(0))] = VersionRef(VersionId.parse("3/v6-5"), HOSTS[0])
     runner.close()
     assert told == [("counts", "line", "/fast")]
+
+
+class Restoring(EpochRunner):
+    """Tells what it would run."""
+
+    def run_epoch(self, batch, **more):
+        return more
+
+
+@pytest.mark.feature("H2", "H11", "H12")
+def test_a_return_to_a_checkpoint_prefers_hosts_with_versions_and_keeps_what_they_know_of_its_files():
+    runner, task, order = runner_of(), TaskId(1, Slot(1)), SimpleNamespace(stored=(Term(2), 7))
+    runner.__class__ = Restoring
+    runner.versions[task] = VersionRef(VersionId.parse("3/v6-5"), HOSTS[1])
+    ran = runner.restore({task: order})
+    assert runner._placement._preferred == {task: HOSTS[1]}
+    assert runner.versions == {}, "nothing after the checkpoint counts"
+    assert (ran["work"][1].restores, ran["work"][2].restores) == ((None, order), (None, None))
+    assert (ran["work"][1].records, ran["time_stands"]) == (((Term(2), 7),), True)
