@@ -78,6 +78,22 @@ def test_nothing_is_sent_before_its_checkpoint_is_complete(spark, kafka, tmp_pat
     assert [message.value() for message in read(kafka, target)] == [f"a={n}".encode() for n in range(1, 11)]
 
 
+def test_rows_that_wait_in_kafka_are_reported(spark, kafka, tmp_path):
+    source = kafka.topic(partitions=3)
+    fill(kafka, source, [{"value": "a", "partition": n % 3} for n in range(300)])
+    run = counting(spark, kafka, source, kafka.topic(), tmp_path)
+    seen, deadline = [], time.monotonic() + 90
+    while not seen or seen[-1] != 0:
+        assert time.monotonic() < deadline, seen
+        pending = run.report().sources[0].pending_rows
+        seen += [] if pending is None or pending in seen[-1:] else [pending]
+        time.sleep(0.05)
+    run.cancel()
+    assert len(seen) > 2
+    assert seen == sorted(seen, reverse=True)
+    assert seen[0] >= 120
+
+
 @pytest.mark.feature("K17", "N29", "O12")
 def test_a_job_whose_next_rows_are_gone_stops_and_says_so(spark, kafka, tmp_path):
     """It read them once, but no checkpoint completed after that; and when it comes back, retention has passed."""

@@ -111,8 +111,8 @@ class JobMetrics:
         """The greatest event time read so far, by split of a source."""
         self._spans = SpanMetrics()
 
-    def epoch(self, report: EpochReport, acks: Iterable[TaskAck], *, moved: bool = False) -> None:
-        """Add an accepted epoch. `moved`: a checkpoint has to contain it."""
+    def epoch(self, report: EpochReport, acks: Iterable[TaskAck]) -> None:
+        """Add an accepted epoch."""
         acks = tuple(acks)
         self._spans.epoch(acks)
         operators, totals = added_rows((self.operators, report.operators)), Counter(self._totals)
@@ -129,8 +129,6 @@ class JobMetrics:
                 restore_ms[task] = ack.metrics.restore_ms
             for split, greatest_ms in ack.event_times.items():
                 event_times[split] = max(greatest_ms, event_times.get(split, greatest_ms))
-        if moved:
-            self.ages.ended(report.epoch)
         self._add_sources(report, tasks.values())
         self._storage = added([self._storage, *(ack.metrics.storage for ack in tasks.values())])
         self.operators, self._tasks, self._totals = operators, tasks, totals

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidegate.checkpoint.release_plan import WaitingOutput
 from tidegate.config.choices import CheckpointingMode
 from tidegate.core.errors import EpochFailed
+from tidegate.core.ids import EpochId
 from tidegate.graph.model import Graph
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.committers import Committers
@@ -112,19 +113,25 @@ class Epochs:
             if loop is not None and loop.waiting_output and report.committables:
                 self._await_restored_output(loop)
             job.committers.commit(report.committables, for_good=loop is None)
-        moved = batch is not None or bool(report.committables) or before != job.runner.versions
         if loop is not None:
+            moved = batch is not None or bool(report.committables) or before != job.runner.versions
             loop.epoch_finished(report, self.snapshot(), moved, output=not job.at_least_once)
         job.last_epoch_s = time.monotonic()
         job.reports.append(report)
-        job.metrics.epoch(report, report.acks, moved=moved and loop is not None)
+        job.metrics.epoch(report, report.acks)
         if loop is not None:
-            last, waiting = loop.statistics.latest_completed, loop.waiting_output
-            since = min((each.since for each in waiting), default=None)
-            job.metrics.ages.forget(None if last is None else last.epoch, since)
+            self._note_age(report.epoch, loop, moved)
         job.progress.epoch(report, None if loop is None else loop.statistics)
         job.events.epoch(report)
         return report
+
+    def _note_age(self, epoch: EpochId, loop: CheckpointLoop, moved: bool) -> None:
+        """Remember when the epoch ended, until a checkpoint contains it and its output is published."""
+        ages, last = self._job.metrics.ages, loop.statistics.latest_completed
+        if moved:
+            ages.ended(epoch)
+        since = min((each.since for each in loop.waiting_output), default=None)
+        ages.forget(None if last is None else last.epoch, since)
 
     def run_empty(self, *, final: bool = False, time_stands: bool = False) -> EpochReport:
         """Run an epoch without rows; also without timers if `time_stands`."""

@@ -147,7 +147,7 @@ def test_waiting_output_is_as_old_as_its_epoch() -> None:
     clock = Clock()
     metrics = JobMetrics((Uid("db"), Uid("log")), clock)
     clock.elapsed_ms = 1_000
-    metrics.epoch(report(1), [], moved=True)
+    metrics.ages.ended(EpochId(Term(1), 1))
     clock.elapsed_ms = 5_000
     waiting = WaitingOutput(Uid("db"), 1, 10, EpochId(Term(1), 1), None)
     run = SimpleNamespace(**{**vars(RUNNING), "waiting_output": (waiting,)})
@@ -159,8 +159,7 @@ def test_work_is_unprotected_from_the_first_epoch_after_the_last_checkpoint() ->
     metrics = JobMetrics((), clock, interval_ms=10_000)
     run = SimpleNamespace(**{**vars(RUNNING), "checkpoints": CheckpointStatistics()})
     assert values(metrics, catalog.UNPROTECTED_AGE, run) == {"": 0}
-    metrics.epoch(report(1), [], moved=True)
-    metrics.epoch(report(2), [], moved=False)
+    metrics.ages.ended(EpochId(Term(1), 1))
     clock.elapsed_ms = 30_000
     assert values(metrics, catalog.UNPROTECTED_AGE, run) == {"": 30_000}
     metrics.ages.forget(EpochId(Term(1), 1), None)
