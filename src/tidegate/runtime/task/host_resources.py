@@ -1,9 +1,10 @@
-"""Memory and disk that are left where a task runs. A few small files are read, once for each task of an epoch."""
+"""Memory and disk that are left where a task runs. A few small files are read, at most once a second."""
 
 from __future__ import annotations
 
 import os
 import resource
+import time
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,19 @@ _NO_LIMIT = 1 << 60
 """What cgroups of version 1 say if there is no limit is a little below 2**63."""
 
 
+_EVERY_S = 1.0
+_measured: dict[Path, tuple[float, HostResources]] = {}
+
+
 def host_resources(directory: Path) -> HostResources:
+    """Return the resources as they were at most a second ago: many tasks of many short epochs ask."""
+    now, found = time.monotonic(), _measured.get(directory)
+    if found is None or now - found[0] >= _EVERY_S:
+        found = _measured[directory] = now, measure(directory)
+    return found[1]
+
+
+def measure(directory: Path) -> HostResources:
     """Measure memory within its tightest limit, and the disk that holds `directory`."""
     used, budget = max((_of_worker(), _of_container(), _of_host()), key=_share)
     try:

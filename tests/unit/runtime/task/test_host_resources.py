@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.runtime.task import host_resources as measured
-from tidegate.runtime.task.host_resources import host_resources
+from tidegate.runtime.task.host_resources import host_resources, measure
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def cgroup(host: Path, path: str, limit: str, used: int, cached: int) -> None:
 
 
 def test_the_disk_is_that_of_the_state(tmp_path: Path) -> None:
-    found = host_resources(tmp_path)
+    found = measure(tmp_path)
     assert found.disk_size_bytes == pytest.approx(shutil.disk_usage(tmp_path).total, rel=0.01)
     assert 0 < found.disk_free_bytes <= found.disk_size_bytes
     assert 0 < found.memory_used_bytes < found.memory_budget_bytes
 
 
 def test_without_limits_the_host_is_the_limit(host: Path) -> None:
-    found = host_resources(host)
+    found = measure(host)
     assert (found.memory_used_bytes, found.memory_budget_bytes) == (400 * 1024, 1000 * 1024)
 
 
@@ -47,7 +47,7 @@ def test_a_container_that_is_fuller_than_the_host_is_the_limit(host: Path) -> No
     (host / "proc" / "self" / "cgroup").write_text("0::/pod/worker\n")
     cgroup(host, "pod/worker", "max", 90, 0)
     cgroup(host, "pod", "100", 90, 20)
-    found = host_resources(host)
+    found = measure(host)
     assert (found.memory_used_bytes, found.memory_budget_bytes) == (70, 100)
 
 
@@ -57,9 +57,16 @@ def test_an_older_kernel_has_its_limits_elsewhere(host: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "memory.limit_in_bytes").write_text("200\n")
     (folder / "memory.usage_in_bytes").write_text("180\n")
-    assert host_resources(host).memory_budget_bytes == 200
+    assert measure(host).memory_budget_bytes == 200
 
 
 def test_a_host_that_tells_nothing_reports_nothing(host: Path) -> None:
     (host / "proc" / "meminfo").unlink()
-    assert host_resources(host / "missing").memory_budget_bytes == 0
+    assert measure(host / "missing").memory_budget_bytes == 0
+
+
+def test_tasks_that_follow_each_other_share_a_measurement(host: Path) -> None:
+    first = host_resources(host)
+    (host / "proc" / "meminfo").write_text("MemTotal: 10 kB\nMemAvailable: 5 kB\n")
+    assert host_resources(host) is first
+    assert measure(host).memory_budget_bytes == 10 * 1024
