@@ -83,6 +83,16 @@ def test_a_job_goes_back_to_its_checkpoint_as_often_as_its_strategy_says(monkeyp
     assert time.monotonic() - started >= restarts * delay_s
 
 
+def test_the_time_until_a_job_runs_again_counts_as_restarting(monkeypatch):
+    monkeypatch.setattr(supervisor, "Attempt", FailingAttempt)
+    job = failing_job(FixedDelay(1, 300))
+    run = Supervisor(job, 10)
+    run.start()
+    assert run.ended.wait(10)
+    assert job.metrics.statuses.total_ms()["RESTARTING"] >= 300
+    assert set(job.metrics.statuses.current_ms().values()) == {0}
+
+
 class Query:
     def __init__(self, failure: Exception | None) -> None:
         self.failure = failure
