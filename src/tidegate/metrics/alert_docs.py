@@ -32,7 +32,7 @@ which job they mean.
 
 | option | default | meaning |
 |---|---|---|
-| `--evaluation-interval` | 30 s | how often Prometheus evaluates the rules. A condition that holds fires within two of them |
+| `--evaluation-interval` | 30 s | how often rules are evaluated. Alerts fire within two of them; that of memory, within three |
 | `--scrape-interval` | 15 s | how often Prometheus reads the metrics |
 | `--checkpoint-intervals` | 3 | a checkpoint older than that many of the job's own checkpoint intervals is too old |
 | `--output-wait` | 5 min | how long output may wait for its target |
@@ -54,7 +54,7 @@ def page() -> str:
 
 
 def _section(rule: AlertRule) -> str:
-    held = f" for {rule.for_s} s" if rule.for_s else ""
+    held = f", if it lasts for {rule.for_s} s" if rule.for_s else ""
     return f"""### {rule.name}
 *{rule.severity}*{held}. {rule.meaning}
 
