@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.api.graph_builder import GraphBuilder
-from tidegate.api.mistakes import called_like
+from tidegate.api.mistakes import called_like, check_listeners
 from tidegate.api.spark_types import SparkFrame, SparkSessionLike
 from tidegate.api.streams import Stream
 from tidegate.core.durations import Duration, duration_ms
@@ -174,6 +174,7 @@ class Job(GraphBuilder):
         """
         from tidegate.runtime.driver.launch import run_job
 
+        check_listeners(listeners)
         graph = check_runnable(self.graph())
         chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
         return run_job(graph, listeners=listeners, **chosen)
@@ -193,6 +194,7 @@ class Job(GraphBuilder):
         """Start the job and return immediately, with a handle to monitor, stop and await it. For streaming DataFrames."""
         from tidegate.runtime.driver.launch import start_job
 
+        check_listeners(listeners)
         graph = check_runnable(self.graph())
         chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
         return start_job(graph, listeners=listeners, **chosen)

@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from tidegate.api.states import Declaration
 from tidegate.core.errors import GraphError
+from tidegate.events.listener import JobListener
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,6 +36,15 @@ _CALLED_WITH = {
     "filter": ("row",),
     "flat_map": ("row",),
 }
+
+
+def check_listeners(listeners: Sequence[object]) -> None:
+    """Raise GraphError for anything that is not an instance of a listener."""
+    for each in listeners:
+        if isinstance(each, type):
+            raise GraphError(f"listeners takes instances, not the class {each.__name__}. Write {each.__name__}().")
+        if not isinstance(each, JobListener):
+            raise GraphError(f"{each!r} is not a listener. Let its class inherit from tidegate.JobListener.")
 
 
 def called_like(example: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -282,3 +282,14 @@ def test_a_function_that_returns_rows_is_left_alone():
             return (row, row) if row.amount else [(row.user, 1.0)]
 
     assert keyed().process("t", Twice(), schema=COLUMNS) is not None
+
+
+class Silent(tg.JobListener): ...
+
+
+@pytest.mark.parametrize(("listener", "said"), [(Silent, r"Write Silent\(\)"), (print, "JobListener")])
+def test_a_listener_is_an_instance_of_its_class(listener, said):
+    job = tg.Job("heard")
+    job.source("in", tg.testing.frame("a int")).sink("out", tg.DiscardSink())
+    with pytest.raises(tg.errors.GraphError, match=said):
+        job.start(listeners=[listener])

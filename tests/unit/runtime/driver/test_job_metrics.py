@@ -207,3 +207,14 @@ def test_times_of_a_task_add_up_and_its_rates_are_those_of_the_last_epoch():
     assert values(metrics, catalog.TOTAL_IDLE) == {"L1-S0": 300}
     assert values(metrics, catalog.TOTAL_HELD) == {"L1-S0": 20}
     assert values(metrics, catalog.TASK_RECORDS_IN_RATE) == {"L1-S0": 60}
+
+
+def test_spans_of_functions_add_up_over_tasks_and_epochs():
+    metrics = JobMetrics(())
+    used = [ack(0, spans={"n": {"parse": (2, 3_000, 2_000)}}), ack(1, spans={"n": {"parse": (1, 4_000, 4_000)}})]
+    metrics.epoch(report(1), used)
+    metrics.epoch(report(2), [ack(0, spans={"n": {"parse": (1, 500, 500)}})])
+    metrics.epoch(report(3), [ack(0)])
+    assert values(metrics, catalog.SPANS) == {"n,parse": 4}
+    assert values(metrics, catalog.SPAN_TIME) == {"n,parse": 7.5}
+    assert values(metrics, catalog.SPAN_TIME_MAX) == {"n,parse": 0.5}
