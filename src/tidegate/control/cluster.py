@@ -26,7 +26,7 @@ from tidegate.runtime.driver.run_report import RunReport, TaskLine
 _RESTARTS = "restart-strategy."
 
 
-class Cluster:
+class ClusterView:
     """The jobs at one moment. Those that have ended have no slots and no hosts."""
 
     def __init__(self, jobs: Sequence[RunReport]) -> None:

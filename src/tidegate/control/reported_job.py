@@ -35,7 +35,6 @@ from tidegate.control.messages.job import (
     RootExceptionInfo,
     TaskCounts,
 )
-from tidegate.control.plan import Vertex
 from tidegate.control.stored_jobs import StoredJob
 from tidegate.control.vertices import JobVertices, execution_state
 from tidegate.core.clock import SYSTEM_CLOCK
@@ -126,17 +125,6 @@ class ReportedJob(ABC):
         """The metrics of the job now; none if its driver does not answer itself."""
         return ()
 
-    def vertices(self) -> JobVertices:
-        return JobVertices(self.report(), self.samples())
-
-    def vertex(self, id: str) -> tuple[JobVertices, Vertex]:
-        """One vertex, and all of them at the same moment."""
-        found = self.vertices()
-        vertex = found.find(id)
-        if vertex is None:
-            raise NotFound(f"Job {self.id} has no vertex {id!r}. /jobs/{self.id} lists those it has.")
-        return found, vertex
-
     def exceptions(self, most: int = 20) -> JobExceptionsInfo:
         entries = [
             RootExceptionInfo(
@@ -171,14 +159,16 @@ class ReportedJob(ABC):
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     def checkpoints(self) -> CheckpointingStatistics:
-        return checkpointing_statistics(self._statistics())
+        return checkpointing_statistics(_statistics(self.report()))
 
     def checkpoint(self, checkpoint_id: int) -> AnyCheckpointStatistics:
-        stats = self._find(checkpoint_id)
-        return checkpoint_statistics(stats, statistics_by_level(stats, self._levels()))
+        report = self.report()
+        stats = _checkpoint(report, checkpoint_id)
+        return checkpoint_statistics(stats, statistics_by_level(stats, _levels(report)))
 
     def subtasks(self, checkpoint_id: int, vertex: str) -> TaskCheckpointStatisticsWithSubtasks:
-        found = statistics_with_subtasks(self._find(checkpoint_id), self._levels(), vertex)
+        report = self.report()
+        found = statistics_with_subtasks(_checkpoint(report, checkpoint_id), _levels(report), vertex)
         if found is None:
             raise NotFound(f"Checkpoint {checkpoint_id} has no part {vertex!r}.")
         return found
@@ -189,21 +179,6 @@ class ReportedJob(ABC):
             raise NotFound("Checkpointing was not enabled for this job.")
         return _config(report.checkpoint_config, report.state_backend)
 
-    def _levels(self) -> set[int]:
-        return {node.level for node in self.report().graph.nodes}
-
-    def _statistics(self) -> StatisticsReport:
-        found = self.report().checkpoints
-        if found is None:
-            raise NotFound("Checkpointing was not enabled for this job.")
-        return found
-
-    def _find(self, checkpoint_id: int) -> CheckpointStats:
-        found = self._statistics().find(checkpoint_id)
-        if found is None:
-            raise NotFound(f"Could not find checkpoint {checkpoint_id} among the last ones.")
-        return found
-
     # -- snapshots and state -------------------------------------------------------------------------------------------
 
     def snapshots(self) -> JobSnapshots:
@@ -211,6 +186,23 @@ class ReportedJob(ABC):
         if job is None:
             raise NotFound("Checkpointing was not enabled for this job, so no state of it is stored.")
         return JobSnapshots(job, self.report().checkpoints, self._show_values)
+
+
+def _statistics(report: RunReport) -> StatisticsReport:
+    if report.checkpoints is None:
+        raise NotFound("Checkpointing was not enabled for this job.")
+    return report.checkpoints
+
+
+def _checkpoint(report: RunReport, checkpoint_id: int) -> CheckpointStats:
+    found = _statistics(report).find(checkpoint_id)
+    if found is None:
+        raise NotFound(f"Could not find checkpoint {checkpoint_id} among the last ones.")
+    return found
+
+
+def _levels(report: RunReport) -> set[int]:
+    return {node.level for node in report.graph.nodes}
 
 
 def _told(failure: FailureLine) -> FailureLine:

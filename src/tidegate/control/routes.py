@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 
 from tidegate.control import cluster
-from tidegate.control.job_errors import NotPossible
+from tidegate.control.job_errors import NotFound, NotPossible
 from tidegate.control.messages import requests
 from tidegate.control.messages.accumulators import JobAccumulatorsInfo
 from tidegate.control.messages.job import JobIdsWithStatusOverview, JobIdWithStatus, MultipleJobsDetails
@@ -84,7 +84,7 @@ def flink_paths(jobs: ServedJobs) -> list[tuple[str, str, Act, int]]:
     add("/jobs/{jobid}/exceptions", "GET", lambda r, b: job(r).exceptions(_most(r)))
     add("/jobs/{jobid}/config", "GET", lambda r, b: cluster.job_config(job(r).report()))
     add("/jobs/{jobid}/jobmanager/config", "GET", lambda r, b: cluster.all_options(job(r).report()))
-    add("/jobs/{jobid}/plan", "GET", lambda r, b: JobPlanInfo(job(r).vertices().plan()))
+    add("/jobs/{jobid}/plan", "GET", lambda r, b: JobPlanInfo(_vertices(job(r)).plan()))
     add("/jobs/{jobid}/accumulators", "GET", lambda r, b: _accumulators(job(r)))
     add("/jobs/{jobid}/metrics", "GET", lambda r, b: cluster.job_metrics(job(r).samples(), _asked(r)))
     for path, read in _VERTEX_PATHS.items():
@@ -136,18 +136,26 @@ _VERTEX_PATHS: dict[str, ReadVertex] = {
 
 def _of_vertex(job: Callable[[Request], ReportedJob], read: ReadVertex) -> Act:
     def act(request: Request, body: Body) -> object:
-        found, vertex = job(request).vertex(request.path_params["vertex"])
+        asked, id = job(request), request.path_params["vertex"]
+        found = _vertices(asked)
+        vertex = found.find(id)
+        if vertex is None:
+            raise NotFound(f"Job {asked.id} has no vertex {id!r}. /jobs/{asked.id} lists those it has.")
         return read(found, vertex, request)
 
     return act
+
+
+def _vertices(job: ReportedJob) -> JobVertices:
+    return JobVertices(job.report(), job.samples())
 
 
 def _accumulators(job: ReportedJob) -> JobAccumulatorsInfo:
     return JobAccumulatorsInfo()
 
 
-def _cluster(jobs: ServedJobs) -> cluster.Cluster:
-    return cluster.Cluster([each.report() for each in jobs.all()])
+def _cluster(jobs: ServedJobs) -> cluster.ClusterView:
+    return cluster.ClusterView([each.report() for each in jobs.all()])
 
 
 def _asked(request: Request) -> list[str] | None:

@@ -20,8 +20,8 @@ from tidegate.control.messages.metrics import AggregatedMetric, MetricValue
 from tidegate.control.messages.plan import JobPlan
 from tidegate.control.messages.vertices import (
     AggregatedTaskDetailsInfo,
-    Distribution,
     ExecutionState,
+    FigureSummary,
     IOMetricsInfo,
     JobVertexBackPressureInfo,
     JobVertexDetailsInfo,
@@ -309,12 +309,12 @@ def _io(subtasks: Sequence[Subtask]) -> IOMetricsInfo:
     )
 
 
-def _distribution(values: Iterable[float]) -> Distribution:
+def _distribution(values: Iterable[float]) -> FigureSummary:
     found = sorted(values)
     if not found:
-        return Distribution()
+        return FigureSummary()
     cuts = quantiles(found, n=20, method="inclusive") if len(found) > 1 else found * 19
-    return Distribution(
+    return FigureSummary(
         min=found[0],
         max=found[-1],
         avg=sum(found) / len(found),

@@ -45,7 +45,7 @@ class JobVertexInfo(Struct, frozen=True, kw_only=True):
     metrics: IOMetricsInfo
 
 
-class Distribution(Struct, frozen=True, kw_only=True):
+class FigureSummary(Struct, frozen=True, kw_only=True):
     """One figure over the subtasks; all zero if there is none."""
 
     min: float = 0
@@ -61,8 +61,8 @@ class Distribution(Struct, frozen=True, kw_only=True):
 class AggregatedTaskDetailsInfo(Struct, frozen=True, kw_only=True):
     """Distributions of the figures of `IOMetricsInfo`, and of the time spent in each state."""
 
-    metrics: dict[str, Distribution]
-    status_duration: dict[str, Distribution] = field(name="status-duration")
+    metrics: dict[str, FigureSummary]
+    status_duration: dict[str, FigureSummary] = field(name="status-duration")
 
 
 class SubtaskInfo(Struct, frozen=True, kw_only=True, rename="kebab"):
