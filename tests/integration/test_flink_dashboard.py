@@ -30,7 +30,7 @@ class Count(tg.KeyedProcessFunction):
                 tries.write("x")
                 tries.seek(0)
                 if len(tries.read()) <= 2:
-                    raise ValueError("row 12 is not to my taste")
+                    raise ConnectionError("row 12 is not to my taste")
         self.n.update(self.n.value() + 1)
         yield row.k, self.n.value()
 
@@ -101,7 +101,7 @@ def test_flinks_dashboard_renders_the_job_its_checkpoints_and_its_failure(runnin
         shows(page, "Checkpoint Detail:", "0/0", "2/2 (100%)")
 
         page.goto(f"{job}/exceptions")
-        shows(page, "ValueError: row 12 is not to my taste")
+        shows(page, "ConnectionError: row 12 is not to my taste")
         page.goto(f"{job}/configuration")
         shows(page, "fixed-delay (attempts: 3")
 
