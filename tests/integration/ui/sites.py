@@ -22,10 +22,11 @@ PAGES = ("overview", "checkpoints", "state", "output", "exceptions", "savepoints
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`job` is the id of the sample job."""
+    """`job` is the id of the sample job, `checkpoints` its directory."""
 
     server: RestServer
     job: str
+    checkpoints: str
 
     @property
     def ui_url(self) -> str:
@@ -41,7 +42,7 @@ def running(spark, folder: Path) -> Iterator[Site]:
     try:
         with tg.serve(run, port=0, allow_actions=True, show_values=True) as server:
             wait_until(lambda: completed(run) >= 2 and len(run.reports) >= 4)
-            yield Site(server, str(run.lineage))
+            yield Site(server, str(run.lineage), str(folder / CHECKPOINTS))
     finally:
         run.cancel()
 
@@ -51,7 +52,7 @@ def failed(spark, folder: Path) -> Iterator[Site]:
     run = sample_jobs.failing(spark, folder)
     with tg.serve(run, port=0) as server:
         wait_until(lambda: run.has_ended)
-        yield Site(server, str(run.lineage))
+        yield Site(server, str(run.lineage), str(folder / CHECKPOINTS))
 
 
 @contextlib.contextmanager
@@ -59,7 +60,7 @@ def waiting(spark, folder: Path) -> Iterator[Site]:
     run = sample_jobs.waiting(spark, folder)
     try:
         with tg.serve(run, port=0) as server:
-            yield Site(server, str(run.lineage))
+            yield Site(server, str(run.lineage), str(folder / CHECKPOINTS))
     finally:
         run.cancel()
 
@@ -68,9 +69,10 @@ def waiting(spark, folder: Path) -> Iterator[Site]:
 def dead(spark, folder: Path) -> Iterator[Site]:
     """The driver gets SIGKILL; the pages come from its checkpoint directory."""
     kill_a_driver(folder)
-    jobs = StoredJobs(str(folder / CHECKPOINTS))
+    checkpoints = str(folder / CHECKPOINTS)
+    jobs = StoredJobs(checkpoints)
     with RestServer(jobs) as server:
-        yield Site(server, jobs.all()[0].id)
+        yield Site(server, jobs.all()[0].id, checkpoints)
 
 
 def kill_a_driver(folder: Path) -> None:

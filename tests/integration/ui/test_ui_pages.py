@@ -13,6 +13,8 @@ from tests.integration.ui.sample_jobs import KEY
 from tests.integration.ui.sites import PAGES, SITES, Site
 from tests.servers.axe import grave_problems
 from tests.sparks import session
+from tidegate.control.rest import RestServer
+from tidegate.control.stored_service import StoredJobs
 
 READY = "document.querySelector('main .panel, main .empty') && !document.body.innerText.includes('Reading')"
 SIDEWAYS = "document.documentElement.scrollWidth > innerWidth"
@@ -57,9 +59,8 @@ def test_every_page_is_accessible_and_calls_nobody_but_its_own_server(page, site
     assert called == {urlsplit(site[1].server.url).netloc}
 
 
+@pytest.mark.parametrize("site", ["running", "failed"], indirect=True, scope="module")
 def test_every_page_is_accessible_in_the_dark(page, site):
-    if site[0] not in ("running", "failed"):
-        pytest.skip("the others show nothing that these do not show in the dark")
     page.emulate_dark()
     for name in PAGES:
         show(page, site[1], name)
@@ -114,13 +115,30 @@ def test_the_only_job_is_opened_at_once_and_its_token_leaves_the_address(page, s
     assert site[1].server.token not in page.evaluate("location.href")
 
 
+@pytest.mark.parametrize("site", ["dead"], indirect=True, scope="module")
+def test_a_page_without_its_server_keeps_the_last_values_and_says_how_old_they_are(page, site):
+    with RestServer(StoredJobs(site[1].checkpoints)) as second:
+        page.goto(second.ui_url)
+        page.wait_for(READY)
+    says(page, "No connection to the server", "ago. Next try in")
+    assert page.evaluate("document.querySelector('main').className") == "stale"
+    says(page, "totals-out")
+
+
+@pytest.mark.parametrize("site", ["waiting"], indirect=True, scope="module")
+def test_a_page_without_a_token_asks_for_one(browser, site):
+    server = site[1].server
+    page = browser.open_page(f"{server.url}/ui/")
+    says(page, "This server asks for a token")
+    fill(page, "input[name=token]", server.token)
+    page.click("button[type=submit]")
+    says(page, "waiting", "Overview")
+    page.close()
+
+
+@pytest.mark.parametrize("site", ["running"], indirect=True, scope="module")
 class TestRunning:
     """What can be done with a job that runs."""
-
-    @pytest.fixture(autouse=True)
-    def _only_running(self, site) -> None:
-        if site[0] != "running":
-            pytest.skip("only a job that runs can be told to do something")
 
     def test_a_key_is_looked_up_across_all_states(self, page, site):
         show(page, site[1], "state?uid=totals")

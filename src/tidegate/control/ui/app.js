@@ -70,7 +70,7 @@ function JobView({ route }) {
   }, [report?.job]);
   const [, , Page] = PAGES.find(([name]) => name === route.page) ?? PAGES[0];
   if (!report) return html`<${Bar} /><main>${seen?.error && html`<${NotFound} error=${seen.error} retry=${() => seen.live.tryNow()} />`}</main>`;
-  const stale = !seen.connected || report.status === "LOST";
+  const stale = !seen.connected || (report.status === "LOST" && Page === Overview); // State and checkpoints outlive the driver.
   return html`<${Bar}><${ConnectionState} seen=${seen} /><//>
     <${JobHeader} report=${report} page=${route.page} live=${seen.live} connected=${seen.connected} />
     <main class=${stale ? "stale" : ""}>
