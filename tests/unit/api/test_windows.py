@@ -123,6 +123,13 @@ def test_rows_are_aggregated_by_minute_hour_day_or_any_number_of_seconds(size, m
 
 
 @pytest.mark.feature("B12")
+def test_sliding_windows_may_begin_at_a_quarter_past():
+    minute = 60_000
+    windows = tg.SlidingEventTimeWindows.of("1 h", "30 min", "15 min").assign_windows(None, 0)
+    assert [(start // minute, end // minute) for start, end in windows] == [(-15, 45), (-45, 15)]
+
+
+@pytest.mark.feature("B12")
 def test_a_row_belongs_to_the_windows_that_contain_its_time():
     def starts(assigner, ms):
         return [window.start for window in assigner.assign_windows(None, ms)]

@@ -279,6 +279,7 @@ def test_a_job_may_fall_back_to_the_clusters_restart_strategy() -> None:
     cluster = {"restart-strategy.type": "fixed-delay"}
     job = ON | {"restart-strategy.type": "fallback"}
     assert RestartConfig.of(read_options(job, cluster)).strategy == FixedDelay()
+    assert RestartConfig.of(read_options(ON | {"restart-strategy.type": "none"}, cluster)).strategy == NoRestart()
     assert RestartConfig.of(read_options(job)).strategy == ExponentialDelay()
 
 

@@ -224,6 +224,16 @@ def test_the_entries_of_a_map_are_written_and_removed_one_by_one(tmp_path, backe
 
 
 @BACKENDS
+@pytest.mark.feature("A10", "A18")
+def test_the_map_of_one_key_is_not_that_of_another(tmp_path, backend):
+    attempt = Attempts(backend, tmp_path).next()
+    attempt.at("a", "map").put("x", 1)
+    assert attempt.at("b", "map").get("x") is None
+    attempt.at("b", "map").put("x", 2)
+    assert attempt.at("a", "map").get("x") == 1
+
+
+@BACKENDS
 @pytest.mark.parametrize("cleared", [True, False])
 @pytest.mark.feature("A18", "A22")
 def test_ranges_of_a_map_are_in_order_from_either_end_also_before_they_are_written(tmp_path, backend, cleared):

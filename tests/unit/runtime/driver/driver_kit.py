@@ -129,7 +129,7 @@ class Driver:
     def _upload(self, order: UploadOrder, error: str | None) -> Uploaded:
         if error is not None:
             return Uploaded(order.checkpoint_id, None, error)
-        upload = VersionUpload(self.storage, self.layout, self.home, TASK, self.epoch.term, order)
+        upload = VersionUpload(RoutedStorage(self.storage), self.layout, self.home, TASK, self.epoch.term, order)
         manifest = self.backend.manifest(self.home, order.version)
         return Uploaded(order.checkpoint_id, upload.run(manifest, AttemptId(1), lambda: True, lambda: None), None)
 

@@ -11,6 +11,7 @@ from tidegate.checkpoint.staging import JobStaging
 from tidegate.checkpoint.start import StartRefused
 from tidegate.core.ids import AttemptId, Uid
 from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.savepoint.verify import verify
 from tidegate.testing.storage import StorageFault, Strike
 
 RARELY = "1 h"
@@ -187,3 +188,21 @@ def test_tasks_keep_the_version_of_the_latest_checkpoint_on_local_disk(tmp_path:
         driver.run_epoch(2)
         driver.run_epoch(3)
         assert saved in driver.loop.uploads.work(empty=False)[1].keep[0]
+
+
+@pytest.mark.feature("I4", "I24", "I30")
+@BACKENDS
+def test_a_savepoint_stores_all_state_in_its_own_folder_although_checkpoints_are_incremental(
+    tmp_path: Path, backend: str
+) -> None:
+    with Driver(tmp_path, interval=RARELY, incremental=True, inline_threshold=0, backend=backend) as driver:
+        driver.checkpoint(*range(8))
+        asked = driver.loop.savepoint(str(tmp_path / "savepoints"), terminal=False, format="NATIVE")
+        driver.settle()
+        driver.run_epoch()
+        driver.run_epoch()  # A savepoint is complete when a checkpoint of its epoch is.
+        taken = StoredSnapshot.open(asked.result(30))
+        assert list(verify(taken)) == []
+        stored = [path for path in Path(asked.result()).rglob("*") if path.name != "_metadata"]
+        assert sum(path.stat().st_size for path in stored) == taken.metadata.full_size_bytes > 8 * 4_000
+        assert taken.metadata.tasks[0].backend == backend

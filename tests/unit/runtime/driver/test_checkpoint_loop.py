@@ -53,6 +53,7 @@ from tidegate.runtime.driver.sink_threads import SinkThreads
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.exchange.messages import Uploaded
 from tidegate.runtime.sources.query_directory import Positions, read_positions
+from tidegate.savepoint.dispose import dispose
 from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.savepoint.verify import verify
 from tidegate.state.version import VersionId
@@ -401,7 +402,7 @@ def test_a_rewind_forgets_the_output_of_the_epochs_that_are_repeated(place: Plac
         assert loop.ownership.store.ledger.waiting() == ()
 
 
-@pytest.mark.feature("I7", "I30")
+@pytest.mark.feature("I7", "I21", "I30")
 def test_a_savepoint_that_was_moved_has_the_long_notes_of_its_sources(place: Place) -> None:
     notes = place.folder / "query" / "sources" / "0"
     notes.mkdir(parents=True)
@@ -411,6 +412,8 @@ def test_a_savepoint_that_was_moved_has_the_long_notes_of_its_sources(place: Pla
     moved = StoredSnapshot.open(shutil.move(taken, place.folder / "moved"))
     assert [len(position.files) for position in moved.metadata.positions] == [1]
     assert list(verify(moved)) == []
+    dispose(moved)
+    assert [path for path in (place.folder / "moved").rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.feature("H2")

@@ -9,8 +9,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.core.ids import EpochId, HostId, Lineage, Partition, Slot, TaskId, Term
-from tidegate.runtime.driver.epoch_check import Accepted
-from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity, _Epoch
+from tidegate.runtime.driver.epoch_check import Accepted, Missed
+from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity, StateLost, _Epoch
 from tidegate.runtime.driver.settings import read_settings
 from tidegate.runtime.driver.slot_placement import PlacedSlots
 from tidegate.runtime.exchange.assignment import Archive, TaskAssignment
@@ -164,3 +164,14 @@ def test_a_return_to_a_checkpoint_prefers_hosts_with_versions_and_keeps_what_the
     assert runner.versions == {}, "nothing after the checkpoint counts"
     assert (ran["work"][1].restores, ran["work"][2].restores) == ((None, order), (None, None))
     assert (ran["work"][1].records, ran["time_stands"]) == (((Term(2), 7),), True)
+
+
+@pytest.mark.feature("H1")
+def test_a_version_that_its_own_host_misses_is_lost_and_one_that_another_host_misses_is_not():
+    runner = runner_of()
+    runner.versions[TaskId(1, Slot(1))] = VersionRef(VersionId.parse("3/v6-5"), HOSTS[1])
+    elsewhere, at_home = (Missed((TaskAck(3, 7, 1, 1, 1, 5, host, None, b"", 0, 0),)) for host in HOSTS)
+    runner._discard(EpochId(Term(3), 7), elsewhere, 1)
+    assert runner.counters.replacements == 1, "the epoch is repeated on other hosts"
+    with pytest.raises(StateLost, match="The job returns to its last checkpoint"):
+        runner._discard(EpochId(Term(3), 7), at_home, 2)
