@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests import sparks
 from tests.browser import Browser
-from tests.integration.ui.sites import SITES, Site
+from tests.integration.ui.sites import SITES, Site, is_shown
 
 MOST_BYTES = 150_000
 HIGHEST = 1200
@@ -55,7 +55,7 @@ def take(browser: Browser, site: Site, shot: Shot, folder: Path) -> None:
     with contextlib.closing(page):
         page.emulate_dark(shot.theme == "dark")
         page.goto(site.page_url(shot.page))
-        page.wait_for("document.querySelector('main .panel') && !document.body.innerText.includes('Reading')")
+        page.wait_for(is_shown(shot.page))
         height = min(HIGHEST, page.evaluate("Math.ceil(document.querySelector('#app').getBoundingClientRect().height)"))
         path = folder / f"{shot.name}.png"
         while True:

@@ -20,6 +20,14 @@ from tidegate.control.stored_service import StoredJobs
 PAGES = ("overview", "checkpoints", "state", "output", "exceptions", "savepoints", "configuration")
 
 
+def is_shown(page: str) -> str:
+    """A script that is true when a page, and not the one before it, is drawn."""
+    name = page.partition("?")[0].partition("/")[0]
+    tab = f"document.querySelector('.tabs [aria-current]')?.getAttribute('href').endsWith('/{name}')"
+    here = "document.querySelector('h1.page-title')" if name == "jobs" else tab
+    return f"{here} && document.querySelector('main .panel') && !document.body.innerText.includes('Reading')"
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """`job` is the id of the sample job, `checkpoints` its directory."""

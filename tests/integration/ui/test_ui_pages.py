@@ -10,13 +10,12 @@ import pytest
 
 from tests.browser import Browser, Page
 from tests.integration.ui.sample_jobs import KEY
-from tests.integration.ui.sites import PAGES, SITES, Site
+from tests.integration.ui.sites import PAGES, SITES, Site, is_shown
 from tests.servers.axe import grave_problems
 from tests.sparks import session
 from tidegate.control.rest import RestServer
 from tidegate.control.stored_service import StoredJobs
 
-READY = "document.querySelector('main .panel, main .empty') && !document.body.innerText.includes('Reading')"
 SIDEWAYS = "document.documentElement.scrollWidth > innerWidth"
 
 
@@ -42,7 +41,7 @@ def page(browser: Browser, site) -> Iterator[Page]:
 
 def show(page: Page, site: Site, name: str) -> None:
     page.goto(site.page_url(name))
-    page.wait_for(READY)
+    page.wait_for(is_shown(name))
 
 
 def says(page: Page, *texts: str) -> None:
@@ -119,7 +118,7 @@ def test_the_only_job_is_opened_at_once_and_its_token_leaves_the_address(page, s
 def test_a_page_without_its_server_keeps_the_last_values_and_says_how_old_they_are(page, site):
     with RestServer(StoredJobs(site[1].checkpoints)) as second:
         page.goto(second.ui_url)
-        page.wait_for(READY)
+        page.wait_for(is_shown("overview"))
     says(page, "No connection to the server", "ago. Next try in")
     assert page.evaluate("document.querySelector('main').className") == "stale"
     says(page, "totals-out")

@@ -95,7 +95,7 @@ function slowestTask(report) {
   const task = busiestTask(report);
   if (!task) return { tone: "none", answer: "No task" };
   const skew = rowSkew(report, task);
-  const detail = `${percent(task.busy)} busy · ${times(skew)} the mean rows`;
+  const detail = `${percent(task.busy)} busy${skew === null ? "" : ` · ${times(skew)} the mean rows`}`;
   return { tone: skew >= SKEWED && task.busy >= BUSY ? "warn" : "none", answer: task.task, detail };
 }
 
