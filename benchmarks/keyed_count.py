@@ -5,6 +5,8 @@ epochs*: what an epoch of 1,000 rows costs, median over the epochs of a run. tra
 it gets smaller epochs of its own data, over the same keys. That is not neutral: fixed costs of an epoch weigh more, and
 the variant that reads state once per key has fewer rows per key to share that read.
 
+What measuring costs is a ratio of the same run, to the same job with nothing measured in its tasks.
+
 tidegate's own contestants come from `benchmarks.contestants.tidegate_jobs`, which has `contestants(partitions)`.
 """
 
@@ -137,7 +139,7 @@ def _datasets(work: Path, size: Size) -> tuple[Dataset, Dataset, Dataset]:
 
 def _ratios(rates: dict[str, harness.Figure], epochs: dict[str, harness.Figure]) -> dict[str, Any]:
     """What the project wants of the figures."""
-    slow = "transform-with-state"
+    slow, bare_of_metrics = "transform-with-state", "rocksdb-unmeasured"
     wanted = {
         "rocksdb / bare": harness.ratio(rates, "tidegate-rocksdb", "bare", at_least=0.8),
         "hashmap / bare": harness.ratio(rates, "tidegate-hashmap", "bare", at_least=0.9),
@@ -146,6 +148,10 @@ def _ratios(rates: dict[str, harness.Figure], epochs: dict[str, harness.Figure])
         "rocksdb / Spark SQL": harness.ratio(rates, "tidegate-rocksdb", "spark-sql"),
         "bare / transformWithState": harness.ratio(rates, "bare", slow),
         "bare / Spark SQL": harness.ratio(rates, "bare", "spark-sql"),
+        "default metrics / none": harness.ratio(rates, "tidegate-rocksdb", bare_of_metrics, at_least=0.98),
+        "all metrics / none": harness.ratio(rates, "rocksdb-all-metrics", bare_of_metrics, at_least=0.98),
+        "sampled state access / none": harness.ratio(rates, "rocksdb-state-latency", bare_of_metrics, at_least=0.95),
+        "small epoch all metrics / none": harness.ratio(epochs, "rocksdb-all-metrics", bare_of_metrics, at_most=1.02),
         "small epoch rocksdb / bare": harness.ratio(epochs, "tidegate-rocksdb", "bare", at_most=1.5),
         "small epoch hashmap / bare": harness.ratio(epochs, "tidegate-hashmap", "bare", at_most=1.5),
     }

@@ -119,7 +119,7 @@ def bare_epochs(root: str, keys: int, updates: int) -> Generator[Epoch, None, No
     load, no_wal, path = _Load(keys, updates), without_wal(), Path(root) / "bare"
     path.mkdir()
     home = Home(path)
-    database = open_database(home, RocksDBOptions(), create=True)
+    database = open_database(home, RocksDBOptions(), create=True)[0]
     write(load.all_entries())
     database.flush()
     try:

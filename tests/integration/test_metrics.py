@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 
 import httpx
+import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -14,7 +16,9 @@ from tidegate.control.cli import main
 from tidegate.control.client import Client
 from tidegate.core.ids import Uid
 from tidegate.metrics import catalog
-from tidegate.metrics.metric import Metric
+from tidegate.metrics.catalog import METRICS
+from tidegate.metrics.metric import Metric, Scope
+from tidegate.metrics.native import NATIVE
 
 BATCHES = [[(n, f"k{n % 4}") for n in range(first, first + 5)] for first in range(0, 20, 5)]
 
@@ -45,10 +49,7 @@ def test_a_scrape_counts_every_row_and_every_checkpoint(spark, tmp_path):
     rows.key_by("k").process("n", Count(), schema="k string, n bigint").sink("out", tg.DiscardSink())
     run = job.start(spark, checkpoint=tg.Checkpointing(dir=str(tmp_path / "c"), interval="100 ms"))
     with tg.serve(run, port=0) as server:
-        until = time.monotonic() + 90
-        while sum(report.rows_in for report in run.reports) < 20 or run.checkpoints.latest_completed is None:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        await_rows(run, 20)
         found = scraped(server)
     run.cancel()
 
@@ -107,3 +108,116 @@ def test_a_scrape_tells_about_sources_sinks_storage_and_hosts(spark, tmp_path):
         assert part in frame.output, part
     assert "flink_jobmanager_job_numRestarts" in found
     assert report["sinks"][0]["last_commit_ms"] > report["started_ms"]
+
+
+class Longest(tg.AggregateFunction):
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        return max(len(value), accumulator)
+
+    def get_result(self, accumulator):
+        return accumulator
+
+    def merge(self, acc_a, acc_b):
+        return max(acc_a, acc_b)
+
+
+class EveryState(tg.KeyedProcessFunction):
+    """Uses every kind of keyed state in every way, and has a timer that does not fire."""
+
+    n = tg.ValueState(int, default=0)
+    listed = tg.ListState(int)
+    mapped = tg.MapState(str, int)
+    ordered = tg.SortedMapState(int, int)
+    greatest = tg.ReducingState(int, max)
+    longest = tg.AggregatingState(int, Longest())
+
+    def process_element(self, row, ctx):
+        n = self.n.value() + 1
+        self.n.update(n)
+        self.listed.add(n)
+        self.listed.add_all([n])
+        self.listed.update(list(self.listed.get())[-3:])
+        self.mapped.put(row.k, n)
+        self.mapped.put_all({"other": n, "more": n})
+        self.mapped.remove("other")
+        found = [self.mapped.get(row.k), self.mapped.contains("x"), self.mapped.is_empty(), list(self.mapped)]
+        found += [list(self.mapped.keys()), list(self.mapped.values()), list(self.mapped.items())]
+        self.ordered.put(n, n)
+        self.ordered.clear()
+        self.greatest.add(n)
+        self.longest.add(row.k)
+        found += [self.greatest.get(), self.longest.get()]
+        ctx.timer_service().register_event_time_timer(4_000_000_000_000)
+        yield row.k, len(found)
+
+    def on_timer(self, timestamp, ctx):
+        raise AssertionError("all rows are long before it")
+
+
+MEASURED_IN_TASKS = (Scope.TASK, Scope.STATE, Scope.ROCKSDB)
+OF_THE_DRIVER = {
+    *(
+        "numPendingTimers",
+        "hotKeyShare",
+        "phaseDuration",
+        "numRepeated",
+        "numTasksAwayFromState",
+        "heldBy",
+        "numHeld",
+        "heldTime",
+    )
+}
+
+
+@pytest.mark.budget(150)
+@pytest.mark.feature("K5")
+def test_a_job_with_every_kind_of_state_has_every_metric_that_is_measured_in_tasks(spark, tmp_path):
+    options = {f"state.backend.rocksdb.metrics.{name}": True for name in NATIVE}
+    for track in ("latency", "size"):
+        options |= {f"state.{track}-track.keyed-state-enabled": True, f"state.{track}-track.sample-interval": 2}
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    batches = [
+        [(f"k{n % 4}", start + timedelta(seconds=n)) for n in range(first, first + 20)] for first in range(0, 80, 20)
+    ]
+    checkpoint = tg.Checkpointing(dir=str(tmp_path / "c"), interval="100 ms", options=options)
+
+    def started():
+        job = tg.Job("measured", parallelism=2)
+        source = stream(spark, tmp_path / "in", "k string, ts timestamp", batches)
+        rows = job.source("in", source, event_time="ts", out_of_orderness="1 s")
+        states = rows.key_by("k").process("states", EveryState(), schema="k string, n int")
+        states.sink("out", tg.DiscardSink())
+        return job.start(spark, checkpoint=checkpoint, state_backend="rocksdb")
+
+    first = started()
+    await_rows(first, 80)
+    first.stop()
+    (hottest, share), *_ = first.hot_keys["states"]
+    batches.append([("k1", start + timedelta(seconds=100))] * 20)
+    run = started()  # Restores its state, so that the time of that is known as well.
+    with tg.serve(run, port=0) as server:
+        await_rows(run, 20)
+        found = scraped(server)
+        report = next(report for report in run.reports if report.rows_in)
+    run.cancel()
+
+    wanted = {metric.prometheus_name for metric in METRICS if metric.scope in MEASURED_IN_TASKS}
+    wanted |= {metric.prometheus_name for metric in METRICS if metric.name in OF_THE_DRIVER}
+    assert wanted - found.keys() == set()
+    assert found[catalog.PENDING_TIMERS.prometheus_name] == {"states": 4}
+    assert found[catalog.HOT_KEY_SHARE.prometheus_name]["states"] > 0.9
+    assert (hottest in {"k0", "k1", "k2", "k3"}, round(share, 2)) == (True, 0.25)
+    assert {"plan", "run", "source", "level 1", "collect"} <= report.phases.keys()
+    parts = sum(report.phases[name] for name in ("source", "level 1", "collect"))
+    assert parts == report.phases["run"] > 0
+
+
+def await_rows(run, count: int) -> None:
+    """Wait until an epoch has read the last row, and a checkpoint has completed."""
+    until = time.monotonic() + 90
+    while sum(report.rows_in for report in run.reports) < count or run.checkpoints.latest_completed is None:
+        assert time.monotonic() < until
+        time.sleep(0.1)

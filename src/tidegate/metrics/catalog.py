@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tidegate.metrics.metric import Kind, Metric, Scope
+from tidegate.metrics.native import NATIVE
+from tidegate.metrics.state_access import MEASURED, MEASURED_TOTAL, STATE_ACCESS
 
 _ALL: list[Metric] = []
 
@@ -17,7 +19,7 @@ def _counter(scope: Scope, name: str, unit: str, help: str, *labels: str) -> Met
     return _ALL[-1]
 
 
-_job, _task, _operator, _source, _sink, _epoch = Scope
+_job, _task, _operator, _source, _sink, _epoch, *_ = Scope
 
 # -- job ---------------------------------------------------------------------------------------------------------------
 
@@ -149,6 +151,32 @@ DISK_SIZE = _gauge(_task, "localDiskSize", "bytes", "Size of the disk on which t
 RECORDS_IN_ERRORS = _counter(
     _task, "numRecordsInErrors", "", "Rows on which a function raised and that `on_error` skipped or set aside."
 )
+TASK_INPUT_WATERMARK = _gauge(
+    _task,
+    "currentInputWatermark",
+    "ms since 1970",
+    "The watermark while the task processed the rows of the last epoch: the same in all tasks.",
+)
+TASK_OUTPUT_WATERMARK = _gauge(
+    _task,
+    "currentOutputWatermark",
+    "ms since 1970",
+    "The watermark that the task applied at the end of the last epoch: the same in all tasks.",
+)
+TASK_WATERMARK_LAG = _gauge(
+    _task, "watermarkLag", "ms", "Wall time minus the watermark that the task applied at the end of the last epoch."
+)
+UPLOAD_REQUESTS = _counter(
+    _task, "numberOfUploadRequests", "", "Uploads of the task's state that were started, again after a failure too."
+)
+UPLOAD_FAILURES = _counter(_task, "numberOfUploadFailures", "", "Uploads of the task's state that failed.")
+UPLOAD_QUEUE = _gauge(
+    _task, "uploadQueueSize", "", "Uploads that were not finished when the task of the last epoch ended."
+)
+UPLOAD_LATENCY = _gauge(
+    _task, "uploadLatenciesNanos", "ns", "Time of the task's upload for the last completed checkpoint."
+)
+UPLOAD_SIZE = _gauge(_task, "uploadSizes", "bytes", "Bytes that the task uploaded for the last completed checkpoint.")
 
 # -- operators, sources, sinks -----------------------------------------------------------------------------------------
 
@@ -162,6 +190,15 @@ SPAN_TIME = _counter(
 )
 SPAN_TIME_MAX = _gauge(
     _operator, "spanTimeMax", "ms", "The longest use of `ctx.span` of a name in the last epoch that used it.", "span"
+)
+PENDING_TIMERS = _gauge(
+    _operator,
+    "numPendingTimers",
+    "",
+    "Timers that have not fired. Counted in one epoch out of ten, up to 10,000 in each task.",
+)
+HOT_KEY_SHARE = _gauge(
+    _operator, "hotKeyShare", "", "Share of the rows of the last epochs that the key with the most rows had, estimated."
 )
 WATERMARK = _gauge(
     _job, "currentInputWatermark", "ms since 1970", "The watermark of the last epoch; absent before the first."
@@ -206,12 +243,33 @@ COMMITS = _counter(_job, "numCommits", "", "Commits by outcome.", "outcome")
 
 EPOCHS = _counter(_epoch, "numEpochs", "", "Epochs accepted by this run.")
 EPOCH_DURATION = _gauge(_epoch, "duration", "ms", "Time the last epoch took.")
-EPOCH_PHASE = _gauge(_epoch, "phaseDuration", "ms", "Time that a phase of the last epoch took.", "phase")
-EPOCHS_REPEATED = _counter(_epoch, "numRepeated", "", "Tries of an epoch that were discarded and repeated.")
+EPOCH_PHASE = _gauge(
+    _epoch,
+    "phaseDuration",
+    "ms",
+    "Time that a phase of the last epoch took: `repeat` (tries that were discarded, and placing tasks), `plan`, `source` (up to "
+    "the first task of level 1), `level N`, `collect`; and `streaming`, what Structured Streaming takes between epochs.",
+    "phase",
+)
+EPOCHS_REPEATED = _counter(
+    _epoch,
+    "numRepeated",
+    "",
+    "Tries of an epoch that were discarded and repeated: because tasks ran away from their state (`misplaced`), the Spark job "
+    "failed (`interrupted`), acknowledgements were missing or did not match (`incomplete`), or a function raised "
+    "(`user_error`).",
+    "reason",
+)
+TASKS_AWAY = _counter(_epoch, "numTasksAwayFromState", "", "Tasks that Spark ran on a host without their state.")
 REWINDS = _counter(_epoch, "numRewinds", "", "Returns to a checkpoint because state was lost.")
 CONTROL_BYTES = _gauge(
     _epoch, "controlSize", "bytes", "Bytes of acknowledgements that the driver read in the last epoch."
 )
 HELD_BATCHES = _gauge(_epoch, "held", "", "1 while no batch is read because too much output waits for a sink.")
+HELD_BY = _gauge(
+    _epoch, "heldBy", "", "1 for the sink whose waiting output keeps the job from reading a batch, else 0.", "sink"
+)
+HELD_BATCHES_TOTAL = _counter(_epoch, "numHeld", "", "Batches that waited for a sink before they were read.", "sink")
+HELD_TIME = _counter(_epoch, "heldTime", "ms", "Time in which batches waited for a sink.", "sink")
 
-METRICS: tuple[Metric, ...] = tuple(_ALL)
+METRICS: tuple[Metric, ...] = (*_ALL, *STATE_ACCESS.values(), MEASURED, MEASURED_TOTAL, *NATIVE.values())

@@ -12,6 +12,8 @@ _TITLES = {
     Scope.SOURCE: "Sources",
     Scope.SINK: "Sinks",
     Scope.EPOCH: "Epochs",
+    Scope.STATE: "State accesses",
+    Scope.ROCKSDB: "RocksDB",
 }
 
 _HEAD = """# Metrics
@@ -35,7 +37,7 @@ Metrics have Flink's names where Flink has them. Their Prometheus names follow f
 bytes, counters with the ending `_total`. Every sample has the label `job`, the name of the job; `honor_labels` keeps
 Prometheus from replacing it with the name of the scrape configuration. `task` is a level and a slot, such as `L1-S0`.
 Counters start at 0 with the driver. Values of tasks are those of the last epoch: acknowledgements carry them, so they
-cost no further request.
+cost no further request. `metrics.tasks.enabled: false` switches off what is measured in tasks.
 
 `tidegate dashboards --to DIR` writes this configuration, alert rules and a Grafana dashboard: see [alerts](alerts.md).
 Dashboards made for Flink work with `-Dmetrics.reporter.prom.naming=flink`: every metric that Flink has is then exported a
@@ -43,6 +45,16 @@ second time under the name that Flink's Prometheus reporter gives it, in Flink's
 `flink_jobmanager_job_lastCheckpointDuration` and `flink_taskmanager_job_task_operator_numRecordsIn`, with the labels `job_id`,
 `job_name`, `task_name`, `subtask_index` and `operator_name`.
 """
+_INTRODUCTIONS = {
+    Scope.STATE: """Off by default. `state.latency-track.keyed-state-enabled: true` measures the time of one access in a hundred,
+`state.size-track.keyed-state-enabled: true` the size of keys and values ([options](options.md#measuring)). `quantile` is
+0.5, 0.99 or 1, the greatest; it is made of the last 128 measurements of an epoch, and is that of the slowest task.
+""",
+    Scope.ROCKSDB: """Off by default. Each has Flink's option, such as `state.backend.rocksdb.metrics.block-cache-hit: true`.
+Values are read at the end of an epoch, before its changes are flushed. Counters need RocksDB's statistics, which make its
+accesses somewhat slower.
+""",
+}
 
 
 def page() -> str:
@@ -51,6 +63,7 @@ def page() -> str:
         lines += [
             f"## {title}",
             "",
+            *([_INTRODUCTIONS[scope]] if scope in _INTRODUCTIONS else []),
             "| metric | in Prometheus | kind | labels | what it tells |",
             "|---|---|---|---|---|",
         ]

@@ -17,6 +17,8 @@ class Scope(StrEnum):
     SOURCE = "source"
     SINK = "sink"
     EPOCH = "epoch"
+    STATE = "state"
+    ROCKSDB = "rocksdb"
 
 
 class Kind(StrEnum):
@@ -32,12 +34,15 @@ LABELS: Mapping[Scope, tuple[str, ...]] = {
     Scope.SOURCE: ("source",),
     Scope.SINK: ("sink",),
     Scope.EPOCH: (),
+    Scope.STATE: ("operator", "state"),
+    Scope.ROCKSDB: ("task",),
 }
 """The labels that every sample of a scope has, besides `job`. A metric may add some of its own."""
 
 _UNITS = {
     "ms": ("seconds", 1e-3),
     "ns": ("seconds", 1e-9),
+    "us": ("seconds", 1e-6),
     "ms since 1970": ("timestamp_seconds", 1e-3),
     "ms per s": ("ratio", 1e-3),
     "dollars": ("dollars", 1.0),
@@ -66,7 +71,7 @@ class Metric:
         words = _snake(self.name)
         if self.kind is Kind.COUNTER:
             words = words.removesuffix("_total")
-        for suffix in ("_nanos", "_ms_per_second", "_ms", "_timestamp", "_in_bytes"):
+        for suffix in ("_nanos", "_micros", "_ms_per_second", "_ms", "_timestamp", "_in_bytes"):
             words = words.removesuffix(suffix) if _UNITS[self.unit][0] else words
         ending = _UNITS[self.unit][0]
         parts = ["tidegate", str(self.scope), words]

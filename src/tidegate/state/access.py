@@ -59,7 +59,9 @@ class Accessor(Protocol):
 class _Keyed:
     """Shared by all keyed accessors: the current key (scope), the store, and the prefix of entry keys."""
 
-    __slots__ = ("_copied", "_decode", "_encode", "_encode_key", "_id", "_scope", "_store", "expiry", "written")
+    __slots__ = (
+        "_copied", "_decode", "_encode", "_encode_key", "_encode_user_key", "_id", "_scope", "_store", "expiry", "written",
+    )  # fmt: skip
 
     def __init__(
         self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, codec: Codec, expiry: Expiry | None,
@@ -69,6 +71,8 @@ class _Keyed:
         self._store = store
         self._id = state_id
         self._encode_key = keys.encode
+        self._encode_user_key = keys.encode
+        """For the keys of entries, which only maps have; they have a codec of their own for them."""
         self._decode = codec.decode
         self._encode = codec.encode if expiry is None else expiry.stamping(codec.encode)
         self._copied = copied
@@ -89,6 +93,15 @@ class _Keyed:
     def _prefix(self, key: Any, key_group: int) -> bytes:
         return _HEAD.pack(key_group, self._id) + self._encode_key(key) + VOID_NAMESPACE
 
+    def key_bytes(self, *user_key: Any) -> int:
+        """The size of the current key as it is stored, with key group and state id, and of the key of a map's entry."""
+        head = len(self._prefix(self._scope.key, self._scope.key_group))
+        return head + sum(len(self._encode_user_key(each)) for each in user_key)
+
+    def value_bytes(self, value: Any) -> int | None:
+        """The size that a value has when it is stored. None: it is absent. Raises WrongValue if it cannot be stored."""
+        return None if value is None else len(self._encode(value))
+
 
 class ValueAccessor(_Keyed):
     """`ValueState`: one value per key.
@@ -97,7 +110,7 @@ class ValueAccessor(_Keyed):
     its cost.
     """
 
-    __slots__ = ("_cleared", "_default", "_dirty", "_fresh_default", "_live", "_prefixes", "update", "value")
+    __slots__ = ("_cleared", "_default", "_dirty", "_fresh_default", "_live", "_plain", "_prefixes", "update", "value")
 
     def __init__(
         self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
@@ -128,8 +141,50 @@ class ValueAccessor(_Keyed):
             if cleared:
                 cleared.pop(key, None)
 
-        self.value = value
-        self.update = update
+        self._plain = self.value, self.update = value, update
+
+    def sampled(
+        self, interval: int, measured_value: Callable[[], Any], measured_update: Callable[[Any], None]
+    ) -> tuple[Callable[[], Any], Callable[[Any], None]] | None:
+        """Return `value` and `update` that call the given functions once in `interval` times. None if values are copied or
+        guarded on the way.
+
+        What the closures above do is repeated here: to call them costs three times as much as to count.
+        """
+        if (self.value, self.update) != self._plain:
+            return None
+        scope, live, dirty, cleared = self._scope, self._live, self._dirty, self._cleared
+        fetch, clear = self._fetch, self.clear
+        reads_left = writes_left = interval
+
+        def value() -> Any:
+            nonlocal reads_left
+            reads_left -= 1
+            if reads_left:
+                try:
+                    return live[scope.key]
+                except KeyError:
+                    return fetch()
+            reads_left = interval
+            return measured_value()
+
+        def update(value: Any) -> None:
+            nonlocal writes_left
+            writes_left -= 1
+            if not writes_left:
+                writes_left = interval
+                measured_update(value)
+                return
+            if value is None:
+                clear()
+                return
+            key = scope.key
+            live[key] = value
+            dirty[key] = scope.key_group
+            if cleared:
+                cleared.pop(key, None)
+
+        return value, update
 
     def isolate(self, type: Any) -> None:
         """From now on, copy values on the way in and out (see `core.copies`). Not for accumulators, which aggregate
@@ -260,6 +315,10 @@ class ListAccessor(_Keyed):
         else:
             entry[1].append(value)
 
+    def value_bytes(self, value: Any) -> int | None:
+        """The size of one element, stored by itself."""
+        return super().value_bytes([value])
+
     def add_all(self, values: Iterable[Any]) -> None:
         for value in values:
             self.add(value)
@@ -341,7 +400,7 @@ ABSENT = object()
 class MapAccessor(_Keyed):
     """`MapState` and `SortedMapState`: a map per key, one entry of the store per entry of the map."""
 
-    __slots__ = ("_cleared", "_decode_user_key", "_dirty", "_encode_user_key", "_live", "_normalized")
+    __slots__ = ("_cleared", "_decode_user_key", "_dirty", "_live", "_normalized")
 
     def __init__(
         self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None

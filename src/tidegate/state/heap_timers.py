@@ -57,6 +57,9 @@ class HeapTimers(TimerState):
             heappop(heap)
         return heap[0][0] if heap else None
 
+    def count(self, most: int) -> int:
+        return min(most, sum(len(self._held(domain)) for domain in TimeDomain))
+
     def _gone(self, domain: TimeDomain, name: _Name, group: int) -> None:
         if self._added[domain].pop(name, None) is None:
             self._removed[domain][name] = group

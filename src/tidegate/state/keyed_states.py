@@ -9,6 +9,7 @@ from tidegate.core.errors import GraphError, WrongValue
 from tidegate.core.ids import EpochId
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.state.access import KeyScope, ListAccessor, MapAccessor, ValueAccessor
+from tidegate.state.access_meter import AccessMeter
 from tidegate.state.folding import aggregating, reducing
 from tidegate.state.heap_timers import HeapTimers
 from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
@@ -47,7 +48,7 @@ class KeyedStates:
     CACHE_ENTRIES = 400_000
     """Above this many cached entries, an operator flushes and clears its cache to bound memory."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 all that the states of an operator depend on
         self,
         store: StateStore | None,
         specs: Iterable[StateSpec],
@@ -57,8 +58,10 @@ class KeyedStates:
         groups: tuple[int, int] = (0, 0),
         clock: StateClock | None = None,
         guarded: bool = False,
+        meter: AccessMeter | None = None,
     ) -> None:
-        """`groups` are the key groups of the task. `guarded`: the state changes of one row can be undone (see `rollback`)."""
+        """`groups` are the key groups of the task. `guarded`: the state changes of one row can be undone (see `rollback`).
+        `meter` measures accesses; None: accessors are bound as they are."""
         self.scope = KeyScope()
         self.window_scope = KeyScope()
         """The scope of windowed states: its key is (key, window)."""
@@ -92,6 +95,8 @@ class KeyedStates:
                 case StateKind.AGGREGATING:
                     self.accessors[spec.name] = aggregating(values(*common), spec.value, spec.function)
 
+        if meter is not None:
+            self.accessors = {name: meter.around(each, self._specs[name]) for name, each in self.accessors.items()}
         self._guarded: list[Any] = [*self.accessors.values(), *([] if self.timers is None else [self.timers])]
 
     def bind(self, function: Any) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tidegate.core.errors import StateError
 from tidegate.core.ids import Term
@@ -69,6 +69,15 @@ class StateStore(Protocol):
 
     def abandon(self) -> None:
         """Close and discard the attempt. Can be called in any state, more than once."""
+        ...
+
+
+@runtime_checkable
+class MeasuredStore(Protocol):
+    """A store that can tell about itself. Optional: a backend without it works as well."""
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what the backend was configured to tell, by name. Called after the last write, before `seal`."""
         ...
 
 

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from heapq import heappop, heappush, merge
+from itertools import islice
 from typing import Any, NamedTuple
 
 from tidegate.core.times import MAX_WATERMARK, TimeDomain
@@ -137,6 +138,18 @@ class TimerState:
                     first = time
                 break
         return None if first is None else int(_time.unpack(first)[0]) - _SIGN
+
+    def count(self, most: int) -> int:
+        """Return the number of timers, but no more than `most`: all that are counted are read."""
+        self.flush()
+        found = 0
+        for domain in TimeDomain:
+            for group in self._groups:
+                ahead = self._store.scan(*self._range(domain, group, MAX_WATERMARK))
+                found += sum(1 for _ in islice(ahead, most - found))
+                if found >= most:
+                    return most
+        return found
 
     def flush(self) -> None:
         for domain in TimeDomain:

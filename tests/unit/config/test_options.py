@@ -28,10 +28,12 @@ from tidegate.config import (
 from tidegate.config.choices import Publisher
 from tidegate.config.declared import ALL, checkpointing, pipeline, reporting, unaligned
 from tidegate.config.docs import render
+from tidegate.config.measuring import read_measuring
 from tidegate.config.option import Option
 from tidegate.config.restart_strategy import FOREVER, ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from tidegate.config.user import FIELDS
 from tidegate.config.without_effect import WITHOUT_EFFECT, WithoutEffect
+from tidegate.core.measuring import Measuring, StateTracking
 
 C = "execution.checkpointing."
 ON = {C + "interval": "10 s", C + "dir": "s3://bucket/ckpt"}
@@ -506,6 +508,17 @@ def test_only_options_whose_values_are_read_are_both_declared_and_without_effect
 def test_every_option_of_flinks_tables_is_answered() -> None:
     wanted = Path(__file__).with_name("flink_options.txt").read_text().split()
     assert set(wanted) <= DECLARED | {each.key for each in WITHOUT_EFFECT}
+
+
+def test_accesses_to_state_are_measured_only_if_asked() -> None:
+    assert read_measuring(read_options()) == Measuring()
+    given = {"state.latency-track.keyed-state-enabled": True, "state.latency-track.sample-interval": 10}
+    assert read_measuring(read_options(given)) == Measuring(latencies=StateTracking(sample_interval=10))
+    old = {"state.backend.latency-track.keyed-state-enabled": True, "state.size-track.keyed-state-enabled": True}
+    assert read_measuring(read_options(old)) == Measuring(latencies=StateTracking(), sizes=StateTracking())
+    assert read_measuring(
+        read_options({"metrics.tasks.enabled": False, "metrics.hot-keys.enabled": False})
+    ) == Measuring(tasks=False, hot_keys=False)
 
 
 def test_an_unset_option_has_its_default() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tidegate.config.declared import (
     checkpointing,
+    measuring,
     metrics,
     output,
     pipeline,
@@ -29,7 +30,7 @@ def _options(module: ModuleType) -> tuple[Option[Any], ...]:
 
 SECTIONS: tuple[tuple[str, str, tuple[Option[Any], ...]], ...] = tuple(
     (module.TITLE, (module.__doc__ or "").strip(), _options(module))
-    for module in (checkpointing, unaligned, output, recovery, restart, state, metrics, pipeline, reporting)
+    for module in (checkpointing, unaligned, output, recovery, restart, state, measuring, metrics, pipeline, reporting)
 )
 
 ALL: tuple[Option[Any], ...] = tuple(option for _, _, options in SECTIONS for option in options)

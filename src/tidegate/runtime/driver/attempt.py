@@ -26,6 +26,7 @@ from tidegate.runtime.driver.epoch_frame import combine
 from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.running_job import Epochs, RunningJob
+from tidegate.runtime.driver.streaming_time import StreamingTime
 from tidegate.runtime.sources.file_log import COMPACT_INTERVAL
 from tidegate.runtime.sources.kept_files import check_declared, check_kept
 from tidegate.runtime.sources.query_directory import (
@@ -67,6 +68,7 @@ class Attempt:
         self._retired = False
         self._ends: deque[Positions] = deque(maxlen=_LOOK_BACK)
         """Where the last batches of this attempt ended."""
+        self._streaming = StreamingTime()
         directory = Path(tempfile.mkdtemp(prefix=f"tidegate-{job.name}-")) / "query"
         try:
             self._orders, done, self._pinned = _go_to_checkpoint(job, directory)
@@ -94,6 +96,7 @@ class Attempt:
             report = job.runner.restore(self._orders)
             sizes = {task: order.sizes_bytes() for task, order in self._orders.items()}
             job.events.initialized(started, found, sizes, report.acks)
+            job.metrics.restored(report.acks)
         if loop is not None:
             loop.begin_at(self.epochs.snapshot())
         if loop is not None or job.runner.has_timers:
@@ -135,7 +138,7 @@ class Attempt:
             if job.loop is not None:
                 self._check_sources(job.loop, end)
                 self._hold_for_output(job.loop)
-            epochs.run(batch, end)
+            epochs.run(batch, end, streaming_ms=self._streaming.ms(self.query))
             if end is not None:
                 self._ends.append(end)
 
@@ -173,9 +176,12 @@ class Attempt:
         if holding is None:
             return
         log.warning("no batch is read while too much output waits: %s", holding)
-        started = looked = time.monotonic()
+        job.metrics.batch_held(holding.sink)
+        started = looked = counted = time.monotonic()
         while (now_holding := loop.held_by()) is not None:
             job.held_by = now_holding
+            counted, before = time.monotonic(), counted
+            job.metrics.held_for(now_holding.sink, counted - before)
             if job.stop.is_asked():
                 job.held_by = None
                 raise Stopping

@@ -35,12 +35,16 @@ class EpochReport:
     """What tasks reported about uploads for checkpoints."""
     watermark_ms: int = MIN_WATERMARK
     """Applied at the end of the epoch."""
+    input_watermark_ms: int = MIN_WATERMARK
+    """Applied while its rows were processed."""
     late_rows_dropped: int = 0
     """Rows that were too late for all their windows and had no side output."""
     published: tuple[TaskPublished, ...] = field(default=(), repr=False)
     """What tasks reported about output that they publish."""
     acks: tuple[TaskAck, ...] = field(default=(), repr=False)
     """The acknowledgements of all tasks, for the metrics."""
+    phases: Mapping[str, int] = field(default_factory=dict)
+    """Where the time went, in milliseconds; see `epoch_phases`."""
 
 
 def added_rows(counts: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:

@@ -38,6 +38,7 @@ from tidegate.runtime.driver.epoch_check import (
     misplaced_tasks,
     verify_epoch,
 )
+from tidegate.runtime.driver.epoch_phases import epoch_phases
 from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows, commit_requests
 from tidegate.runtime.driver.failover import Counters, Fail, Interrupted, Repeat, Rewind
 from tidegate.runtime.driver.job_clock import JobClock
@@ -166,7 +167,7 @@ class EpochRunner:
     ) -> tuple[Accepted, EpochReport] | UserFailed | failover.Cause:
         planned = time.monotonic()
         frame = self._frame(epoch, placed)
-        ran = time.monotonic()
+        ran, began_ms = time.monotonic(), round(time.time() * 1000)
         try:
             edges, p = exchange(self.plan, 1), self.settings.parallelism
             with self._bounds(epoch, frame), epoch_frame.combine_shuffle(epoch.batch, edges, p):
@@ -194,13 +195,15 @@ class EpochRunner:
         if misplaced is not None:
             return misplaced
         now = time.monotonic()
+        plan_ms, job_ms = round((ran - planned) * 1000), round((now - ran) * 1000)
+        before_ms = round((planned - epoch.started) * 1000)
         return check, EpochReport(
             epoch=epoch.id,
             rows_in=sum(ack.source_rows for ack in check.acks),
             tries=tries,
             duration_ms=round((now - epoch.started) * 1000),
-            plan_ms=round((ran - planned) * 1000),
-            job_ms=round((now - ran) * 1000),
+            plan_ms=plan_ms,
+            job_ms=job_ms,
             operators=added_rows(ack.operators for ack in check.acks),
             hosts={TaskId(ack.level, Slot(ack.sender)): HostId(ack.host) for ack in check.acks if ack.level > 0},
             ended_ms=SYSTEM_CLOCK.now().wall_ms,
@@ -208,9 +211,11 @@ class EpochRunner:
             committables=commit_requests(check.acks, self.lineage, epoch.id),
             uploads=tuple((TaskId(ack.level, Slot(ack.sender)), item) for ack in check.acks for item in ack.uploads),
             watermark_ms=epoch.time.watermark_ms,
+            input_watermark_ms=epoch.time.applied_ms,
             late_rows_dropped=sum(ack.late_dropped for ack in check.acks),
             published=tuple(item for ack in check.acks for item in ack.published),
             acks=tuple(check.acks),
+            phases=epoch_phases(check.acks, before_ms=before_ms, plan_ms=plan_ms, began_ms=began_ms, run_ms=job_ms),
         )
 
     def _check_worth_a_retry(self, epoch: EpochId, failed: UserFailed, before: UserFailed | None) -> None:
@@ -308,6 +313,7 @@ class EpochRunner:
             work=work,
             time=epoch.time,
             wake=self._clock.wake(level, epoch.time, has_state),
+            measuring=s.measuring,
         )
 
     # -- placement ---------------------------------------------------------------------------------------------------

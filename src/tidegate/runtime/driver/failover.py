@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from tidegate.core.errors import UserCodeError
 from tidegate.core.ids import HostId, Slot, TaskId
@@ -27,8 +28,25 @@ class Counters:
     """How often epochs were discarded, by the action taken. Only a rewind is a restart in Flink's sense."""
 
     repeats: int = 0
+    """All but replacements."""
     replacements: int = 0
     rewinds: int = 0
+    interrupted: int = 0
+    """Repeats because the Spark job failed."""
+    user_errors: int = 0
+    """Repeats because a function raised."""
+    misplaced_tasks: int = 0
+    """Tasks that ran on a host without their state."""
+
+
+class RepeatCause(StrEnum):
+    """Why an epoch is run again."""
+
+    MISPLACED = "misplaced"
+    """Tasks ran on the wrong host, so that placing them again is the remedy."""
+    INTERRUPTED = "interrupted"
+    INCOMPLETE = "incomplete"
+    USER_ERROR = "user_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +54,8 @@ class Repeat:
     """Run the epoch again from the same versions, with partitions placed again."""
 
     reason: str
-    replaced: bool
-    """Whether tasks ran on the wrong host, so that placing them again is the remedy."""
+    cause: RepeatCause
+    misplaced_tasks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +77,20 @@ def decide(cause: Cause, homes: Mapping[TaskId, HostId], tries: int, max_tries: 
             gone = [ack for ack in acks if homes.get(_task(ack)) == ack.host]
             if gone:
                 return Rewind(f"{_shown(gone)}: the state version is missing from its host")
-            action = Repeat(f"{_shown(acks)}: ran on a host without its state", True)
+            action = Repeat(f"{_shown(acks)}: ran on a host without its state", RepeatCause.MISPLACED, len(acks))
         case Damaged(acks):
             return Rewind("; ".join(ack.fault.text for ack in acks if ack.fault is not None))
         case Unrestorable(acks):
             return Fail("; ".join(sorted({ack.fault.text for ack in acks if ack.fault is not None})))
-        case Broken(reason) | Interrupted(reason):
-            action = Repeat(reason, False)
+        case Broken(reason):
+            action = Repeat(reason, RepeatCause.INCOMPLETE)
+        case Interrupted(reason):
+            action = Repeat(reason, RepeatCause.INTERRUPTED)
     if tries >= max_tries:
         advice = (
             "Spark does not wait until the hosts of the state are free: set spark.locality.wait to 10s or more, or "
             "give the job cores that no other job uses"
-            if action.replaced
+            if action.cause is RepeatCause.MISPLACED
             else "Check the logs of the executors"
         )
         return Fail(f"tried {tries} times; the last time: {action.reason}. Nothing of it became visible. {advice}.")
@@ -88,7 +108,7 @@ def after_user_error(
         if report.programming:
             return report.told()
     if before is None:
-        return Repeat(f"operator {now[0].operator!r} raised {now[0].error}", False)
+        return Repeat(f"operator {now[0].operator!r} raised {now[0].error}", RepeatCause.USER_ERROR)
     for report in now:
         if report.same_row in again:
             return report.told(comes_back=True)
@@ -97,10 +117,16 @@ def after_user_error(
 
 def count(counters: Counters, action: Repeat | Rewind | Fail) -> Counters:
     match action:
-        case Repeat(replaced=True):
-            return replace(counters, replacements=counters.replacements + 1)
-        case Repeat():
-            return replace(counters, repeats=counters.repeats + 1)
+        case Repeat(cause=RepeatCause.MISPLACED, misplaced_tasks=tasks):
+            away = counters.misplaced_tasks + tasks
+            return replace(counters, replacements=counters.replacements + 1, misplaced_tasks=away)
+        case Repeat(cause=cause):
+            return replace(
+                counters,
+                repeats=counters.repeats + 1,
+                interrupted=counters.interrupted + (cause is RepeatCause.INTERRUPTED),
+                user_errors=counters.user_errors + (cause is RepeatCause.USER_ERROR),
+            )
         case Rewind():
             return replace(counters, rewinds=counters.rewinds + 1)
         case Fail():

@@ -1,7 +1,7 @@
 """The metrics of a run: totals over its epochs, and the last values of its tasks.
 
-The thread that runs epochs writes, any thread reads. What is replaced is replaced as a whole, so a reader needs no lock: it may
-see the epoch before in one place and the last epoch in another.
+The thread that runs epochs writes, any thread reads, without a lock. Each figure is whole; a reader may see the epoch before in
+one place and the last epoch in another.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from tidegate.core.redaction import redacted
 from tidegate.core.times import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Metric, Sample
+from tidegate.metrics.native import FILES_AT_LEVEL, NATIVE
+from tidegate.metrics.state_access import MEASURED, MEASURED_TOTAL, QUANTILES, STATE_ACCESS
 from tidegate.runtime.driver.epoch_ages import EpochAges
 from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows
-from tidegate.runtime.driver.failover import Counters
+from tidegate.runtime.driver.failover import Counters, RepeatCause
+from tidegate.runtime.driver.hot_keys import HotKeyTable
 from tidegate.runtime.driver.run_report import TaskLine
 from tidegate.runtime.driver.sink_metrics import sink_samples
 from tidegate.runtime.driver.span_metrics import SpanMetrics
 from tidegate.runtime.driver.status_times import StatusTimes
 from tidegate.runtime.driver.storage_metrics import Transferred, added, storage_samples
+from tidegate.runtime.driver.task_figures import AccessTotals, TaskFigures
 from tidegate.runtime.exchange.messages import TaskAck
 
 STATUSES = ("INITIALIZING", "RUNNING", "RESTARTING", "CANCELLING", "CANCELED", "FINISHED", "FAILED")
@@ -35,12 +39,14 @@ _TASK_TOTALS: tuple[tuple[Metric, str], ...] = (
     (catalog.TASK_RECORDS_IN, "rows_in"),
     (catalog.TASK_RECORDS_OUT, "rows_out"),
     (catalog.LATE_DROPPED, "late_dropped"),
+    (catalog.RECORDS_IN_ERRORS, "failed_rows"),
 )
 _MEASURED_TOTALS: tuple[tuple[Metric, str], ...] = (
     (catalog.TASK_BYTES_IN, "bytes_in"),
     (catalog.TASK_BYTES_OUT, "bytes_out"),
     (catalog.FIRED_TIMERS, "fired_timers"),
-    (catalog.RECORDS_IN_ERRORS, "failed_rows"),
+    (catalog.UPLOAD_REQUESTS, "uploads_started"),
+    (catalog.UPLOAD_FAILURES, "uploads_failed"),
     (catalog.TOTAL_BUSY, "busy_ms"),
     (catalog.TOTAL_IDLE, "idle_ms"),
     (catalog.TOTAL_HELD, "held_ms"),
@@ -103,36 +109,31 @@ class JobMetrics:
         self._epochs = 0
         self.operators: Mapping[str, tuple[int, int]] = {}
         """Rows in and out of the run so far, by operator."""
-        self._tasks: Mapping[TaskId, TaskAck] = {}
-        self._totals: Mapping[tuple[Metric, TaskId], int] = {}
-        self._state_bytes: Mapping[TaskId, int] = {}
-        self._restore_ms: Mapping[TaskId, int] = {}
+        self._tasks: dict[TaskId, TaskFigures] = {}
+        """The figures of every task that has acknowledged an epoch."""
         self.event_times: Mapping[str, int] = {}
         """The greatest event time read so far, by split of a source."""
         self._spans = SpanMetrics()
+        self._hot_keys = HotKeyTable()
+        self._accesses = AccessTotals()
+        self._held_batches: Counter[Uid] = Counter()
+        self._held_ms: Counter[Uid] = Counter()
 
     def epoch(self, report: EpochReport, acks: Iterable[TaskAck]) -> None:
-        """Add an accepted epoch."""
+        """Add an accepted epoch, in time that grows with its acknowledgements."""
         acks = tuple(acks)
         self._spans.epoch(acks)
-        operators, totals = added_rows((self.operators, report.operators)), Counter(self._totals)
-        state_bytes, restore_ms, event_times = dict(self._state_bytes), dict(self._restore_ms), dict(self.event_times)
-        tasks: dict[TaskId, TaskAck] = {}
+        self._add(acks)
+        event_times = dict(self.event_times)
         for ack in acks:
-            task = TaskId(ack.level, Slot(ack.sender))
-            tasks[task] = ack
-            totals.update({(metric, task): getattr(ack, field) for metric, field in _TASK_TOTALS})
-            totals.update({(metric, task): getattr(ack.metrics, field) for metric, field in _MEASURED_TOTALS})
-            if ack.state_bytes:
-                state_bytes[task] = ack.state_bytes
-            if ack.metrics.restore_ms:
-                restore_ms[task] = ack.metrics.restore_ms
             for split, greatest_ms in ack.event_times.items():
                 event_times[split] = max(greatest_ms, event_times.get(split, greatest_ms))
-        self._add_sources(report, tasks.values())
-        self._storage = added([self._storage, *(ack.metrics.storage for ack in tasks.values())])
-        self.operators, self._tasks, self._totals = operators, tasks, totals
-        self._state_bytes, self._restore_ms, self.event_times = state_bytes, restore_ms, event_times
+        self._add_sources(report, acks)
+        self._storage = added([self._storage, *(ack.metrics.storage for ack in acks)])
+        # Replaced as a whole: there are few of them, and other threads go through them.
+        self.operators, self.event_times = added_rows((self.operators, report.operators)), event_times
+        self._hot_keys.add(report.operators, acks)
+        self._accesses.add(each for ack in acks for each in ack.metrics.states)
         self._epochs += 1
         self._last = report
 
@@ -146,32 +147,37 @@ class JobMetrics:
         self._fetch_lag_ms = {**self._fetch_lag_ms, **{split: read_ms - ms for split, ms in seen.items()}}
         self._source_rows = rows
 
+    def restored(self, acks: Iterable[TaskAck]) -> None:
+        """Add what tasks measured while they restored their state, in an epoch that is none of the job's."""
+        self._add(acks)
+
+    def _add(self, acks: Iterable[TaskAck]) -> None:
+        for ack in acks:
+            task = TaskId(ack.level, Slot(ack.sender))
+            figures = self._tasks.get(task)
+            if figures is None:
+                figures = self._tasks[task] = TaskFigures(ack)
+            else:
+                figures.add(ack)
+            figures.seen = self._epochs + 1
+
     def tasks(self) -> tuple[TaskLine, ...]:
         """Every task of the last epoch, with its totals."""
-        return tuple(self._task(task, ack) for task, ack in sorted(self._tasks.items()))
+        found = [(task, figures) for task, figures in list(self._tasks.items()) if figures.seen >= self._epochs]
+        return tuple(figures.line(task) for task, figures in sorted(found, key=lambda each: each[0]))
 
-    def _task(self, task: TaskId, ack: TaskAck) -> TaskLine:
-        totals, found = self._totals, ack.metrics
-        spent_ms = max(1, found.busy_ms + found.idle_ms + found.held_ms)
-        return TaskLine(
-            task=str(task),
-            level=task.level,
-            slot=int(task.slot),
-            host=ack.host,
-            busy=found.busy_ms / spent_ms,
-            idle=found.idle_ms / spent_ms,
-            held=found.held_ms / spent_ms,
-            rows_in=totals.get((catalog.TASK_RECORDS_IN, task), 0),
-            rows_out=totals.get((catalog.TASK_RECORDS_OUT, task), 0),
-            bytes_in=totals.get((catalog.TASK_BYTES_IN, task), 0),
-            bytes_out=totals.get((catalog.TASK_BYTES_OUT, task), 0),
-            fired_timers=totals.get((catalog.FIRED_TIMERS, task), 0),
-            late_dropped=totals.get((catalog.LATE_DROPPED, task), 0),
-            state_bytes=self._state_bytes.get(task, 0),
-            resident_bytes=found.resident_bytes,
-            restore_ms=self._restore_ms.get(task, 0),
-            seal_ms=found.seal_ms,
-        )
+    def batch_held(self, sink: Uid) -> None:
+        """A batch waits for a sink."""
+        self._held_batches[sink] += 1
+
+    def held_for(self, sink: Uid, seconds: float) -> None:
+        """It has waited that much longer."""
+        self._held_ms[sink] += round(seconds * 1000)
+
+    @property
+    def hot_keys(self) -> dict[str, list[tuple[str, float]]]:
+        """For each keyed operator, the keys with the most rows in the last epochs, as text, with their share of the rows."""
+        return self._hot_keys.shares()
 
     def samples(self, run: RunView, figures: Figures) -> list[Sample]:
         """The current value of every metric that has one."""
@@ -181,6 +187,7 @@ class JobMetrics:
             *self._of_tasks(),
             *self._of_operators(),
             *self._spans.samples(),
+            *self._of_state_accesses(),
             *self._of_epochs(run),
             *self._of_sources(figures.pending_rows),
             *sink_samples(
@@ -258,48 +265,115 @@ class JobMetrics:
             labels = {"task": str(task.task)}
             yield Sample(catalog.START_DELAY, task.start_delay_ms * 1_000_000, labels)
             yield Sample(catalog.ALIGNMENT_TIME, 0, labels)
+            yield Sample(catalog.UPLOAD_LATENCY, task.async_ms * 1_000_000, labels)
+            yield Sample(catalog.UPLOAD_SIZE, task.checkpointed_size_bytes, labels)
 
     def _of_tasks(self) -> Iterator[Sample]:
-        for (metric, task), total in self._totals.items():
-            yield Sample(metric, total, {"task": str(task)})
-        for metric, values in (
-            (catalog.STATE_SIZE, self._state_bytes),
-            (catalog.INITIALIZATION_TIME, self._restore_ms),
-        ):
-            for task, value in values.items():
-                yield Sample(metric, value, {"task": str(task)})
-        seconds = 1.0 if self._last is None else max(1, self._last.duration_ms) / 1000
-        for task, ack in self._tasks.items():
-            labels, found = {"task": str(task)}, ack.metrics
-            yield Sample(catalog.TASK_RECORDS_IN_RATE, ack.rows_in / seconds, labels)
-            yield Sample(catalog.TASK_RECORDS_OUT_RATE, ack.rows_out / seconds, labels)
-            spent_ms = max(1, found.busy_ms + found.idle_ms + found.held_ms)
-            yield from (Sample(m, 1000 * getattr(found, field) / spent_ms, labels) for m, field in _SHARES)
-            yield Sample(catalog.SNAPSHOT_DURATION, found.seal_ms, labels)
-            yield Sample(catalog.RESIDENT, found.resident_bytes, labels)
+        last, epochs = self._last, self._epochs
+        seconds = 1.0 if last is None else max(1, last.duration_ms) / 1000
+        for task, figures in list(self._tasks.items()):
+            labels = {"task": str(task)}
+            yield from (Sample(metric, getattr(figures, field), labels) for metric, field in _TASK_TOTALS)
+            if figures.state_bytes:
+                yield Sample(catalog.STATE_SIZE, figures.state_bytes, labels)
+            if figures.is_measured:
+                yield from (Sample(metric, getattr(figures, field), labels) for metric, field in _MEASURED_TOTALS)
+            if figures.restore_ms:
+                yield Sample(catalog.INITIALIZATION_TIME, figures.restore_ms, labels)
+            if figures.seen < epochs:
+                continue  # The source stage may have had more tasks in an earlier epoch.
+            yield Sample(catalog.TASK_RECORDS_IN_RATE, figures.last_rows_in / seconds, labels)
+            yield Sample(catalog.TASK_RECORDS_OUT_RATE, figures.last_rows_out / seconds, labels)
+            if last is not None:
+                yield from self._of_watermarks(last, labels)
             for metric, field in _RESOURCES:
-                if value := getattr(found.resources, field):
+                if value := getattr(figures.metrics.resources, field):
                     yield Sample(metric, value, labels)
+            if figures.is_measured:
+                yield from _measured(figures, labels)
+
+    def _of_watermarks(self, last: EpochReport, labels: dict[str, str]) -> Iterator[Sample]:
+        if last.input_watermark_ms > MIN_WATERMARK:
+            yield Sample(catalog.TASK_INPUT_WATERMARK, last.input_watermark_ms, labels)
+        if last.watermark_ms > MIN_WATERMARK:
+            yield Sample(catalog.TASK_OUTPUT_WATERMARK, last.watermark_ms, labels)
+            if last.watermark_ms < MAX_WATERMARK:
+                yield Sample(catalog.TASK_WATERMARK_LAG, self._clock.now().wall_ms - last.watermark_ms, labels)
 
     def _of_operators(self) -> Iterator[Sample]:
         for name, (rows_in, rows_out) in self.operators.items():
             yield Sample(catalog.RECORDS_IN, rows_in, {"operator": name})
             yield Sample(catalog.RECORDS_OUT, rows_out, {"operator": name})
+        timers: Counter[str] = Counter()
+        for figures in list(self._tasks.values()):
+            timers.update(figures.pending_timers)
+        yield from (Sample(catalog.PENDING_TIMERS, count, {"operator": name}) for name, count in timers.items())
+        for name, keys in self.hot_keys.items():
+            # Only the share: a key is data of the user's.
+            yield Sample(catalog.HOT_KEY_SHARE, keys[0][1] if keys else 0.0, {"operator": name})
         if self._last is not None:
             seconds = max(1, self._last.duration_ms) / 1000
             for name, (rows_in, rows_out) in self._last.operators.items():
                 yield Sample(catalog.RECORDS_IN_RATE, rows_in / seconds, {"operator": name})
                 yield Sample(catalog.RECORDS_OUT_RATE, rows_out / seconds, {"operator": name})
 
+    def _of_state_accesses(self) -> Iterator[Sample]:
+        found = self._accesses
+        for (operator, state, name), values in list(found.quantiles.items()):
+            labels = {"operator": operator, "state": state}
+            for quantile, value in zip(QUANTILES, values):
+                yield Sample(STATE_ACCESS[name], value, {**labels, "quantile": quantile})
+            yield Sample(MEASURED, found.counts[operator, state, name], {**labels, "access": name})
+            yield Sample(MEASURED_TOTAL, found.totals[operator, state, name], {**labels, "access": name})
+
     def _of_epochs(self, run: RunView) -> Iterator[Sample]:
         counters, last = run.counters, self._last
         yield Sample(catalog.EPOCHS, self._epochs)
-        yield Sample(catalog.EPOCHS_REPEATED, counters.repeats + counters.replacements)
+        for cause, count in _repeats(counters):
+            yield Sample(catalog.EPOCHS_REPEATED, count, {"reason": cause})
+        yield Sample(catalog.TASKS_AWAY, counters.misplaced_tasks)
         yield Sample(catalog.REWINDS, counters.rewinds)
-        yield Sample(catalog.HELD_BATCHES, float(run.held_by is not None))
+        held_by = run.held_by
+        yield Sample(catalog.HELD_BATCHES, float(held_by is not None))
+        for sink in self._sinks:
+            labels = {"sink": str(sink)}
+            yield Sample(catalog.HELD_BY, float(held_by is not None and held_by.sink == sink), labels)
+            yield Sample(catalog.HELD_BATCHES_TOTAL, self._held_batches[sink], labels)
+            yield Sample(catalog.HELD_TIME, self._held_ms[sink], labels)
         if last is None:
             return
         yield Sample(catalog.EPOCH_DURATION, last.duration_ms)
         yield Sample(catalog.CONTROL_BYTES, last.control_bytes)
-        for phase, ms in (("plan", last.plan_ms), ("run", last.job_ms)):
+        for phase, ms in last.phases.items():
             yield Sample(catalog.EPOCH_PHASE, ms, {"phase": phase})
+
+
+def _repeats(counters: Counters) -> tuple[tuple[str, int], ...]:
+    """How often epochs were repeated, by cause."""
+    return (
+        (RepeatCause.MISPLACED, counters.replacements),
+        (RepeatCause.INTERRUPTED, counters.interrupted),
+        (RepeatCause.USER_ERROR, counters.user_errors),
+        (RepeatCause.INCOMPLETE, counters.repeats - counters.interrupted - counters.user_errors),
+    )
+
+
+def _measured(figures: TaskFigures, labels: dict[str, str]) -> Iterator[Sample]:
+    """What a task measured in its last epoch."""
+    found = figures.metrics
+    spent_ms = max(1, found.busy_ms + found.idle_ms + found.held_ms)
+    yield from (Sample(m, 1000 * getattr(found, field) / spent_ms, labels) for m, field in _SHARES)
+    yield Sample(catalog.SNAPSHOT_DURATION, found.seal_ms, labels)
+    yield Sample(catalog.RESIDENT, found.resident_bytes, labels)
+    yield Sample(catalog.UPLOAD_QUEUE, found.uploads_queued, labels)
+    yield from _native(figures, labels)
+
+
+def _native(figures: TaskFigures, labels: dict[str, str]) -> Iterator[Sample]:
+    """What the state backend told. A backend of the user's own may tell what no metric is for."""
+    for name, value in figures.store.items():
+        level = name.removeprefix(FILES_AT_LEVEL)
+        if level != name:
+            yield Sample(NATIVE[FILES_AT_LEVEL], value, {**labels, "level": level})
+        elif name in NATIVE:
+            yield Sample(NATIVE[name], value, labels)

@@ -80,6 +80,7 @@ class RunReporter:
             checkpoint_config=self._config,
             operators=job.metrics.operators,
             options=job.settings.effective,
+            hot_keys={operator: tuple(keys) for operator, keys in job.metrics.hot_keys.items()},
         )
 
     def notable(self) -> tuple[Any, Any]:
@@ -154,6 +155,6 @@ def _epoch(report: EpochReport) -> EpochLine:
         duration_ms=report.duration_ms,
         rows_in=report.rows_in,
         tries=report.tries,
-        phases={"plan": report.plan_ms, "run": report.job_ms},
+        phases=report.phases,
         operators=report.operators,
     )

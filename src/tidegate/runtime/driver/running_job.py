@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +101,17 @@ class Epochs:
         self.loop = job.loop
 
     def run(
-        self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False
-    ) -> EpochReport:
-        """Run one epoch on a batch (None: an empty epoch) that ends at `end`."""
+        self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False,
+        streaming_ms: int | None = None,
+    ) -> EpochReport:  # fmt: skip
+        """Run one epoch on a batch (None: an empty epoch) that ends at `end`. `streaming_ms` is what Structured Streaming takes
+        between two epochs, if known."""
         job, loop = self._job, self.loop
         before = dict(job.runner.versions)
         work = loop.uploads.work(batch is None) if loop is not None else None
         report = job.runner.run_epoch(batch, work=work, final=final, time_stands=time_stands)
+        if streaming_ms is not None:
+            report = replace(report, phases={**report.phases, "streaming": streaming_ms})
         self.done = end
         if loop is None or job.at_least_once:
             if loop is not None and loop.waiting_output and report.committables:

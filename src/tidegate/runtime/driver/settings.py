@@ -19,9 +19,11 @@ from tidegate.config.choices import MetricNaming
 from tidegate.config.declared.metrics import NAMING
 from tidegate.config.declared.pipeline import MAX_PARALLELISM
 from tidegate.config.effective import EffectiveOption, effective
+from tidegate.config.measuring import read_measuring
 from tidegate.config.reporting import ReportingConfig
 from tidegate.config.restart_strategy import NoRestart, RestartStrategy
 from tidegate.config.user import is_own_backend
+from tidegate.core.measuring import MEASURING, Measuring
 from tidegate.graph.parallelism import default_max_parallelism
 from tidegate.runtime.exchange.assignment import Archive
 from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, backend_named
@@ -50,6 +52,8 @@ class Settings:
     effective: tuple[EffectiveOption, ...] = ()
     """Every option with its value and where that comes from, for reports."""
     metric_naming: MetricNaming = MetricNaming.TIDEGATE
+    measuring: Measuring = MEASURING
+    """What tasks measure of themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ _TUNING = {f.name for f in fields(Settings)} - {
     "effective",
     "metric_naming",
     "reporting",
+    "measuring",
 }
 _STORE_KEYS = {
     "s3.endpoint": "endpoint",
@@ -127,6 +132,7 @@ def read_settings(
         effective=effective(read, options or {}),
         metric_naming=read[NAMING],
         reporting=ReportingConfig.of(read),
+        measuring=read_measuring(read),
         **({"local_dir": config.local_dirs} | tuning),
     )
     if config.dir is None:

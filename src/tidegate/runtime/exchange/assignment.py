@@ -12,6 +12,7 @@ from tidegate.checkpoint.version_upload import UploadOrder
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.core.measuring import MEASURING, Measuring
 from tidegate.core.times import NO_TIME, EpochTime
 from tidegate.runtime.exchange.program import LevelProgram
 from tidegate.runtime.exchange.user_code import FunctionFailed
@@ -99,6 +100,7 @@ class TaskAssignment:
     time: EpochTime = NO_TIME
     wake: tuple[bool, ...] = ()
     """Slots whose timers are due or unknown: their tasks open their state even if no row arrives."""
+    measuring: Measuring = MEASURING
 
     def unpickle(self) -> LevelProgram:
         try:

@@ -89,6 +89,30 @@ class HostResources(msgspec.Struct, frozen=True, array_like=True):
     disk_size_bytes: int = 0
 
 
+class HotKey(msgspec.Struct, frozen=True, array_like=True):
+    """A key of which a task received many rows."""
+
+    operator: str
+    key: str
+    """Its text, shortened."""
+    rows: int
+    """Estimated from a sample."""
+
+
+class StateAccess(msgspec.Struct, frozen=True, array_like=True):
+    """Sampled accesses of one kind to one state of one operator, in nanoseconds or bytes."""
+
+    operator: str
+    state: str
+    name: str
+    """The metric, such as `valueStateGetLatency`."""
+    count: int
+    total: int
+    median: int
+    p99: int
+    most: int
+
+
 class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     """What one task attempt measured of itself."""
 
@@ -117,6 +141,18 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     download_ms: int = 0
     """The part of `restore_ms` in which it read from the job's storage."""
     download_bytes: int = 0
+    uploads_started: int = 0
+    """Uploads for checkpoints that it started, again after a failure too."""
+    uploads_failed: int = 0
+    """Uploads that were found failed."""
+    uploads_queued: int = 0
+    """Uploads that were not finished when it ended."""
+    pending_timers: dict[str, int] = {}
+    """Timers by operator, in the epochs that count them."""
+    hot_keys: tuple[HotKey, ...] = ()
+    states: tuple[StateAccess, ...] = ()
+    store: dict[str, float] = {}
+    """What the state backend tells about itself."""
 
 
 class TaskAck(msgspec.Struct, frozen=True, array_like=True):

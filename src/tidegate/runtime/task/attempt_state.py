@@ -4,7 +4,7 @@ it seals. Independent of Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidegate.checkpoint.version_restore import restore
 from tidegate.checkpoint.version_upload import forget_uploads
@@ -24,7 +24,7 @@ from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.local_root import LocalRoot
 from tidegate.state.operator_states import OperatorStates
-from tidegate.state.port import StateStore, VersionMissing
+from tidegate.state.port import MeasuredStore, StateStore, VersionMissing
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import terms_of
 from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
@@ -47,6 +47,8 @@ class AttemptState:
         """The storage that state was restored from, if it was."""
         self._keyed: list[tuple[str, KeyedStates]] = []
         self._lists: list[tuple[str, OperatorStates]] = []
+        self.store_metrics: Mapping[str, float] = {}
+        """What the store told about itself before it was sealed."""
         self.base = assignment.versions[slot] if level > 0 else None
         """The version to start from; for restored state, the version that `restore` created."""
         self.uploads, self._keep, self._restore_order = assignment.work.of(slot) if level > 0 else ((), (), None)
@@ -112,6 +114,8 @@ class AttemptState:
         held: dict[int, int] = {}
         for _, lists in self._lists:
             held |= lists.held()
+        if self._assignment.measuring.tasks and isinstance(self._store, MeasuredStore):
+            self.store_metrics = self._store.metrics()
         return self._store.seal(held)
 
     def tidy(self) -> None:

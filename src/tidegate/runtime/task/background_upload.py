@@ -47,7 +47,7 @@ def _key(archive: Archive) -> str:
     return f"{archive.url} {sorted(archive.options.items())}"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class UploadWorker:
     """One upload of this process, run by its own thread."""
 
@@ -57,6 +57,8 @@ class UploadWorker:
     ended: bool = False
     wanted: bool = True
     error: str | None = None
+    failed: bool = False
+    """Whether it ended because of an error, for now or for good."""
 
     def must_be_repeated(self) -> bool:
         """Whether it ended without a result. An error that waiting does not cure is a result: the task declines the
@@ -74,8 +76,9 @@ class UploadWorker:
             self.parts += 1
             self.moved.notify_all()
 
-    def end(self, error: str | None) -> None:
+    def end(self, error: str | None, *, failed: bool = False) -> None:
         with self.moved:
+            self.failed = failed
             self.error, self.ended = error, True  # In this order: who sees the end reads the error without the lock.
             self.moved.notify_all()
 
@@ -86,6 +89,15 @@ class UploadHandle:
 
     order: UploadOrder
     worker: UploadWorker
+    started: bool = True
+    """Whether the task started it, or found it under way."""
+    repeats_failure: bool = False
+    """Whether an earlier worker of this process has failed at it."""
+
+    @property
+    def failures(self) -> int:
+        """Failures that this task found: one that it repeats, and one that ended the upload for good."""
+        return int(self.repeats_failure) + int(self.worker.error is not None)
 
     def answer(self, seconds: float) -> tuple[bytes | None, str | None]:
         """Return the encoded part if the upload is done, or why it failed; both are None while it continues."""
@@ -108,11 +120,13 @@ def start_uploads(
             _workers.pop(key).wanted = False
     for key, order in wanted.items():
         with _lock:
-            worker = _workers.get(key)
+            before = worker = _workers.get(key)
             if worker is None or worker.must_be_repeated():
-                worker = _workers[key] = UploadWorker(_upload(archive, job, directory, task, term, order, backend))
+                upload = _upload(archive, job, directory, task, term, order, backend)
+                worker = _workers[key] = UploadWorker(upload=upload)
                 _start(worker, directory, task, attempt, backend, order)
-        upload_handles.append(UploadHandle(order, worker))
+        started = worker is not before
+        upload_handles.append(UploadHandle(order, worker, started, started and before is not None and before.failed))
     return upload_handles
 
 
@@ -135,11 +149,13 @@ def _start(
 ) -> None:
     def work() -> None:
         error: str | None = None
+        failed = True
         try:
             manifest = backend.manifest(directory, order.version)
             worker.upload.run(manifest, attempt, lambda: worker.wanted, worker.progress)
+            failed = False
         except Stopped:
-            pass
+            failed = False
         except StorageError as problem:
             if problem.retryable:
                 # The storage has used up its retries. The driver repeats the order until the checkpoint times out.
@@ -152,6 +168,6 @@ def _start(
             error = str(problem)
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
-        worker.end(error)
+        worker.end(error, failed=failed)
 
     threading.Thread(target=work, name=f"tidegate-upload-{task}-{order.checkpoint_id}", daemon=True).start()

@@ -20,6 +20,7 @@ from tidegate.runtime.exchange.program import LevelProgram
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_upload import storage_of
+from tidegate.runtime.task.hot_keys import KeySketch
 from tidegate.runtime.task.operators import (
     Emit,
     FunctionContext,
@@ -30,6 +31,7 @@ from tidegate.runtime.task.operators import (
     emit_to,
     key_codec,
 )
+from tidegate.state.access_meter import AccessMeter
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.operator_states import OperatorStates
 from tidegate.state.ttl import StateClock
@@ -52,8 +54,11 @@ class OperatorChain:
     ) -> None:
         self._assignment, self._program, self._slot, self._attempt = assignment, program, slot, attempt
         self._state, self._writer = state, writer
+        self._measuring = assignment.measuring
         self.operators: dict[NodeId, Operator] = {}
         self._sinks: list[SinkOperator] = []
+        self.access_meters: dict[str, AccessMeter] = {}
+        """By operator. Empty unless accesses to state are measured."""
 
     def open(self) -> None:
         """Create the operators, consumers before producers, and open their functions."""
@@ -108,6 +113,7 @@ class OperatorChain:
                     operator_states=self._operator_states(node),
                     context=self._function_context(node),
                     time=self._assignment.time,
+                    sketch=KeySketch() if self._measuring.tasks and self._measuring.hot_keys else None,
                 )
             case SinkNode():
                 staging = self._staging(node)
@@ -122,6 +128,9 @@ class OperatorChain:
 
     def _keyed_states(self, node: Process) -> KeyedStates:
         time = self._assignment.time
+        meter = AccessMeter.wanted(self._measuring)
+        if meter is not None:
+            self.access_meters[node.name] = meter
         states = KeyedStates(
             store=self._state.begin() if node.states else None,
             specs=node.states,
@@ -131,6 +140,7 @@ class OperatorChain:
             groups=self._state.groups,
             clock=StateClock(time.clock_ms, time.applied_ms),
             guarded=node.on_error.action is not ErrorAction.FAIL,
+            meter=meter,
         )
         self._state.add_keyed(node.name, states)
         return states

@@ -27,6 +27,7 @@ from tidegate.runtime.exchange.messages import TaskCommittable
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.broadcast import BroadcastSide
 from tidegate.runtime.task.function_hooks import FunctionHooks
+from tidegate.runtime.task.hot_keys import KeySketch
 from tidegate.runtime.task.row_errors import Call, Guard
 from tidegate.runtime.task.spans import Span, SpanTimes
 from tidegate.runtime.task.timer_service import KeyTimerService
@@ -193,14 +194,14 @@ class _CombinedSide:
         self._parts = len(schema) - len(combine.parts)
         self.call = call
 
-    def read(self, columns: Sequence[pa.Array]) -> tuple[Iterable[Any], list[Any], list[int | None], int]:
-        """Return the rows, their keys, their times, and the number of source rows they combine."""
+    def read(self, columns: Sequence[pa.Array]) -> tuple[Iterable[Any], list[Any], list[int | None], list[int]]:
+        """Return the rows, their keys, their times, and the number of source rows that each combines."""
         fields = self.schema.fields
         values = [to_python(c, f.type) for c, f in zip(columns, fields)]
         late: Iterable[Any] = repeat(None) if self._late is None else values[self._late]
         rows = zip(values[self._rows], late, zip(*values[self._parts :]))
         keys = normalized_keys(values[: len(self._key_types)], self._key_types)
-        return rows, keys, values[self._pane], sum(values[self._rows])
+        return rows, keys, values[self._pane], values[self._rows]
 
 
 class ProcessOperator:
@@ -211,10 +212,12 @@ class ProcessOperator:
 
     def __init__(
         self, node: Process, states: KeyedStates, context: FunctionContext, emit: Emit, side_emits: dict[str, Emit],
-        time: EpochTime = NO_TIME, operator_states: OperatorStates | None = None,
+        time: EpochTime = NO_TIME, operator_states: OperatorStates | None = None, sketch: KeySketch | None = None,
     ) -> None:  # fmt: skip
         self.name = node.name
         self.rows_in = self.rows_out = 0
+        self.sketch = sketch
+        """Finds the keys with the most rows; None: nobody wants to know."""
         self._function = function = node.function
         self._context, self.spans = context, context.spans
         if hasattr(function, "attach_states"):
@@ -306,14 +309,18 @@ class ProcessOperator:
         """Process combined rows, given as columns of their schema."""
         assert self._combined is not None
         rows, keys, times, made_of = self._combined.read(columns)
+        if self.sketch is not None:
+            self.sketch.add(keys, made_of)
         self._process(rows, keys, groups, times, self._combined.call)
-        self.rows_in += made_of - len(keys)
+        self.rows_in += sum(made_of) - len(keys)
 
     def process(
         self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int],
         times: Sequence[int | None] | None = None, input: int = 0,
     ) -> None:  # fmt: skip
         """Process rows of an input, with their keys, key groups and event times."""
+        if self.sketch is not None:
+            self.sketch.add(keys)
         self._process(rows, keys, groups, times, self._inputs[input].call)
 
     def _process(
@@ -383,6 +390,10 @@ class ProcessOperator:
         if timers is None:
             return None, None
         return timers.earliest(TimeDomain.EVENT_TIME), timers.earliest(TimeDomain.PROCESSING_TIME)
+
+    def count_timers(self, most: int) -> int | None:
+        """Return the number of pending timers, at most `most`. None: the operator has no timers."""
+        return None if self._states.timers is None else self._states.timers.count(most)
 
     def _fire(self, timers: TimerState, domain: TimeDomain, until_ms: int) -> int:
         out: list[Any] = []

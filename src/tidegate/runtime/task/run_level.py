@@ -25,8 +25,10 @@ from tidegate.runtime.exchange.messages import (
     Barrier,
     Fault,
     FaultKind,
+    HostResources,
     TaskAck,
     TaskCommittable,
+    TaskMetrics,
     encode,
 )
 from tidegate.runtime.exchange.user_code import FunctionFailed, encoded
@@ -38,19 +40,22 @@ from tidegate.runtime.task.collector import seldom_collecting
 from tidegate.runtime.task.host_resources import host_resources
 from tidegate.runtime.task.operator_chain import OperatorChain
 from tidegate.runtime.task.operators import ProcessOperator
+from tidegate.runtime.task.task_metrics import COUNT_TIMERS_EVERY, with_details
 from tidegate.runtime.task.work_meter import WorkMeter
 from tidegate.state.local_root import LocalRoot
 from tidegate.state.version import Manifest
 
 LAST = pa.schema([pa.field("ctl", pa.binary())])
 """The schema of what the last level sends to the driver."""
+_MOST_TIMERS = 10_000
+"""Pending timers of an operator that a task counts, at most."""
 
 
 class _TaskAttempt:
     """One attempt of a task. It runs once."""
 
     def __init__(self, assignment: TaskAssignment, slot: Slot, partition: int, attempt: AttemptId) -> None:
-        self.meter = WorkMeter()
+        self.meter = WorkMeter(enabled=assignment.measuring.tasks)
         program = assignment.unpickle()
         self.assignment, self.program, self.slot, self.partition = assignment, program, slot, partition
         self.attempt = attempt
@@ -80,6 +85,7 @@ class _TaskAttempt:
         self.event_times: dict[str, int] = {}
         self.timers: tuple[int | None, int | None] | None = None
         self.fired = 0
+        self.pending_timers: dict[str, int] = {}
         self.folded = 0
         """Rows of the sources that were combined into others before they arrived."""
         self.source_rows: Counter[str] = Counter()
@@ -137,11 +143,18 @@ class _TaskAttempt:
             if isinstance(operator, ProcessOperator):
                 self.fired += operator.advance(self.assignment.time)
                 pending.append(operator.pending())
+                self._count_timers(operator)
                 if self.writer is not None:
                     yield from self.writer.take()
         if pending:
             event, processing = zip(*pending)
             self.timers = _least(event), _least(processing)
+
+    def _count_timers(self, operator: ProcessOperator) -> None:
+        if self.meter.enabled and self.assignment.epoch.number % COUNT_TIMERS_EVERY == 1:
+            count = operator.count_timers(_MOST_TIMERS)
+            if count is not None:
+                self.pending_timers[operator.name] = count
 
     def seal(self) -> Manifest | None:
         """Snapshot and close the functions. Create the next version of the state, unless nothing changed."""
@@ -168,6 +181,26 @@ class _TaskAttempt:
         """Drop what the attempt wrote to its state and to its sinks."""
         self.state.abandon()
         self.chain.abort()
+
+    def _metrics(self, uploads_answered: int) -> TaskMetrics:
+        keyed = [operator for operator in self.operators.values() if isinstance(operator, ProcessOperator)]
+        measured = self.meter.metrics(
+            self.fired,
+            self.state.downloads,
+            failed_rows=sum(operator.failed_rows for operator in keyed),
+            source_rows=dict(self.source_rows),
+            storage=traffic_since_last_report(self.assignment.archive),
+            resources=host_resources(self.root.path) if self.meter.enabled else HostResources(),
+        )
+        return with_details(
+            measured,
+            keyed,
+            background=self.background,
+            uploads_answered=uploads_answered,
+            access_meters=self.chain.access_meters,
+            pending_timers=self.pending_timers,
+            store=self.state.store_metrics,
+        )
 
     def finish(
         self,
@@ -201,14 +234,7 @@ class _TaskAttempt:
             event_times=self.event_times,
             timers=self.timers,
             late_dropped=sum(op.late_dropped for op in self.operators.values() if isinstance(op, ProcessOperator)),
-            metrics=self.meter.metrics(
-                self.fired,
-                self.state.downloads,
-                failed_rows=sum(op.failed_rows for op in self.operators.values() if isinstance(op, ProcessOperator)),
-                source_rows=dict(self.source_rows),
-                storage=traffic_since_last_report(assignment.archive),
-                resources=host_resources(self.root.path),
-            ),
+            metrics=self._metrics(len(uploads)),
             spans=self.chain.spans(),
         )
         acks = (*self.barriers.acks, encode(ack))

@@ -23,6 +23,7 @@ from rocksdict import (
 )
 
 from tidegate.state.rocksdb.home import Home
+from tidegate.state.rocksdb.native_metrics import counts_entries, needs_statistics
 from tidegate.state.rocksdb.options import RocksDBOptions
 
 LEVEL0_FILES = 8
@@ -61,8 +62,9 @@ def without_wal() -> WriteOptions:
     return options
 
 
-def open_database(home: Home, options: RocksDBOptions, *, create: bool) -> Rdict:
-    """Open the database in `home`, which must be private to the caller. Raises rocksdict's errors.
+def open_database(home: Home, options: RocksDBOptions, *, create: bool) -> tuple[Rdict, Options]:
+    """Open the database in `home`, which must be private to the caller. Raises rocksdict's errors. The second result are
+    the settings it was opened with.
 
     With `create`, the database is new. Otherwise it must exist: if its files were lost, an empty database would
     silently take the place of the state.
@@ -70,7 +72,9 @@ def open_database(home: Home, options: RocksDBOptions, *, create: bool) -> Rdict
     settings = _settings(options)
     settings.create_if_missing(create)
     settings.set_db_paths([DBPath(str(home.tables), 1 << 62)])
-    return Rdict(str(home.path), settings)
+    if needs_statistics(options.metrics):
+        settings.enable_statistics()
+    return Rdict(str(home.path), settings), settings
 
 
 def _settings(options: RocksDBOptions) -> Options:
@@ -91,7 +95,7 @@ def _settings(options: RocksDBOptions) -> Options:
     # One thread and no statistics make an open cheaper, and a database lives for one epoch.
     settings.set_max_file_opening_threads(1)
     settings.set_max_background_jobs(1)
-    settings.set_skip_stats_update_on_db_open(True)
+    settings.set_skip_stats_update_on_db_open(not counts_entries(options.metrics))
     settings.set_stats_dump_period_sec(0)
     settings.set_stats_persist_period_sec(0)
     settings.set_keep_log_file_num(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -9,16 +10,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rocksdict import Rdict, RdictIter, ReadOptions, WriteBatch
+from rocksdict import Options, Rdict, RdictIter, ReadOptions, WriteBatch
 
 from tidegate.core.errors import StateError
 from tidegate.core.faults import reach
 from tidegate.state.failure import state_failure
 from tidegate.state.rocksdb.database import flush_and_settle, ingest_sorted, open_database, without_wal
 from tidegate.state.rocksdb.home import Home
+from tidegate.state.rocksdb.native_metrics import read_native_metrics
 from tidegate.state.rocksdb.options import RocksDBOptions
 from tidegate.state.version import Manifest, VersionFile, VersionId, counted
 from tidegate.state.version_directory import Building, base_of
+
+log = logging.getLogger("tidegate")
 
 _BATCH_ROWS = 1000
 """Rows per RocksDB write, which holds the GIL: small enough for other threads of the worker to keep uploading."""
@@ -45,6 +49,7 @@ class RocksDBStore:
         self._building: Building | None = None
         self._home: Home | None = None
         self._database: Rdict | None = None
+        self._settings: Options | None = None
         self._written = False
         self._ended: str | None = None
         self._no_wal = without_wal()
@@ -217,6 +222,16 @@ class RocksDBStore:
         reach("seal.3-published", version=self._target)
         return manifest
 
+    def metrics(self) -> Mapping[str, float]:
+        """See `MeasuredStore`. Empty if the database was not opened, or no option asks for values."""
+        if not self._options.metrics or self._database is None or self._settings is None:
+            return {}
+        try:
+            return read_native_metrics(self._database, self._settings, self._options.metrics)
+        except Exception as error:  # No attempt fails because nobody can watch it.
+            log.warning("RocksDB does not tell about itself: %s", error)
+            return {}
+
     def abandon(self) -> None:
         if self._ended is None:
             self._ended = "abandoned"
@@ -239,7 +254,9 @@ class RocksDBStore:
                 for file in self._base.files:
                     if file not in linked:
                         shutil.copyfile(source / file.name, home.path / file.name)
-        self._database = open_database(home, self._options, create=self._base is None or not self._base.files)
+        self._database, self._settings = open_database(
+            home, self._options, create=self._base is None or not self._base.files
+        )
         reach("begin.1-opened", version=self._target)
         return self._database
 

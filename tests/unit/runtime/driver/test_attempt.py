@@ -14,9 +14,16 @@ from tidegate.core.errors import ProtocolViolation
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_lock import EpochLock
+from tidegate.runtime.driver.streaming_time import StreamingTime
 from tidegate.runtime.sources.query_directory import Positions
 
 BATCH: Any = object()
+
+
+class Query:
+    """A query that has reported nothing yet."""
+
+    lastProgress = None
 
 
 class Begun(Attempt):
@@ -27,6 +34,7 @@ class Begun(Attempt):
         self._job, self._lock = self.epochs._job, EpochLock()
         self.error, self._retired, self._pinned = None, False, pinned
         self._ends = deque(maxlen=2)
+        self._streaming, self.query = StreamingTime(), Query()
         (self.epochs.directory / "offsets").mkdir(parents=True)
 
     def deliver(self, batch_id: int) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.core.ids import HostId, Slot, TaskId
 from tidegate.runtime.driver.epoch_check import Broken, Damaged, Missed
-from tidegate.runtime.driver.failover import Counters, Fail, Interrupted, Repeat, Rewind, count, decide
+from tidegate.runtime.driver.failover import Counters, Fail, Interrupted, Repeat, RepeatCause, Rewind, count, decide
 from tidegate.runtime.exchange.messages import Fault, FaultKind, TaskAck
 
 HOMES = {TaskId(1, Slot(0)): HostId("a"), TaskId(1, Slot(1)): HostId("b")}
@@ -46,6 +46,21 @@ def test_tasks_that_never_get_home_end_in_what_to_do_about_it():
 
 def test_only_a_rewind_counts_as_a_restart():
     counters = Counters()
-    for action in (Repeat("r", False), Repeat("r", True), Repeat("r", True), Rewind("r")):
+    away, broken = RepeatCause.MISPLACED, RepeatCause.INCOMPLETE
+    for action in (Repeat("r", broken), Repeat("r", away, 2), Repeat("r", away, 1), Rewind("r")):
         counters = count(counters, action)
-    assert counters == Counters(repeats=1, replacements=2, rewinds=1)
+    assert counters == Counters(repeats=1, replacements=2, rewinds=1, misplaced_tasks=3)
+
+
+def test_repeats_are_counted_by_their_cause():
+    counters = Counters()
+    for cause in (
+        Interrupted("executor lost"),
+        Interrupted("stage aborted"),
+        Broken("mixed"),
+        Missed((missed(0, "b"),)),
+    ):
+        action = decide(cause, HOMES, tries=1, max_tries=5)
+        counters = count(counters, action)
+    counters = count(counters, Repeat("raised", RepeatCause.USER_ERROR))
+    assert counters == Counters(repeats=4, replacements=1, interrupted=2, user_errors=1, misplaced_tasks=1)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import timeit
+from time import process_time
 from types import SimpleNamespace
+
+import pytest
 
 from tidegate.checkpoint.release_plan import WaitingOutput
 from tidegate.checkpoint.sink_commits import SinkCommits
@@ -10,11 +14,13 @@ from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Slot, TaskId, Term, Uid
 from tidegate.metrics import catalog
-from tidegate.metrics.metric import Metric
+from tidegate.metrics.metric import Metric, Scope
+from tidegate.metrics.native import NATIVE
+from tidegate.metrics.state_access import MEASURED, MEASURED_TOTAL, STATE_ACCESS
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.failover import Counters
 from tidegate.runtime.driver.job_metrics import JobMetrics
-from tidegate.runtime.exchange.messages import HostResources, TaskAck, TaskMetrics
+from tidegate.runtime.exchange.messages import HostResources, HotKey, StateAccess, TaskAck, TaskMetrics
 
 RUNNING = SimpleNamespace(
     status="RUNNING", restarts=2, counters=Counters(repeats=3, replacements=1, rewinds=1), checkpoints=None,
@@ -96,11 +102,6 @@ def test_every_sink_reports_what_waits_for_it():
     metrics = JobMetrics((Uid("db"), Uid("log")))
     assert values(metrics, catalog.OUTPUT_WAITING, run) == {"db": 7, "log": 0}
     assert values(metrics, catalog.SEND_ERRORS, run) == {"db": 1, "log": 0}
-
-
-def test_repeats_and_rewinds_are_counted():
-    assert values(JobMetrics(()), catalog.EPOCHS_REPEATED) == {"": 4}
-    assert values(JobMetrics(()), catalog.REWINDS) == {"": 1}
 
 
 def test_rows_are_counted_by_source() -> None:
@@ -218,3 +219,139 @@ def test_spans_of_functions_add_up_over_tasks_and_epochs():
     assert values(metrics, catalog.SPANS) == {"n,parse": 4}
     assert values(metrics, catalog.SPAN_TIME) == {"n,parse": 7.5}
     assert values(metrics, catalog.SPAN_TIME_MAX) == {"n,parse": 0.5}
+
+
+def test_the_time_of_a_restore_is_known_although_its_epoch_does_not_count():
+    metrics = JobMetrics(())
+    metrics.restored([ack(0, rows_in=0, rows_out=0, metrics=TaskMetrics(started_ms=1, restore_ms=250))])
+    metrics.epoch(report(2), [ack(0, metrics=TaskMetrics(started_ms=1))])
+    assert values(metrics, catalog.INITIALIZATION_TIME) == {"L1-S0": 250}
+    assert values(metrics, catalog.EPOCHS) == {"": 1}
+
+
+def test_repeats_are_counted_by_cause():
+    counters = Counters(repeats=6, replacements=2, rewinds=1, interrupted=3, user_errors=1, misplaced_tasks=5)
+    run = SimpleNamespace(**{**vars(RUNNING), "counters": counters})
+    found = values(JobMetrics(()), catalog.EPOCHS_REPEATED, run)
+    assert found == {"misplaced": 2, "interrupted": 3, "user_error": 1, "incomplete": 2}
+    assert values(JobMetrics(()), catalog.TASKS_AWAY, run) == {"": 5}
+    assert values(JobMetrics(()), catalog.REWINDS, run) == {"": 1}
+
+
+def test_the_sink_that_holds_batches_is_named():
+    held = WaitingOutput(Uid("db"), 7, 1_000, EpochId(Term(1), 1), None)
+    run = SimpleNamespace(**{**vars(RUNNING), "held_by": held})
+    metrics = JobMetrics((Uid("db"), Uid("log")))
+    metrics.batch_held(Uid("db"))
+    metrics.held_for(Uid("db"), 1.5)
+    metrics.held_for(Uid("db"), 0.5)
+    assert values(metrics, catalog.HELD_BY, run) == {"db": 1, "log": 0}
+    assert values(metrics, catalog.HELD_BATCHES_TOTAL, run) == {"db": 1, "log": 0}
+    assert values(metrics, catalog.HELD_TIME, run) == {"db": 2_000, "log": 0}
+
+
+def test_phases_of_the_last_epoch_are_told():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1, phases={"plan": 9, "run": 9}), [])
+    metrics.epoch(report(2, phases={"plan": 20, "run": 470, "level 1": 400}), [])
+    assert values(metrics, catalog.EPOCH_PHASE) == {"plan": 20, "run": 470, "level 1": 400}
+
+
+def test_tasks_know_the_watermark_before_and_after_the_rows():
+    metrics = JobMetrics((), Clock())
+    metrics.epoch(report(1, input_watermark_ms=990_000, watermark_ms=995_000), [ack(0)])
+    assert values(metrics, catalog.TASK_INPUT_WATERMARK) == {"L1-S0": 990_000}
+    assert values(metrics, catalog.TASK_OUTPUT_WATERMARK) == {"L1-S0": 995_000}
+    assert values(metrics, catalog.TASK_WATERMARK_LAG) == {"L1-S0": 5_000}
+
+
+def test_uploads_add_up_and_the_queue_is_that_of_the_last_epoch():
+    metrics = JobMetrics(())
+    for failed, queued in ((1, 2), (0, 1)):
+        found = TaskMetrics(started_ms=1, uploads_started=1, uploads_failed=failed, uploads_queued=queued)
+        metrics.epoch(report(1), [ack(0, metrics=found)])
+    assert values(metrics, catalog.UPLOAD_REQUESTS) == {"L1-S0": 2}
+    assert values(metrics, catalog.UPLOAD_FAILURES) == {"L1-S0": 1}
+    assert values(metrics, catalog.UPLOAD_QUEUE) == {"L1-S0": 1}
+
+
+def test_timers_of_an_operator_are_those_of_all_its_tasks():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1), [ack(slot, metrics=TaskMetrics(pending_timers={"n": 3})) for slot in (0, 1)])
+    metrics.epoch(report(2), [ack(0), ack(1, metrics=TaskMetrics(pending_timers={"n": 0}))])
+    assert values(metrics, catalog.PENDING_TIMERS) == {"n": 3}
+
+
+@pytest.mark.feature("K5")
+def test_gauges_of_rocksdb_are_the_last_ones_and_its_counters_add_up():
+    metrics = JobMetrics(())
+    for keys, hits in ((10, 5), (20, 7)):
+        store = {"estimate-num-keys": keys, "block-cache-hit": hits, "num-files-at-level0": 1, "of my own": 3}
+        metrics.epoch(report(1), [ack(0, metrics=TaskMetrics(started_ms=1, store=store))])
+    metrics.epoch(report(3), [ack(0, metrics=TaskMetrics(started_ms=1))])
+    assert values(metrics, NATIVE["estimate-num-keys"]) == {"L1-S0": 20}
+    assert values(metrics, NATIVE["block-cache-hit"]) == {"L1-S0": 12}
+    assert values(metrics, NATIVE["num-files-at-level"]) == {"L1-S0,0": 1}
+
+
+def test_quantiles_of_state_accesses_are_those_of_the_slowest_task():
+    def access(median: int, most: int) -> StateAccess:
+        return StateAccess("count", "n", "valueStateGetLatency", 10, 1_000, median, most, most)
+
+    metrics = JobMetrics(())
+    metrics.epoch(report(1), [ack(s, metrics=TaskMetrics(states=(access(50 + s, 900 - s),))) for s in (0, 1)])
+    metrics.epoch(report(2), [ack(0)])
+    found = values(metrics, STATE_ACCESS["valueStateGetLatency"])
+    assert found == {"count,n,0.5": 51, "count,n,0.99": 900, "count,n,1": 900}
+    assert values(metrics, MEASURED) == {"count,n,valueStateGetLatency": 20}
+    assert values(metrics, MEASURED_TOTAL) == {"count,n,valueStateGetLatency": 2_000}
+
+
+def hot(**rows: int) -> TaskMetrics:
+    return TaskMetrics(hot_keys=tuple(HotKey("count", key, count) for key, count in rows.items()))
+
+
+def test_hot_keys_of_all_tasks_are_shares_of_the_operators_rows():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1, operators={"count": (100, 0)}), [ack(0, metrics=hot(ann=40)), ack(1, metrics=hot(bob=10))])
+    assert metrics.hot_keys == {"count": [("ann", 0.4), ("bob", 0.1)]}
+    assert values(metrics, catalog.HOT_KEY_SHARE) == {"count": 0.4}
+
+
+def test_a_key_cools_down_when_its_rows_stop():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1, operators={"count": (100, 0)}), [ack(0, metrics=hot(ann=90))])
+    for _ in range(20):
+        metrics.epoch(report(2, operators={"count": (100, 0)}), [ack(0, metrics=hot(bob=50))])
+        metrics.epoch(report(3, operators={"count": (0, 0)}), [ack(0)])
+    (first, share), (second, rest) = metrics.hot_keys["count"]
+    assert (first, round(share, 1), second) == ("bob", 0.5, "ann")
+    assert rest < 0.01
+
+
+def test_no_sample_bears_a_key():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1, operators={"count": (100, 0)}), [ack(0, metrics=hot(ann=90))])
+    assert "ann" not in str(metrics.samples(RUNNING, RUNNING))  # type: ignore[arg-type]
+
+
+def test_tasks_that_measure_nothing_have_only_what_the_driver_counts():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1), [ack(0)])
+    found = {sample.metric.name for sample in metrics.samples(RUNNING, RUNNING) if sample.metric.scope is Scope.TASK}  # type: ignore[arg-type]
+    assert found == {
+        "numRecordsIn", "numRecordsInPerSecond", "numRecordsOut", "numRecordsOutPerSecond", "numLateRecordsDropped",
+        "numRecordsInErrors",
+    }  # fmt: skip
+
+
+@pytest.mark.budget(5)
+def test_an_epoch_of_a_thousand_tasks_costs_milliseconds():
+    metrics = JobMetrics(())
+    acks = [
+        ack(slot, metrics=TaskMetrics(started_ms=1, busy_ms=1, bytes_in=7), event_times={"in": slot})
+        for slot in range(1_000)
+    ]
+    metrics.epoch(report(0), acks)
+    best = min(timeit.repeat(lambda: metrics.epoch(report(1), acks), number=1, repeat=20, timer=process_time))
+    assert best < 0.02

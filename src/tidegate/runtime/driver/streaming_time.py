@@ -1,0 +1,32 @@
+"""How long Structured Streaming itself takes for a batch, from the progress that a query reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.runtime.driver.epoch_phases import between_epochs_ms
+
+_LOOK_S = 1.0
+"""How often the progress is read: reading it takes a few milliseconds, and short epochs should not pay for it."""
+
+
+class StreamingTime:
+    """The time of the last batch that the query has reported. Used by one thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._looked_s: float | None = None
+        self._last_ms: int | None = None
+
+    def ms(self, query: StreamingQuery) -> int | None:
+        """Return it; None before the first report. Read again at most once a second."""
+        now = self._clock()
+        if self._looked_s is None or now - self._looked_s >= _LOOK_S:
+            self._looked_s = now
+            progress = query.lastProgress
+            found = None if progress is None else between_epochs_ms(progress["durationMs"])
+            self._last_ms = self._last_ms if found is None else found
+        return self._last_ms

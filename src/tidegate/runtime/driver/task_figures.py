@@ -1,0 +1,136 @@
+"""The figures of one task over the epochs of a run: totals that grow, and last values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tidegate.core.ids import TaskId
+from tidegate.metrics.metric import Kind
+from tidegate.metrics.native import NATIVE
+from tidegate.runtime.driver.run_report import TaskLine
+from tidegate.runtime.exchange.messages import StateAccess, TaskAck
+
+
+class TaskFigures:
+    """Changed in place by the thread that runs epochs, so an epoch costs no more than its acknowledgements. A reader in another
+    thread may see a total of this epoch next to one of the epoch before.
+    """
+
+    __slots__ = (
+        "busy_ms",
+        "bytes_in",
+        "bytes_out",
+        "failed_rows",
+        "fired_timers",
+        "held_ms",
+        "host",
+        "idle_ms",
+        "last_rows_in",
+        "last_rows_out",
+        "late_dropped",
+        "metrics",
+        "pending_timers",
+        "restore_ms",
+        "rows_in",
+        "rows_out",
+        "seen",
+        "state_bytes",
+        "store",
+        "uploads_failed",
+        "uploads_started",
+    )
+
+    def __init__(self, first: TaskAck) -> None:
+        self.metrics, self.host = first.metrics, first.host
+        """What it measured in its last epoch, and where it ran. Not the acknowledgement, which may hold much output."""
+        self.seen = 0
+        """The number of its last epoch in this run, counted from 1."""
+        self.rows_in = self.rows_out = self.late_dropped = 0
+        self.bytes_in = self.bytes_out = self.fired_timers = self.failed_rows = 0
+        self.busy_ms = self.idle_ms = self.held_ms = 0
+        self.last_rows_in = self.last_rows_out = 0
+        self.uploads_started = self.uploads_failed = 0
+        self.state_bytes = self.restore_ms = 0
+        self.pending_timers: dict[str, int] = {}
+        """By operator, as of the last epoch that counted them."""
+        self.store: dict[str, float] = {}
+        """What the state backend told: the last value of a gauge, the total of a counter."""
+        self.add(first)
+
+    def add(self, ack: TaskAck) -> None:
+        found = ack.metrics
+        self.metrics, self.host = found, ack.host
+        self.rows_in += ack.rows_in
+        self.rows_out += ack.rows_out
+        self.late_dropped += ack.late_dropped
+        self.bytes_in += found.bytes_in
+        self.bytes_out += found.bytes_out
+        self.fired_timers += found.fired_timers
+        self.failed_rows += found.failed_rows
+        self.busy_ms += found.busy_ms
+        self.idle_ms += found.idle_ms
+        self.held_ms += found.held_ms
+        self.last_rows_in, self.last_rows_out = ack.rows_in, ack.rows_out
+        self.uploads_started += found.uploads_started
+        self.uploads_failed += found.uploads_failed
+        self.state_bytes = ack.state_bytes or self.state_bytes
+        self.restore_ms = found.restore_ms or self.restore_ms
+        if found.pending_timers:
+            self.pending_timers = found.pending_timers
+        if found.store:
+            counted = {n: v for n, v in self.store.items() if n in NATIVE and NATIVE[n].kind is Kind.COUNTER}
+            self.store = {name: value + counted.get(name, 0.0) for name, value in found.store.items()}
+
+    def line(self, task: TaskId) -> TaskLine:
+        """The task in the report of the run."""
+        found = self.metrics
+        spent_ms = max(1, found.busy_ms + found.idle_ms + found.held_ms)
+        return TaskLine(
+            task=str(task),
+            level=task.level,
+            slot=int(task.slot),
+            host=self.host,
+            busy=found.busy_ms / spent_ms,
+            idle=found.idle_ms / spent_ms,
+            held=found.held_ms / spent_ms,
+            rows_in=self.rows_in,
+            rows_out=self.rows_out,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            fired_timers=self.fired_timers,
+            late_dropped=self.late_dropped,
+            state_bytes=self.state_bytes,
+            resident_bytes=found.resident_bytes,
+            restore_ms=self.restore_ms,
+            seal_ms=found.seal_ms,
+        )
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the task of the last epoch measured its time."""
+        found = self.metrics
+        return found.started_ms + found.busy_ms + found.idle_ms + found.held_ms > 0
+
+
+class AccessTotals:
+    """Sampled accesses to keyed state by operator, state and name: totals over tasks and epochs, and quantiles of the last epoch
+    that has any, those of the slowest task.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self.totals: Counter[tuple[str, str, str]] = Counter()
+        self.quantiles: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+
+    def add(self, accesses: Iterable[StateAccess]) -> None:
+        """Add those of one epoch, of all tasks."""
+        worst: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+        for each in accesses:
+            key = (each.operator, each.state, each.name)
+            self.counts[key] += each.count
+            self.totals[key] += each.total
+            median, p99, most = worst.get(key, (0, 0, 0))
+            worst[key] = max(median, each.median), max(p99, each.p99), max(most, each.most)
+        if worst:
+            self.quantiles = {**self.quantiles, **worst}
