@@ -195,7 +195,7 @@ def test_a_job_with_every_kind_of_state_has_every_metric_that_is_measured_in_tas
     first = started()
     await_rows(first, 80)
     first.stop()
-    (hottest, share), *_ = first.hot_keys["states"]
+    (hottest, share), *_ = first.report().hot_keys["states"]
     batches.append([("k1", start + timedelta(seconds=100))] * 20)
     run = started()  # Restores its state, so that the time of that is known as well.
     with tg.serve(run, port=0) as server:

@@ -119,11 +119,6 @@ class JobRun(NotebookCell):
         return self._job.metrics.samples(self, self._figures)
 
     @property
-    def hot_keys(self) -> dict[str, list[tuple[str, float]]]:
-        """For each keyed operator, the keys with the most rows in the last epochs, as text, with their share of the rows."""
-        return self._job.metrics.hot_keys
-
-    @property
     def checkpoints(self) -> CheckpointStatistics | None:
         """The statistics of the checkpoints of this run; None without checkpointing."""
         return None if self._job.loop is None else self._job.loop.statistics
