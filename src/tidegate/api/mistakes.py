@@ -13,7 +13,6 @@ from typing import ParamSpec, TypeVar
 
 from tidegate.api.states import Declaration
 from tidegate.core.errors import GraphError
-from tidegate.events.listener import JobListener
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,6 +39,9 @@ _CALLED_WITH = {
 
 def check_listeners(listeners: Sequence[object]) -> None:
     """Raise GraphError for anything that is not an instance of a listener."""
+    # Late, for start-up time: only a job with listeners needs it.
+    from tidegate.events.listener import JobListener
+
     for each in listeners:
         if isinstance(each, type):
             raise GraphError(f"listeners takes instances, not the class {each.__name__}. Write {each.__name__}().")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,6 +43,9 @@ from tidegate.core.redaction import redacted
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
 
+_ROW = re.compile(r"^(  (?:row|key):  ).*$", re.MULTILINE)
+"""The line of a `UserCodeError` that quotes the row and its key."""
+_HIDDEN = r"\g<1>hidden; --show-values shows it"
 ENDED = ("FINISHED", "CANCELED", "FAILED", "LOST")
 _STATUSES = (
     "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED", "RESTARTING",
@@ -129,7 +133,7 @@ class ReportedJob(ABC):
         entries = [
             RootExceptionInfo(
                 exception_name=failure.kind,
-                stacktrace=redacted(failure.message),
+                stacktrace=self._told(failure).message,
                 timestamp=failure.at_ms,
                 failure_labels={"restarted": str(failure.restarted).lower()},
             )
@@ -148,13 +152,18 @@ class ReportedJob(ABC):
             "live": self.live,
             "allows": {"actions": allows_actions and self.live, "values": self._show_values},
             "checkpoints": None if checkpoints is None else checkpointing_statistics(checkpoints, REMEMBERED),
-            "failures": [_told(failure) for failure in report.failures],
+            "failures": [self._told(failure) for failure in report.failures],
             "checkpoint_config": None if config is None else _config(config, report.state_backend),
             "hot_keys": {
                 operator: [[key if self._show_values else None, share] for key, share in keys]
                 for operator, keys in report.hot_keys.items()
             },
         }
+
+    def _told(self, failure: FailureLine) -> FailureLine:
+        """A failure without secrets; without the row and key on which a function failed, unless values are shown."""
+        message = redacted(failure.message)
+        return replace(failure, message=message if self._show_values else _ROW.sub(_HIDDEN, message))
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -203,10 +212,6 @@ def _checkpoint(report: RunReport, checkpoint_id: int) -> CheckpointStats:
 
 def _levels(report: RunReport) -> set[int]:
     return {node.level for node in report.graph.nodes}
-
-
-def _told(failure: FailureLine) -> FailureLine:
-    return replace(failure, message=redacted(failure.message))
 
 
 def _overview(report: RunReport) -> JobDetails:

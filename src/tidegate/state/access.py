@@ -178,11 +178,11 @@ class ValueAccessor(_Keyed):
             if value is None:
                 clear()
                 return
-            key = scope.key
-            live[key] = value
-            dirty[key] = scope.key_group
+            here = scope.key
+            live[here] = value
+            dirty[here] = scope.key_group
             if cleared:
-                cleared.pop(key, None)
+                cleared.pop(here, None)
 
         return value, update
 

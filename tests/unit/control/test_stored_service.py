@@ -123,3 +123,14 @@ def test_a_savepoint_that_the_run_took_is_listed_and_can_be_read_until_it_is_dis
     assert client.get("/jobs/orders/state", params={"snapshot": str(place)}).json()["snapshot"] == str(place)
     shutil.rmtree(place)
     assert str(place) not in [each["path"] for each in client.get("/jobs/orders/snapshots").json()["snapshots"]]
+
+
+def test_the_row_on_which_a_function_failed_is_hidden_unless_values_are_shown(history: History) -> None:
+    message = (
+        "user code failed\n  row:  (card='4111 1111', n=0), key '4111 1111'\n  line: job.py:13\n  key:  '4111 1111'"
+    )
+    record(history, run_report(failures=(FailureLine(at_ms=7, kind="user-code", message=message, restarted=False),)))
+    for path in ("report", "exceptions"):
+        assert "4111" not in asked(history).get(f"/jobs/orders/{path}").text
+        assert "job.py:13" in asked(history).get(f"/jobs/orders/{path}").text
+        assert "4111" in asked(history, show_values=True).get(f"/jobs/orders/{path}").text
