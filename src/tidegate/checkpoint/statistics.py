@@ -13,6 +13,7 @@ from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.sink_commits import SinkCommits
 from tidegate.core.clock import Instant
 from tidegate.core.ids import EpochId, TaskId
+from tidegate.storage.routed import name_below
 
 HISTORY = 10
 """How many checkpoints Flink's paths list: its `web.checkpoints.history`."""
@@ -178,6 +179,8 @@ class StatisticsReport:
 class CheckpointStatistics:
     """Updated by the coordinator."""
 
+    directory: str = ""
+    """The checkpoint directory, which names of checkpoints are relative to."""
     counts: Counts = field(default_factory=Counts)
     latest_completed: CheckpointStats | None = None
     latest_savepoint: CheckpointStats | None = None
@@ -204,7 +207,8 @@ class CheckpointStatistics:
         self._under_way[pending.id] = pending
 
     def completed(self, pending: PendingCheckpoint, now: Instant, external_path: str) -> CheckpointStats:
-        stats = replace(describe(pending, CheckpointStatus.COMPLETED, now), external_path=external_path)
+        place = name_below(self.directory, external_path.removesuffix("/_metadata"))
+        stats = replace(describe(pending, CheckpointStatus.COMPLETED, now), external_path=place)
         self._under_way.pop(pending.id, None)
         self.counts.in_progress -= 1
         self.counts.completed += 1

@@ -103,10 +103,17 @@ STORAGE_COST = _gauge(
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
-BUSY = _gauge(_task, "busyTimeMsPerSecond", "ms per s", "Share of the last epoch in which the task worked.")
-IDLE = _gauge(_task, "idleTimeMsPerSecond", "ms per s", "Share of the last epoch in which the task waited for input.")
+BUSY = _gauge(
+    _task, "busyTimeMsPerSecond", "ms per s", "Share of the time since the epoch before in which the task worked."
+)
+IDLE = _gauge(
+    _task,
+    "idleTimeMsPerSecond",
+    "ms per s",
+    "Share of that time in which the task waited for input, or for the next epoch.",
+)
 HELD = _gauge(
-    _task, "backPressuredTimeMsPerSecond", "ms per s", "Share of the last epoch in which nobody took the task's output."
+    _task, "backPressuredTimeMsPerSecond", "ms per s", "Share of that time in which nobody took the task's output."
 )
 TOTAL_BUSY = _counter(_task, "accumulateBusyTimeMs", "ms", "Time in which the task worked.")
 TOTAL_IDLE = _counter(_task, "accumulateIdleTimeMs", "ms", "Time in which the task waited for input.")

@@ -85,7 +85,7 @@ EXPECTED = {
         "exceptions": ["Nothing went wrong"],
     },
     "failed": {
-        "overview": ["Failed", "UserCodeError"],
+        "overview": ["Failed", "user-code"],
         "exceptions": ["ZeroDivisionError", "the job did not restart", "100 // row.v"],
     },
     "dead": {

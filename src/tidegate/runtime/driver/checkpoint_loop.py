@@ -52,7 +52,8 @@ class CheckpointLoop:
         """Start taking checkpoints. `sinks` and `statistics` are those of the previous term, if the job is claimed again;
         `backoff` determines how long a sink waits after a failure.
         """
-        self.ownership, self.sinks, self.statistics = ownership, sinks, statistics or CheckpointStatistics()
+        self.ownership, self.sinks = ownership, sinks
+        self.statistics = statistics or CheckpointStatistics(directory=ownership.history.storage.url)
         self._history, self._failure = ownership.history, ownership.failure
         self._thread = LoopThread("tidegate-checkpoints", self._history.clock, self._on_wake, ownership.fail)
         self._answers = Answers()

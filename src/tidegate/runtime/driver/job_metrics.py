@@ -57,7 +57,7 @@ _RESOURCES: tuple[tuple[Metric, str], ...] = (
     (catalog.DISK_FREE, "disk_free_bytes"),
     (catalog.DISK_SIZE, "disk_size_bytes"),
 )
-_SHARES = ((catalog.BUSY, "busy_ms"), (catalog.IDLE, "idle_ms"), (catalog.HELD, "held_ms"))
+_SHARES = (catalog.BUSY, catalog.IDLE, catalog.HELD)
 
 
 class RunView(Protocol):
@@ -104,9 +104,11 @@ class JobMetrics:
         self._source_rows: Mapping[str, int] = {}
         self._fetch_lag_ms: Mapping[str, int] = {}
         self._storage: Transferred = {}
-        self._started = clock.now()
+        self._started = self._last_ended = clock.now()
         self._last: EpochReport | None = None
         self._epochs = 0
+        self._period_ms = 0
+        """From the end of the epoch before the last one to the end of the last one; 0 before there are two."""
         self.operators: Mapping[str, tuple[int, int]] = {}
         """Rows in and out of the run so far, by operator."""
         self._tasks: dict[TaskId, TaskFigures] = {}
@@ -134,6 +136,9 @@ class JobMetrics:
         self.operators, self.event_times = added_rows((self.operators, report.operators)), event_times
         self._hot_keys.add(report.operators, acks)
         self._accesses.add(each for ack in acks for each in ack.metrics.states)
+        now = self._clock.now()
+        self._period_ms = now.since(self._last_ended) if self._epochs else 0
+        self._last_ended = now
         self._epochs += 1
         self._last = report
 
@@ -164,7 +169,7 @@ class JobMetrics:
     def tasks(self) -> tuple[TaskLine, ...]:
         """Every task of the last epoch, with its totals."""
         found = [(task, figures) for task, figures in list(self._tasks.items()) if figures.seen >= self._epochs]
-        return tuple(figures.line(task) for task, figures in sorted(found, key=lambda each: each[0]))
+        return tuple(figures.line(task, self._period_ms) for task, figures in sorted(found, key=lambda each: each[0]))
 
     def batch_held(self, sink: Uid) -> None:
         """A batch waits for a sink."""
@@ -290,7 +295,7 @@ class JobMetrics:
                 if value := getattr(figures.metrics.resources, field):
                     yield Sample(metric, value, labels)
             if figures.is_measured:
-                yield from _measured(figures, labels)
+                yield from _measured(figures, labels, self._period_ms)
 
     def _of_watermarks(self, last: EpochReport, labels: dict[str, str]) -> Iterator[Sample]:
         if last.input_watermark_ms > MIN_WATERMARK:
@@ -358,11 +363,10 @@ def _repeats(counters: Counters) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _measured(figures: TaskFigures, labels: dict[str, str]) -> Iterator[Sample]:
+def _measured(figures: TaskFigures, labels: dict[str, str], period_ms: int) -> Iterator[Sample]:
     """What a task measured in its last epoch."""
     found = figures.metrics
-    spent_ms = max(1, found.busy_ms + found.idle_ms + found.held_ms)
-    yield from (Sample(m, 1000 * getattr(found, field) / spent_ms, labels) for m, field in _SHARES)
+    yield from (Sample(m, 1000 * share, labels) for m, share in zip(_SHARES, figures.shares(period_ms)))
     yield Sample(catalog.SNAPSHOT_DURATION, found.seal_ms, labels)
     yield Sample(catalog.RESIDENT, found.resident_bytes, labels)
     yield Sample(catalog.UPLOAD_QUEUE, found.uploads_queued, labels)

@@ -36,7 +36,7 @@ class EpochLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLine:
-    """One task: totals of the run, and shares of the last epoch."""
+    """One task: totals of the run, and shares of the time since the epoch before the last one."""
 
     task: str
     level: int
@@ -45,7 +45,7 @@ class TaskLine:
     busy: float
     idle: float
     held: float
-    """Shares of the last epoch, from 0 to 1."""
+    """Shares of that time, from 0 to 1."""
     rows_in: int
     rows_out: int
     bytes_in: int

@@ -148,10 +148,17 @@ class Supervisor:
                 self._close()
                 self._job.progress.end()
             finally:
-                self._job.metrics.statuses.enter("ENDED")
-                self._job.events.status(self._final_status())
-                self._job.events.close()
+                self._tell_end()
                 self.ended.set()
+
+    def _tell_end(self) -> None:
+        """Tell metrics and listeners. Whatever goes wrong here, the run has ended."""
+        try:
+            self._job.metrics.statuses.enter("ENDED")
+            self._job.events.status(self._final_status())
+            self._job.events.close()
+        except Exception:
+            log.exception("the end of the run could not be told")
 
     def _wait_for_query(self) -> None:
         attempt = self.attempt

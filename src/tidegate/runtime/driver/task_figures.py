@@ -82,18 +82,25 @@ class TaskFigures:
             counted = {n: v for n, v in self.store.items() if n in NATIVE and NATIVE[n].kind is Kind.COUNTER}
             self.store = {name: value + counted.get(name, 0.0) for name, value in found.store.items()}
 
-    def line(self, task: TaskId) -> TaskLine:
+    def shares(self, period_ms: int) -> tuple[float, float, float]:
+        """Busy, idle and held as shares of `period_ms`, the time since the epoch before. A task that does not run is idle."""
+        found = self.metrics
+        whole_ms = max(1, period_ms, found.busy_ms + found.idle_ms + found.held_ms)
+        busy, held = found.busy_ms / whole_ms, found.held_ms / whole_ms
+        return busy, 1 - busy - held, held
+
+    def line(self, task: TaskId, period_ms: int) -> TaskLine:
         """The task in the report of the run."""
         found = self.metrics
-        spent_ms = max(1, found.busy_ms + found.idle_ms + found.held_ms)
+        busy, idle, held = self.shares(period_ms)
         return TaskLine(
             task=str(task),
             level=task.level,
             slot=int(task.slot),
             host=self.host,
-            busy=found.busy_ms / spent_ms,
-            idle=found.idle_ms / spent_ms,
-            held=found.held_ms / spent_ms,
+            busy=busy,
+            idle=idle,
+            held=held,
             rows_in=self.rows_in,
             rows_out=self.rows_out,
             bytes_in=self.bytes_in,

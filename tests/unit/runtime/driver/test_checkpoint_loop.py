@@ -427,6 +427,14 @@ def test_a_restart_returns_to_the_latest_completed_checkpoint(place: Place) -> N
         assert loop.ownership.restore_point().checkpoint_id == 3
 
 
+def test_the_path_that_statistics_tell_can_be_opened_from_anywhere(place: Place) -> None:
+    with place.run() as loop:
+        loop.request().result(WAIT_S)
+        last = loop.statistics.latest_completed
+        assert last is not None
+        assert StoredSnapshot.open(last.external_path or "").metadata.checkpoint_id == 1
+
+
 def finish_epochs_until_checkpoints_complete(place: Place, loop: CheckpointLoop, count: int) -> None:
     """Report epochs to the history, as a running job does, until that many more checkpoints are complete."""
     wanted, latest = loop.statistics.counts.completed + count, time.monotonic() + WAIT_S

@@ -75,6 +75,18 @@ def test_the_time_of_a_task_is_divided_into_busy_idle_and_held():
     assert values(metrics, catalog.HELD) == {"L1-S0": 0}
 
 
+def test_a_task_that_does_not_run_is_idle():
+    """Epochs of half a second, one in ten seconds: the task could do twenty times as much."""
+    clock = Clock()
+    metrics = JobMetrics((), clock)
+    for number in (1, 2):
+        clock.elapsed_ms = 10_000 * number
+        metrics.epoch(report(number), [ack(0, metrics=TaskMetrics(busy_ms=400, idle_ms=50, held_ms=100))])
+    assert values(metrics, catalog.BUSY) == {"L1-S0": 40}
+    assert values(metrics, catalog.HELD) == {"L1-S0": 10}
+    assert values(metrics, catalog.IDLE) == {"L1-S0": pytest.approx(950)}
+
+
 def test_a_task_that_changes_nothing_keeps_the_size_of_its_state():
     metrics = JobMetrics(())
     metrics.epoch(report(1), [ack(0, state_bytes=4_096)])
