@@ -350,7 +350,7 @@ def test_min_pause_holds_back_the_next_periodic_checkpoint() -> None:
     assert of(StartUpload, coordinator.tick(at(1_650)))
 
 
-@pytest.mark.feature("D13")
+@pytest.mark.feature("D11", "D13")
 def test_without_min_pause_a_late_checkpoint_is_followed_at_once() -> None:
     coordinator = started()
     coordinator.epoch_finished(epoch(1), True, at(100))

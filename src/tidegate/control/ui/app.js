@@ -54,10 +54,14 @@ function Start() {
   const [error, setError] = useState(null);
   const [tries, again] = useState(0);
   useEffect(() => {
+    let left = false; // Somebody who opens another page meanwhile stays there.
     get("jobs/overview").then(
-      ({ jobs }) => go(jobs.length === 1 ? href(jobs[0].jid) : "#/jobs", { replace: true }),
-      setError,
+      ({ jobs }) => left || go(jobs.length === 1 ? href(jobs[0].jid) : "#/jobs", { replace: true }),
+      (problem) => left || setError(problem),
     );
+    return () => {
+      left = true;
+    };
   }, [tries]);
   return error && html`<${Failure} error=${error} retry=${() => again((n) => n + 1)} />`;
 }

@@ -507,7 +507,7 @@ def test_a_refusal_outlives_failed_checkpoints_and_the_rewind_after_them(place: 
         assert out.calls == [1]
 
 
-@pytest.mark.feature("J20", "J21")
+@pytest.mark.feature("J20", "J21", "N10")
 def test_published_output_is_left_out_of_the_next_checkpoint_though_another_sink_waits(place: Place) -> None:
     down, up = Target(), Target()
     down.error = OSError("down")
