@@ -127,6 +127,12 @@ def test_phases_of_an_epoch_add_up_to_its_duration(page):
     assert parts == {"plan": 50, "level 1": 500, "level 2": 300, "rest of run": 100, "other": 50}
 
 
+def test_source_stage_and_collecting_are_parts_of_the_run_and_what_lies_between_epochs_is_not(page):
+    phases = {"repeat": 0, "plan": 50, "run": 900, "source": 300, "level 1": 500, "collect": 100, "streaming": 250}
+    parts = call(page, "figures.js", "phaseParts", {"duration_ms": 950, "phases": phases})
+    assert parts == {"plan": 50, "source": 300, "level 1": 500, "collect": 100}
+
+
 def test_every_edge_of_the_graph_leads_to_the_right(page):
     nodes = [{"uid": uid, "level": level} for uid, level in (("a", 0), ("b", 0), ("c", 1), ("d", 2), ("out", 2))]
     edges = [{"source": s, "target": t} for s, t in (("a", "c"), ("b", "c"), ("c", "d"), ("d", "out"), ("a", "d"))]

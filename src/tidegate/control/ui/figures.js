@@ -81,18 +81,21 @@ function grows(values) {
   return last.length === TREND && last.every((each, i) => each !== null && (i === 0 || each > last[i - 1]));
 }
 
-const LEVEL = /^level /;
+const OF_RUN = /^(source|collect|level .*)$/;
+const BETWEEN = "streaming"; // What Structured Streaming does between two epochs belongs to neither.
 
-/** The phases of an epoch as parts that add up to its duration: levels are parts of "run". */
+/** The phases of an epoch as parts that add up to its duration: source stage, levels and collecting are parts of "run". */
 export function phaseParts(epoch) {
   const parts = {};
-  const levels = Object.entries(epoch.phases).filter(([name]) => LEVEL.test(name));
-  const inLevels = sum(levels.map(([, ms]) => ms));
-  for (const [name, ms] of Object.entries(epoch.phases)) if (!LEVEL.test(name) && name !== "run") parts[name] = ms;
-  const run = epoch.phases.run ?? inLevels;
-  const scale = inLevels > run ? run / inLevels : 1;
-  for (const [name, ms] of levels) parts[name] = ms * scale;
-  if (run > inLevels * scale) parts[levels.length ? "rest of run" : "run"] = run - inLevels * scale;
+  const ofRun = Object.entries(epoch.phases).filter(([name]) => OF_RUN.test(name));
+  const known = sum(ofRun.map(([, ms]) => ms));
+  for (const [name, ms] of Object.entries(epoch.phases)) {
+    if (ms > 0 && !OF_RUN.test(name) && name !== "run" && name !== BETWEEN) parts[name] = ms;
+  }
+  const run = epoch.phases.run ?? known;
+  const scale = known > run ? run / known : 1;
+  for (const [name, ms] of ofRun) parts[name] = ms * scale;
+  if (run > known * scale) parts[ofRun.length ? "rest of run" : "run"] = run - known * scale;
   const other = epoch.duration_ms - sum(Object.values(parts));
   if (other > 0) parts.other = other;
   return parts;

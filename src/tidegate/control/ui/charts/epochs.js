@@ -6,8 +6,8 @@ import { html, useMemo } from "../vendor/preact-htm.js";
 import { bars, Chart } from "./chart.js";
 
 const FEWEST_SLOTS = 30;
-const FIRST = ["plan", "source stage"];
-const LAST = ["run", "rest of run", "collect", "other"];
+const FIRST = ["repeat", "plan", "source"];
+const LAST = ["collect", "run", "rest of run", "other"];
 
 function phaseNames(parts) {
   const found = [...new Set(parts.flatMap((each) => Object.keys(each)))];
