@@ -40,13 +40,14 @@ from tidegate.control.stored_jobs import StoredJob
 from tidegate.control.vertices import JobVertices, execution_state
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.redaction import redacted
+from tidegate.events.event import TERMINAL
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
 
 _ROW = re.compile(r"^(  (?:row|key):  ).*$", re.MULTILINE)
 """The line of a `UserCodeError` that quotes the row and its key."""
 _HIDDEN = r"\g<1>hidden; --show-values shows it"
-ENDED = ("FINISHED", "CANCELED", "FAILED", "LOST")
+ENDED = (*TERMINAL, "LOST")
 _STATUSES = (
     "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED", "RESTARTING",
     "SUSPENDED", "RECONCILING",

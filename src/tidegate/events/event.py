@@ -197,6 +197,10 @@ _EXPECTED_FAILURES = ("CHECKPOINT_COORDINATOR_SHUTDOWN", "CHECKPOINT_SUBSUMED")
 """Of checkpoints that a newer one, or the end of the job, made unnecessary."""
 
 
+TERMINAL = ("FINISHED", "CANCELED", "FAILED")
+"""The statuses that a job keeps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatusChangeEvent(JobEvent):
     """The job has another status."""
@@ -213,7 +217,7 @@ class JobStatusChangeEvent(JobEvent):
 
     @property
     def is_terminal(self) -> bool:
-        return self.new_status in ("FINISHED", "CANCELED", "FAILED")
+        return self.new_status in TERMINAL
 
     def attributes(self) -> Mapping[str, Attribute]:
         known = {} if self.old_status is None else {"oldJobStatus": self.old_status}

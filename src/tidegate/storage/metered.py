@@ -18,7 +18,6 @@ class MeteredStorage(RoutedStorage):
         super().__init__(inner)
         self._lock = threading.Lock()
         self._readers, self._since = 0, 0.0
-        self.read_bytes = 0
         self.read_seconds = 0.0
 
     def _route(self, path: str) -> tuple[Storage, str]:
@@ -26,16 +25,15 @@ class MeteredStorage(RoutedStorage):
 
     def get(self, path: str) -> bytes:
         with self._reading():
-            return self._counted(self.home.get(path))
+            return super().get(path)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         with self._reading():
-            return self._counted(self.home.get_range(path, start, length))
+            return super().get_range(path, start, length)
 
-    def _counted(self, data: bytes) -> bytes:
-        with self._lock:
-            self.read_bytes += len(data)
-        return data
+    @property
+    def read_bytes(self) -> int:
+        return self.traffic.total().get("read", (0, 0))[1]
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -93,7 +93,7 @@ class JobVertexDetailsInfo(Struct, frozen=True, kw_only=True):
 
 
 class SubtaskBackPressureInfo(Struct, frozen=True, kw_only=True):
-    """Shares of the last epoch. `ratio` is the time in which nobody took the output of the task."""
+    """Shares of the time since the epoch before the last one. `ratio` is the time in which nobody took the output of the task."""
 
     subtask: int
     attempt_number: int = field(name="attempt-number")

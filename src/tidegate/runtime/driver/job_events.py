@@ -17,6 +17,7 @@ from tidegate.core.redaction import redacted
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.events.bus import DRAIN_S, EventBus
 from tidegate.events.event import (
+    TERMINAL,
     CheckpointEvent,
     EpochEvent,
     JobFailureEvent,
@@ -31,8 +32,6 @@ from tidegate.events.event import (
 from tidegate.events.listener import JobListener
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.exchange.messages import TaskAck
-
-_ENDS = ("FINISHED", "CANCELED", "FAILED")
 
 
 class JobEvents:
@@ -69,7 +68,6 @@ class JobEvents:
 
     def checkpoint(self, stats: CheckpointStats) -> None:
         """A checkpoint or savepoint has completed or failed."""
-        path = None if stats.external_path is None else stats.external_path.removesuffix("/_metadata")
         self._bus.emit(
             CheckpointEvent(
                 job=self._job,
@@ -83,7 +81,7 @@ class JobEvents:
                 checkpointed_size_bytes=stats.checkpointed_size_bytes,
                 full_size_bytes=stats.state_size_bytes,
                 last_ack_ms=stats.latest_ack_timestamp if stats.latest_ack_timestamp >= 0 else None,
-                path=path,
+                path=stats.external_path,
                 failure_reason=None if stats.failure is None else stats.failure.name,
                 failure_message=_why(stats),
                 tasks=tuple(
@@ -122,7 +120,7 @@ class JobEvents:
         """The job has this status. Emits nothing if it had it before, or has ended."""
         with self._status_lock:
             old = self._status
-            if new == old or old in _ENDS:
+            if new == old or old in TERMINAL:
                 return
             self._status = new
             self._bus.emit(
