@@ -23,6 +23,7 @@ NAMES = {
     "state-growth": "benchmarks.state_growth",
     "timers": "benchmarks.timers",
     "wide": "benchmarks.wide",
+    "two-levels": "benchmarks.two_levels",
     "windows": "benchmarks.windows",
 }
 

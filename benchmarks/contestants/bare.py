@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import namedtuple
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.streams import Contestant, Dataset, Epoch, run_to_end
 
@@ -35,29 +35,36 @@ class Counter:
         yield row.key, count
 
 
-def count_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task of one epoch: rows in, counts out and dropped, one control row as the result."""
-    import pyarrow
-
+def call_for_each_row(
+    batches: Iterator[pa.RecordBatch], process: Callable[[Any], Iterator[tuple[str, int]]]
+) -> Iterator[tuple[int, list[tuple[str, int]]]]:
+    """For each batch, its number of rows and what the function yields for them."""
     # A collection in the middle would walk all rows; nothing here makes cycles.
     gc.disable()
     gc.freeze()
     try:
-        total = emitted = 0
         row_type = namedtuple("Row", ["key", "value"])  # type: ignore[name-match]
-        process = Counter().process_element
         for batch in batches:
             columns = [batch.column(name).to_pylist() for name in ("key", "value")]
             out: list[tuple[str, int]] = []
             for row in map(row_type._make, zip(*columns)):
                 out.extend(process(row))
-            keys, counts = zip(*out) if out else ((), ())
-            total += batch.num_rows
-            emitted += min(len(keys), len(counts))
-        yield pyarrow.RecordBatch.from_pydict({"rows": [total], "emitted": [emitted]})
+            yield batch.num_rows, out
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+def count_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task of one epoch: rows in, counts out and dropped, one control row as the result."""
+    import pyarrow
+
+    total = emitted = 0
+    for rows, out in call_for_each_row(batches, Counter().process_element):
+        keys, counts = zip(*out) if out else ((), ())
+        total += rows
+        emitted += min(len(keys), len(counts))
+    yield pyarrow.RecordBatch.from_pydict({"rows": [total], "emitted": [emitted]})
 
 
 def salts(spark: SparkSession, partitions: int) -> list[int]:

@@ -57,6 +57,7 @@ from tidegate.control.client import (
     Refused as Refused,
     Unreachable as Unreachable,
 )
+from tidegate.control.export import TooLargeToExport as TooLargeToExport
 from tidegate.control.export import UnknownFormat as UnknownFormat
 from tidegate.control.job_file import NoJob as NoJob
 from tidegate.control.job_errors import (

@@ -152,7 +152,7 @@ def _drop_barrier(order: dict[str, Any], context: dict[str, Any]) -> None:
 
     def send_fewer(barrier: Any) -> None:
         send(barrier)
-        writer._ready[-1] = writer._ready[-1].slice(1)
+        del writer._ready[-len(writer.rows_per_slot)]
 
     writer.send_barriers = send_fewer
 

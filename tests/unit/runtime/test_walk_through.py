@@ -187,7 +187,7 @@ def arriving(sent: list[Sent], slot: int) -> Sent:
 
 
 def barriers(sent: Sent) -> list[Barrier]:
-    return [decode_barrier(raw) for raw in sent[-1].column("ctl").to_pylist()]
+    return [decode_barrier(raw) for batch in sent for raw in batch.column("ctl").drop_null().to_pylist()]
 
 
 def counts(folder: Path, checkpoint: int) -> dict[str, int]:

@@ -62,6 +62,17 @@ class Clocks:
         active = dict.fromkeys([*(source.uid for source in sources), *self.greatest], clock)
         return Clocks(clock, self.watermark_ms, self.greatest, active)
 
+    def split_watermarks(self, sources: Iterable[Source]) -> dict[tuple[str, str], int]:
+        """By source and split, for sources that distinguish splits: the watermark of each that is not idle. Sources with a
+        generator are left out, because that is a function of the user."""
+        splits = {source.uid: source for source in sources if source.split is not None and source.generator is None}
+        found = {of_split_name(name): greatest for name, greatest in self.greatest.items()}
+        return {
+            (uid, split): _mark(splits[Uid(uid)], greatest, self.clock_ms)
+            for (uid, split), greatest in found.items()
+            if split and uid in splits
+        }
+
     def _watermark(self, sources: Iterable[Source], clock: int) -> int:
         marks = [
             min(

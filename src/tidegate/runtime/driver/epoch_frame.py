@@ -16,11 +16,13 @@ from tidegate.graph.levels import Edge
 from tidegate.graph.model import Source
 from tidegate.graph.schema import DataType
 from tidegate.runtime.exchange.assignment import TaskAssignment
-from tidegate.runtime.exchange.channel import column_name
+from tidegate.runtime.exchange.channel import PACKED_TYPES
+from tidegate.runtime.exchange.sql_rows import flat_name, is_flat, struct_name
 from tidegate.runtime.placement.anchor import Anchor
 from tidegate.state.key_groups import key_group_sql, slot_sql
 
 LAST = "ctl binary"
+_PACKED_DDL = ", ".join(f"{name} {type_}" for name, type_ in PACKED_TYPES.items())
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -71,22 +73,19 @@ def source_rows(
             group = F.lit(-1)
             slot = F.pmod(F.spark_partition_id(), F.lit(parallelism))
         outputs.append((F.col(name).isNotNull(), edge, group.cast("int"), F.element_at(table, slot + F.lit(1))))
-    types = {column_name(edge): _struct_ddl(edge) for edge in edges}
+    own = {edge.id: F.col(source_column(places[edge.source.node])) for edge in edges}
 
     def columns(edge: Edge, group: Column, part: Column) -> list[Column]:
-        data = [
-            F.col(source_column(places[other.source.node]))
-            if other.id == edge.id
-            else F.lit(None).cast(types[column_name(other)])
-            for other in edges
-        ]
-        fixed = [
-            part.alias("part"),
+        fixed = [part.alias("part"), group.alias("kg")]
+        if is_flat(edges):
+            names = edge.schema.names
+            return [*fixed, *(own[edge.id].getField(name).alias(flat_name(i)) for i, name in enumerate(names))]
+        data = [own[edge.id] if other.id == edge.id else F.lit(None).cast(_struct_ddl(other)) for other in edges]
+        return [
+            *fixed,
             F.lit(edge.id).alias("edge"),
-            group.alias("kg"),
-            F.lit(None).cast("binary").alias("ctl"),
+            *(column.alias(struct_name(other)) for column, other in zip(data, edges)),
         ]
-        return fixed + [column.alias(column_name(other)) for column, other in zip(data, edges)]
 
     to_all = [edge for edge in edges if edge.broadcast]
     if len(outputs) == 1 and len(places) == 1 and not to_all:
@@ -119,13 +118,13 @@ def _combined_rows(
     group = key_group_sql(edge.key, max_parallelism)
     slot = F.expr(slot_sql(edge.key, parallelism, max_parallelism))
     named = [*edge.key, *edge.schema.names[len(edge.key) :]]
-    whole = F.struct(*[F.col(_quoted(name)).alias(field.name) for name, field in zip(named, edge.schema.fields)])
     return made.select(
         F.element_at(F.array(*[F.lit(salt) for salt in salts]), slot + F.lit(1)).alias("part"),
-        F.lit(edge.id).alias("edge"),
         F.expr(group).cast("int").alias("kg"),
-        F.lit(None).cast("binary").alias("ctl"),
-        whole.cast(_struct_ddl(edge)).alias(column_name(edge)),
+        *[
+            F.col(_quoted(name)).cast(_ddl(field.type)).alias(flat_name(place))
+            for place, (name, field) in enumerate(zip(named, edge.schema.fields))
+        ],
     )
 
 
@@ -151,34 +150,39 @@ def _one_edge_each(
 
     return batch.select(
         choose([part for *_, part in outputs]).cast("int").alias("part"),
-        choose([F.lit(edge.id) for _, edge, _, _ in outputs]).cast("int").alias("edge"),
         choose([group for _, _, group, _ in outputs]).cast("int").alias("kg"),
-        F.lit(None).cast("binary").alias("ctl"),
-        *[F.col(source_column(places[edge.source.node])).alias(column_name(edge)) for edge in edges],
+        choose([F.lit(edge.id) for _, edge, _, _ in outputs]).cast("int").alias("edge"),
+        *[F.col(source_column(places[edge.source.node])).alias(struct_name(edge)) for edge in edges],
     )
 
 
-def no_rows(spark: SparkSession, edges: Sequence[Edge]) -> DataFrame:
-    """Return what the sources send in an empty epoch."""
-    fixed = {"part": "int", "edge": "int", "kg": "int", "ctl": "binary"}
-    types = {**fixed, **{column_name(edge): _struct_ddl(edge) for edge in edges}}
+def no_rows(spark: SparkSession, edges: Sequence[Edge], packed: bool) -> DataFrame:
+    """Return what the sources send in an empty epoch. `packed`: they would be read by Python before the first shuffle."""
+    types = _types(edges, packed)
     # A column, not a literal: Spark would fold a literal, hash by a constant, and no
     # longer zip the rows with the anchor.
     part = F.col("id").cast("int").alias("part")
-    rest = [F.lit(None).cast(type_).alias(name) for name, type_ in types.items() if name != "part"]
+    rest = [F.lit(None).cast(type_).alias(name) for name, type_ in types.items()]
     return spark.range(0).select(part, *rest)
 
 
-def source_tasks(batch: DataFrame, assignment: TaskAssignment, edges: Sequence[Edge]) -> DataFrame:
+def _types(edges: Sequence[Edge], packed: bool) -> dict[str, str]:
+    """The columns after `part`."""
+    if packed:
+        return {name: type_ for name, type_ in PACKED_TYPES.items() if name != "part"}
+    if is_flat(edges):
+        return {"kg": "int", **{flat_name(i): _ddl(field.type) for i, field in enumerate(edges[0].schema.fields)}}
+    return {"kg": "int", "edge": "int", **{struct_name(edge): _struct_ddl(edge) for edge in edges}}
+
+
+def source_tasks(batch: DataFrame, assignment: TaskAssignment) -> DataFrame:
     """The source stage where Python functions come before the first shuffle."""
-    return batch.mapInArrow(_runner("run_source_stage", assignment), spark_schema(edges))
+    return batch.mapInArrow(_runner("run_source_stage", assignment), _PACKED_DDL)
 
 
-def level(rows: DataFrame, anchor: Anchor, assignment: TaskAssignment, edges: Sequence[Edge]) -> DataFrame:
-    """Add one level over the rows that the previous one sent. `edges` are those it sends to; none for the last level."""
-    return anchor.join(rows).mapInArrow(
-        _runner("run_level", assignment), spark_schema(edges) if assignment.salts else LAST
-    )
+def level(rows: DataFrame, anchor: Anchor, assignment: TaskAssignment) -> DataFrame:
+    """Add one level over the rows that the previous one sent."""
+    return anchor.join(rows).mapInArrow(_runner("run_level", assignment), _PACKED_DDL if assignment.salts else LAST)
 
 
 @contextmanager
@@ -200,13 +204,12 @@ def combine_shuffle(batch: DataFrame | None, edges: Sequence[Edge], partitions: 
             conf.set(_SHUFFLE_PARTITIONS, before)
 
 
-def spark_schema(edges: Sequence[Edge]) -> str:
-    """Return the layout of an exchange (see `runtime.exchange.channel`) as Spark DDL."""
-    return ", ".join(["part int, edge int, kg int, ctl binary", *(f"{column_name(e)} {_struct_ddl(e)}" for e in edges)])
-
-
 def _struct_ddl(edge: Edge) -> str:
-    return DataType("struct", fields=edge.schema.fields).without_nullability().ddl()
+    return _ddl(DataType("struct", fields=edge.schema.fields))
+
+
+def _ddl(type: DataType) -> str:
+    return type.without_nullability().ddl()
 
 
 def _runner(entry: str, assignment: TaskAssignment) -> Callable[[Iterable[Any]], Iterator[Any]]:

@@ -265,15 +265,14 @@ class EpochRunner:
         p, max_p = self.settings.parallelism, self.settings.max_parallelism
         edges = exchange(self.plan, 1)
         if epoch.batch is None:
-            frame = epoch_frame.no_rows(self._session, edges)
+            frame = epoch_frame.no_rows(self._session, edges, packed=self._source_tasks)
         elif self._source_tasks:
-            frame = epoch_frame.source_tasks(epoch.batch, self._assignment(epoch, placed, 0), edges)
+            frame = epoch_frame.source_tasks(epoch.batch, self._assignment(epoch, placed, 0))
         else:
             salts, applied = placed.salts(1), epoch.time.applied_ms
             frame = epoch_frame.source_rows(epoch.batch, self.graph.sources, edges, salts, p, max_p, applied)
         for level in range(1, self.levels + 1):
-            assignment, sent = self._assignment(epoch, placed, level), exchange(self.plan, level + 1)
-            frame = epoch_frame.level(frame, placed.anchor, assignment, sent)
+            frame = epoch_frame.level(frame, placed.anchor, self._assignment(epoch, placed, level))
         return frame
 
     def _bounds(self, epoch: _Epoch, frame: DataFrame) -> AbstractContextManager[None]:

@@ -56,6 +56,22 @@ REQUIREMENTS = (
 )  # fmt: skip
 
 
+BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_BATCH_BYTES_DEFAULT = "64m"
+_MOST_BATCH_BYTES = 1 << 30
+_UNITS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+def _size(text: str) -> int | None:
+    """Bytes of a size as Spark writes it, such as `64m` or `67108864b`. None if it is written in another way."""
+    number = text.strip().lower().removesuffix("b")
+    unit = number[-1:] if number[-1:] in _UNITS else ""
+    try:
+        return int(number.removesuffix(unit)) << _UNITS[unit or "b"]
+    except ValueError:
+        return None
+
+
 def session(name: str, *, master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
     """Return a SparkSession for tidegate: `spark = tg.session("orders")`.
 
@@ -105,6 +121,10 @@ def check_session(get: Callable[[str, str | None], str | None], version: str) ->
         found = get(requirement.key, requirement.default) or requirement.default
         if found.lower() != requirement.wanted:
             wrong.append(f'    .config("{requirement.key}", "{requirement.wanted}")   # {requirement.why}')
+    batch_bytes = _size(get(BATCH_BYTES, _BATCH_BYTES_DEFAULT) or _BATCH_BYTES_DEFAULT)
+    if batch_bytes is not None and not 0 < batch_bytes <= _MOST_BATCH_BYTES:
+        why = "tasks send rows in large pieces, and an Arrow batch holds 2 GB"
+        wrong.append(f'    .config("{BATCH_BYTES}", "{_BATCH_BYTES_DEFAULT}")   # {why}')
     if wrong:
         raise PreconditionFailed(
             "This SparkSession is not set up for tidegate. Use tidegate.session(name), or build yours with:\n"

@@ -16,7 +16,7 @@ from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.operator_states import OperatorStates
 
 if TYPE_CHECKING:
-    from tidegate.runtime.exchange.channel import EdgeRows
+    from tidegate.runtime.exchange.edge_rows import EdgeRows
 
 
 class BroadcastElementContext:

@@ -39,7 +39,7 @@ from tidegate.state.timers import TimerState
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidegate.runtime.exchange.channel import EdgeRows
+    from tidegate.runtime.exchange.edge_rows import EdgeRows
 
 Emit = Callable[[Sequence[Any]], None]
 

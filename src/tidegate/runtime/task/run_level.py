@@ -18,9 +18,9 @@ from tidegate.graph.combine import ROWS
 from tidegate.graph.event_times import greatest_by_split, greatest_ms, split_name
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Source, StreamRef
-from tidegate.runtime.exchange import channel
 from tidegate.runtime.exchange.assignment import TaskAssignment
-from tidegate.runtime.exchange.channel import ChannelWriter, EdgeRows
+from tidegate.runtime.exchange.channel import ChannelWriter, read_packed
+from tidegate.runtime.exchange.edge_rows import EdgeRows
 from tidegate.runtime.exchange.messages import (
     Barrier,
     Fault,
@@ -31,6 +31,7 @@ from tidegate.runtime.exchange.messages import (
     TaskMetrics,
     encode,
 )
+from tidegate.runtime.exchange.sql_rows import read_sql
 from tidegate.runtime.exchange.user_code import FunctionFailed, encoded
 from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_upload import traffic_since_last_report
@@ -97,7 +98,7 @@ class _TaskAttempt:
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run every row through the operators, which the first row opens. Yield what is ready to be sent."""
-        for rows in channel.read(batches, self.program.incoming, self.barriers.control):
+        for rows in self._arriving(batches):
             if not self.operators:
                 reach("task.2-first-row", task=self)
                 self.chain.open()
@@ -105,6 +106,12 @@ class _TaskAttempt:
             self._route(rows)
             if self.writer is not None:
                 yield from self.writer.take()
+
+    def _arriving(self, batches: Iterable[pa.RecordBatch]) -> Iterator[EdgeRows]:
+        """Rows of the level below, which is plain SQL if it sends no barriers."""
+        if self.assignment.senders == 0:
+            return read_sql(batches, self.program.incoming)
+        return read_packed(batches, self.program.incoming, self.barriers.control)
 
     def _route(self, rows: EdgeRows) -> None:
         edge, made_of = rows.edge, len(rows)
@@ -123,7 +130,7 @@ class _TaskAttempt:
             self.operators[edge.target].accept_edge(rows)
         else:
             assert self.writer is not None
-            self.writer.pass_on(edge, rows.struct, rows.groups, self.slot)
+            self.writer.pass_on(rows, self.slot)
 
     def note_event_times(self, uid: Uid, column: pa.Array, splits: pa.Array | None = None) -> None:
         found = {"": greatest_ms(column)} if splits is None else greatest_by_split(column, splits)
@@ -174,7 +181,7 @@ class _TaskAttempt:
     def drain(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Read the input and process no row: Spark kills a worker that leaves input unread. Keep the acknowledgements for the
         driver."""
-        for rows in channel.read(batches, self.program.incoming, self.barriers.control):
+        for rows in self._arriving(batches):
             self.barriers.rows += len(rows)
 
     def abort(self) -> None:
@@ -399,8 +406,9 @@ def _source_rows(task: _TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Itera
                     from_level=0,
                     to_level=0,
                 ),
-                struct,
+                struct.flatten(),
                 pa.nulls(0),
+                len(struct),
             )
             for id in task.program.consumers.get(stream, ()):
                 task.operators[id].accept_edge(rows)

@@ -89,6 +89,24 @@ def test_the_slowest_split_holds_the_watermark_of_its_source_until_it_is_idle():
     assert clocks.next(sources, 1300).watermark_ms == 9499
 
 
+def test_each_split_that_is_not_idle_tells_its_own_watermark():
+    sources = [source("a", late=100, idle=1000, split="ts"), source("b", late=5)]
+    seen = {split_name("a", "0"): 9000, split_name("a", "1"): 2000, "b": 7}
+    clocks = Clocks().began(sources, 0).after(EpochTime(10), seen, sources)
+    assert clocks.split_watermarks(sources) == {("a", "0"): 8899, ("a", "1"): 1899}
+    clocks = clocks.after(EpochTime(1100, 0, 1899), {split_name("a", "0"): 9500}, sources)
+    assert clocks.split_watermarks(sources) == {("a", "0"): 9399}
+
+
+def test_a_watermark_function_is_not_called_to_show_the_watermarks_of_splits():
+    def never(greatest, clock):
+        raise AssertionError("called")
+
+    sources = [source("a", split="ts", generator=never)]
+    clocks = Clocks(greatest={split_name("a", "0"): 9000})
+    assert clocks.split_watermarks(sources) == {}
+
+
 def test_a_split_that_was_never_heard_of_does_not_hold_anything():
     sources = [source("a", split="ts"), source("b")]
     clocks = Clocks().after(EpochTime(10), {split_name("a", "7"): 500, "b": 400}, sources)

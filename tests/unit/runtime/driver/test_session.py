@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.core.errors import PreconditionFailed
-from tidegate.runtime.driver.session import REQUIREMENTS, check_session
+from tidegate.runtime.driver.session import BATCH_BYTES, REQUIREMENTS, check_session
 
 RIGHT = {requirement.key: requirement.wanted for requirement in REQUIREMENTS}
 
@@ -32,6 +32,18 @@ def test_a_plain_session_of_sparks_lacks_just_what_spark_decides_otherwise():
         check({})
     asked = [line.split('"')[1] for line in str(refused.value).splitlines()[1:]]
     assert asked == ["spark.sql.adaptive.enabled", "spark.shuffle.reduceLocality.enabled"]
+
+
+@pytest.mark.parametrize("size", ["67108864b", "64m", "64MB", "1g", "1024"])
+def test_batches_of_a_bounded_size_are_taken(size):
+    check(RIGHT | {BATCH_BYTES: size})
+
+
+@pytest.mark.parametrize("size", ["-1b", "0", "2g", "1t"])
+def test_batches_without_a_bound_that_an_arrow_column_can_hold_are_refused(size):
+    with pytest.raises(PreconditionFailed) as refused:
+        check(RIGHT | {BATCH_BYTES: size})
+    assert f'.config("{BATCH_BYTES}", "64m")' in str(refused.value)
 
 
 def test_letters_may_be_capital():

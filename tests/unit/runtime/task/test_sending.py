@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.unit.runtime.exchange.rows_kit import flat_rows, unpacked
 from tests.unit.runtime.task.test_task_time import Remind
 from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.core.times import EpochTime
@@ -17,7 +18,6 @@ from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
 from tidegate.runtime.driver.pickling import pickled
 from tidegate.runtime.exchange.assignment import TaskAssignment
-from tidegate.runtime.exchange.channel import arrow_schema
 from tidegate.runtime.exchange.messages import Barrier, decode_ack, decode_barrier
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.task import run_level as task
@@ -69,28 +69,24 @@ class Sender:
 
     def run(self, rows: list[tuple[str, int]], **more) -> list[list[Any]]:
         edge = exchange(self.plan, 1)[0]
-        schema, n = arrow_schema([edge]), len(rows)
-        struct = pa.array([{"k": k, "ts": datetime.fromtimestamp(at, UTC)} for k, at in rows], schema.field(4).type)
-        fixed = [pa.nulls(n, pa.int32()), pa.array([edge.id] * n, pa.int32()), pa.array([5] * n, pa.int32())]
-        batch = pa.RecordBatch.from_arrays([*fixed, pa.nulls(n, pa.binary()), struct], schema=schema)
+        batch = flat_rows(edge, [{"k": k, "ts": datetime.fromtimestamp(at, UTC)} for k, at in rows], 5)
         # Two batches, as from a shuffle of many rows.
         batches = [part for part in (batch.slice(0, 2), batch.slice(2)) if len(part)]
-        return channels(task.run_level(self.assignment(1, **more), 0, 7, batches), "e1")
+        return channels(task.run_level(self.assignment(1, **more), 0, 7, batches), exchange(self.plan, 2))
 
     def run_source(self, rows: list[tuple[str, int]]) -> list[list[Any]]:
         own = pa.struct(list(self.graph.sources[0].schema.to_arrow()))
         struct = pa.array([{"k": k, "ts": datetime.fromtimestamp(at, UTC)} for k, at in rows], own)
         batch = pa.RecordBatch.from_arrays([struct], names=["s0"])
-        return channels(task.run_source_stage(self.assignment(0), 4, 7, [batch]), "e0")
+        return channels(task.run_source_stage(self.assignment(0), 4, 7, [batch]), exchange(self.plan, 1))
 
 
-def channels(batches, edge: str) -> list[list[Any]]:
+def channels(batches, edges) -> list[list[Any]]:
     """The rows and barriers of each channel, in the order in which they were sent."""
     sent: list[list[Any]] = [[] for _ in SALTS]
     for batch in batches:
-        for row in batch.to_pylist():
-            raw = row["ctl"]
-            sent[SALTS.index(row["part"])].append(row[edge] if raw is None else decode_barrier(raw))
+        for salt, group, row in unpacked(batch, edges):
+            sent[SALTS.index(salt)].append(decode_barrier(row) if group is None else row)
     return sent
 
 

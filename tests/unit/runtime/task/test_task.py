@@ -7,16 +7,15 @@ import json
 from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.unit.runtime.exchange.rows_kit import control_rows, packed_rows
 from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
 from tidegate.runtime.driver.pickling import pickled
 from tidegate.runtime.exchange.assignment import CheckpointWork, TaskAssignment
-from tidegate.runtime.exchange.channel import arrow_schema
 from tidegate.runtime.exchange.messages import Barrier, FaultKind, decode_ack, decode_barrier, encode
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.exchange.user_code import decoded
@@ -90,19 +89,10 @@ class Level:
             **more,
         )
         edge = exchange(self.plan, 2)[0]
-        schema = arrow_schema([edge])
-        n = len(rows)
-        struct = pa.array([{"k": k, "n": 1} for k in rows], schema.field(4).type)
-        data = [pa.nulls(n, pa.int32()), pa.array([edge.id] * n, pa.int32()), pa.array([5] * n, pa.int32())]
-        batches = [pa.RecordBatch.from_arrays([*data, pa.nulls(n, pa.binary()), struct], schema=schema)]
-        control = [encode(b) for b in barriers]
-        m = len(control)
-        fixed = [pa.nulls(m, pa.int32())] * 3
-        batches.append(
-            pa.RecordBatch.from_arrays(
-                [*fixed, pa.array(control, pa.binary()), pa.nulls(m, struct.type)], schema=schema
-            )
-        )
+        batches = [
+            packed_rows(edge, [{"k": k, "n": 1} for k in rows], 5),
+            control_rows([encode(barrier) for barrier in barriers]),
+        ]
         (out,) = task.run_level(orders, 0, attempt, batches)
         barrier = decode_barrier(out.column(0)[0].as_py())
         return decode_ack(barrier.acks[-1])

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.unit.runtime.exchange.rows_kit import flat_rows
 from tests.unit.testing.test_rescaling import Numbered
 from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
 from tidegate.runtime.driver.pickling import pickled
 from tidegate.runtime.exchange.assignment import TaskAssignment
-from tidegate.runtime.exchange.channel import arrow_schema
 from tidegate.runtime.exchange.messages import decode_ack, decode_barrier
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.task import run_level as task
@@ -61,10 +61,7 @@ class Tasks:
             local_dir=self.directory,
             senders=0,
         )
-        schema, n = arrow_schema([self.edge]), len(words)
-        struct = pa.array([{"word": word, "n": 0} for word in words], schema.field(4).type)
-        fixed = [pa.nulls(n, pa.int32()), pa.array([0] * n, pa.int32()), pa.array([5 + 64 * slot] * n, pa.int32())]
-        batch = pa.RecordBatch.from_arrays([*fixed, pa.nulls(n, pa.binary()), struct], schema=schema)
+        batch = flat_rows(self.edge, [{"word": word, "n": 0} for word in words], 5 + 64 * slot)
         (out,) = task.run_level(assignment, slot, self.number, [batch])
         ack = decode_ack(decode_barrier(out.column(0)[0].as_py()).acks[-1])
         assert ack.fault is None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.unit.runtime.exchange.rows_kit import flat_rows
 from tidegate.core.ids import EpochId, Lineage, Slot, Term
 from tidegate.core.times import EpochTime
 from tidegate.graph import state_ids
@@ -15,7 +15,6 @@ from tidegate.graph.event_times import split_name
 from tidegate.graph.levels import plan
 from tidegate.runtime.driver.pickling import pickled
 from tidegate.runtime.exchange.assignment import TaskAssignment
-from tidegate.runtime.exchange.channel import arrow_schema
 from tidegate.runtime.exchange.messages import decode_ack, decode_barrier
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.task import run_level as task
@@ -69,15 +68,9 @@ class Level1:
             time=EpochTime(clock, 0, time or 0),
             wake=(wake,),
         )
-        schema = arrow_schema([self.edge])
-        n = len(rows)
-        struct = pa.array(
-            [{"k": k, "ts": None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)} for k, ms in rows],
-            schema.field(4).type,
-        )
-        fixed = [pa.nulls(n, pa.int32()), pa.array([0] * n, pa.int32()), pa.array([5] * n, pa.int32())]
-        batch = pa.RecordBatch.from_arrays([*fixed, pa.nulls(n, pa.binary()), struct], schema=schema)
-        (out,) = task.run_level(orders, 0, 10 * self.number + attempt, [batch] if n else [])
+        times = [None if ms is None else datetime.fromtimestamp(ms / 1000, UTC) for _, ms in rows]
+        batch = flat_rows(self.edge, [{"k": k, "ts": time} for (k, _), time in zip(rows, times)], 5)
+        (out,) = task.run_level(orders, 0, 10 * self.number + attempt, [batch] if rows else [])
         ack = decode_ack(decode_barrier(out.column(0)[0].as_py()).acks[-1])
         assert ack.fault is None
         return ack
