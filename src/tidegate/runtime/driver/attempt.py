@@ -118,10 +118,25 @@ class Attempt:
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
         latest = time.monotonic() + self._job.trigger.interval_s
-        self._run_batch(batch, batch_id)
+        try:
+            self._run_batch(batch, batch_id)
+        except Stopping:
+            if self.error is not None and not isinstance(self.error, Stopping):
+                raise
+            self._await_end_of_query()
+            return
         # Empty epochs for uploads and timers may run meanwhile.
         while self._is_running() and (left_s := latest - time.monotonic()) > 0:
             self._job.stop.asked.wait(min(left_s, _PACE_S))
+
+    def _await_end_of_query(self) -> None:
+        """Keep a rejected batch until the query is being stopped, as it is whenever the job stops or the attempt is retired.
+
+        A batch that raised would be reported by Spark as a failure of the query. Spark may note this one as done: nobody
+        reads that note, because the next attempt starts from a checkpoint, and no source is told, because no batch follows.
+        """
+        while self.query.isActive:
+            time.sleep(_PACE_S)
 
     def _is_running(self) -> bool:
         return not self._retired and not self._job.stop.is_asked() and self.error is None

@@ -201,11 +201,17 @@ class Supervisor:
             try:
                 self._begin_again(loop)
                 return
+            except Stopping:
+                raise error from None
             except Exception as again:
                 error = again
 
     def _begin_again(self, loop: CheckpointLoop) -> None:
+        """Raises `Stopping` if the job was asked to stop: whoever asked has stopped the query of the old attempt."""
+
         def prepare() -> None:
+            if self._job.stop.is_asked():
+                raise Stopping
             self.attempt.retire()
             if loop.broken is None:
                 loop.rewind()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ class Query:
     """A query that has reported nothing yet."""
 
     lastProgress = None
+    isActive = True
 
 
 class Begun(Attempt):
@@ -35,6 +38,7 @@ class Begun(Attempt):
         self.error, self._retired, self._pinned = None, False, pinned
         self._ends = deque(maxlen=2)
         self._streaming, self.query = StreamingTime(), Query()
+        self._job.trigger = SimpleNamespace(interval_s=0.0)
         (self.epochs.directory / "offsets").mkdir(parents=True)
 
     def deliver(self, batch_id: int) -> bool:
@@ -65,6 +69,28 @@ def test_a_batch_that_leaves_rows_out_is_refused_and_no_epoch_follows(tmp_path: 
     assert isinstance(attempt.error, ProtocolViolation)
     with pytest.raises(Stopping):
         attempt.run_empty_epoch()
+
+
+@pytest.mark.feature("C16", "I14")
+def test_a_batch_that_begins_while_the_job_stops_is_neither_run_nor_reported_as_a_failure(tmp_path: Path) -> None:
+    attempt = Begun(tmp_path)
+    attempt._job.stop.asked.set()
+    before = attempt.runner.epoch
+    delivered = threading.Thread(target=attempt._on_batch, args=(BATCH, 0), daemon=True)
+    delivered.start()
+    delivered.join(0.2)
+    assert delivered.is_alive(), "while its query is active, Spark could read on"
+    attempt.query.isActive = False
+    delivered.join(10)
+    assert not delivered.is_alive()
+    assert (attempt.runner.epoch, attempt.error) == (before, None)
+
+
+def test_after_an_epoch_that_failed_a_batch_fails_its_query(tmp_path: Path) -> None:
+    attempt = Begun(tmp_path)
+    attempt.error = OSError("disk full")
+    with pytest.raises(Stopping):
+        attempt._on_batch(BATCH, 0)
 
 
 @pytest.mark.feature("C6")

@@ -93,6 +93,24 @@ def test_the_time_until_a_job_runs_again_counts_as_restarting(monkeypatch):
     assert set(job.metrics.statuses.current_ms().values()) == {0}
 
 
+def test_a_job_that_is_asked_to_stop_just_before_it_starts_again_does_not_start_again(monkeypatch):
+    """Whoever asked holds the query of the attempt that failed, and would never stop the next one."""
+    monkeypatch.setattr(supervisor, "Attempt", FailingAttempt)
+    job = failing_job(FixedDelay(5, 0))
+    run = Supervisor(job, 10)
+    asked, begin = job.stop.asked, run._begin
+
+    def begin_late(prepare):
+        asked.set()
+        return begin(prepare)
+
+    monkeypatch.setattr(run, "_begin", begin_late)
+    run.start()
+    assert run.ended.wait(10)
+    assert len(job.attempts) == 1
+    assert isinstance(run.outcome, ConnectionError)
+
+
 class Query:
     def __init__(self, failure: Exception | None) -> None:
         self.failure = failure
