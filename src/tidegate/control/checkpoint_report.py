@@ -16,6 +16,7 @@ from tidegate.checkpoint.statistics import (
     Spread,
     StatisticsReport,
 )
+from tidegate.control.checkpoint_advice import checkpoint_advice
 from tidegate.control.messages.checkpoints import (
     AnyCheckpointStatistics,
     AnySubtaskCheckpointStatistics,
@@ -133,7 +134,7 @@ def _latest(stats: CheckpointStats | None) -> AnyCheckpointStatistics | None:
 def checkpoint_statistics(
     stats: CheckpointStats, tasks: dict[str, TaskCheckpointStatistics] | None = None
 ) -> AnyCheckpointStatistics:
-    """One checkpoint. `tasks` are its levels, which are left out where several checkpoints are listed."""
+    """One checkpoint. `tasks` are its levels, which are left out, as its advice is, where several checkpoints are listed."""
     shared: dict[str, Any] = {
         "id": stats.id,
         "status": str(stats.status),
@@ -148,6 +149,7 @@ def checkpoint_statistics(
         "num_subtasks": stats.num_subtasks,
         "num_acknowledged_subtasks": stats.num_acknowledged_subtasks,
         "tasks": tasks or {},
+        "advice": (tasks and checkpoint_advice(stats)) or msgspec.UNSET,
     }
     match stats.status:
         case CheckpointStatus.COMPLETED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -19,6 +20,8 @@ from tidegate.savepoint.reader import SnapshotReader
 from tidegate.savepoint.snapshot import StoredSnapshot
 
 _BATCH = 16_384
+_LOOK_EVERY = 256
+"""How many entries pass between two looks at the clock."""
 _FIELDS = ("operator", "state", "key_group", "key", "namespace", "map_key", "position", "value", "renewed")
 
 
@@ -29,10 +32,29 @@ class UnknownFormat(ControlError):
         super().__init__(f"{path!r} does not end in one of {', '.join(_WRITERS)}, which say how it is written.")
 
 
+class TooLargeToExport(ControlError):
+    code = "TOO_LARGE_TO_EXPORT"
+
+    def __init__(self, uid: str, state: str, snapshot: str) -> None:
+        super().__init__(
+            f"{uid}/{state} is too large for a request. Export it where its files are read directly: "
+            f"tidegate state export {snapshot} {uid} {state} --to {state}.parquet"
+        )
+
+
 def export_state(
-    snapshot: StoredSnapshot, uid: str, state: str, target: str, progress: Progress = ignore_progress
+    snapshot: StoredSnapshot,
+    uid: str,
+    state: str,
+    target: str,
+    progress: Progress = ignore_progress,
+    within_s: float | None = None,
 ) -> int:
-    """Write all entries to `target`; how many. The file appears whole, or not at all."""
+    """Write all entries to `target`; how many. The file appears whole, or not at all.
+
+    Raises `TooLargeToExport` if it is not done after `within_s` seconds.
+    """
+    latest = None if within_s is None else time.monotonic() + within_s
     path = Path(target)
     write = _WRITERS.get(path.suffix)
     if write is None:
@@ -41,7 +63,10 @@ def export_state(
     private = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         with SnapshotReader(snapshot) as reader:
-            count = write(private, layout, _walk(reader, snapshot, layout, progress))
+            entries = _walk(reader, snapshot, layout, progress)
+            if latest is not None:
+                entries = _until(latest, entries, TooLargeToExport(uid, state, snapshot.url))
+            count = write(private, layout, entries)
         os.replace(private, path)
     finally:
         private.unlink(missing_ok=True)
@@ -51,10 +76,21 @@ def export_state(
 def _walk(
     reader: SnapshotReader, snapshot: StoredSnapshot, layout: StateLayout, progress: Progress
 ) -> Iterator[StateEntry]:
+    if not layout.keyed:
+        # Every task has a copy of a broadcast, and a part of a list.
+        yield from reader.entries(layout.uid, layout.info.name)
+        return
     for task in snapshot.tasks_of(layout.uid):
         yield from reader.task_entries(task, layout)
         reader.release(task)
         progress(task.size_bytes)
+
+
+def _until(latest: float, entries: Iterator[StateEntry], error: TooLargeToExport) -> Iterator[StateEntry]:
+    for number, entry in enumerate(entries):
+        if number % _LOOK_EVERY == 0 and time.monotonic() > latest:
+            raise error
+        yield entry
 
 
 def _parquet(path: Path, layout: StateLayout, entries: Iterator[StateEntry]) -> int:
@@ -101,3 +137,5 @@ _WRITERS: dict[str, Callable[[Path, StateLayout, Iterator[StateEntry]], int]] = 
     ".jsonl": _json_lines,
     ".csv": _csv,
 }
+
+FORMATS = tuple(suffix.removeprefix(".") for suffix in _WRITERS)

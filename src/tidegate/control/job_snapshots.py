@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tidegate.checkpoint.statistics import StatisticsReport
-from tidegate.control.job_errors import NotFound
-from tidegate.control.messages.state import KeyLookup, SnapshotLine, SnapshotList, StateEntries, StateOverview
+from tidegate.control.export import TooLargeToExport, export_state
+from tidegate.control.job_errors import NotFound, NotPossible
+from tidegate.control.messages.state import (
+    KeyLookup,
+    SnapshotCheck,
+    SnapshotLine,
+    SnapshotList,
+    SnapshotProblem,
+    StateEntries,
+    StateOverview,
+)
 from tidegate.control.state_view import first_entries, look_up, state_overview
 from tidegate.control.stored_jobs import StoredJob
 from tidegate.core.errors import TidegateError
 from tidegate.core.redaction import redacted
 from tidegate.savepoint.snapshot import StoredSnapshot
+from tidegate.savepoint.verify import verify
+
+CHECK_S = 15.0
+EXPORT_S = 15.0
+"""A server closes a connection that it has not answered for thirty seconds."""
+EXPORT_BYTES = 256 << 20
+"""The largest state that is exported by a request: size of the files of its level."""
+_EXPORTING = threading.Lock()
 
 
 class JobSnapshots:
@@ -23,14 +43,14 @@ class JobSnapshots:
 
     def __init__(self, job: StoredJob, statistics: StatisticsReport | None, show_values: bool) -> None:
         self._job, self._show_values = job, show_values
-        self._retained = list(job.snapshots())
         history = () if statistics is None else statistics.history
         self._savepoints = [each.external_path for each in history if each.is_savepoint and each.external_path]
 
     def listed(self) -> SnapshotList:
         """All of them, newest first."""
-        lines = [_line(snapshot, ref.claimed, ref == self._job.newest.base) for ref, snapshot in self._retained]
-        known = {snapshot.url for _, snapshot in self._retained}
+        retained = list(self._job.snapshots())
+        lines = [_line(snapshot, ref.claimed, ref == self._job.newest.base) for ref, snapshot in retained]
+        known = {snapshot.url for _, snapshot in retained}
         lines += [_line(each) for each in self._taken() if each.url not in known]
         return SnapshotList(sorted(lines, key=lambda line: -line.at_ms))
 
@@ -44,14 +64,41 @@ class JobSnapshots:
     def entries(self, uid: str, state: str, limit: int, path: str | None = None) -> StateEntries:
         return first_entries(self._snapshot(path), uid, state, limit, self._show_values)
 
+    def check(self, path: str | None = None) -> SnapshotCheck:
+        """Whether all files of a snapshot exist with their sizes, as far as `CHECK_S` seconds suffice."""
+        snapshot, seen = self._snapshot(path), _FilesSeen(time.monotonic() + CHECK_S)
+        problems: list[SnapshotProblem] = []
+        with contextlib.suppress(_TimeIsOver):
+            for problem in verify(snapshot, checksums=False, progress=seen.file):
+                problems.append(SnapshotProblem(problem.where, redacted(problem.what)))
+        return SnapshotCheck(
+            snapshot=redacted(snapshot.url), files=seen.files, bytes=seen.bytes, whole=not seen.over, problems=problems
+        )
+
+    def export(self, uid: str, state: str, target: str, path: str | None = None) -> None:
+        """Write all entries of a state to `target`, whose suffix tells how. Refused where values are hidden."""
+        if not self._show_values:
+            raise NotPossible("Values are hidden. Start the server with --show-values (tg.serve(…, show_values=True)).")
+        snapshot = self._snapshot(path)
+        snapshot.layout(uid, state)
+        # Files are fetched before their entries are read.
+        if sum(task.size_bytes for task in snapshot.tasks_of(uid)) > EXPORT_BYTES:
+            raise TooLargeToExport(uid, state, redacted(snapshot.url))
+        if not _EXPORTING.acquire(blocking=False):
+            raise NotPossible("Another state is being exported. Try again when that is done.")
+        try:
+            export_state(snapshot, uid, state, target, within_s=EXPORT_S)
+        finally:
+            _EXPORTING.release()
+
     def _snapshot(self, path: str | None) -> StoredSnapshot:
         """The snapshot at `path`, which must be one of the job's: a caller cannot make the server read another place."""
-        retained = [snapshot for _, snapshot in self._retained]
         if path is None:
-            if not retained:
+            newest = next(self._job.snapshots(newest_first=True), None)
+            if newest is None:
                 raise NotFound("The job has no checkpoint yet.")
-            return retained[-1]
-        for snapshot in (*retained, *self._taken()):
+            return newest[1]
+        for snapshot in (*(each for _, each in self._job.snapshots()), *self._taken()):
             if path in (snapshot.url, redacted(snapshot.url)):
                 return snapshot
         raise NotFound(f"{path} is not a retained checkpoint or a savepoint of this job.")
@@ -77,3 +124,24 @@ def _line(snapshot: StoredSnapshot, claimed: bool = False, restart_from: bool = 
         restart_from=restart_from,
         operators=[str(operator.uid) for operator in m.operators],
     )
+
+
+class _TimeIsOver(Exception):
+    pass
+
+
+@dataclass(slots=True)
+class _FilesSeen:
+    """Counts files until it is time to answer."""
+
+    latest: float
+    files: int = 0
+    bytes: int = 0
+    over: bool = False
+
+    def file(self, size_bytes: int) -> None:
+        self.files += 1
+        self.bytes += size_bytes
+        if time.monotonic() > self.latest:
+            self.over = True
+            raise _TimeIsOver

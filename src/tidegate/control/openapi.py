@@ -140,6 +140,11 @@ _PATHS: dict[str, dict[str, _Operation]] = {
     "/jobs/{jobid}/snapshots": {
         "get": _Operation("retained checkpoints and savepoints", state.SnapshotList, parameters=(_JOB,))
     },
+    "/jobs/{jobid}/snapshots/check": {
+        "get": _Operation(
+            "whether the files of a snapshot are there", state.SnapshotCheck, parameters=(_JOB, _SNAPSHOT)
+        )
+    },
     "/jobs/{jobid}/state": {
         "get": _Operation("the states in a snapshot", state.StateOverview, parameters=(_JOB, _SNAPSHOT))
     },

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
+from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 
+from tidegate.control.export import FORMATS, UnknownFormat
+from tidegate.control.job_snapshots import JobSnapshots
 from tidegate.control.reported_job import ReportedJob
 
 _POLL_S = 0.5
@@ -41,6 +46,7 @@ def own_paths(jobs: ServedJobs, allow_actions: bool) -> dict[str, Act]:
     return {
         "/jobs/{jobid}/report": lambda r, b: job(r).full_report(allow_actions),
         "/jobs/{jobid}/snapshots": lambda r, b: job(r).snapshots().listed(),
+        "/jobs/{jobid}/snapshots/check": lambda r, b: job(r).snapshots().check(path(r)),
         "/jobs/{jobid}/state": lambda r, b: job(r).snapshots().state(path(r)),
         "/jobs/{jobid}/state/{uid}/lookup": lambda r, b: (
             job(r).snapshots().look_up(r.path_params["uid"], r.query_params.getlist("key"), path(r))
@@ -48,12 +54,30 @@ def own_paths(jobs: ServedJobs, allow_actions: bool) -> dict[str, Act]:
         "/jobs/{jobid}/state/{uid}/{state}/entries": lambda r, b: (
             job(r).snapshots().entries(r.path_params["uid"], r.path_params["state"], _limit(r), path(r))
         ),
+        "/jobs/{jobid}/state/{uid}/{state}/export": lambda r, b: _exported(job(r).snapshots(), r, path(r)),
     }
 
 
 def _limit(request: Request) -> int:
     text = request.query_params.get("limit", "20")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 20
+
+
+def _exported(snapshots: JobSnapshots, request: Request, snapshot: str | None) -> Response:
+    """A file of all entries of a state. It is written whole before the first byte is sent, so nobody takes a part for all."""
+    uid, state = request.path_params["uid"], request.path_params["state"]
+    format = request.query_params.get("format", "csv")
+    if format not in FORMATS:
+        raise UnknownFormat(f"entries.{format}")
+    folder = TemporaryDirectory(prefix="tidegate-export-")
+    target = Path(folder.name) / f"entries.{format}"
+    try:
+        snapshots.export(uid, state, str(target), snapshot)
+    except BaseException:
+        folder.cleanup()
+        raise
+    name = f"{uid}-{state}{target.suffix}"
+    return FileResponse(target, filename=name, background=BackgroundTask(folder.cleanup))
 
 
 def events(jobs: ServedJobs, request: Request) -> Response:

@@ -10,7 +10,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.config.choices import MetricNaming
@@ -96,6 +96,13 @@ class JobService(ReportedJob):
 
     def report(self) -> RunReport:
         return self._run.report()
+
+    def version(self) -> tuple[str | None, object]:
+        """Out of a few counters, because every open page asks twice a second."""
+        run = self._run
+        done = None if run.checkpoints is None else replace(run.checkpoints.counts)
+        epoch = str(run.reports[-1].epoch) if run.reports else None
+        return epoch, (run.status, len(run.failures), run.restarts, done)
 
     def status(self) -> JobStatusInfo:
         return JobStatusInfo(self._run.status)

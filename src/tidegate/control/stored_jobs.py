@@ -45,9 +45,9 @@ class StoredJob:
     def url(self) -> str:
         return f"{location(self.storage.url)}/{self.layout.root}"
 
-    def snapshots(self) -> Iterator[tuple[CheckpointRef, StoredSnapshot]]:
-        """The retained checkpoints, and savepoints that the job has claimed, oldest first."""
-        for ref in self.newest.retained:
+    def snapshots(self, newest_first: bool = False) -> Iterator[tuple[CheckpointRef, StoredSnapshot]]:
+        """The retained checkpoints, and savepoints that the job has claimed. Each is opened when the caller comes to it."""
+        for ref in reversed(self.newest.retained) if newest_first else self.newest.retained:
             if is_absolute(ref.metadata):
                 yield ref, StoredSnapshot.open(ref.metadata)
             else:

@@ -227,6 +227,14 @@ FETCH_EVENT_TIME_LAG = _gauge(
     "ms",
     "Wall time at which the last batch with rows was read, minus the greatest event time in it.",
 )
+SPLIT_WATERMARK = _gauge(
+    _source,
+    "watermark.currentWatermark",
+    "ms since 1970",
+    "The watermark of one split, such as a partition, for the hundred that are furthest behind. `split` is the value of its "
+    "column. Only for sources that distinguish splits and have no watermark function.",
+    "split",
+)
 OUTPUT_WAITING = _gauge(_sink, "committablesWaiting", "", "Epochs whose output waits for the target.")
 OUTPUT_WAITING_BYTES = _gauge(_sink, "stagedBytes", "bytes", "Bytes of output that wait for the target.")
 SEND_ERRORS = _gauge(_sink, "numRecordsSendErrors", "", "1 while the target does not accept output, else 0.")

@@ -55,6 +55,8 @@ def flink_samples(job: str, job_id: str, samples: Iterable[Sample]) -> Iterator[
 def _name(metric: Metric, sample: Sample) -> str:
     if metric in _BY_STATUS:
         return f"{_JOB}{sample.labels['status'].lower()}{_BY_STATUS[metric]}"
+    if metric is c.SPLIT_WATERMARK:
+        return f"{_OPERATOR}split_{_plain(metric.name)}"
     return {Scope.JOB: _JOB, Scope.TASK: _TASK}.get(metric.scope, _OPERATOR) + _plain(metric.name)
 
 
@@ -64,7 +66,8 @@ def _labels(metric: Metric, sample: Sample) -> tuple[tuple[str, str], ...]:
             level, _, slot = sample.labels["task"].partition("-S")
             return ("task_name", f"level-{level.removeprefix('L')}"), ("subtask_index", slot)
         case Scope.OPERATOR | Scope.SOURCE | Scope.SINK:
-            return (("operator_name", sample.labels[str(metric.scope)]),)
+            own = tuple((name, sample.labels[name]) for name in metric.labels if name == "split")
+            return ("operator_name", sample.labels[str(metric.scope)]), *own
     return ()
 
 

@@ -30,9 +30,9 @@ def verify(snapshot: StoredSnapshot, checksums: bool = True, progress: Progress 
     for where, file in _files(snapshot):
         handle = FileHandle(below(snapshot.root, file.path), file.size_bytes, file.checksum, file.part_bytes)
         what = _file(snapshot, handle, checksums)
-        progress(file.size_bytes)
         if what:
             yield Problem(where, f"{handle.path} {what}")
+        progress(file.size_bytes)
 
 
 def _files(snapshot: StoredSnapshot) -> Iterator[tuple[str, StateFile]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 
 class StatsSummary(Struct, frozen=True, kw_only=True):
@@ -58,6 +58,8 @@ class _Statistics(Struct, frozen=True, kw_only=True, tag_field="className"):
     num_acknowledged_subtasks: int
     tasks: dict[str, TaskCheckpointStatistics] = {}
     """By level; empty where several checkpoints are listed."""
+    advice: str | UnsetType = UNSET
+    """What to do about a slow one; ours, so it is left out of all other answers."""
 
 
 class PendingCheckpointStatistics(_Statistics, frozen=True, kw_only=True, tag="in_progress"):

@@ -86,3 +86,21 @@ class SnapshotList(Struct, frozen=True):
     """Newest first."""
 
     snapshots: list[SnapshotLine]
+
+
+class SnapshotProblem(Struct, frozen=True):
+    """`where` is a task, a source or a state."""
+
+    where: str
+    what: str
+
+
+class SnapshotCheck(Struct, frozen=True, kw_only=True):
+    """Whether every file of a snapshot exists with its size. Contents are not read."""
+
+    snapshot: str
+    files: int
+    bytes: int
+    whole: bool
+    """False if the time was over before all files were looked at."""
+    problems: list[SnapshotProblem]

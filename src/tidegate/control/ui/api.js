@@ -60,6 +60,15 @@ export async function patch(path) {
   await request("PATCH", path);
 }
 
+/** Save what the server answers as a file. A link cannot send a token. */
+export async function download(path, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await (await request("GET", path)).blob());
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
 /** The path of a job, or of something below it. */
 export function jobPath(id, ...rest) {
   return ["jobs", id, ...rest].map(encodeURIComponent).join("/");

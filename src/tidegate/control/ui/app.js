@@ -17,7 +17,7 @@ import { Id } from "./parts/copy.js";
 import { Empty, Failure } from "./parts/panel.js";
 import { Status } from "./parts/status.js";
 import { Ago } from "./parts/time.js";
-import { go, href, useRoute } from "./router.js";
+import { go, href, parse, useRoute } from "./router.js";
 import { ThemeToggle } from "./theme_toggle.js";
 import { onRefused, takeTokenFromAddress } from "./token.js";
 import { TokenPage } from "./token_page.js";
@@ -54,14 +54,12 @@ function Start() {
   const [error, setError] = useState(null);
   const [tries, again] = useState(0);
   useEffect(() => {
-    let left = false; // Somebody who opens another page meanwhile stays there.
+    // Somebody who opens another page meanwhile stays there. The address knows it first, before this page is taken away.
+    const here = () => parse(location.hash).page === "start";
     get("jobs/overview").then(
-      ({ jobs }) => left || go(jobs.length === 1 ? href(jobs[0].jid) : "#/jobs", { replace: true }),
-      (problem) => left || setError(problem),
+      ({ jobs }) => here() && go(jobs.length === 1 ? href(jobs[0].jid) : "#/jobs", { replace: true }),
+      (problem) => here() && setError(problem),
     );
-    return () => {
-      left = true;
-    };
   }, [tries]);
   return error && html`<${Failure} error=${error} retry=${() => again((n) => n + 1)} />`;
 }

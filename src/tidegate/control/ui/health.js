@@ -99,11 +99,14 @@ function slowestTask(report) {
   return { tone: skew >= SKEWED && task.busy >= BUSY ? "warn" : "none", answer: task.task, detail };
 }
 
+/** A checkpoint that fails so soon after an exception fails because of it. */
+const CONSEQUENCE_MS = 10_000;
+
 function lastProblem(report, nowMs) {
   const failure = report.failures[0];
   const failed = report.checkpoints?.latest.failed;
   const failedAt = failed ? (failed.failure_timestamp ?? failed.trigger_timestamp) : null;
-  if (failure && (!failedAt || failure.at_ms >= failedAt)) {
+  if (failure && (!failedAt || failure.at_ms + CONSEQUENCE_MS >= failedAt)) {
     const after = failure.restarted ? "restarted" : "not restarted";
     return { tone: tone(failure.at_ms, nowMs, running(report)), answer: failure.kind, detail: `${after},`, at: failure.at_ms, page: "exceptions" };
   }

@@ -30,17 +30,22 @@ class SpanExport:
     def _start(self, tree: SpanTree, parent: Context) -> None:
         attributes = {"job": self._job, **tree.attributes}
         span = self._tracer.start_span(
-            tree.name, context=parent, kind=SpanKind.INTERNAL, attributes=attributes, start_time=_ns(tree.start_ms)
+            tree.name,
+            context=parent,
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+            start_time=nanoseconds(tree.start_ms),
         )
         if tree.error is not None:
             span.set_status(Status(StatusCode.ERROR, tree.error))
         for child in tree.children:
             self._start(child, set_span_in_context(span, parent))
-        span.end(end_time=_ns(tree.end_ms))
+        span.end(end_time=nanoseconds(tree.end_ms))
 
     def close(self) -> None:
         self._provider.shutdown()
 
 
-def _ns(ms: float) -> int:
-    return round(ms * 1_000_000)
+def nanoseconds(ms: float) -> int:
+    # To a microsecond: a float of today's milliseconds holds no more, and a child would begin before its parent.
+    return round(ms * 1_000) * 1_000

@@ -33,7 +33,7 @@ from tidegate.runtime.driver.output_release import OutputRelease
 from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.pending_uploads import PendingUploads
 from tidegate.runtime.driver.sink_threads import SinkThreads
-from tidegate.savepoint.snapshot import CANONICAL
+from tidegate.savepoint.snapshot import CANONICAL, location
 from tidegate.storage.routed import is_absolute
 
 _JOIN_S = 60.0
@@ -53,7 +53,7 @@ class CheckpointLoop:
         `backoff` determines how long a sink waits after a failure.
         """
         self.ownership, self.sinks = ownership, sinks
-        self.statistics = statistics or CheckpointStatistics(directory=ownership.history.storage.url)
+        self.statistics = statistics or CheckpointStatistics(directory=location(ownership.history.storage.url))
         self._history, self._failure = ownership.history, ownership.failure
         self._thread = LoopThread("tidegate-checkpoints", self._history.clock, self._on_wake, ownership.fail)
         self._answers = Answers()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import nsmallest
 from typing import Protocol
 
 from tidegate.checkpoint.release_plan import WaitingOutput
@@ -17,6 +18,7 @@ from tidegate.core.clock import SYSTEM_CLOCK, Clock
 from tidegate.core.ids import Slot, TaskId, Uid
 from tidegate.core.redaction import redacted
 from tidegate.core.times import MAX_WATERMARK, MIN_WATERMARK
+from tidegate.graph.event_times import of_split_name
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Metric, Sample
 from tidegate.metrics.native import FILES_AT_LEVEL, NATIVE
@@ -57,6 +59,8 @@ _RESOURCES: tuple[tuple[Metric, str], ...] = (
     (catalog.DISK_FREE, "disk_free_bytes"),
     (catalog.DISK_SIZE, "disk_size_bytes"),
 )
+MOST_SPLITS = 100
+"""A source of files has a split for each of them."""
 _SHARES = (catalog.BUSY, catalog.IDLE, catalog.HELD)
 
 
@@ -84,6 +88,8 @@ class Figures(Protocol):
     def sink_commits(self) -> SinkCommits: ...
     @property
     def pending_rows(self) -> Mapping[str, int]: ...
+    @property
+    def split_watermarks(self) -> Mapping[tuple[str, str], int]: ...
     @property
     def storage_traffic(self) -> Transferred: ...
 
@@ -114,7 +120,7 @@ class JobMetrics:
         self._tasks: dict[TaskId, TaskFigures] = {}
         """The figures of every task that has acknowledged an epoch."""
         self.event_times: Mapping[str, int] = {}
-        """The greatest event time read so far, by split of a source."""
+        """The greatest event time read so far, by source."""
         self._spans = SpanMetrics()
         self._hot_keys = HotKeyTable()
         self._accesses = AccessTotals()
@@ -126,14 +132,10 @@ class JobMetrics:
         acks = tuple(acks)
         self._spans.epoch(acks)
         self._add(acks)
-        event_times = dict(self.event_times)
-        for ack in acks:
-            for split, greatest_ms in ack.event_times.items():
-                event_times[split] = max(greatest_ms, event_times.get(split, greatest_ms))
         self._add_sources(report, acks)
         self._storage = added([self._storage, *(ack.metrics.storage for ack in acks)])
         # Replaced as a whole: there are few of them, and other threads go through them.
-        self.operators, self.event_times = added_rows((self.operators, report.operators)), event_times
+        self.operators = added_rows((self.operators, report.operators))
         self._hot_keys.add(report.operators, acks)
         self._accesses.add(each for ack in acks for each in ack.metrics.states)
         now = self._clock.now()
@@ -147,9 +149,12 @@ class JobMetrics:
         for ack in acks:
             rows.update(ack.metrics.source_rows)
             for split, greatest_ms in ack.event_times.items():
-                seen[split] = max(greatest_ms, seen.get(split, greatest_ms))
+                source, _ = of_split_name(split)
+                seen[source] = max(greatest_ms, seen.get(source, greatest_ms))
         read_ms = self._clock.now().wall_ms - report.duration_ms
-        self._fetch_lag_ms = {**self._fetch_lag_ms, **{split: read_ms - ms for split, ms in seen.items()}}
+        self._fetch_lag_ms = {**self._fetch_lag_ms, **{source: read_ms - ms for source, ms in seen.items()}}
+        known = self.event_times
+        self.event_times = {**known, **{source: max(ms, known.get(source, ms)) for source, ms in seen.items()}}
         self._source_rows = rows
 
     def restored(self, acks: Iterable[TaskAck]) -> None:
@@ -194,7 +199,7 @@ class JobMetrics:
             *self._spans.samples(),
             *self._of_state_accesses(),
             *self._of_epochs(run),
-            *self._of_sources(figures.pending_rows),
+            *self._of_sources(figures),
             *sink_samples(
                 self._sinks,
                 waiting=run.waiting_output,
@@ -224,16 +229,19 @@ class JobMetrics:
             yield Sample(catalog.OUTPUT_WATERMARK, self._last.watermark_ms)
             yield Sample(catalog.WATERMARK_LAG, now.wall_ms - self._last.watermark_ms)
 
-    def _of_sources(self, pending: Mapping[str, int]) -> Iterator[Sample]:
+    def _of_sources(self, figures: Figures) -> Iterator[Sample]:
         now = self._clock.now()
         for source, rows in self._source_rows.items():
             yield Sample(catalog.SOURCE_RECORDS, rows, {"source": source})
-        for source, rows in pending.items():
+        for source, rows in figures.pending_rows.items():
             yield Sample(catalog.PENDING_RECORDS, rows, {"source": source})
         for source, greatest_ms in self.event_times.items():
             yield Sample(catalog.EVENT_TIME_LAG, now.wall_ms - greatest_ms, {"source": source})
         for source, lag_ms in self._fetch_lag_ms.items():
             yield Sample(catalog.FETCH_EVENT_TIME_LAG, lag_ms, {"source": source})
+        behind = nsmallest(MOST_SPLITS, figures.split_watermarks.items(), key=lambda each: each[1])
+        for (source, split), watermark_ms in behind:
+            yield Sample(catalog.SPLIT_WATERMARK, watermark_ms, {"source": source, "split": split})
 
     def _of_storage(self, found: CheckpointStatistics | None, by_driver: Transferred) -> Iterator[Sample]:
         last = None if found is None else found.latest_completed
@@ -318,7 +326,8 @@ class JobMetrics:
             yield Sample(catalog.HOT_KEY_SHARE, keys[0][1] if keys else 0.0, {"operator": name})
         if self._last is not None:
             seconds = max(1, self._last.duration_ms) / 1000
-            for name, (rows_in, rows_out) in self._last.operators.items():
+            for name in self.operators:  # Also those that the last epoch had no rows for.
+                rows_in, rows_out = self._last.operators.get(name, (0, 0))
                 yield Sample(catalog.RECORDS_IN_RATE, rows_in / seconds, {"operator": name})
                 yield Sample(catalog.RECORDS_OUT_RATE, rows_out / seconds, {"operator": name})
 

@@ -55,6 +55,7 @@ from tidegate.runtime.sources.source_checks import check_sources
 from tidegate.runtime.sources.source_notes import check_claimed
 from tidegate.savepoint.compatibility import JobNow, VerdictKind
 from tidegate.savepoint.restore_compatibility import shown
+from tidegate.savepoint.snapshot import location
 from tidegate.storage import RoutedStorage, Storage, open_storage, probe
 from tidegate.storage.open import is_object_store
 
@@ -185,7 +186,7 @@ class _Launch:
         try:
             runner = EpochRunner(self._spark, self._graph, self._settings, _identity(owned, chosen))
             described = self._described(runner, chosen.checkpoints.publishes_in_tasks)
-            statistics = CheckpointStatistics(on_ended=self._events.checkpoint)
+            statistics = CheckpointStatistics(directory=location(storage.url), on_ended=self._events.checkpoint)
             loop = CheckpointLoop(owned, described, SinkThreads(committers.committers, storage), statistics)
             return self._follow(self._job(chosen, committers, runner, described, loop))
         except BaseException:

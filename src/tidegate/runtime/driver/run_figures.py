@@ -35,6 +35,11 @@ class RunFigures:
         return {uid: rows for uid, rows in found.items() if rows is not None}
 
     @property
+    def split_watermarks(self) -> dict[tuple[str, str], int]:
+        """The watermark of each split of a source that distinguishes them."""
+        return self._job.runner.clocks.split_watermarks(self._job.graph.sources)
+
+    @property
     def storage_traffic(self) -> dict[str, tuple[int, int]]:
         """Requests and bytes by kind that the driver has sent to the storage of checkpoints."""
         storage = None if self._job.loop is None else self._job.loop.ownership.history.storage

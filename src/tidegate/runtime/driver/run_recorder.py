@@ -55,19 +55,27 @@ class RunRecorder:
     def _run(self) -> None:
         with contextlib.suppress(StorageError):
             remove_old(self._storage, self._layout)
-        urgent, other = None, None
+        last: tuple[Any, Any] = (None, None)
         written = -EVERY_S
         refused = False
         while True:
             over = self._ended.is_set()
-            now, (urgent_now, other_now) = time.monotonic(), self._notable()
+            now, (urgent, other) = time.monotonic(), self._now(last)
             age = now - written
-            if over or urgent_now != urgent or (other_now != other and age >= PAUSE_S) or age >= EVERY_S:
+            if over or urgent != last[0] or (other != last[1] and age >= PAUSE_S) or age >= EVERY_S:
                 refused = self._write(told=refused)
-                urgent, other, written = urgent_now, other_now, now
+                last, written = (urgent, other), now
             if over:
                 return
             self._ended.wait(_POLL_S)
+
+    def _now(self, last: tuple[Any, Any]) -> tuple[Any, Any]:
+        """What is notable now, or was at the last look: an error here must not end the thread."""
+        try:
+            return self._notable()
+        except Exception:
+            log.debug("what is notable about the run could not be told", exc_info=True)
+            return last
 
     def _write(self, told: bool) -> bool:
         """Return whether storage refused. `told`: it refused the last record as well, and the log says so."""

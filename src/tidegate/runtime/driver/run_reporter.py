@@ -16,7 +16,6 @@ from tidegate.core.processes import this_process
 from tidegate.core.redaction import redacted
 from tidegate.core.times import MIN_WATERMARK
 from tidegate.graph import guarantee
-from tidegate.graph.event_times import of_split_name
 from tidegate.graph.outline import outline
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.run_figures import RunFigures
@@ -91,10 +90,7 @@ class RunReporter:
         return urgent, counts
 
     def _sources(self, now_ms: int) -> tuple[SourceLine, ...]:
-        newest: dict[str, int] = {}
-        for split, greatest_ms in self._job.metrics.event_times.items():
-            source = of_split_name(split)[0]
-            newest[source] = max(greatest_ms, newest.get(source, greatest_ms))
+        newest = self._job.metrics.event_times
         pending = self._figures.pending_rows
         return tuple(
             SourceLine(

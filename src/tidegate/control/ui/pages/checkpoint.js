@@ -2,6 +2,7 @@
 
 import { get, jobPath } from "../api.js";
 import { bytes, count, duration } from "../format.js";
+import { CheckFiles } from "../parts/check_files.js";
 import { CopyButton, Id } from "../parts/copy.js";
 import { Empty, Facts, Failure, Panel } from "../parts/panel.js";
 import { Status } from "../parts/status.js";
@@ -71,8 +72,10 @@ export function CheckpointDetail({ report, id, other }) {
       ["New files", bytes(whole.checkpointed_size)],
       ["Shared with earlier ones", bytes(Math.max(0, whole.state_size - whole.checkpointed_size))],
       ["Path", whole.external_path && html`<${Id} text=${whole.external_path} />`, true],
+      ["Files", whole.external_path && !whole.discarded ? html`<${CheckFiles} job=${report.lineage} path=${whole.external_path} />` : null, true],
     ]} />
     ${whole.failure_message && html`<div class="notice bad"><pre class="message">${whole.failure_message}</pre><${CopyButton} text=${whole.failure_message} /></div>`}
+    ${whole.advice && html`<div class="notice"><p>${whole.advice}</p></div>`}
     ${compared.whole ? html`<${Comparison} a=${whole} b=${compared.whole} />` : compared.error && other !== null ? html`<${Failure} error=${compared.error} />` : null}
     <h3>Tasks, slowest first</h3>
     ${whole.parts.length ? html`<${Parts} parts=${whole.parts} />` : html`<${Empty} title="Nothing is stored about its tasks." />`}

@@ -3,6 +3,7 @@
 import { dispose, mayAct, SavepointDialog } from "../actions.js";
 import { jobPath } from "../api.js";
 import { bytes, plural } from "../format.js";
+import { CheckFiles } from "../parts/check_files.js";
 import { Id } from "../parts/copy.js";
 import { Dialog } from "../parts/dialog.js";
 import { useLoaded } from "../parts/load.js";
@@ -73,7 +74,7 @@ function Snapshots({ id, label, rows, report, ask }) {
     { name: "format", title: "Format", value: (each) => each.format?.toLowerCase() },
     { name: "operators", title: "Operators", value: (each) => each.operators.length, show: (each) => each.operators.join(", ") || "none", wide: true },
     { name: "fits", title: "With this job's code", value: (each) => compatibility(report, each).gone.length, show: (each) => html`<${Compatibility} report=${report} snapshot=${each} />`, wide: true },
-    { name: "open", title: "Contents", value: (each) => each.path, show: (each) => html`<span class="buttons single"><a href=${href(report.lineage, "state", null, { snapshot: each.path })}>open</a>${ask && html`<button type="button" class="button small" onClick=${() => ask({ dispose: each.path })}>Dispose…</button>`}</span>` },
+    { name: "open", title: "Contents", value: (each) => each.path, show: (each) => html`<span class="buttons single"><a href=${href(report.lineage, "state", null, { snapshot: each.path })}>open</a><${CheckFiles} job=${report.lineage} path=${each.path} />${ask && html`<button type="button" class="button small" onClick=${() => ask({ dispose: each.path })}>Dispose…</button>`}</span>` },
   ];
   return html`<${Table} id=${id} label=${label} columns=${columns} rows=${rows} first="taken" descending=${true} rowKey=${(each) => each.path} />`;
 }

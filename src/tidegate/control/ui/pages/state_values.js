@@ -1,6 +1,6 @@
 // Values of the state: those of one key, and the first entries of a state. Hidden unless the server allows them.
 
-import { get, jobPath } from "../api.js";
+import { download, get, jobPath } from "../api.js";
 import { CopyButton } from "../parts/copy.js";
 import { useLoaded } from "../parts/load.js";
 import { Empty, Failure, Panel, Redacted, RedactedReason } from "../parts/panel.js";
@@ -72,7 +72,7 @@ export function Entries({ report, operator, state, snapshot, close }) {
   const query = new URLSearchParams({ limit: MOST_ENTRIES, ...(snapshot ? { snapshot } : {}) });
   const { data, error, reload } = useLoaded(`${jobPath(report.lineage, "state", operator.uid, state.name, "entries")}?${query}`);
   const title = `First entries of ${operator.uid}.${state.name}`;
-  const aside = html`${data?.entries.length > 0 && !data.redacted && html`<${CopyButton} text=${JSON.stringify(data.entries, null, 2)} label="Copy as JSON" />`}<a class="button small" href=${close}>Close</a>`;
+  const aside = html`${data?.entries.length > 0 && !data.redacted && html`<${CopyButton} text=${JSON.stringify(data.entries, null, 2)} label="Copy as JSON" /><${Download} report=${report} operator=${operator} state=${state} snapshot=${snapshot} />`}<a class="button small" href=${close}>Close</a>`;
   const columns = PARTS.filter(([name]) => data?.entries.some((each) => known(each[name]))).map(([name, title]) => ({
     name,
     title,
@@ -86,4 +86,28 @@ export function Entries({ report, operator, state, snapshot, close }) {
     ${data?.redacted && html`<p><${Redacted} /></p><${RedactedReason} />`}
     ${data && !data.redacted && (data.entries.length ? html`<${Table} id="entries" label=${title} columns=${columns} rows=${data.entries} compact=${true} />${data.more && html`<p class="hint">There are more entries than these ${data.entries.length}.</p>`}` : html`<${Empty} title="This state is empty." />`)}
   <//>`;
+}
+
+const FORMATS = [
+  ["csv", "CSV"],
+  ["jsonl", "JSON lines"],
+  ["parquet", "Parquet"],
+];
+
+/** All entries as a file. */
+function Download({ report, operator, state, snapshot }) {
+  const [status, set] = useState({ busy: false, error: null });
+  const act = (format) => async () => {
+    const query = new URLSearchParams({ format, ...(snapshot ? { snapshot } : {}) });
+    set({ busy: true, error: null });
+    try {
+      await download(`${jobPath(report.lineage, "state", operator.uid, state.name, "export")}?${query}`, `${operator.uid}-${state.name}.${format}`);
+      set({ busy: false, error: null });
+    } catch (error) {
+      set({ busy: false, error });
+    }
+  };
+  return html`<span class="buttons"><span role="status" class="muted">${status.error ? status.error.message : status.busy ? "Reading…" : "Download all:"}</span>
+    ${FORMATS.map(([format, title]) => html`<button type="button" class="button small" disabled=${status.busy} onClick=${act(format)}>${title}</button>`)}
+  </span>`;
 }
