@@ -6,22 +6,15 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tests.waiting import eventually
 from tidegate.testing.cluster import LOCAL_DIR, StandaloneCluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-
-
-def eventually(what: str, holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
-    """Return when `holds()` does; fail with `what` when it never did."""
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.05)
 
 
 def heal(cluster: StandaloneCluster, *, executors: bool = False) -> None:
@@ -31,7 +24,7 @@ def heal(cluster: StandaloneCluster, *, executors: bool = False) -> None:
         if worker.daemon is None or worker.daemon.poll() is not None:
             cluster.restart_worker(worker.index)
     if executors:
-        eventually("an executor on every worker", lambda: all(cluster.executors(w.index) for w in cluster.workers))
+        eventually(lambda: all(cluster.executors(w.index) for w in cluster.workers), "an executor on every worker")
 
 
 def places(spark: SparkSession, tasks: int = 4, hold_s: float = 0.3) -> list[tuple[str, int]]:
@@ -72,7 +65,7 @@ def busy(spark: SparkSession, cluster: StandaloneCluster, worker: int, seconds: 
 
     holding = threading.Thread(target=lambda: spark.range(0, 8, 1, 8).mapInArrow(hold, "id long").collect())
     holding.start()
-    eventually("all cores of the worker are held", lambda: len(list(begun.iterdir())) >= 2)
+    eventually(lambda: len(list(begun.iterdir())) >= 2, "all cores of the worker are held")
     try:
         yield
     finally:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.standalone import busy, eventually, places
+from tests.cluster.standalone import busy, places
+from tests.waiting import eventually
 
 
 @pytest.mark.feature("A12")
@@ -16,7 +17,7 @@ def test_state_that_lies_unevenly_finds_its_way_home(trial, cluster, cluster_ses
     job = trial(spark).feed(epochs=2).settle()
     homes = job.epochs[-1].hosts
     cluster.restart_worker(1)
-    eventually("an executor on the new host", lambda: len({root for root, _ in places(spark)}) == 2)
+    eventually(lambda: len({root for root, _ in places(spark)}) == 2, "an executor on the new host")
     cluster.kill_executor(0)
     job.feed(epochs=2).settle()
     job.verify()
@@ -63,7 +64,7 @@ def test_a_home_that_is_never_free_ends_the_job_with_what_to_do(trial, cluster, 
     cluster.kill_worker(1)
     job = trial(spark, max_tries=3).feed().settle()
     cluster.restart_worker(1)
-    eventually("an executor on the new host", lambda: len({root for root, _ in places(spark)}) == 2)
+    eventually(lambda: len({root for root, _ in places(spark)}) == 2, "an executor on the new host")
     job.feed()
     error = job.failure()
     assert error.code == "EPOCH_FAILED"

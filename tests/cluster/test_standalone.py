@@ -9,7 +9,8 @@ import threading
 import time
 from pathlib import Path
 
-from tests.cluster.standalone import eventually, places
+from tests.cluster.standalone import places
+from tests.waiting import eventually
 from tidegate.testing.cluster import LOCAL_DIR
 from tidegate.testing.processes import alive
 
@@ -35,10 +36,10 @@ def test_a_killed_executor_is_replaced_on_its_host_and_the_root_stays(cluster, c
     (cluster.workers[0].local_root / "version").write_text("kept")
 
     killed = cluster.kill_executor(0)
-    eventually("a new executor", lambda: bool(set(cluster.executors(0)) - set(killed)))
+    eventually(lambda: bool(set(cluster.executors(0)) - set(killed)), "a new executor")
 
     assert (cluster.workers[0].local_root / "version").read_text() == "kept"
-    eventually("tasks on both hosts again", lambda: len({root for root, _ in places(spark)}) == 2)
+    eventually(lambda: len({root for root, _ in places(spark)}) == 2, "tasks on both hosts again")
 
 
 def test_a_lost_host_takes_its_disk_with_it_and_comes_back_empty(cluster, cluster_session):
@@ -52,7 +53,7 @@ def test_a_lost_host_takes_its_disk_with_it_and_comes_back_empty(cluster, cluste
     assert not root.exists()
     assert {place for place, _ in places(spark)} == {str(cluster.workers[0].local_root)}
     cluster.restart_worker(1)
-    eventually("an executor on the new host", lambda: bool(cluster.executors(1)))
+    eventually(lambda: bool(cluster.executors(1)), "an executor on the new host")
     assert list(root.iterdir()) == []
 
 
@@ -68,7 +69,7 @@ def test_a_killed_python_worker_costs_a_retry_and_no_row(cluster, cluster_sessio
             yield batch
 
     def kill_once_begun():
-        eventually("a task on host 0", lambda: (root / "begun").exists())
+        eventually(lambda: (root / "begun").exists(), "a task on host 0")
         killed.extend(cluster.kill_python_workers(0))
 
     killer = threading.Thread(target=kill_once_begun)
@@ -108,4 +109,4 @@ def test_nothing_outlives_the_process_that_made_the_cluster():
     ).stdout
     master, worker, _ = told.split()
 
-    eventually("the cluster has ended", lambda: not alive(int(master)) and not alive(int(worker)), timeout_s=10)
+    eventually(lambda: not alive(int(master)) and not alive(int(worker)), "the cluster has ended", timeout_s=10)

@@ -148,7 +148,7 @@ def test_a_job_resumes_wherever_its_log_of_files_was_when_it_ended(shop, spark):
         spark.conf.unset(setting)
 
 
-@BACKENDS
+@pytest.mark.parametrize("backend", [pytest.param("hashmap", marks=pytest.mark.slow), "rocksdb"])
 @pytest.mark.feature("A8", "A14", "A35", "C3", "C4", "C16", "F2", "F20", "H2", "H3", "H4", "H13", "H14", "I27", "I36")
 def test_a_job_resumes_at_another_parallelism_and_on_another_backend(shop, backend):
     assert shop.run(backend=backend).exact()

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 import tidegate as tg
-from tests.cluster.standalone import eventually
 from tests.integration.inputs import write_batches
 from tests.servers.fixtures import postgres_server
+from tests.waiting import eventually
 from tidegate.runtime.sources.kept_files import FilesVanish
 from tidegate.runtime.sources.source_checks import check_sources
 
@@ -140,7 +140,7 @@ def test_a_session_that_ends_while_output_waits_ends_the_job(spark, tmp_path):
     rows_of(spark, job, tmp_path / "in").sink("out", tg.WriteAheadSink(away, idempotent=True, publishes_in="driver"))
     checkpoint = tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="100 ms")
     run = job.start(spark, checkpoint=checkpoint, options={"execution.output.max-waiting-epochs": "1"})
-    eventually("a batch that is held back", lambda: run.held_by is not None)
+    eventually(lambda: run.held_by is not None, "a batch that is held back")
     spark.stop()
     with pytest.raises(tg.errors.EpochFailed, match="session has ended while the job waited for a sink"):
         run.await_termination(60)

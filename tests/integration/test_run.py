@@ -62,9 +62,8 @@ def running(folder: Path, *more: str):
 @pytest.mark.timeout(300)
 def test_sigterm_ends_a_job_with_a_savepoint_that_holds_all_its_output(tmp_path):
     saved = tmp_path / "savepoints"
-    with running(
-        tmp_path, "--savepoint-on-stop", f"-Dexecution.checkpointing.savepoint-dir={saved}", "--stop-within", "4 min"
-    ) as run:
+    to = f"-Dexecution.checkpointing.savepoint-dir={saved}"
+    with running(tmp_path, "--savepoint-on-stop", to, "--stop-within", "4 min", "--log-format", "json") as run:
         process_until_output(run, tmp_path)
         run.send_signal(signal.SIGTERM)
         assert run.wait() == ExitCode.ENDED, (tmp_path / "err.log").read_text()[-3000:]
@@ -73,6 +72,23 @@ def test_sigterm_ends_a_job_with_a_savepoint_that_holds_all_its_output(tmp_path)
     rows = [json.loads(line) for file in (tmp_path / "out").glob("*.json") for line in file.read_text().splitlines()]
     assert counted == {k: max(row["n"] for row in rows if row["k"] == k) for k in counted}
     assert sum(counted.values()) == len(rows) > 0
+    check_log(tmp_path)
+
+
+def check_log(folder: Path) -> None:
+    """Every line names job, term and epoch, and Spark says hardly anything."""
+    printed = (folder / "err.log").read_text().splitlines()
+    lines = [json.loads(line) for line in printed if line.startswith("{")]
+    assert {line["job"] for line in lines} == {"counter"}
+    began = next(place for place, line in enumerate(lines) if line.get("event") == "EpochEvent")
+    assert {line["term"] for line in lines[began:]} == {1}
+    assert all(line["epoch"].startswith("1.") for line in lines[began:])
+    assert any(line.get("checkpointStatus") == "COMPLETED" for line in lines)
+    told = [line["newJobStatus"] for line in lines if line.get("event") == "JobStatusChangeEvent"]
+    assert (told[:2], told[-1]) == (["INITIALIZING", "RUNNING"], "FINISHED")
+    # What the JVM prints before Spark has read its settings, and hardly more. A stack trace is one message.
+    others = [line for line in printed if not line.startswith(("{", "\t", " ", "Caused by:"))]
+    assert len(others) <= 10, "\n".join(printed)
 
 
 @pytest.mark.timeout(300)

@@ -98,7 +98,9 @@ def bounds(row):
     return row.k, row.total, int(row.window_start.timestamp()), int(row.window_end.timestamp())
 
 
-@pytest.mark.parametrize(("backend", "incremental"), [("hashmap", False), ("rocksdb", True)])
+@pytest.mark.parametrize(
+    ("backend", "incremental"), [pytest.param("hashmap", False, marks=pytest.mark.slow), ("rocksdb", True)]
+)
 @pytest.mark.feature("A4", "A5", "B2", "H1")
 def test_windows_are_exact_through_a_failure_at_half_of_the_input(spark, tmp_path, backend, incremental):
     batches = events(seed=len(backend))

@@ -84,14 +84,25 @@ def dead(spark, folder: Path) -> Iterator[Site]:
 
 
 def kill_a_driver(folder: Path) -> None:
-    """Run the sample job in a process of its own until it has checkpoints, and kill it."""
+    """Run the sample job in a process of its own until its record has checkpoints, and kill it."""
     command = [sys.executable, "-m", sample_jobs.__name__, str(folder)]
     with (folder / "driver.log").open("wb") as log:
         driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
-        said = driver.stdout.readline()
-        driver.kill()
-        driver.wait()
+        try:
+            said = driver.stdout.readline()
+            if said == "ready\n":
+                stored = StoredJobs(str(folder / CHECKPOINTS))
+                wait_until(lambda: recorded(stored) >= 3)
+        finally:
+            driver.kill()
+            driver.wait()
     assert said == "ready\n", (folder / "driver.log").read_text()[-3000:]
+
+
+def recorded(jobs: StoredJobs) -> int:
+    """How many completed checkpoints the record of the only job has. It is a few seconds behind the job."""
+    found = jobs.all()[0].report().checkpoints
+    return 0 if found is None else found.counts.completed
 
 
 SITES: dict[str, Callable[..., AbstractContextManager[Site]]] = {

@@ -49,6 +49,10 @@ def says(page: Page, *texts: str) -> None:
         page.wait_for(f"document.body.innerText.includes({json.dumps(text)})")
 
 
+def press_button(page: Page, text: str) -> None:
+    page.evaluate(f"[...document.querySelectorAll('button')].find(b => b.innerText === {json.dumps(text)}).click()")
+
+
 def test_every_page_is_accessible_and_calls_nobody_but_its_own_server(page, site):
     for name in ("jobs", *PAGES):
         show(page, site[1], name)
@@ -114,6 +118,18 @@ def test_the_only_job_is_opened_at_once_and_its_token_leaves_the_address(page, s
     assert site[1].server.token not in page.evaluate("location.href")
 
 
+@pytest.mark.parametrize("site", ["waiting"], indirect=True, scope="module")
+def test_who_opens_another_page_while_the_first_answer_is_on_its_way_stays_there(page, site):
+    page.wait_for("location.hash.endsWith('/overview')")
+    page.evaluate(
+        "{ const ask = fetch; window.fetch = async (address, ...more) => { const answer = await ask(address, ...more);"
+        "if (String(address).includes('jobs/overview')) location.hash = '#/jobs'; return answer; } }"
+    )
+    page.evaluate("location.hash = '#/'")
+    page.wait_for(is_shown("jobs"))
+    assert page.evaluate("location.hash") == "#/jobs"
+
+
 @pytest.mark.parametrize("site", ["dead"], indirect=True, scope="module")
 def test_a_page_without_its_server_keeps_the_last_values_and_says_how_old_they_are(page, site):
     with RestServer(StoredJobs(site[1].checkpoints)) as second:
@@ -122,6 +138,15 @@ def test_a_page_without_its_server_keeps_the_last_values_and_says_how_old_they_a
     says(page, "No connection to the server", "ago. Next try in")
     assert page.evaluate("document.querySelector('main').className") == "stale"
     says(page, "totals-out")
+
+
+@pytest.mark.parametrize("site", ["dead"], indirect=True, scope="module")
+def test_the_files_of_a_checkpoint_are_looked_for_without_a_driver(page, site):
+    show(page, site[1], "savepoints")
+    says(page, "1 retained checkpoint")
+    press_button(page, "Check files")
+    says(page, "complete: all of it is in its metadata")
+    assert grave_problems(page) == []
 
 
 @pytest.mark.parametrize("site", ["waiting"], indirect=True, scope="module")
@@ -149,9 +174,21 @@ class TestRunning:
         show(page, site[1], "state?uid=totals&state=total")
         says(page, "First entries of totals.total", "user-")
 
+    def test_all_entries_of_a_state_are_downloaded(self, page, site):
+        show(page, site[1], "state?uid=totals&state=total")
+        says(page, "Download all:")
+        page.evaluate(
+            "URL.createObjectURL = (blob) => { blob.text().then((text) => (window.saved = text)); return 'blob:none'; };"
+            "HTMLAnchorElement.prototype.click = function () { window.savedAs = this.download; }"
+        )
+        press_button(page, "CSV")
+        page.wait_for("window.saved")
+        assert page.evaluate("window.savedAs") == "totals-total.csv"
+        assert KEY in page.evaluate("window.saved")
+
     def test_a_checkpoint_is_taken_and_opened(self, page, site):
         show(page, site[1], "checkpoints")
-        page.evaluate("[...document.querySelectorAll('button')].find(b => b.innerText === 'Take a checkpoint').click()")
+        press_button(page, "Take a checkpoint")
         page.wait_for("/Checkpoint #\\d+ completed/.test(document.body.innerText)", 60)
         page.click("td a[href*='checkpoints/']")
         says(page, "Tasks, slowest first", "L1-S0", "Snapshot")
@@ -167,7 +204,7 @@ class TestRunning:
 
     def test_a_stop_names_the_job_and_can_be_called_off(self, page, site):
         show(page, site[1], "overview")
-        page.evaluate("[...document.querySelectorAll('button')].find(b => b.innerText === 'Stop…').click()")
+        press_button(page, "Stop…")
         page.wait_for("document.querySelector('dialog[open]')?.innerText.includes('Stop orders?')")
         assert grave_problems(page) == []
         page.press("Escape")

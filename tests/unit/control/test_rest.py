@@ -333,7 +333,8 @@ def test_prometheus_reads_the_metrics(client: TestClient) -> None:
     assert 'tidegate_operator_num_records_in_total{job="orders",operator="totals"} 7.0' in answer.text
 
 
-NOT_JSON = {(path, "get") for path in ("/metrics", "/jobs/{jobid}/events", "/", "/ui", "/ui/{path:path}")}
+EXPORT = "/jobs/{jobid}/state/{uid}/{state}/export"
+NOT_JSON = {(path, "get") for path in ("/metrics", "/jobs/{jobid}/events", EXPORT, "/", "/ui", "/ui/{path:path}")}
 """What answers with text, events or files, which the document does not describe."""
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import shutil
 import subprocess
 import sys
@@ -15,6 +18,7 @@ from tests.unit.control.test_rest import asking
 from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.driver.test_progress import complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
+from tidegate.control import job_snapshots
 from tidegate.control.rest import application
 from tidegate.control.stored_service import StoredJobs
 from tidegate.core.clock import SYSTEM_CLOCK
@@ -25,7 +29,8 @@ from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.storage import open_storage
 from tidegate.testing.clock import at
 
-TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": {"ann": 1.5, "bob": 2.0}})
+STORED = {"ann": 1.5, "bob": 2.0}
+TOTALS = Operator("totals", ("string",), (value("total", float),), {"total": STORED})
 
 
 @pytest.fixture
@@ -86,6 +91,62 @@ def test_states_and_first_entries(history: History) -> None:
     assert (operator["uid"], [state["name"] for state in operator["states"]]) == ("totals", ["total"])
     entries = client.get("/jobs/orders/state/totals/total/entries?limit=1").json()
     assert (len(entries["entries"]), entries["more"]) == (1, True)
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet"])
+def test_a_state_is_downloaded_as_a_whole_file(history: History, format: str) -> None:
+    answer = asked(history, show_values=True).get(f"/jobs/orders/state/totals/total/export?format={format}")
+    assert f'filename="totals-total.{format}"' in answer.headers["content-disposition"]
+    if format == "parquet":
+        import pyarrow.parquet as pq
+
+        found = {row["key"]: row["value"] for row in pq.read_table(io.BytesIO(answer.content)).to_pylist()}
+    elif format == "jsonl":
+        found = {row["key"]: row["value"] for row in map(json.loads, answer.text.splitlines())}
+    else:
+        found = {row["key"]: float(row["value"]) for row in csv.DictReader(answer.text.splitlines())}
+    assert found == STORED
+
+
+def test_a_state_is_not_downloaded_where_values_are_hidden_or_in_an_unknown_form(history: History) -> None:
+    hidden = asked(history).get("/jobs/orders/state/totals/total/export")
+    assert (hidden.status_code, "--show-values" in hidden.text) == (409, True)
+    unknown = asked(history, show_values=True).get("/jobs/orders/state/totals/total/export?format=xls")
+    assert (unknown.status_code, ".csv" in unknown.text) == (400, True)
+    outside = asked(history, show_values=True).get("/jobs/orders/state/totals/total/export?format=/../../x.csv")
+    assert (outside.status_code, "tmp" in outside.text) == (400, False)
+
+
+@pytest.mark.parametrize("limit", [("EXPORT_S", -1.0), ("EXPORT_BYTES", 1)])
+def test_a_state_that_is_too_large_is_refused_with_the_command_that_can(
+    history: History, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, float]
+) -> None:
+    monkeypatch.setattr(job_snapshots, *limit)
+    answer = asked(history, show_values=True).get("/jobs/orders/state/totals/total/export")
+    assert (answer.status_code, "tidegate state export" in answer.text) == (400, True)
+
+
+def test_states_are_exported_one_at_a_time(history: History) -> None:
+    with job_snapshots._EXPORTING:
+        answer = asked(history, show_values=True).get("/jobs/orders/state/totals/total/export")
+    assert (answer.status_code, "Another state is being exported" in answer.text) == (409, True)
+
+
+def test_a_missing_file_of_a_snapshot_is_found(history: History) -> None:
+    client = asked(history)
+    whole = client.get("/jobs/orders/snapshots/check").json()
+    assert (whole["whole"], whole["problems"], whole["files"] > 0) == (True, [], True)
+    lost = next(path for path in sorted(Path(history.url, "orders", "shared").rglob("*")) if path.is_file())
+    lost.unlink()
+    found = client.get("/jobs/orders/snapshots/check").json()
+    assert [problem["what"] for problem in found["problems"]] == [f"{lost.relative_to(history.url)} is missing"]
+
+
+def test_a_check_that_takes_too_long_says_that_it_saw_only_a_part(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_snapshots, "CHECK_S", -1.0)
+    assert asked(history).get("/jobs/orders/snapshots/check").json()["whole"] is False
 
 
 def test_a_job_without_a_record_shows_its_checkpoints(history: History) -> None:

@@ -48,6 +48,12 @@ def test_sources_operators_and_sinks_are_operators_of_flink() -> None:
     }
 
 
+def test_the_watermark_of_a_split_is_below_its_source() -> None:
+    found = exported(Sample(c.SPLIT_WATERMARK, 7, {"source": "lines", "split": "3"}))
+    labels = {**JOB, "operator_name": "lines", "split": "3"}
+    assert found == {"flink_taskmanager_job_task_operator_split_watermark_currentWatermark": [(labels, 7)]}
+
+
 def test_every_status_has_a_metric_of_its_own() -> None:
     found = exported(Sample(c.STATE, 1, {"status": "RUNNING"}), Sample(c.STATUS_TIME, 40, {"status": "RESTARTING"}))
     assert found == {

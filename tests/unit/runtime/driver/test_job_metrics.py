@@ -13,6 +13,7 @@ from tidegate.checkpoint.sink_commits import SinkCommits
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.ids import EpochId, Slot, TaskId, Term, Uid
+from tidegate.graph.event_times import split_name
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Metric, Scope
 from tidegate.metrics.native import NATIVE
@@ -24,7 +25,8 @@ from tidegate.runtime.exchange.messages import HostResources, HotKey, StateAcces
 
 RUNNING = SimpleNamespace(
     status="RUNNING", restarts=2, counters=Counters(repeats=3, replacements=1, rewinds=1), checkpoints=None,
-    waiting_output=(), held_by=None, sink_commits=SinkCommits(), pending_rows={}, storage_traffic={},
+    waiting_output=(), held_by=None, sink_commits=SinkCommits(), pending_rows={}, split_watermarks={},
+    storage_traffic={},
 )  # fmt: skip
 
 
@@ -65,6 +67,14 @@ def test_rows_of_all_epochs_add_up_and_rates_are_those_of_the_last():
     assert values(metrics, catalog.RECORDS_IN_RATE) == {"count": 60}
     assert values(metrics, catalog.TASK_RECORDS_IN) == {"L1-S0": 35, "L1-S1": 5}
     assert values(metrics, catalog.EPOCHS) == {"": 2}
+
+
+def test_the_rate_of_an_operator_is_zero_in_an_epoch_without_its_rows():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1), [ack(0)])
+    metrics.epoch(report(2, operators={}), [ack(0, rows_in=0)])
+    assert values(metrics, catalog.RECORDS_IN_RATE) == {"count": 0}
+    assert values(metrics, catalog.RECORDS_OUT_RATE) == {"count": 0}
 
 
 def test_the_time_of_a_task_is_divided_into_busy_idle_and_held():
@@ -121,6 +131,17 @@ def test_rows_are_counted_by_source() -> None:
     metrics.epoch(report(1), [ack(0, metrics=TaskMetrics(source_rows={"a": 3, "b": 1})), ack(1)])
     metrics.epoch(report(2), [ack(0, metrics=TaskMetrics(source_rows={"a": 4}))])
     assert values(metrics, catalog.SOURCE_RECORDS) == {"a": 7, "b": 1}
+
+
+def test_splits_of_a_source_have_a_watermark_each_and_one_lag_together() -> None:
+    clock = Clock()
+    metrics = JobMetrics((), clock)
+    seen = {split_name("orders", "0"): 999_000, split_name("orders", "1"): 997_000}
+    metrics.epoch(report(1, duration_ms=100), [ack(0, event_times=seen)])
+    run = SimpleNamespace(**{**vars(RUNNING), "split_watermarks": {("orders", "0"): 998_999, ("orders", "1"): 996_999}})
+    assert values(metrics, catalog.EVENT_TIME_LAG, run) == {"orders": 1_000}
+    assert values(metrics, catalog.FETCH_EVENT_TIME_LAG, run) == {"orders": 900}
+    assert values(metrics, catalog.SPLIT_WATERMARK, run) == {"orders,0": 998_999, "orders,1": 996_999}
 
 
 def test_pending_rows_are_those_that_the_run_reports() -> None:

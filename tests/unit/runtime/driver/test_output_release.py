@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import eventually
 from tidegate.checkpoint.coordinator import FailJob
 from tidegate.checkpoint.layout import JobLayout, committed_record
 from tidegate.checkpoint.release_plan import Backoff, ReleaseSchedule, WaitingOutput, summary
@@ -180,13 +180,6 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
-
-
-def eventually(true: Callable[[], bool]) -> None:
-    latest = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < latest
-        time.sleep(0.005)
 
 
 @pytest.mark.feature("J17", "J21")

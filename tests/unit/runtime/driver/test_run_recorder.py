@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.unit.runtime.driver.run_kit import run_report
 from tests.unit.runtime.driver.test_progress import complete, coordinator
+from tests.waiting import eventually
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.requests import Request, RequestKind
@@ -37,28 +37,23 @@ def storage(tmp_path: Path) -> Storage:
 class Recorded:
     """A run whose report a test changes, with its recorder."""
 
+    confused, looks_confused = False, 0
+
     def __init__(self, storage: Storage) -> None:
         self.storage, self.now, self.ended = storage, run_report(), threading.Event()
         self.recorder = RunRecorder(storage, LAYOUT, lambda: self.now, self.notable, self.ended)
         self.recorder.start()
 
     def notable(self) -> tuple[Any, Any]:
+        if self.confused:
+            self.looks_confused += 1
+            raise RuntimeError("deque mutated during iteration")
         return (self.now.status, len(self.now.failures)), len(self.now.epochs)
 
     def stored(self) -> RunReport:
+        """The record, as soon as there is one."""
+        eventually(lambda: recorded_terms(self.storage, LAYOUT) == [Term(3)])
         return RunReport.from_bytes(self.storage.get(LAYOUT.run(Term(3))))
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    latest = time.monotonic() + 10
-    while time.monotonic() < latest:
-        try:
-            if condition():
-                return
-        except Exception:
-            pass
-        time.sleep(0.02)
-    assert condition()
 
 
 def test_a_failure_is_recorded_at_once(storage: Storage) -> None:
@@ -67,6 +62,18 @@ def test_a_failure_is_recorded_at_once(storage: Storage) -> None:
     failure = FailureLine(at_ms=5, kind="user-code", message="division by zero", restarted=True)
     run.now = replace(run.now, failures=(failure,))
     eventually(lambda: run.stored().failures == (failure,))
+    run.ended.set()
+    run.recorder.join(5)
+
+
+def test_a_recorder_that_cannot_tell_what_is_new_goes_on(storage: Storage) -> None:
+    run = Recorded(storage)
+    eventually(lambda: run.stored().status == "RUNNING")
+    run.confused = True
+    eventually(lambda: run.looks_confused > 1)
+    run.confused = False
+    run.now = replace(run.now, status="FAILING")
+    eventually(lambda: run.stored().status == "FAILING")
     run.ended.set()
     run.recorder.join(5)
 
