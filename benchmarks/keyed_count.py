@@ -109,7 +109,7 @@ def _contestants(partitions: int) -> tuple[list[Contestant], list[Contestant], d
         fast += importlib.import_module(ours).contestants(partitions)
     else:
         skipped["tidegate"] = f"there is no {ours}"
-    fast += [bare.contestant(partitions), spark_sql.contestant()]
+    fast += [bare.contestant(partitions), bare.no_op(partitions), spark_sql.contestant()]
     slow = [transform_with_state.per_row(), transform_with_state.per_key()]
     if why := transform_with_state.missing():
         skipped |= {contestant.name: why for contestant in slow}
@@ -142,7 +142,10 @@ def _ratios(rates: dict[str, harness.Figure], epochs: dict[str, harness.Figure])
     slow, bare_of_metrics = "transform-with-state", "rocksdb-unmeasured"
     wanted = {
         "rocksdb / bare": harness.ratio(rates, "tidegate-rocksdb", "bare", at_least=0.8),
-        "hashmap / bare": harness.ratio(rates, "tidegate-hashmap", "bare", at_least=0.9),
+        "hashmap / bare": harness.ratio(rates, "tidegate-hashmap", "bare", at_least=0.85),
+        "batch function / bare": harness.ratio(rates, "batch-function", "bare", at_least=1.2),
+        "batch function / no-op task": harness.ratio(rates, "batch-function", "no-op", at_least=0.9),
+        "aggregate / Spark SQL": harness.ratio(rates, "aggregate", "spark-sql", at_least=1.3),
         "rocksdb / transformWithState": harness.ratio(rates, "tidegate-rocksdb", slow, at_least=20),
         "rocksdb / transformWithState per key": harness.ratio(rates, "tidegate-rocksdb", f"{slow}-per-key"),
         "rocksdb / Spark SQL": harness.ratio(rates, "tidegate-rocksdb", "spark-sql"),

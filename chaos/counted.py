@@ -12,6 +12,8 @@ import sys
 import uuid
 from typing import Any
 
+import numpy as np
+
 import tidegate as tg
 
 BUCKETS = 7
@@ -40,17 +42,66 @@ class Add(tg.KeyedProcessFunction):
         yield row.b, row.i, row.k, row.n, m, total, row.mark
 
 
+class NumberBatches(tg.KeyedBatchFunction):
+    """As `Number`, over whole batches."""
+
+    n = tg.ValueState(int, default=0)
+
+    def __init__(self, unique: bool) -> None:
+        self.unique = unique
+
+    def process_batch(self, batch: Any, keys: Any, ctx: Any) -> Any:
+        before = self.n.values(keys)
+        self.n.update_all(keys, before + keys.counts())
+        n = before[keys.index] + running(keys.index, np.ones(len(keys.index), np.int64))
+        mark = [uuid.uuid4().hex if self.unique else "" for _ in n]
+        i = batch["i"].to_numpy()
+        yield {"b": i % BUCKETS, "i": i, "v": batch["v"], "k": batch["k"], "n": n, "mark": mark}
+
+
+class AddBatches(tg.KeyedBatchFunction):
+    """As `Add`, over whole batches."""
+
+    m = tg.ValueState(int, default=0)
+    total = tg.ValueState(int, default=0)
+
+    def process_batch(self, batch: Any, keys: Any, ctx: Any) -> Any:
+        m, total = self.m.values(keys), self.total.values(keys)
+        values = batch["v"].to_numpy()
+        out = {
+            **{name: batch[name] for name in ("b", "i", "k", "n", "mark")},
+            "m": m[keys.index] + running(keys.index, np.ones(len(values), np.int64)),
+            "total": total[keys.index] + running(keys.index, values),
+        }
+        np.add.at(total, keys.index, values)
+        self.m.update_all(keys, m + keys.counts())
+        self.total.update_all(keys, total)
+        yield out
+
+
+def running(index: Any, values: Any) -> Any:
+    """The sum of the values of a row's key up to and with the row."""
+    order = np.argsort(index, kind="stable")
+    sums = np.cumsum(values[order])
+    starts = np.flatnonzero(np.diff(index[order], prepend=-1))
+    before = np.repeat(sums[starts] - values[order][starts], np.diff(starts, append=len(order)))
+    found = np.empty_like(sums)
+    found[order] = sums - before
+    return found
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser()
     for name in ("master", "folder", "backend"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--unique", action="store_true")
+    parser.add_argument("--batches", action="store_true")
     parser.add_argument("--interval", default="2 s")
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     spark = tg.session("chaos", master=options.master, config=SPARK)
-    job = declare(spark, options.folder, options.unique)
+    job = declare(spark, options.folder, options.unique, options.batches)
     checkpoint = tg.Checkpointing(
         dir=f"{options.folder}/checkpoints", interval=options.interval, incremental=True, inline_threshold=0,
         tolerable_failures=100,
@@ -58,16 +109,17 @@ def main(argv: list[str]) -> int:
     return run_to_end(job, spark, checkpoint=checkpoint, state_backend=options.backend, options=DELAYS)
 
 
-def declare(spark: Any, folder: str, unique: bool) -> tg.Job:
+def declare(spark: Any, folder: str, unique: bool, batches: bool = False) -> tg.Job:
     rows = spark.readStream.schema("k int, i bigint, v bigint").option("maxFilesPerTrigger", 5)
     job = tg.Job("counted", parallelism=4)
+    number, add = (NumberBatches, AddBatches) if batches else (Number, Add)
     one = (
         job.source("rows", rows.json(f"{folder}/in"))
         .key_by("k")
-        .process("number", Number(unique), schema="b bigint, i bigint, v bigint, k int, n bigint, mark string")
+        .process("number", number(unique), schema="b bigint, i bigint, v bigint, k int, n bigint, mark string")
     )
     two = one.key_by("b").process(
-        "add", Add(), schema="b bigint, i bigint, k int, n bigint, m bigint, total bigint, mark string"
+        "add", add(), schema="b bigint, i bigint, k int, n bigint, m bigint, total bigint, mark string"
     )
     two.sink("out", tg.FileSink(f"{folder}/out"))
     return job

@@ -33,6 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
     parser.add_argument("--unique", action="store_true", help="put a fresh uuid on every row")
+    parser.add_argument("--batches", action="store_true", help="a job of functions over whole batches")
     parser.add_argument(
         "--pipeline", choices=("kafka-kafka", "kafka-postgres", "kafka-files-s3", "kafka-delta"),
         help="between real servers, which are killed too",
@@ -123,6 +124,7 @@ def run(options: argparse.Namespace) -> int:
         "seed": options.seed,
         "backend": options.backend,
         "unique": options.unique,
+        "batches": options.batches,
         "seconds": round(time.monotonic() - started, 1),
     }
     if options.json is not None:

@@ -68,7 +68,8 @@ class Torment:
 
     def command(self) -> list[str]:
         """The module that is the job, and what it is told."""
-        return ["chaos.counted", "--backend", self._options.backend, *(["--unique"] if self._options.unique else [])]
+        chosen = [f"--{name}" for name in ("unique", "batches") if getattr(self._options, name)]
+        return ["chaos.counted", "--backend", self._options.backend, *chosen]
 
     def arguments(self) -> list[str]:
         """Of the Python that is the driver."""

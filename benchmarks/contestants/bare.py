@@ -67,6 +67,14 @@ def count_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pyarrow.RecordBatch.from_pydict({"rows": [total], "emitted": [emitted]})
 
 
+def no_op_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Takes the rows as Spark hands them over, and does nothing with them."""
+    import pyarrow
+
+    total = sum(batch.num_rows for batch in batches)
+    yield pyarrow.RecordBatch.from_pydict({"rows": [total], "emitted": [total]})
+
+
 def salts(spark: SparkSession, partitions: int) -> list[int]:
     """For each partition an integer that Spark's hash partitioning sends there: every slot gets a task of its own."""
     found = spark.range(64 * partitions).selectExpr(
@@ -86,18 +94,30 @@ def to_slots(rows: DataFrame, chosen: list[int], *more: str) -> DataFrame:
 
 def contestant(partitions: int) -> Contestant:
     """The engine bare with this many tasks."""
+    return _contestant("bare", partitions, count_task)
 
+
+def no_op(partitions: int) -> Contestant:
+    """The exchange alone: what any function pays for before its first row."""
+    return _contestant("no-op", partitions, no_op_task)
+
+
+def _contestant(
+    name: str, partitions: int, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> Contestant:
     def run(spark: SparkSession, dataset: Dataset, work: Path) -> list[Epoch]:
         chosen = salts(spark, partitions)
-        return run_to_end(dataset.stream(spark).writeStream.foreachBatch(_epoch(chosen, dataset)), work)
+        return run_to_end(dataset.stream(spark).writeStream.foreachBatch(_epoch(chosen, dataset, task)), work)
 
-    return Contestant("bare", run)
+    return Contestant(name, run)
 
 
-def _epoch(chosen: list[int], dataset: Dataset) -> Callable[[DataFrame, int], None]:
+def _epoch(
+    chosen: list[int], dataset: Dataset, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> Callable[[DataFrame, int], None]:
     def epoch(batch: DataFrame, _: int) -> None:
         exchanged = to_slots(batch, chosen).repartition(len(chosen), "slot")
-        acks = exchanged.mapInArrow(count_task, "rows long, emitted long").collect()
+        acks = exchanged.mapInArrow(task, "rows long, emitted long").collect()
         if len(acks) != len(chosen) or any(sum(column) != dataset.rows_per_epoch for column in zip(*acks)):
             raise AssertionError(f"wanted {dataset.rows_per_epoch} rows from {len(chosen)} tasks, got {acks}")
 

@@ -9,10 +9,12 @@ from benchmarks.streams import Contestant, Dataset, Epoch, epochs_of
 from tidegate.metrics.native import NATIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from tidegate.api.streams import Stream
 
 
 class Counter(tg.KeyedProcessFunction):
@@ -26,14 +28,41 @@ class Counter(tg.KeyedProcessFunction):
         yield row.key, count
 
 
+class BatchCounter(tg.KeyedBatchFunction):
+    """The same over whole batches: one row for each key of a batch."""
+
+    counts = tg.ValueState(int, default=0)
+
+    def process_batch(self, batch, keys, ctx):
+        counts = self.counts.values(keys) + keys.counts()
+        self.counts.update_all(keys, counts)
+        yield {"key": keys.distinct, "n": counts}
+
+
+def by_row(rows: Stream) -> Stream:
+    return rows.key_by("key").process("count", Counter(), schema="key string, n bigint")
+
+
+def by_batch(rows: Stream) -> Stream:
+    return rows.key_by("key").process("count", BatchCounter(), schema="key string, n bigint")
+
+
+def built_in(rows: Stream) -> Stream:
+    return rows.key_by("key").aggregate("count", n=tg.count())
+
+
 UNMEASURED = {"metrics.tasks.enabled": False}
 EVERYTHING = {f"state.backend.rocksdb.metrics.{name}": True for name in NATIVE}
 LATENCY = {**EVERYTHING, "state.latency-track.keyed-state-enabled": True}
 
 
 def contestants(partitions: int) -> list[Contestant]:
-    """What is measured by default; on RocksDB also nothing, all metrics of RocksDB, and sampled state accesses as well."""
+    """A function over rows with what is measured by default; on RocksDB also with nothing, all metrics of RocksDB, and sampled
+    state accesses as well. A function over batches, and the built-in aggregate.
+    """
     return [
+        _contestant("batch-function", "rocksdb", partitions, {}, by_batch),
+        _contestant("aggregate", "rocksdb", partitions, {}, built_in),
         _contestant("tidegate-rocksdb", "rocksdb", partitions, {}),
         _contestant("tidegate-hashmap", "hashmap", partitions, {}),
         _contestant("rocksdb-unmeasured", "rocksdb", partitions, UNMEASURED),
@@ -42,11 +71,16 @@ def contestants(partitions: int) -> list[Contestant]:
     ]
 
 
-def _contestant(name: str, backend: str, partitions: int, measured: Mapping[str, bool]) -> Contestant:
+def _contestant(
+    name: str,
+    backend: str,
+    partitions: int,
+    measured: Mapping[str, bool],
+    counted: Callable[[Stream], Stream] = by_row,
+) -> Contestant:
     def run(spark: SparkSession, dataset: Dataset, work: Path) -> list[Epoch]:
         job = tg.Job("keyed-count", parallelism=partitions)
-        rows = job.source("rows", dataset.stream(spark))
-        rows.key_by("key").process("count", Counter(), schema="key string, n bigint").sink("out", tg.DiscardSink())
+        counted(job.source("rows", dataset.stream(spark))).sink("out", tg.DiscardSink())
         running = job.start(
             spark, trigger="available-now", state_backend=backend, options={"local_dir": str(work), **measured}
         )

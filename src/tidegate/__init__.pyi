@@ -13,6 +13,8 @@ from tidegate.api.aggregates import (
     sum as sum,
 )
 from tidegate.api.context import (
+    BatchContext as BatchContext,
+    BatchTimerService as BatchTimerService,
     BroadcastContext as BroadcastContext,
     InitializationContext as InitializationContext,
     OnTimerContext as OnTimerContext,
@@ -31,6 +33,7 @@ from tidegate.api.functions import (
     CheckpointedFunction as CheckpointedFunction,
     FilterFunction as FilterFunction,
     FlatMapFunction as FlatMapFunction,
+    KeyedBatchFunction as KeyedBatchFunction,
     KeyedBroadcastProcessFunction as KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction as KeyedCoProcessFunction,
     KeyedProcessFunction as KeyedProcessFunction,
@@ -116,5 +119,6 @@ from tidegate.graph.ttl import StateTtlConfig as StateTtlConfig
 from tidegate.runtime.driver.job_run import JobRun as JobRun
 from tidegate.runtime.driver.session import session as session
 from tidegate.runtime.sources.kafka_source import kafka_source as kafka_source
+from tidegate.state.key_index import KeyIndex as KeyIndex
 
 __version__: str

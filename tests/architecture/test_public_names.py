@@ -7,6 +7,8 @@ import tidegate
 PUBLIC = {
     "AggregateFunction",
     "AggregatingState",
+    "BatchContext",
+    "BatchTimerService",
     "BroadcastContext",
     "BroadcastState",
     "CallbackSink",
@@ -39,6 +41,8 @@ PUBLIC = {
     "JobRun",
     "JobStatusChangeEvent",
     "KafkaSink",
+    "KeyIndex",
+    "KeyedBatchFunction",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",

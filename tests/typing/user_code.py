@@ -51,6 +51,18 @@ class Later(tg.ReduceFunction[datetime]):
         return max(a, b)
 
 
+class BatchTotals(tg.KeyedBatchFunction):
+    total = tg.ValueState(float, default=0.0)
+
+    def process_batch(
+        self, batch: pa.RecordBatch, keys: tg.KeyIndex, ctx: tg.BatchContext
+    ) -> Iterator[dict[str, object]]:
+        totals = self.total.values(keys) + keys.counts()
+        self.total.update_all(keys, totals)
+        ctx.timer_service().register_event_time_timers(keys, 5)
+        yield {"user": keys.distinct, "total": totals}
+
+
 class Totals(tg.KeyedProcessFunction[Order, str]):
     total = tg.ValueState(float, default=0.0)
     name = tg.ValueState(str)

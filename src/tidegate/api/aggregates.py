@@ -118,6 +118,8 @@ class ColumnAggregates(AggregateFunction):
         self.parts = tuple(_in_sql(aggregate, schema) for aggregate in aggregates.values())
         """How Spark SQL computes a part of the accumulator from several rows."""
         self._as_they_are = all(aggregate.name != "approx_distinct" for aggregate in aggregates.values())
+        if all(part.result is _same for _, part in self._steps):
+            self.get_result = _same  # type: ignore[method-assign,assignment]
 
     def create_accumulator(self) -> Stored:
         return tuple([part.start for _, part in self._steps])

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tidegate.api.rows import K_co, Key, Stored
 from tidegate.api.state_access import BroadcastAccess, ListAccess
 from tidegate.core.times import TimeDomain
+
+if TYPE_CHECKING:
+    from numpy import int64
+    from numpy.typing import NDArray
+
+    from tidegate.state.key_index import KeyIndex
 
 
 class RuntimeContext(Protocol):
@@ -69,6 +75,41 @@ class OnTimerContext(ProcessContext[K_co], Protocol[K_co]):
 
     def time_domain(self) -> TimeDomain:
         """Whether event time or processing time reached the timer."""
+        ...
+
+
+class BatchTimerService(Protocol):
+    """Timers of many keys at once. Times are an array with one element for each key, or one time for all of them:
+    milliseconds since 1970-01-01 UTC, or moments.
+    """
+
+    def current_processing_time(self) -> int: ...
+    def current_watermark(self) -> int: ...
+    def register_event_time_timers(self, keys: KeyIndex, timestamps: object) -> None: ...
+    def register_processing_time_timers(self, keys: KeyIndex, timestamps: object) -> None: ...
+    def delete_event_time_timers(self, keys: KeyIndex, timestamps: object) -> None: ...
+    def delete_processing_time_timers(self, keys: KeyIndex, timestamps: object) -> None: ...
+
+
+class BatchContext(Protocol):
+    """Given to `process_batch` and `on_timers`."""
+
+    def timestamps(self) -> NDArray[int64] | None:
+        """Return the event time of each row in milliseconds, if the source declares one."""
+        ...
+
+    def timer_service(self) -> BatchTimerService: ...
+
+    def time_domain(self) -> TimeDomain:
+        """Whether event time or processing time reached the timers, in `on_timers`."""
+        ...
+
+    def output(self, tag: str, columns: object) -> None:
+        """Send columns to a side output that the operator declares."""
+        ...
+
+    def span(self, name: str) -> AbstractContextManager[None]:
+        """Measure a block of the function: `with ctx.span("features"):`."""
         ...
 
 

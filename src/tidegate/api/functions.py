@@ -7,10 +7,11 @@ belongs in declared state; attributes set while rows are processed are lost with
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Generic
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Generic, TypeGuard
 
 from tidegate.api.context import (
+    BatchContext,
     BroadcastContext,
     InitializationContext,
     OnTimerContext,
@@ -22,7 +23,15 @@ from tidegate.api.mistakes import check_function
 from tidegate.api.rows import Element, In, In2, K
 from tidegate.api.states import ListState, declared_states
 from tidegate.core.errors import GraphError
+from tidegate.graph.schema import Schema
 from tidegate.graph.states import TIMERS, StateSpec
+
+if TYPE_CHECKING:
+    from numpy import int64
+    from numpy.typing import NDArray
+    from pyarrow import RecordBatch
+
+    from tidegate.state.key_index import KeyIndex
 
 
 class Function(ABC):  # noqa: B024 (each kind of function has its own abstract method)
@@ -112,6 +121,38 @@ class KeyedProcessFunction(Function, Generic[In, K]):
         return None
 
 
+class KeyedBatchFunction(Function):
+    """Sees the rows of a keyed stream as Arrow batches, with the state of all their keys as arrays.
+
+    The same states as those of a `KeyedProcessFunction`: either kind of function reads what the other wrote. How many rows a
+    batch has depends on the data; the rows of a key come in order.
+    """
+
+    @abstractmethod
+    def process_batch(
+        self, batch: RecordBatch, keys: KeyIndex, ctx: BatchContext
+    ) -> Iterable[object] | Mapping[str, object] | None:
+        """Handle some rows; yield or return what to emit: a dict of columns, an Arrow batch or table, or a pandas or polars
+        frame. `self.total.values(keys)` reads the state of the keys, `self.total.update_all(keys, array)` writes it.
+        """
+
+    combined: str | Schema = ""
+    """The columns that `combine` returns, where there is one."""
+
+    def combine(self, batch: RecordBatch, keys: KeyIndex) -> object:
+        """Optional: make fewer rows out of some before they are sent to the tasks of their keys. Return them as `process_batch`
+        would emit them, with the key's columns and the others that `combined` declares; `process_batch` then sees these rows.
+        It may be called for any part of the rows of a key, and has no state.
+        """
+        raise NotImplementedError
+
+    def on_timers(
+        self, keys: KeyIndex, timestamps: NDArray[int64], ctx: BatchContext
+    ) -> Iterable[object] | Mapping[str, object] | None:
+        """Timers have come: `timestamps` are their times in milliseconds, and `keys.index` has the key of each."""
+        return None
+
+
 class KeyedCoProcessFunction(Function, Generic[In, In2, K]):
     """Sees the rows of two keyed streams one by one, with state and timers of their key that both sides share."""
 
@@ -150,7 +191,23 @@ class KeyedBroadcastProcessFunction(Function, Generic[In, In2, K]):
         return None
 
 
-_SILENT = {KeyedProcessFunction.on_timer, KeyedCoProcessFunction.on_timer, KeyedBroadcastProcessFunction.on_timer}
+class Combiner:
+    """The `combine` of a function over batches, as an operator before the shuffle."""
+
+    def __init__(self, function: KeyedBatchFunction, key: tuple[str, ...]) -> None:
+        self.function, self.key = function, key
+
+    @staticmethod
+    def is_wanted(function: object) -> TypeGuard[KeyedBatchFunction]:
+        return isinstance(function, KeyedBatchFunction) and type(function).combine is not KeyedBatchFunction.combine
+
+
+_SILENT = {
+    KeyedProcessFunction.on_timer,
+    KeyedCoProcessFunction.on_timer,
+    KeyedBroadcastProcessFunction.on_timer,
+    KeyedBatchFunction.on_timers,
+}
 
 
 def operator_states_of(function: object) -> tuple[StateSpec, ...]:
@@ -171,5 +228,6 @@ def operator_states_of(function: object) -> tuple[StateSpec, ...]:
 
 def states_of(function: object) -> tuple[StateSpec, ...]:
     """All state of a keyed function: what it declares, and its timers where it says what they do."""
-    own = getattr(type(function), "on_timer", None)
+    method = "on_timers" if isinstance(function, KeyedBatchFunction) else "on_timer"
+    own = getattr(type(function), method, None)
     return (*operator_states_of(function), *((TIMERS,) if own is not None and own not in _SILENT else ()))

@@ -22,6 +22,9 @@ Key: TypeAlias = Any
 Stored: TypeAlias = Any
 """A value of a state whose type only the running job knows, because the state is looked up by name."""
 
+StateArray: TypeAlias = Any
+"""The values of many keys: a numpy or Arrow array, depending on the declared type."""
+
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from tidegate.api.rows import StateArray
+
+if TYPE_CHECKING:
+    from tidegate.state.key_index import KeyIndex
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -21,6 +26,18 @@ class ValueAccess(Protocol[T]):
 
     def update(self, value: T) -> None: ...
     def clear(self) -> None: ...
+
+    def values(self, keys: KeyIndex) -> StateArray:
+        """Return the values of many keys, in a `KeyedBatchFunction`: numbers with a default as a numpy array; other numbers,
+        strings, bytes and dates as an Arrow array; everything else as a numpy array of Python objects.
+        """
+        ...
+
+    def update_all(self, keys: KeyIndex, values: object) -> None:
+        """Write one value for each key: an array or a list. None clears."""
+        ...
+
+    def clear_all(self, keys: KeyIndex) -> None: ...
 
 
 class ListAccess(Protocol[T]):

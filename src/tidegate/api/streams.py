@@ -13,9 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from tidegate.api.functions import (
+    Combiner,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedBatchFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -33,6 +35,7 @@ from tidegate.graph.model import Input, Node, NodeId, Process, SinkNode, StreamR
 from tidegate.graph.on_error import OnError
 from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import (
+    COMBINE,
     EVENT_TIME_KINDS,
     check_event_time,
     check_key,
@@ -227,13 +230,13 @@ class KeyedStream:
     def process(
         self,
         uid: str,
-        function: KeyedProcessFunction,
+        function: KeyedProcessFunction | KeyedBatchFunction,
         *,
         schema: str | Schema,
         side_outputs: Mapping[str, str | Schema] | None = None,
         on_error: OnError | str = "fail",
     ) -> Stream:
-        """Run a stateful function over the rows. Its state permanently belongs to `uid`.
+        """Run a stateful function over the rows, one by one or in batches. Its state permanently belongs to `uid`.
 
         `schema` is that of the rows it yields; `side_outputs` maps tags to the schemas of rows sent with
         `ctx.output`. `on_error` determines what happens to a row on which the function raises: `"fail"` the job,
@@ -241,8 +244,11 @@ class KeyedStream:
         changes and output of such a row are rolled back.
         """
         check_instance(f"process {uid!r}", function)
-        _check_methods(function, ("process_element",), "Derive a class from KeyedProcessFunction and pass an instance.")
-        return self.operate(
+        if not isinstance(function, KeyedBatchFunction):
+            derive = "Derive a class from KeyedProcessFunction or KeyedBatchFunction and pass an instance."
+            _check_methods(function, ("process_element",), derive)
+        keyed = self._combined(uid, function) if Combiner.is_wanted(function) else self
+        return keyed.operate(
             uid,
             KeyedOperator(
                 function=function,
@@ -252,6 +258,25 @@ class KeyedStream:
                 on_error=OnError.of(on_error),
             ),
         )
+
+    def _combined(self, uid: str, function: KeyedBatchFunction) -> KeyedStream:
+        """The rows that `function.combine` makes before the shuffle."""
+        read, partial = self._input, combined_schema(uid, function, self._input)
+        nodes = self._job.draft().nodes
+        check_new_uid(uid, f"process {uid!r}", nodes)
+        id = NodeId(len(nodes))
+        self._job.add(
+            Transform(
+                id=id,
+                kind=COMBINE,
+                function=Combiner(function, read.key),
+                input=Input(read.streams, read.schema),
+                schema=partial,
+                name=f"combine {uid}",
+            )
+        )
+        event_time = kept_event_time(read.event_time, partial)
+        return KeyedStream(self._job, Input((StreamRef(id),), partial, read.key, event_time))
 
     def operate(self, uid: str, operator: KeyedOperator) -> Stream:
         """Add an operator of any kind; for the methods of keyed, windowed and connected streams."""
@@ -539,3 +564,22 @@ def _check_methods(function: object, names: Sequence[str], advice: str) -> None:
     for name in names:
         if not callable(getattr(function, name, None)):
             raise GraphError(f"{function!r} has no {name}. {advice}")
+
+
+def combined_schema(uid: str, function: KeyedBatchFunction, read: Input) -> Schema:
+    """The columns that `combine` returns. Raises GraphError unless they have the key's columns as they are."""
+    name = type(function).__name__
+    if not function.combined:
+        raise GraphError(
+            f"{name} has a method combine, but does not say which columns it returns. Declare them on the class: "
+            "combined = 'user string, n bigint'."
+        )
+    partial = as_schema(function.combined)
+    for column in read.key:
+        wanted = read.schema.fields[read.schema.index(column)].type
+        if column not in partial or partial.fields[partial.index(column)].type != wanted:
+            raise GraphError(
+                f"process {uid!r}: the columns that {name}.combine returns ({partial}) must contain the key column "
+                f"{column!r} as {wanted.ddl()}."
+            )
+    return partial

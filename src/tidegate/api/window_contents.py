@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidegate.api.aggregates import Fold
+from tidegate.api.combined_columns import TakeCombined, adding_to_windows
 from tidegate.api.evictors import Evictor, TimestampedValue
 from tidegate.graph.row_types import restorer, row_type
 from tidegate.graph.schema import Schema
@@ -69,6 +70,12 @@ class FoldedContents(WindowContents):
     def elements(self, window: Any) -> Sequence[Any]:
         value = self._state.value()
         return () if value is None else (self._fold.result(value),)
+
+    def taking_combined(
+        self, assign: Callable[[Any, int], Sequence[Any]], register_many: Callable[..., None]
+    ) -> TakeCombined:
+        """For windows that fire once, at their end: see `combined_columns`."""
+        return adding_to_windows(assign, self._state, self._fold, register_many)
 
     def take_results(self, names: Sequence[Any], groups: Sequence[int]) -> list[Any]:
         """Remove the results of many windows from the state at once and return them. `names` are (key,

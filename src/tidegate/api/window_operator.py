@@ -78,6 +78,9 @@ class WindowOperator:
                 setattr(self, name, self._quick(getattr(self, name), add, side))
             if self._lateness == 0 and self._function is None and isinstance(self._contents, FoldedContents):
                 self.on_timers = fire_many(self._contents, self._armed, self._emit is emit_columns)
+                self.take_combined = self._contents.taking_combined(
+                    self._assigner.assign_windows, self._timers.register_many
+                )
             self.process_combined = self._quick(self.process_combined, self._contents.add_combined, 0)  # type: ignore[method-assign]
 
     def _quick(self, own_way: Any, add: Any, side: int) -> Any:

@@ -17,6 +17,8 @@ MAX_NAME_CHARS = 200
 EVENT_TIME_KINDS = ("timestamp", "timestamp_ntz")
 SPLIT_KINDS = ("string", "tinyint", "smallint", "int", "bigint")
 TRANSFORM_KINDS = ("map", "filter", "flat_map")
+COMBINE = "combine"
+"""The kind of a transform that belongs to the keyed operator behind it."""
 
 
 class DuplicateUid(GraphError):
@@ -184,7 +186,7 @@ def _check_input(graph: Graph, node: Node, input: Input) -> None:
 
 
 def _check_transform(node: Transform) -> None:
-    if node.kind not in TRANSFORM_KINDS:
+    if node.kind not in (*TRANSFORM_KINDS, COMBINE):
         raise GraphError(f"{node} is of unknown kind {node.kind!r}. The kinds are {', '.join(TRANSFORM_KINDS)}.")
     if node.input.key:
         raise GraphError(f"{node} reads a keyed stream but has no state. Put it before key_by, or use process.")

@@ -15,32 +15,26 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from tidegate.core.copies import copier_of
 from tidegate.core.errors import StateError
 from tidegate.core.ids import EpochId
 from tidegate.core.types import Codec, codec_of
 from tidegate.graph.states import StateSpec
+from tidegate.state.key_scope import KeyScope
 from tidegate.state.keys import VOID_NAMESPACE, KeyCodec, list_segment, prefix_end
 from tidegate.state.port import StateStore
 from tidegate.state.ttl import Expiry, unstamped
+
+if TYPE_CHECKING:
+    from tidegate.state.key_index import KeyIndex
 
 IMMUTABLE = (int, float, str, bytes, bool, tuple, frozenset, type(None))
 _HEAD = struct.Struct(">HH")
 SEGMENT_ELEMENTS = 4096
 """Maximum number of list elements in one stored segment."""
 _SMALL_LIST = 1024
-
-
-class KeyScope:
-    """The key being processed. One per operator and attempt; every accessor of the operator reads it."""
-
-    __slots__ = ("key", "key_group")
-
-    def __init__(self) -> None:
-        self.key: Any = None
-        self.key_group = -1
 
 
 class Accessor(Protocol):
@@ -110,13 +104,24 @@ class ValueAccessor(_Keyed):
     its cost.
     """
 
-    __slots__ = ("_cleared", "_default", "_dirty", "_fresh_default", "_live", "_plain", "_prefixes", "update", "value")
+    __slots__ = (
+        "_cleared",
+        "_default",
+        "_dirty",
+        "_fresh_default",
+        "_live",
+        "_plain",
+        "_prefixes",
+        "_type",
+        "update",
+        "value",
+    )
 
     def __init__(
         self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, spec: StateSpec, expiry: Expiry | None
     ) -> None:
         super().__init__(scope, store, state_id, keys, codec_of(spec.value), expiry)
-        self._default = spec.default
+        self._default, self._type = spec.default, spec.value
         self._fresh_default = not isinstance(spec.default, IMMUTABLE)
         live: dict[Any, Any] = {}
         dirty: dict[Any, int] = {}
@@ -190,6 +195,7 @@ class ValueAccessor(_Keyed):
         """From now on, copy values on the way in and out (see `core.copies`). Not for accumulators, which aggregate
         functions are meant to mutate."""
         copied, read, update = copier_of(type), self.value, self.update
+        self._copied = copied
         if copied is not None:
             self.value = lambda: copied(read())
             self.update = lambda value: update(copied(value))
@@ -213,23 +219,75 @@ class ValueAccessor(_Keyed):
         return None if key in self._cleared else self._store.get(prefix)
 
     def _fetch(self) -> Any:
-        key, raw, expiry = self._scope.key, self._raw(), self.expiry
-        value = None
+        return self._admitted(self._scope.key, self._scope.key_group, self._raw())
+
+    def _admitted(self, key: Any, group: int, raw: bytes | None) -> Any:
+        """Take what is stored for a key into the cache, and return the value that the function sees."""
+        expiry, value = self.expiry, None
         if raw is not None:
             if expiry is None:
                 value = self._read(raw)
             elif not expiry.expired(raw):
                 value = self._read(raw)
                 if expiry.to_be_renewed(raw):
-                    self._dirty[key] = self._scope.key_group
+                    self._dirty[key] = group
             else:
-                self._cleared[key] = self._scope.key_group
+                self._cleared[key] = group
                 if expiry.return_expired:
                     return self._read(raw)
         if value is None:
             value = copy.deepcopy(self._default) if self._fresh_default else self._default
         self._live[key] = value
         return value
+
+    def values(self, keys: KeyIndex) -> Any:
+        """Return the values of these keys as an array; see `value_columns.as_array`."""
+        from tidegate.state.value_columns import as_array  # noqa: PLC0415 start-up time
+
+        return as_array(self.read_many(keys.keys, keys.groups), self._type, self._default)
+
+    def update_all(self, keys: KeyIndex, values: Any) -> None:
+        """Write one value for each of these keys. None clears."""
+        from tidegate.state.value_columns import as_values  # noqa: PLC0415 start-up time
+
+        self.write_many(keys.keys, keys.groups, as_values(values, self._type, len(keys)))
+
+    def clear_all(self, keys: KeyIndex) -> None:
+        self.write_many(keys.keys, keys.groups, [None] * len(keys))
+
+    def read_many(self, keys: Sequence[Any], groups: Sequence[int]) -> list[Any]:
+        """Return what `value` returns for each of these distinct keys, with one sorted read of the backend."""
+        live, cleared, prefixes = self._live, self._cleared, self._prefixes
+        found = [live.get(key, ABSENT) for key in keys]
+        missing: list[tuple[bytes, int]] = []
+        for place, (key, held) in enumerate(zip(keys, found)):
+            if held is ABSENT:
+                prefix = prefixes[key] = self._prefix(key, groups[place])
+                if key in cleared:
+                    found[place] = self._admitted(key, groups[place], None)
+                else:
+                    missing.append((prefix, place))
+        if missing:
+            missing.sort()
+            for (_, place), raw in zip(missing, self._store.get_many([prefix for prefix, _ in missing])):
+                found[place] = self._admitted(keys[place], groups[place], raw)
+        return found if self._copied is None else list(map(self._copied, found))
+
+    def write_many(self, keys: Sequence[Any], groups: Sequence[int], values: Sequence[Any]) -> None:
+        """Do what `update` does for each of these distinct keys."""
+        if self._copied is not None:
+            values = list(map(self._copied, values))
+        live, dirty, cleared = self._live, self._dirty, self._cleared
+        live.update(zip(keys, values))
+        dirty.update(zip(keys, groups))
+        if cleared:
+            for key in keys:
+                cleared.pop(key, None)
+        if any(value is None for value in values):
+            for key, group, value in zip(keys, groups, values):
+                if value is None:
+                    del live[key], dirty[key]
+                    cleared[key] = group
 
     def take_many(self, keys: Sequence[Any], groups: Sequence[int]) -> list[Any]:
         """Remove and return the stored value of each key, or None. The keys must be distinct.

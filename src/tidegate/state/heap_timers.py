@@ -8,7 +8,7 @@ and every attempt reads them. The stored format is the same, so the choice can c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -36,6 +36,10 @@ class HeapTimers(TimerState):
             self._added[domain][name] = key_group
         self._count += 1
         heappush(self._heaps[domain], (time_ms, self._count, name))
+
+    def register_many(self, domain: TimeDomain, names: Sequence[_Name], groups: Sequence[int]) -> None:
+        for (time_ms, key, namespace), group in zip(names, groups):
+            self.register(domain, time_ms, key, group, namespace)
 
     def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         name = (time_ms, key, namespace)

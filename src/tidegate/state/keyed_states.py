@@ -8,10 +8,11 @@ from typing import Any
 from tidegate.core.errors import GraphError, WrongValue
 from tidegate.core.ids import EpochId
 from tidegate.graph.states import StateKind, StateSpec
-from tidegate.state.access import KeyScope, ListAccessor, MapAccessor, ValueAccessor
+from tidegate.state.access import ListAccessor, MapAccessor, ValueAccessor
 from tidegate.state.access_meter import AccessMeter
 from tidegate.state.folding import aggregating, reducing
 from tidegate.state.heap_timers import HeapTimers
+from tidegate.state.key_scope import KeyScope
 from tidegate.state.keys import KeyCodec, prefix_end, state_prefix
 from tidegate.state.port import StateStore
 from tidegate.state.rollback import GuardedHeapTimers, GuardedList, GuardedMap, GuardedTimers, GuardedValue

@@ -8,7 +8,7 @@ from the store again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.core.times import TimeDomain
@@ -40,6 +40,21 @@ class GuardedValue(ValueAccessor):
     def clear(self) -> None:
         self._touch()
         super().clear()
+
+    def read_many(self, keys: Sequence[Any], groups: Sequence[int]) -> list[Any]:
+        self._touch_all(keys)
+        return super().read_many(keys, groups)
+
+    def write_many(self, keys: Sequence[Any], groups: Sequence[int], values: Sequence[Any]) -> None:
+        self._touch_all(keys)
+        super().write_many(keys, groups, values)
+
+    def _touch_all(self, keys: Sequence[Any]) -> None:
+        scope = self._scope
+        current = scope.key
+        for scope.key in keys:
+            self._touch()
+        scope.key = current
 
     def _touch(self) -> None:
         key = self._scope.key
@@ -232,6 +247,11 @@ class GuardedTimers(TimerState):
     def register(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         self._touch(domain, (time_ms, key, namespace))
         super().register(domain, time_ms, key, key_group, namespace)
+
+    def register_many(self, domain: TimeDomain, names: Sequence[Any], groups: Sequence[int]) -> None:
+        for name in names:
+            self._touch(domain, name)
+        super().register_many(domain, names, groups)
 
     def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         self._touch(domain, (time_ms, key, namespace))

@@ -10,7 +10,7 @@ them. One (domain, time, key, namespace) is one entry: registering it twice has 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush, merge
 from itertools import islice
@@ -78,6 +78,14 @@ class TimerState:
             added[name] = key_group
             if self._removed[domain]:
                 self._removed[domain].pop(name, None)
+
+    def register_many(self, domain: TimeDomain, names: Sequence[_Name], groups: Sequence[int]) -> None:
+        """Register many timers, given as (time, key, namespace). Not while timers of the domain fire."""
+        assert self._reached[domain] is None
+        self._added[domain].update(zip(names, groups))
+        removed = self._removed[domain]
+        for name in names if removed else ():
+            removed.pop(name, None)
 
     def delete(self, domain: TimeDomain, time_ms: int, key: Any, key_group: int, namespace: Namespace = None) -> None:
         """Delete a timer. Does nothing if it was never registered or has fired."""

@@ -23,8 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tidegate.api.functions import operator_states_of, states_of
-from tidegate.api.streams import Stream
+import numpy as np
+
+from tidegate.api.functions import Combiner, KeyedBatchFunction, operator_states_of, states_of
+from tidegate.api.streams import Stream, combined_schema, kept_event_time
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
 from tidegate.core.times import MIN_WATERMARK, NO_TIME, EpochTime, time_ms
@@ -32,11 +34,13 @@ from tidegate.graph import state_ids
 from tidegate.graph.columns import rows_of, struct_class
 from tidegate.graph.model import Input, NodeId, Process, Transform
 from tidegate.graph.on_error import ErrorAction, OnError
+from tidegate.graph.output_batches import output_batch
 from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.parallelism import check_parallelism
 from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import TRANSFORM_KINDS, check_event_time
 from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.runtime.task.batch_operator import BatchOperator
 from tidegate.runtime.task.operators import (
     Emit,
     FunctionContext,
@@ -47,6 +51,8 @@ from tidegate.runtime.task.operators import (
 from tidegate.runtime.task.spans import SpanTimes
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
+from tidegate.state.key_index import KeyIndex
+from tidegate.state.key_scope import KeyScope
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import key_group_range
 from tidegate.state.murmur3 import hash_key
@@ -112,7 +118,11 @@ class _Subtask:
             )  # fmt: skip
             fresh = replace(node, function=copy.deepcopy(node.function))
             sides = {tag: _checked(h.sides[tag], h.side_schemas.get(tag)) for tag in h.sides}
-            self.operator = ProcessOperator(
+            if isinstance(node.function, KeyedBatchFunction):
+                schemas = dict(node.side_outputs)
+                emit, sides = _batches(h.collected, node.schema), {t: _batches(h.sides[t], schemas[t]) for t in h.sides}
+            kind = BatchOperator if isinstance(node.function, KeyedBatchFunction) else ProcessOperator
+            self.operator = kind(
                 node=fresh,
                 states=self.states,
                 context=context,
@@ -151,8 +161,9 @@ class Harness:
 
     def __init__(
         self, node: Process | Transform, parallelism: int, max_parallelism: int, restore: Snapshot | None,
-        state_backend: str, schema: Schema | None, side_schemas: Mapping[str, Schema],
+        state_backend: str, schema: Schema | None, side_schemas: Mapping[str, Schema], uncombined: Input | None = None,
     ) -> None:  # fmt: skip
+        """`uncombined`: rows are fed as they are before the function's own `combine`."""
         check_parallelism(parallelism, max_parallelism)
         if restore is not None and restore.max_parallelism != max_parallelism:
             raise GraphError(
@@ -163,6 +174,7 @@ class Harness:
         self.backend = backend_named(state_backend)
         self.directory = Path(tempfile.mkdtemp(prefix="tidegate-harness-"))
         self.node, self.schema, self.side_schemas = node, schema, side_schemas
+        self._uncombined = uncombined
         self.uid = node.uid or _UID
         declared = [(self.uid, spec.name) for spec in node.states]
         self.state_ids = state_ids.assign(restore.state_ids if restore else {}, declared)
@@ -223,6 +235,9 @@ class Harness:
         schema = input.schema
         places = [schema.index(column) for column in input.key]
         time_at = None if input.event_time is None else schema.index(input.event_time)
+        if isinstance(self.node.function, KeyedBatchFunction):
+            self._process_batches(rows, schema, places)
+            return
         for row in as_in_a_job(rows, schema):
             values = tuple(row[place] for place in places)
             key = self._codec.normalized(values[0] if len(values) == 1 else values)
@@ -230,6 +245,34 @@ class Harness:
             times = None if time_at is None else [None if row[time_at] is None else time_ms(row[time_at])]
             with own_errors():
                 subtask.operator.process([row], [key], [group], times, number)
+
+    def _process_batches(self, rows: Sequence[Any], schema: Schema, places: Sequence[int]) -> None:
+        """Give each instance its rows as one batch."""
+        if self._uncombined is not None and rows:
+            rows = self._combine(rows, self._uncombined)
+        shares: dict[int, tuple[list[Any], list[int]]] = {}
+        for row in as_in_a_job(rows, schema):
+            values = tuple(row[place] for place in places)
+            group, subtask = self._owner(self._codec.normalized(values[0] if len(values) == 1 else values))
+            some, groups = shares.setdefault(int(subtask.slot), ([], []))
+            some.append(row)
+            groups.append(group)
+        for slot, (some, groups) in shares.items():
+            operator = self._subtasks[slot].operator
+            assert isinstance(operator, BatchOperator)
+            with own_errors():
+                operator.accept_columns(batch_from_rows(some, schema).columns, np.array(groups, np.int32))
+                operator.process_waiting()
+
+    def _combine(self, rows: Sequence[Any], read: Input) -> Sequence[Any]:
+        batch = batch_from_rows(rows, read.schema)
+        fields = [read.schema.fields[read.schema.index(column)] for column in read.key]
+        keys = KeyIndex.of_columns(
+            fields, [batch.column(f.name) for f in fields], np.zeros(batch.num_rows, int), KeyScope()
+        )
+        partial = self.node.input.schema
+        made = output_batch(self.node.function.combine(batch, keys), partial)
+        return rows_of(made.columns, partial, struct_class(partial.fields))
 
     def advance_watermark(self, timestamp: int | datetime) -> None:
         """Advance the watermark and fire the timers up to it: all rows up to this event time have
@@ -373,6 +416,11 @@ def _checked(collected: list[Any], schema: Schema | None) -> Emit:
     return emit
 
 
+def _batches(collected: list[Any], schema: Schema) -> Emit:
+    """Collect the rows of the batches that a function emits."""
+    return lambda batch: collected.extend(rows_of(batch.columns, schema, struct_class(schema.fields)))
+
+
 @contextmanager
 def own_errors() -> Iterator[None]:
     """Raise the function's own error, with its own traceback, which is what a test expects."""
@@ -435,6 +483,13 @@ def harness(  # noqa: PLR0913 what a user may choose
     node = _node(function, key, schema, side_outputs, event_time, broadcast_schema, OnError.of(on_error))
     schemas = {tag: as_schema(ddl) for tag, ddl in side_outputs.items()} if isinstance(side_outputs, Mapping) else {}
     out = None if output_schema is None else as_schema(output_schema)
+    uncombined = None
+    if isinstance(function, KeyedBatchFunction):
+        node = _of_batches(node, out, schemas)
+        if Combiner.is_wanted(function):
+            uncombined, partial = node.input, combined_schema(str(_UID), function, node.input)
+            event_time = kept_event_time(uncombined.event_time, partial)
+            node = replace(node, input=replace(uncombined, schema=partial, event_time=event_time))
     return Harness(
         node=node,
         parallelism=parallelism,
@@ -443,7 +498,22 @@ def harness(  # noqa: PLR0913 what a user may choose
         state_backend=state_backend,
         schema=out,
         side_schemas=schemas,
+        uncombined=uncombined,
     )
+
+
+def _of_batches(node: Process | Transform, schema: Schema | None, sides: Mapping[str, Schema]) -> Process:
+    """Columns have no names of their own, as a row of a function has: they are converted to those of a schema."""
+    assert isinstance(node, Process)
+    if schema is None or any(
+        tag not in sides for tag, _ in node.side_outputs if (tag, _) not in node.on_error.side_outputs
+    ):
+        raise GraphError(
+            "Give the harness the columns that a function over batches emits: harness(…, output_schema='user string, n "
+            "bigint'), and the same for each side output: side_outputs={'late': 'user string, …'}."
+        )
+    known = dict(node.on_error.side_outputs) | dict(sides)
+    return replace(node, schema=schema, side_outputs=tuple((tag, known[tag]) for tag, _ in node.side_outputs))
 
 
 def _node_of(stream: Stream) -> Process | Transform:
@@ -474,10 +544,10 @@ def _node(
             uid=_UID,
             states=operator_states_of(function),
         )
-    if not callable(getattr(function, "process_element", None)):
+    if not isinstance(function, KeyedBatchFunction) and not callable(getattr(function, "process_element", None)):
         raise GraphError(
-            f"{function!r} has no process_element: the harness runs instances of KeyedProcessFunction, and streams of "
-            "keyed operators."
+            f"{function!r} has no process_element: the harness runs instances of KeyedProcessFunction and "
+            "KeyedBatchFunction, and streams of keyed operators."
         )
     if key is None or schema is None:
         raise GraphError(

@@ -13,10 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.tiers.profiles import examples
 from tidegate.core.ids import AttemptId, EpochId, Term
-from tidegate.graph.schema import DataType
+from tidegate.graph.schema import DataType, Field
 from tidegate.graph.states import StateKind, StateSpec
 from tidegate.state.access import SEGMENT_ELEMENTS
 from tidegate.state.backends import backend_named
+from tidegate.state.key_index import KeyIndex
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.keys import KeyCodec, TimeWindow, split_entry_key
 from tidegate.state.version import VersionId
@@ -83,6 +84,28 @@ class Model(RuleBasedStateMachine):
     @rule(key=KEYS)
     def read_value(self, key) -> None:
         assert self.attempt.at(key, "value").value() == self.now["value"].get(key, 7)
+
+    def index(self, keys) -> KeyIndex:
+        return KeyIndex.of_keys(
+            [Field("key", DataType("string"))], keys, [len(k) for k in keys], self.attempt.states.scope
+        )
+
+    @rule(keys=st.lists(KEYS, unique=True))
+    def read_values(self, keys) -> None:
+        found = self.attempt.states.accessors["value"].values(self.index(keys))
+        assert found.tolist() == [self.now["value"].get(key, 7) for key in keys]
+
+    @rule(entries=st.dictionaries(KEYS, st.none() | NUMBERS))
+    def update_values(self, entries) -> None:
+        self.attempt.states.accessors["value"].update_all(self.index(list(entries)), list(entries.values()))
+        merged = self.now["value"] | entries
+        self.now["value"] = {key: number for key, number in merged.items() if number is not None}
+
+    @rule(keys=st.lists(KEYS, unique=True))
+    def clear_values(self, keys) -> None:
+        self.attempt.states.accessors["value"].clear_all(self.index(keys))
+        for key in keys:
+            self.now["value"].pop(key, None)
 
     @rule(key=KEYS, numbers=st.lists(NUMBERS, max_size=3))
     def add(self, key, numbers) -> None:

@@ -31,6 +31,9 @@ IDS = {spec.name: n for n, spec in enumerate(SPECS, 1)}
 NUMBERS = st.integers(0, 3)
 STEP = st.one_of(
     st.tuples(st.just("update"), NUMBERS),
+    st.tuples(st.just("update many"), NUMBERS),
+    st.tuples(st.just("clear many"), NUMBERS),
+    st.tuples(st.just("change in place many"), NUMBERS),
     st.tuples(st.just("clear value"), NUMBERS),
     st.tuples(st.just("change in place"), NUMBERS),
     st.tuples(st.just("add"), NUMBERS),
@@ -57,9 +60,18 @@ def empty() -> dict:
 def on_state(states: KeyedStates, step: str, n: int) -> None:  # noqa: C901 one case for each operation
     value, changing, items, map_ = (states.accessors[name] for name in ("value", "changing", "items", "map"))
     scope = states.scope
+    here = [scope.key], [scope.key_group]
     match step:
         case "update":
             value.update(value.value() + n)
+        case "update many":
+            value.write_many(*here, [value.read_many(*here)[0] + n])
+        case "clear many":
+            value.write_many(*here, [None])
+        case "change in place many":
+            (held,) = changing.read_many(*here)
+            held.append(n)
+            changing.write_many(*here, [held])
         case "clear value":
             value.clear()
         case "change in place":
@@ -92,11 +104,11 @@ def on_state(states: KeyedStates, step: str, n: int) -> None:  # noqa: C901 one 
 
 def on_model(model: dict, step: str, n: int) -> None:
     match step:
-        case "update":
+        case "update" | "update many":
             model["value"] += n
-        case "clear value":
+        case "clear value" | "clear many":
             model["value"] = 0
-        case "change in place":
+        case "change in place" | "change in place many":
             model["changing"].append(n)
         case "add":
             model["items"].append(n)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from tidegate.checkpoint.layout import JobLayout
@@ -20,6 +19,8 @@ from tidegate.runtime.exchange.program import LevelProgram
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_upload import storage_of
+from tidegate.runtime.task.batch_operator import BatchOperator
+from tidegate.runtime.task.combine_operator import CombineOperator
 from tidegate.runtime.task.hot_keys import KeySketch
 from tidegate.runtime.task.operators import (
     Emit,
@@ -35,6 +36,8 @@ from tidegate.state.access_meter import AccessMeter
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.operator_states import OperatorStates
 from tidegate.state.ttl import StateClock
+
+_FUNCTIONS = ProcessOperator | TransformOperator | CombineOperator
 
 
 class OperatorChain:
@@ -69,6 +72,12 @@ class OperatorChain:
         for operator in self.operators.values():
             operator.open()
 
+    def finish(self) -> None:
+        """After the last row and timer: let operators pass on what they still hold, producers before consumers."""
+        for operator in reversed(self.operators.values()):
+            if isinstance(operator, CombineOperator):
+                operator.finish()
+
     def snapshot(self) -> None:
         """Ask every function to save its variables to state."""
         for operator in self.operators.values():
@@ -86,7 +95,7 @@ class OperatorChain:
 
     def spans(self) -> dict[str, dict[str, tuple[int, int, int]]]:
         """Return what functions measured with `ctx.span`, by operator."""
-        functions = [each for each in self.operators.values() if isinstance(each, ProcessOperator | TransformOperator)]
+        functions = [each for each in self.operators.values() if isinstance(each, _FUNCTIONS)]
         return {each.name: found for each in functions if (found := each.spans.totals())}
 
     def abort(self) -> None:
@@ -96,6 +105,8 @@ class OperatorChain:
 
     def _operator(self, node: Node) -> Operator | None:
         match node:
+            case Transform(kind="combine"):
+                return CombineOperator(node, self._function_context(node), self._emit_batches(node))
             case Transform():
                 return TransformOperator(
                     node=node,
@@ -105,11 +116,13 @@ class OperatorChain:
                     time=self._assignment.time,
                 )
             case Process():
-                return ProcessOperator(
+                batches = BatchOperator.is_for(node.function)
+                emit = self._emit_batches if batches else self._emit
+                return (BatchOperator if batches else ProcessOperator)(
                     node=node,
                     states=self._keyed_states(node),
-                    side_emits={tag: self._emit(node, tag) for tag, _ in node.side_outputs},
-                    emit=self._emit(node),
+                    side_emits={tag: emit(node, tag) for tag, _ in node.side_outputs},
+                    emit=emit(node),
                     operator_states=self._operator_states(node),
                     context=self._function_context(node),
                     time=self._assignment.time,
@@ -179,12 +192,22 @@ class OperatorChain:
         """Return the call that passes the rows of a node's output to all its consumers."""
         stream = StreamRef(node.id, tag)
         consumers: list[Emit] = [self.operators[id].accept for id in self._program.consumers.get(stream, ())]
-        for edge in self._program.outgoing:
-            if edge.source == stream and edge.from_level == self._program.level:
-                consumers.append(self._send(edge))
+        return self._checked(node, consumers + [self._send(edge) for edge in self._edges(stream)])
+
+    def _emit_batches(self, node: Transform | Process, tag: str | None = None) -> Emit:
+        """The same for the batches of a node that emits columns."""
+        stream = StreamRef(node.id, tag)
+        consumers: list[Emit] = [self.operators[id].accept_batch for id in self._program.consumers.get(stream, ())]
+        return self._checked(node, consumers + [self._send_batch(edge) for edge in self._edges(stream)])
+
+    def _edges(self, stream: StreamRef) -> list[Edge]:
+        program = self._program
+        return [edge for edge in program.outgoing if edge.source == stream and edge.from_level == program.level]
+
+    def _checked(self, node: Transform | Process, consumers: list[Emit]) -> Emit:
         emit, maker = emit_to(consumers), node.name
 
-        def checked(rows: Sequence[Any]) -> None:
+        def checked(rows: Any) -> None:
             try:
                 emit(rows)
             except SchemaError as error:
@@ -197,3 +220,8 @@ class OperatorChain:
         writer, slot = self._writer, self._slot
         assert writer is not None, "a level with outgoing edges has a next level"
         return lambda rows: writer.send_rows(edge, rows, slot)
+
+    def _send_batch(self, edge: Edge) -> Emit:
+        writer, slot = self._writer, self._slot
+        assert writer is not None, "a level with outgoing edges has a next level"
+        return lambda batch: writer.send_columns(edge, batch.columns, slot)

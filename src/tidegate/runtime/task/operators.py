@@ -41,12 +41,13 @@ if TYPE_CHECKING:
 
     from tidegate.runtime.exchange.edge_rows import EdgeRows
 
-Emit = Callable[[Sequence[Any]], None]
+Emit = Callable[[Any], None]
+"""Takes rows, or one batch of columns, as the producer emits them."""
 
 
 class Operator(Protocol):
-    """A running node. `accept` takes rows as their producer emitted them; `accept_edge` takes rows
-    as they arrived over a shuffle.
+    """A running node. `accept` takes rows as their producer emitted them, `accept_batch` those of a producer that emits
+    batches; `accept_edge` takes rows as they arrived over a shuffle.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Operator(Protocol):
 
     def open(self) -> None: ...
     def accept(self, rows: Sequence[Any]) -> None: ...
+    def accept_batch(self, batch: pa.RecordBatch) -> None: ...
     def accept_edge(self, rows: EdgeRows) -> None: ...
     def snapshot(self) -> None: ...
     def close(self) -> None: ...
@@ -65,7 +67,7 @@ def emit_to(consumers: Sequence[Emit]) -> Emit:
     if len(consumers) == 1:
         return consumers[0]
 
-    def emit(rows: Sequence[Any]) -> None:
+    def emit(rows: Any) -> None:
         for consumer in consumers:
             consumer(rows)
 
@@ -222,11 +224,7 @@ class ProcessOperator:
         self._context, self.spans = context, context.spans
         if hasattr(function, "attach_states"):
             states.bind(function)
-        calls = (
-            [function.process_element]
-            if node.second is None
-            else [function.process_element1, function.process_element2]
-        )
+        calls = self._calls(node)
         self._states = states
         self._emit = emit
         self._sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
@@ -269,6 +267,16 @@ class ProcessOperator:
                 self.broadcast.call = guard.around(self.broadcast.call)
         self._inputs = [_Side(input, call) for input, call in zip(node.keyed_inputs, calls)]
         self._combined = None if node.combine is None else _CombinedSide(node.combine, function.process_combined)
+        self._take_combined: Callable[..., tuple[list[Any], Sequence[int]]] | None = (
+            getattr(function, "take_combined", None) if self._guard is None else None
+        )
+
+    def _calls(self, node: Process) -> list[Call]:
+        """The methods that process the rows of each keyed input."""
+        function = self._function
+        if node.second is None:
+            return [function.process_element]
+        return [function.process_element1, function.process_element2]
 
     def open(self) -> None:
         self._hooks.initialize()
@@ -292,6 +300,8 @@ class ProcessOperator:
     def accept(self, rows: Sequence[Any]) -> None:
         raise AssertionError("a keyed operator is always reached through a shuffle")
 
+    accept_batch = accept
+
     def accept_edge(self, rows: EdgeRows) -> None:
         if self.broadcast is not None and rows.edge.broadcast:
             self.process_broadcast(self.broadcast.rows(rows), self.broadcast.times(rows))
@@ -311,8 +321,22 @@ class ProcessOperator:
         rows, keys, times, made_of = self._combined.read(columns)
         if self.sketch is not None:
             self.sketch.add(keys, made_of)
+        if self._take_combined is not None:
+            rows, keys, groups, times = self._take_many(list(rows), keys, groups, times)
         self._process(rows, keys, groups, times, self._combined.call)
         self.rows_in += sum(made_of) - len(keys)
+
+    def _take_many(
+        self, rows: list[Any], keys: list[Any], groups: Sequence[int], panes: list[int | None]
+    ) -> tuple[list[Any], list[Any], list[int], list[int | None]]:
+        """Let the function take many combined rows at once, and return those that it left."""
+        assert self._take_combined is not None
+        try:
+            out, left = self._take_combined(keys, groups, panes, [row[2] for row in rows], self._service.watermark_ms)
+        except Exception as error:
+            raise FunctionFailed(self.name, error) from error
+        self._deliver(out)
+        return [rows[i] for i in left], [keys[i] for i in left], [groups[i] for i in left], [panes[i] for i in left]
 
     def process(
         self, rows: Iterable[Any], keys: Sequence[Any], groups: Sequence[KeyGroup | int],
@@ -479,6 +503,9 @@ class TransformOperator:
     def accept(self, rows: Sequence[Any]) -> None:
         self._run(as_rows(rows, self._schema, self._row))
 
+    def accept_batch(self, batch: pa.RecordBatch) -> None:
+        self._run(rows_of(batch.columns, self._schema, self._row))
+
     def accept_edge(self, rows: EdgeRows) -> None:
         self._run(rows_of(rows.columns, self._schema, self._row))
 
@@ -531,6 +558,9 @@ class SinkOperator:
             take_rows(rows)
             return
         self._write(batch_from_rows(rows, self._context.schema))
+
+    def accept_batch(self, batch: pa.RecordBatch) -> None:
+        self._write(batch)
 
     def accept_edge(self, rows: EdgeRows) -> None:
         import pyarrow as pa  # noqa: PLC0415 start-up time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.core.errors import TidegateError, WrongValue
 from tidegate.core.ids import EpochId
@@ -19,6 +19,7 @@ _OF_THE_ROW = (WrongValue, InvalidKey)
 """Errors of ours that a row can cause. All others, above all a broken disk, end the attempt."""
 
 Call = Callable[[Any, Any], Iterable[Any] | None]
+Out = TypeVar("Out")
 
 
 class Guard:
@@ -44,31 +45,41 @@ class Guard:
         """
 
         def guarded(row: Any, context: Any) -> Iterable[Any] | None:
-            self._keyed.mark()
-            if self._operator is not None:
-                self._operator.mark()
-            lengths = [(rows, len(rows)) for rows in self._sides.values()]
-            try:
-                result = function(row, context)
-                out = None if result is None else list(result)
-                self._keyed.verify()
+            out, error = self.attempt(lambda: _all(function(row, context)))
+            if error is None:
                 return out
-            except Exception as error:
-                if isinstance(error, TidegateError) and not isinstance(error, _OF_THE_ROW):
-                    raise
-                self._keyed.roll_back()
-                if self._operator is not None:
-                    self._operator.roll_back()
-                for rows, length in lengths:
-                    del rows[length:]
-                self._note(None if timer else row, error)
-                if afterwards is not None:
-                    afterwards(row, context)
-                return None
+            self.note(None if timer else row, error)
+            if afterwards is not None:
+                afterwards(row, context)
+            return None
 
         return guarded
 
-    def _note(self, row: Any, error: Exception) -> None:
+    def attempt(self, call: Callable[[], Out]) -> tuple[Out, None] | tuple[None, Exception]:
+        """Call, and return the result; or undo everything the call did to states and side outputs, and return the error.
+
+        Raises errors that no row can cause.
+        """
+        self._keyed.mark()
+        if self._operator is not None:
+            self._operator.mark()
+        lengths = [(rows, len(rows)) for rows in self._sides.values()]
+        try:
+            out = call()
+            self._keyed.verify()
+            return out, None
+        except Exception as error:
+            if isinstance(error, TidegateError) and not isinstance(error, _OF_THE_ROW):
+                raise
+            self._keyed.roll_back()
+            if self._operator is not None:
+                self._operator.roll_back()
+            for rows, length in lengths:
+                del rows[length:]
+            return None, error
+
+    def note(self, row: Any, error: Exception) -> None:
+        """Count a row, or a timer (None), on which the function raised; write a dead letter if requested."""
         self.failed += 1
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if self.failed == 1:
@@ -80,6 +91,10 @@ class Guard:
             told = None if values is None else _json(values)
             letter = (self._name, key, told, text, trace_of(error), epoch, _position(values))
             self._sides[self._choice.tag].append(letter)
+
+
+def _all(result: Iterable[Any] | None) -> list[Any] | None:
+    return None if result is None else list(result)
 
 
 def _position(row: dict[str, Any] | None) -> str | None:

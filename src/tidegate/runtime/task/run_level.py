@@ -156,6 +156,7 @@ class _TaskAttempt:
         if pending:
             event, processing = zip(*pending)
             self.timers = _least(event), _least(processing)
+        self.chain.finish()
 
     def _count_timers(self, operator: ProcessOperator) -> None:
         if self.meter.enabled and self.assignment.epoch.number % COUNT_TIMERS_EVERY == 1:
@@ -416,5 +417,6 @@ def _source_rows(task: _TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Itera
                 if edge.source == stream:
                     task.writer.send_columns(edge, rows.columns, task.slot)
         yield from task.writer.take()
+    task.chain.finish()
     task.chain.close()
     yield from task.writer.take()

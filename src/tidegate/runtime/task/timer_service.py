@@ -6,7 +6,7 @@ from datetime import datetime
 
 from tidegate.core.errors import GraphError
 from tidegate.core.times import EpochTime, TimeDomain, time_ms
-from tidegate.state.access import KeyScope
+from tidegate.state.key_scope import KeyScope
 from tidegate.state.timers import TimerState
 
 

@@ -1,0 +1,75 @@
+"""Rows that Spark SQL has combined, added to the state of their keys and windows many at a time.
+
+Each function returned here takes the keys of some rows, their key groups, panes and partial aggregates, and the watermark. It
+returns the rows to emit, and the positions of the rows that it left for the way one by one: those that may be late, and all
+if a key occurs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidegate.core.times import TimeDomain
+
+TakeCombined = Callable[
+    [Sequence[Any], Sequence[int], Sequence[int | None], Sequence[Any], int], tuple[list[Any], Sequence[int]]
+]
+EVENT = TimeDomain.EVENT_TIME
+
+
+def adding_to_windows(
+    assign: Callable[[Any, int], Sequence[Any]], state: Any, fold: Any, register_many: Callable[..., None]
+) -> TakeCombined:
+    """For windows of fixed size that fire once, at their end, and hold one value."""
+
+    def take(
+        keys: Sequence[Any], groups: Sequence[int], panes: Sequence[int | None], parts: Sequence[Any], watermark_ms: int
+    ) -> tuple[list[Any], Sequence[int]]:
+        windows: dict[int | None, Sequence[Any]] = {None: ()}
+        for pane in set(panes) - {None}:
+            assert pane is not None
+            found = assign(None, pane)
+            windows[pane] = () if any(end - 1 <= watermark_ms for _, end in found) else found
+        values: dict[Any, Any] = {}
+        of_names: dict[Any, int] = {}
+        left: list[int] = []
+        merge, of_parts = fold.merge, fold.of_parts
+        for place, (key, group, pane) in enumerate(zip(keys, groups, panes)):
+            found = windows[pane]
+            if not found:
+                left.append(place)
+                continue
+            value = of_parts(parts[place])
+            for window in found:
+                name = (key, window)
+                before = values.get(name)
+                values[name] = value if before is None else merge(before, value)
+                of_names[name] = group
+        names, of_all = list(values), list(of_names.values())
+        stored = state.read_many(names, of_all)
+        state.write_many(
+            names, of_all, [new if old is None else merge(old, new) for old, new in zip(stored, values.values())]
+        )
+        register_many(EVENT, [(window[1] - 1, key, window) for key, window in names], of_all)
+        return [], left
+
+    return take
+
+
+def adding_to_keys(state: Any, merge: Any, of_parts: Any, get_result: Any) -> TakeCombined:
+    """For running aggregates: every key emits its new result."""
+
+    def take(
+        keys: Sequence[Any], groups: Sequence[int], panes: Sequence[int | None], parts: Sequence[Any], watermark_ms: int
+    ) -> tuple[list[Any], Sequence[int]]:
+        if len(set(keys)) < len(keys):
+            return [], range(len(keys))
+        stored = state.read_many(keys, groups)
+        values = [of_parts(new) if old is None else merge(old, of_parts(new)) for old, new in zip(stored, parts)]
+        state.write_many(keys, groups, values)
+        if keys and isinstance(keys[0], tuple):
+            return [(*key, *get_result(value)) for key, value in zip(keys, values)], ()
+        return [(key, *get_result(value)) for key, value in zip(keys, values)], ()
+
+    return take
