@@ -1,4 +1,5 @@
-"""Rows per second of a count and a sum per key in windows of a minute: tidegate against Spark SQL's own windows.
+"""Rows per second of a count and a sum per key in windows: tidegate against Spark SQL's own. Tumbling windows of a minute,
+windows of a minute every 30 seconds, and sessions that end after ten seconds without a row.
 
 Both read the same files in the same epochs, allow rows to be five seconds out of order, keep their state in RocksDB, and
 give out a window once, when the watermark has passed its end. Rows are dropped where they come out.
@@ -56,7 +57,11 @@ def run(
         _tidegate("tidegate-rocksdb-checkpoints", partitions, "rocksdb", checkpoints=True),
         _tidegate("tidegate-rocksdb-row-by-row", partitions, "rocksdb", function=CountAndSum()),
         _tidegate("tidegate-hashmap", partitions, "hashmap"),
-        Contestant("spark-sql", _spark_sql),
+        Contestant("spark-sql", _spark_sql()),
+        _tidegate("tidegate-sliding", partitions, "rocksdb", assigner=tg.SlidingEventTimeWindows.of("1 min", "30 s")),
+        Contestant("spark-sql-sliding", _spark_sql("window(ts, '1 minute', '30 seconds')")),
+        _tidegate("tidegate-sessions", partitions, "rocksdb", assigner=tg.EventTimeSessionWindows.with_gap("10 s")),
+        Contestant("spark-sql-sessions", _spark_sql("session_window(ts, '10 seconds')")),
         Contestant("bare", _bare(partitions)),
     ]
     chosen = [c for c in contestants if only is None or c.name in only]
@@ -71,6 +76,8 @@ def run(
         rates = harness.interleave({c.name: bench.rate(c, dataset) for c in chosen}, rounds, unit="rows/s")
     ratios = {
         "rocksdb / Spark SQL": harness.ratio(rates, "tidegate-rocksdb", "spark-sql", at_least=1.5),
+        "sliding / Spark SQL": harness.ratio(rates, "tidegate-sliding", "spark-sql-sliding", at_least=1.0),
+        "sessions / Spark SQL": harness.ratio(rates, "tidegate-sessions", "spark-sql-sessions", at_least=1.0),
         "rocksdb with checkpoints / Spark SQL": harness.ratio(rates, "tidegate-rocksdb-checkpoints", "spark-sql"),
         "rocksdb / bare": harness.ratio(rates, "tidegate-rocksdb", "bare"),
         "bare / Spark SQL": harness.ratio(rates, "bare", "spark-sql"),
@@ -92,16 +99,19 @@ def run(
     }
 
 
-def _spark_sql(spark: SparkSession, dataset: Dataset, work: Path) -> list[Epoch]:
-    from pyspark.sql import functions as F
+def _spark_sql(window: str = f"window(ts, '{WINDOW}')") -> Callable[[SparkSession, Dataset, Path], list[Epoch]]:
+    def run(spark: SparkSession, dataset: Dataset, work: Path) -> list[Epoch]:
+        from pyspark.sql import functions as F
 
-    sums = (
-        dataset.stream(spark)
-        .withWatermark("ts", f"{DISORDER_SECONDS} seconds")
-        .groupBy("key", F.window("ts", WINDOW))
-        .agg(F.count("*").alias("n"), F.sum("value").alias("total"))
-    )
-    return run_to_end(sums.writeStream.outputMode("append").foreachBatch(drop), work)
+        sums = (
+            dataset.stream(spark)
+            .withWatermark("ts", f"{DISORDER_SECONDS} seconds")
+            .groupBy("key", F.expr(window))
+            .agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+        )
+        return run_to_end(sums.writeStream.outputMode("append").foreachBatch(drop), work)
+
+    return run
 
 
 def _bare(partitions: int) -> Callable[[SparkSession, Dataset, Path], list[Epoch]]:
@@ -152,12 +162,13 @@ class CountAndSum(tg.AggregateFunction):
 
 
 def _tidegate(
-    name: str, partitions: int, backend: str, *, checkpoints: bool = False, function: CountAndSum | None = None
-) -> Contestant:
+    name: str, partitions: int, backend: str, *, checkpoints: bool = False, function: CountAndSum | None = None,
+    assigner: tg.WindowAssigner | None = None,
+) -> Contestant:  # fmt: skip
     def run(spark: SparkSession, dataset: Dataset, work: Path) -> list[Epoch]:
         job = tg.Job("windows", parallelism=partitions)
         rows = job.source("rows", dataset.stream(spark), event_time="ts", out_of_orderness=f"{DISORDER_SECONDS} s")
-        windows = rows.key_by("key").window(tg.TumblingEventTimeWindows.of("1 min"))
+        windows = rows.key_by("key").window(assigner or tg.TumblingEventTimeWindows.of("1 min"))
         sums = (
             windows.aggregate("per-minute", n=tg.count(), total=tg.sum("value"))
             if function is None

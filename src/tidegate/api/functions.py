@@ -222,7 +222,7 @@ def operator_states_of(function: object) -> tuple[StateSpec, ...]:
                 f"State {state.name!r} of {type(function).__name__} is declared per window, which only a ProcessWindowFunction "
                 "has. Leave out per_window()."
             )
-    check_function(function, [state.name for state in states])
+    check_function(function, [state.name for state in states], batches=isinstance(function, KeyedBatchFunction))
     return states
 
 

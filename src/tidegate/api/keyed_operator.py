@@ -25,5 +25,7 @@ class KeyedOperator:
     """The other keyed stream, if the function processes rows of two streams."""
     broadcast: Input | None = None
     on_error: OnError = FAIL
+    batches: bool = False
+    """Whether the function takes whole batches."""
     combine: Combine | None = None
     """How Spark SQL can combine rows before they are shuffled, if it can."""

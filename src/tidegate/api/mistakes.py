@@ -30,13 +30,18 @@ _CALLED_WITH = {
     "process_element2": ("row", "ctx"),
     "process_broadcast_element": ("row", "ctx"),
     "on_timer": ("timestamp", "ctx"),
-    "process_batch": ("batch", "keys", "ctx"),
-    "on_timers": ("keys", "timestamps", "ctx"),
-    "combine": ("batch", "keys"),
     "open": ("ctx",),
     "map": ("row",),
     "filter": ("row",),
     "flat_map": ("row",),
+}
+
+
+_CALLED_WITH_BATCHES = {
+    "process_batch": ("batch", "keys", "ctx"),
+    "on_timers": ("keys", "timestamps", "ctx"),
+    "combine": ("batch", "keys"),
+    "open": ("ctx",),
 }
 
 
@@ -88,8 +93,8 @@ def check_instance(what: str, given: object) -> None:
         raise GraphError(f"{what} takes an instance, not the class {given.__name__}. Write {given.__name__}().")
 
 
-def check_function(function: object, states: Iterable[str]) -> None:
-    """Raise GraphError for a function object whose state or methods cannot work."""
+def check_function(function: object, states: Iterable[str], *, batches: bool = False) -> None:
+    """Raise GraphError for a function object whose state or methods cannot work. `batches`: it takes whole batches."""
     kind = type(function)
     for name, value in vars(function).items() if hasattr(function, "__dict__") else ():
         if isinstance(value, Declaration):
@@ -97,7 +102,7 @@ def check_function(function: object, states: Iterable[str]) -> None:
                 f"{kind.__name__} makes its state {name!r} in __init__, but states must be known before the job runs. "
                 f"Declare it in the body of the class: {name} = {type(value).__name__}(…)."
             )
-    for name, wanted in _CALLED_WITH.items():
+    for name, wanted in (_CALLED_WITH_BATCHES if batches else _CALLED_WITH).items():
         method = getattr(function, name, None)
         if callable(method) and not _takes(method, len(wanted)):
             raise GraphError(

@@ -32,7 +32,7 @@ from tidegate.api.rows import Row, Stored
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
 from tidegate.graph.model import Input, Node, NodeId, Process, SinkNode, StreamRef, Transform
-from tidegate.graph.on_error import OnError
+from tidegate.graph.on_error import ErrorAction, OnError
 from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import (
     COMBINE,
@@ -247,17 +247,22 @@ class KeyedStream:
         if not isinstance(function, KeyedBatchFunction):
             derive = "Derive a class from KeyedProcessFunction or KeyedBatchFunction and pass an instance."
             _check_methods(function, ("process_element",), derive)
-        keyed = self._combined(uid, function) if Combiner.is_wanted(function) else self
-        return keyed.operate(
-            uid,
-            KeyedOperator(
-                function=function,
-                states=states_of(function),
-                schema=as_schema(schema),
-                side_outputs=side_outputs,
-                on_error=OnError.of(on_error),
-            ),
+        operator = KeyedOperator(
+            function=function,
+            states=states_of(function),
+            schema=as_schema(schema),
+            side_outputs=side_outputs,
+            on_error=OnError.of(on_error),
+            batches=isinstance(function, KeyedBatchFunction),
         )
+        if not Combiner.is_wanted(function):
+            return self.operate(uid, operator)
+        if operator.on_error.action is not ErrorAction.FAIL:
+            raise GraphError(
+                f"process {uid!r}: on_error skips rows on which process_batch fails, but {type(function).__name__}.combine sees "
+                "them first, and cannot skip any. Leave out combine, or on_error."
+            )
+        return self._combined(uid, function).operate(uid, operator)
 
     def _combined(self, uid: str, function: KeyedBatchFunction) -> KeyedStream:
         """The rows that `function.combine` makes before the shuffle."""
@@ -299,6 +304,7 @@ class KeyedStream:
             broadcast=operator.broadcast,
             on_error=operator.on_error,
             combine=operator.combine,
+            batches=operator.batches,
         )
         self._job.add(made)
         event_time = kept_event_time(self._input.event_time, operator.schema)

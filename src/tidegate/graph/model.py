@@ -119,6 +119,8 @@ class Process:
     broadcast: Input | None = None
     """The other input of a function that has `process_broadcast_element`."""
     on_error: OnError = FAIL
+    batches: bool = False
+    """Whether the function takes whole batches."""
     combine: Combine | None = None
     """How rows can be combined before the shuffle; the function then also has `process_combined`."""
 

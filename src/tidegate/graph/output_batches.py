@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.core.errors import SchemaError
-from tidegate.graph.output_columns import from_python
+from tidegate.graph.output_columns import from_python, refuse_overflow
 from tidegate.graph.schema import DataType, Field, Schema
 
+_NESTED = ("struct", "array", "map")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _WHAT = "a dict of columns, an Arrow batch or table, or a pandas or polars frame"
 
@@ -48,10 +49,17 @@ def _columns(result: Any) -> Mapping[str, Any]:
     if isinstance(result, pa.RecordBatch | pa.Table):
         found = result
     elif hasattr(result, "__arrow_c_stream__"):
-        found = pa.table(result)
+        found = pa.table(_unshared(result))
     else:
         raise SchemaError(f"The function emitted {result!r:.200}, a {type(result).__name__}. Emit {_WHAT}.")
     return dict(zip(found.schema.names, found.columns))
+
+
+def _unshared(given: Any) -> Any:
+    """A copy of what the function may still change: rows wait in memory after they were emitted, and Arrow shares buffers with
+    numpy and pandas. Arrow and polars objects never change.
+    """
+    return given.copy() if isinstance(given, np.ndarray) or type(given).__module__.startswith("pandas.") else given
 
 
 def _column(given: Any, field: Field) -> pa.Array:
@@ -72,13 +80,14 @@ def _as_arrow(given: Any, field: Field) -> pa.Array:
         if isinstance(given, np.ndarray):
             if given.dtype.kind == "O":
                 return from_python(given.tolist(), field.type, field.name)
-            array = pa.array(given)
+            array = pa.array(_unshared(given))
             if field.type.kind == "timestamp" and pa.types.is_timestamp(array.type):
                 array = array.cast(pa.timestamp(array.type.unit, "UTC"))
             return array
         if isinstance(given, pa.Array):
             return given
         if not isinstance(given, pa.ChunkedArray):
+            given = _unshared(given)
             given = pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise SchemaError(f"Column {field.name!r} is {given!r:.100}, which is no column: {error}.") from None
@@ -89,17 +98,22 @@ def _fitted(array: pa.Array, field: Field) -> pa.Array:
     wanted = field.type.to_arrow()
     if array.type == wanted:
         return array
+    if field.type.kind in _NESTED:
+        return from_python(array.to_pylist(), field.type, field.name)
     if not pa.types.is_null(array.type) and not _may_become(array.type, field.type):
         raise SchemaError(
             f"Column {field.name!r} is declared {field.type.ddl()}, but the function emitted {array.type}. Convert it in the "
             "function, or change the schema."
         )
     try:
-        return array.cast(wanted)
-    except pa.ArrowException as error:
+        found = array.cast(wanted)
+        if field.type.kind == "float":
+            refuse_overflow(array, found)
+    except (pa.ArrowException, ValueError) as error:
         raise SchemaError(
-            f"Column {field.name!r} is declared {field.type.ddl()}, and a value of {array.type} does not fit: {error}."
+            f"Column {field.name!r} is declared {field.type.ddl()}, and a value of {array.type} does not fit: {error}"
         ) from None
+    return found
 
 
 def _may_become(found: pa.DataType, wanted: DataType) -> bool:
@@ -121,4 +135,4 @@ def _may_become(found: pa.DataType, wanted: DataType) -> bool:
         return bool(types.is_date(found))
     if kind in ("timestamp", "timestamp_ntz"):
         return bool(types.is_timestamp(found)) and (found.tz is not None) == (kind == "timestamp")
-    return kind in ("struct", "array", "map")
+    return False

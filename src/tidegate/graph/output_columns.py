@@ -87,12 +87,13 @@ def _build(values: Sequence[Any], type: DataType) -> pa.Array:
         case "float":
             wide = pa.array(values, pa.float64())
             narrow = wide.cast(pa.float32(), safe=False)
-            _refuse_overflow(wide, narrow)
+            refuse_overflow(wide, narrow)
             return narrow
     return pa.array(values, type.to_arrow())
 
 
-def _refuse_overflow(wide: pa.Array, narrow: pa.Array) -> None:
+def refuse_overflow(wide: pa.Array, narrow: pa.Array) -> None:
+    """Raise ValueError if a finite number has become infinite."""
     infinite = np.isinf(narrow.to_numpy(zero_copy_only=False)) & np.isfinite(wide.to_numpy(zero_copy_only=False))
     if infinite.any():
         raise ValueError("It is too large for a float; declare the column double.")
@@ -139,7 +140,7 @@ def _fit_float(value: Any, kind: str) -> float:
     if isinstance(value, int) and int(number) != value:
         raise ValueError("It has more digits than a floating point number can hold.")
     if kind == "float" and math.isfinite(number):
-        _refuse_overflow(pa.array([number]), pa.array([number]).cast(pa.float32(), safe=False))
+        refuse_overflow(pa.array([number]), pa.array([number]).cast(pa.float32(), safe=False))
     return number
 
 

@@ -96,7 +96,10 @@ class KeyIndex:
 
         Its `index` has the rows of the chosen keys only.
         """
-        places = np.arange(len(self))[np.asarray(chosen)]
+        wanted = np.asarray(chosen)
+        places = np.arange(len(self))[wanted if wanted.size else wanted.astype(np.int64)]
+        if len(np.unique(places)) < len(places):
+            raise ValueError("A key was chosen twice. Choose each position once: keys.take(numpy.unique(positions)).")
         new = np.full(len(self), -1, np.int64)
         new[places] = np.arange(len(places))
         index = new[self.index]
@@ -116,13 +119,14 @@ class KeyIndex:
         order = np.argsort(self.index, kind="stable")
         ends = np.cumsum(self.counts()).tolist()
         scope, first = self._scope, 0
+        before = scope.key, scope.key_group
         try:
             for key, group, end in zip(self.keys, self.groups, ends):
                 scope.key, scope.key_group = key, group
                 yield key, order[first:end]
                 first = end
         finally:
-            scope.key, scope.key_group = None, -1
+            scope.key, scope.key_group = before
 
 
 def _distinct(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

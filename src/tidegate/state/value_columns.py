@@ -63,7 +63,7 @@ def _listed(given: Any, type: Any) -> list[Any]:
                     f"update_all got an array of {given.dtype} for a state of {show_type(type)}. Convert it, for example with "
                     f"array.astype({show_type(type)})."
                 )
-            given = given.astype(_NUMPY[type], copy=False)
+            given = given.astype(np.float64, copy=False) if type is float else given
         return list(given.tolist())
     if hasattr(given, "to_pylist"):  # Arrow
         return list(given.to_pylist())

@@ -118,10 +118,10 @@ class _Subtask:
             )  # fmt: skip
             fresh = replace(node, function=copy.deepcopy(node.function))
             sides = {tag: _checked(h.sides[tag], h.side_schemas.get(tag)) for tag in h.sides}
-            if isinstance(node.function, KeyedBatchFunction):
+            if node.batches:
                 schemas = dict(node.side_outputs)
                 emit, sides = _batches(h.collected, node.schema), {t: _batches(h.sides[t], schemas[t]) for t in h.sides}
-            kind = BatchOperator if isinstance(node.function, KeyedBatchFunction) else ProcessOperator
+            kind = BatchOperator if node.batches else ProcessOperator
             self.operator = kind(
                 node=fresh,
                 states=self.states,
@@ -235,7 +235,7 @@ class Harness:
         schema = input.schema
         places = [schema.index(column) for column in input.key]
         time_at = None if input.event_time is None else schema.index(input.event_time)
-        if isinstance(self.node.function, KeyedBatchFunction):
+        if self.node.batches:
             self._process_batches(rows, schema, places)
             return
         for row in as_in_a_job(rows, schema):
@@ -270,8 +270,10 @@ class Harness:
         keys = KeyIndex.of_columns(
             fields, [batch.column(f.name) for f in fields], np.zeros(batch.num_rows, int), KeyScope()
         )
-        partial = self.node.input.schema
-        made = output_batch(self.node.function.combine(batch, keys), partial)
+        partial, function = self.node.input.schema, copy.deepcopy(self.node.function)
+        function.open(FunctionContext(str(self.uid), 0, self.parallelism))
+        made = output_batch(function.combine(batch, keys), partial)
+        function.close()
         return rows_of(made.columns, partial, struct_class(partial.fields))
 
     def advance_watermark(self, timestamp: int | datetime) -> None:
@@ -513,7 +515,9 @@ def _of_batches(node: Process | Transform, schema: Schema | None, sides: Mapping
             "bigint'), and the same for each side output: side_outputs={'late': 'user string, …'}."
         )
     known = dict(node.on_error.side_outputs) | dict(sides)
-    return replace(node, schema=schema, side_outputs=tuple((tag, known[tag]) for tag, _ in node.side_outputs))
+    return replace(
+        node, batches=True, schema=schema, side_outputs=tuple((tag, known[tag]) for tag, _ in node.side_outputs)
+    )
 
 
 def _node_of(stream: Stream) -> Process | Transform:

@@ -37,6 +37,23 @@ def test_frames_of_pandas_and_polars():
         assert output_batch({name: frame[name] for name in data}, SCHEMA).to_pylist() == WANTED
 
 
+def test_what_was_emitted_does_not_change_with_the_arrays_of_the_function():
+    pandas = pytest.importorskip("pandas")
+    array, schema = np.array([1, 2]), Schema.parse("n bigint")
+    frame = pandas.DataFrame({"n": array.copy()})
+    found = [output_batch(given, schema) for given in ({"n": array}, frame, {"n": frame["n"]})]
+    array += 10
+    frame.to_numpy()[:] += 10
+    frame["n"].array[:] = 7
+    assert [batch.to_pydict() for batch in found] == [{"n": [1, 2]}] * 3
+
+
+def test_nested_columns_are_taken_as_declared():
+    schema = Schema.parse("s struct<lat:double,lon:double>, a array<bigint>")
+    found = output_batch({"s": pa.array([{"lat": 1.0, "lon": 2.0}]), "a": pa.array([[1, 2]])}, schema)
+    assert found.to_pylist() == [{"s": {"lat": 1.0, "lon": 2.0}, "a": [1, 2]}]
+
+
 def test_a_narrower_column_takes_what_fits():
     schema = Schema.parse("i int, d double, c decimal(5,2)")
     found = output_batch({"i": np.array([7]), "d": np.array([7]), "c": pa.array([Decimal("1.50")])}, schema)
@@ -53,6 +70,9 @@ def test_a_narrower_column_takes_what_fits():
         (np.array([True]), "bigint", "emitted bool"),
         (pa.array([datetime(2026, 1, 2)]), "timestamp", "emitted timestamp"),
         (pa.array([None], pa.int64()), "bigint NOT NULL", "NOT NULL"),
+        (np.array([1e300]), "float", "too large"),
+        (pa.array([{"lat": 1.0, "lonn": 2.0}]), "struct<lat:double,lon:double>", "row 0"),
+        (pa.array([["1"]]), "array<bigint>", "row 0"),
         (np.zeros((2, 2)), "double", "no column"),
         (object(), "double", "no column"),
         ([1, "a"], "bigint", "row 1"),

@@ -64,6 +64,9 @@ def test_a_part_of_the_keys_has_their_rows_only():
     assert (some.keys, some.groups, some.index.tolist()) == (["b", "c"], [0, 3], [0, 0, 1])
     assert some.distinct.to_pylist() == some.column("user").to_pylist() == ["b", "c"]
     assert made(["b", "a"]).take([1]).keys == ["a"]
+    assert len(made(["b", "a"]).take([])) == 0
+    with pytest.raises(ValueError, match="chosen twice"):
+        made(["b", "a"]).take([0, 0])
 
 
 def test_while_keys_are_gone_through_each_is_the_current_one():
@@ -71,6 +74,9 @@ def test_while_keys_are_gone_through_each_is_the_current_one():
     seen = [(key, rows.tolist(), scope.key, scope.key_group) for key, rows in made(["b", "a", "b"], scope).each()]
     assert seen == [("b", [0, 2], "b", 0), ("a", [1], "a", 1)]
     assert scope.key is None
+    for key, _ in made(["b", "a"], scope).each():
+        assert [inner for inner, _ in made(["c"], scope).each()] == ["c"]
+        assert scope.key == key
 
 
 def test_a_key_column_that_there_is_not_is_named():

@@ -175,6 +175,50 @@ def ms(number: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=number)
 
 
+class Chained(tg.KeyedBatchFunction):
+    """Sets the next timer when one fires, as long as it is before 50."""
+
+    def process_batch(self, batch, keys, ctx):
+        ctx.timer_service().register_event_time_timers(keys, 10)
+
+    def on_timers(self, keys, timestamps, ctx):
+        yield {"user": keys.distinct, "at": timestamps}
+        if timestamps.max() < 50:
+            ctx.timer_service().register_event_time_timers(keys, timestamps + 10)
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+@BACKENDS
+def test_timers_set_for_a_time_already_reached_fire_in_the_same_pass(backend, on_error):
+    options = {"output_schema": "user string, at bigint", "parallelism": 1, "on_error": on_error}
+    with harness(Chained(), backend, **options) as h:
+        h.process(("ann", 1.0))
+        h.advance_watermark(35)
+        assert [at for _, at in h.output()] == [10, 20, 30]
+        h.advance_watermark(1000)
+        assert [at for _, at in h.output()] == [40, 50]
+        assert h.next_timers() == (None, None)
+
+
+class Reusing(tg.KeyedBatchFunction):
+    """Changes an array after it was emitted."""
+
+    def process_batch(self, batch, keys, ctx):
+        n = np.zeros(len(keys), np.int64)
+        for _ in range(3):
+            n += 1
+            ctx.output("also", {"n": n})
+            yield {"n": n}
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_what_was_emitted_stays_as_it_was(on_error):
+    options = {"output_schema": "n bigint", "side_outputs": {"also": "n bigint"}, "on_error": on_error}
+    with harness(Reusing(), parallelism=1, **options) as h:
+        h.process(("ann", 1.0))
+        assert h.output() == h.side_output("also") == [(1,), (2,), (3,)]
+
+
 class Picky(tg.KeyedBatchFunction):
     """Takes no negative amounts."""
 
@@ -285,6 +329,7 @@ class Wrong(tg.KeyedBatchFunction):
             GraphError,
             "no method on_timers",
         ),
+        (lambda f, keys, _: f.n.values(keys.take([0, 0])), ValueError, "chosen twice"),
         (lambda f, keys, ctx: ctx.output("late", {}), GraphError, "no side output 'late'"),
         (lambda f, keys, ctx: 7, SchemaError, "returned 7"),
         (lambda f, keys, ctx: [7], SchemaError, "emitted 7"),
@@ -299,6 +344,38 @@ def test_mistakes_say_what_to_do(do, error, message):
 def test_the_harness_needs_the_columns_that_a_function_over_batches_emits():
     with pytest.raises(GraphError, match="output_schema"):
         tg.testing.harness(Batches(), key="user", schema=SCHEMA)
+
+
+def test_large_unsigned_numbers_are_stored_as_they_are():
+    storing = Wrong(lambda f, keys, ctx: f.n.update_all(keys, np.array([2**63 + 5], np.uint64)))
+    with harness(storing, parallelism=1) as h:
+        h.process(("ann", 1.0))
+        assert h.state("n", "ann") == 2**63 + 5
+
+
+def test_combine_cannot_skip_rows():
+    keyed = tg.Job("j").source("rows", tg.testing.frame(SCHEMA)).key_by("user")
+    with pytest.raises(GraphError, match="cannot skip any"):
+        keyed.process("count", Combined(), schema=OUT, on_error="skip")
+
+
+class Helper(tg.KeyedProcessFunction):
+    """Has a method of its own that is called like that of another kind of function."""
+
+    def process_element(self, row, ctx):
+        yield from self.process_batch([row])
+
+    def process_batch(self, rows):
+        return [(row.user,) for row in rows]
+
+
+def test_a_method_called_process_batch_does_not_make_a_batch_function():
+    keyed = tg.Job("j").source("rows", tg.testing.frame(SCHEMA)).key_by("user")
+    node = keyed.process("own", Helper(), schema="user string").node()
+    assert not node.batches
+    with harness(Helper(), output_schema="user string") as h:
+        h.process(("ann", 1.0))
+        assert h.output() == [("ann",)]
 
 
 def test_a_number_that_fits_no_array_is_said_to_be_read_key_by_key():

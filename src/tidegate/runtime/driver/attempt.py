@@ -123,20 +123,28 @@ class Attempt:
         except Stopping:
             if self.error is not None and not isinstance(self.error, Stopping):
                 raise
-            self._await_end_of_query()
+            self._end_query()
             return
         # Empty epochs for uploads and timers may run meanwhile.
         while self._is_running() and (left_s := latest - time.monotonic()) > 0:
             self._job.stop.asked.wait(min(left_s, _PACE_S))
 
-    def _await_end_of_query(self) -> None:
-        """Keep a rejected batch until the query is being stopped, as it is whenever the job stops or the attempt is retired.
+    def _end_query(self) -> None:
+        """Have the query stopped, and keep a rejected batch until it is.
 
         A batch that raised would be reported by Spark as a failure of the query. Spark may note this one as done: nobody
         reads that note, because the next attempt starts from a checkpoint, and no source is told, because no batch follows.
+        Usually somebody else stops the query as well, but whoever asked for it may have been interrupted.
         """
+        threading.Thread(target=self._stop_query, name="tidegate-stop-query", daemon=True).start()
         while self.query.isActive:
             time.sleep(_PACE_S)
+
+    def _stop_query(self) -> None:
+        try:
+            self.query.stop()
+        except Exception:
+            log.debug("the query could not be stopped", exc_info=True)
 
     def _is_running(self) -> bool:
         return not self._retired and not self._job.stop.is_asked() and self.error is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -19,6 +19,7 @@ from tidegate.graph.event_times import millis
 from tidegate.graph.model import Process
 from tidegate.graph.output_batches import is_batch, output_batch
 from tidegate.graph.output_columns import batch_from_rows
+from tidegate.graph.schema import Schema
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.operators import ProcessOperator
 from tidegate.runtime.task.spans import Span
@@ -82,6 +83,10 @@ def _times(given: Any, count: int) -> list[int]:
         given = given.to_numpy(zero_copy_only=False) if isinstance(given, pa.Array) else given.to_numpy()
     array = np.asarray(given)
     if array.dtype.kind == "M":
+        if np.isnat(array).any():
+            raise WrongValue(
+                "A timer needs a time, and one of these is null. Choose the keys that have one: keys.take(…)."
+            )
         array = array.astype("M8[ms]").astype(np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 1 or len(array) != count:
         raise WrongValue(
@@ -94,8 +99,11 @@ def _times(given: Any, count: int) -> list[int]:
 class KeyedBatchContext:
     """The context of a function while it processes a batch of rows or of timers."""
 
-    def __init__(self, timers: KeysTimerService, sides: dict[str, list[Any]], span: Callable[[str], Span]) -> None:
-        self._timers, self._sides, self.span = timers, sides, span
+    def __init__(
+        self, timers: KeysTimerService, sides: dict[str, list[Any]], schemas: Mapping[str, Schema],
+        span: Callable[[str], Span],
+    ) -> None:  # fmt: skip
+        self._timers, self._sides, self._schemas, self.span = timers, sides, schemas, span
         self.times: Callable[[], npt.NDArray[np.int64] | None] = lambda: None
         self.domain = TimeDomain.EVENT_TIME
 
@@ -117,7 +125,7 @@ class KeyedBatchContext:
                 f"There is no side output {tag!r}; declared are: {declared}. "
                 f"Declare it: process(…, side_outputs={{{tag!r}: 'column type, …'}})."
             )
-        self._sides[tag].append(columns)
+        self._sides[tag].append(output_batch(columns, self._schemas[tag]))
 
 
 class BatchOperator(ProcessOperator):
@@ -135,13 +143,9 @@ class BatchOperator(ProcessOperator):
         self._key_fields = [read.fields[place] for place in self._key_places]
         self._time_column = None if node.input.event_time is None else read.index(node.input.event_time)
         self._batch_context = KeyedBatchContext(
-            KeysTimerService(self._service, self._states.timers), self._sides, self._context.span
+            KeysTimerService(self._service, self._states.timers), self._sides, self._side_schemas, self._context.span
         )
         self._waiting = WaitingRows(read)
-
-    @classmethod
-    def is_for(cls, function: Any) -> bool:
-        return callable(getattr(function, "process_batch", None))
 
     def _calls(self, node: Process) -> list[Any]:
         return []
@@ -166,7 +170,7 @@ class BatchOperator(ProcessOperator):
     def _process_batch(self, batch: pa.RecordBatch, groups: npt.NDArray[Any]) -> None:
         keys = self._keys_of(batch, groups)
         if self.sketch is not None:
-            self.sketch.add(keys.keys, keys.counts().tolist())
+            self.sketch.add_indexed(keys.keys, keys.index)
         self._run(batch, groups, keys)
         self._check_bound()
         self.rows_in += batch.num_rows
@@ -214,17 +218,20 @@ class BatchOperator(ProcessOperator):
         return super().advance(time)
 
     def _fire(self, timers: TimerState, domain: TimeDomain, until_ms: int) -> int:
+        """Fire all timers that are due, and then those that the function registered for times already reached."""
         context, fired = self._batch_context, 0
         context.domain, context.times = domain, lambda: None
-        due = timers.due(domain, until_ms)
-        while some := list(islice(due, self.FIRED_AT_ONCE)):
-            if self._guard is None:
-                self._emit_all(self._fired(some))
-            elif self._attempted(self._fired(some)) is not None:
-                self._fire_each(some)
-            fired += len(some)
-            self._states.bound_memory()
-        return fired
+        while True:
+            due, before = timers.due(domain, until_ms), fired
+            while some := list(islice(due, self.FIRED_AT_ONCE)):
+                if self._guard is None:
+                    self._emit_all(self._fired(some))
+                elif self._attempted(self._fired(some)) is not None:
+                    self._fire_each(some)
+                fired += len(some)
+                self._states.bound_memory()
+            if fired == before:
+                return fired
 
     def _fired(self, some: Sequence[Timer]) -> Callable[[], Any]:
         times, of_timers, groups, _ = zip(*some)
@@ -247,11 +254,11 @@ class BatchOperator(ProcessOperator):
         """Call the function, and pass on all its results, or undo what it did and return the error."""
         assert self._guard is not None
         try:
-            out, error = self._guard.attempt(lambda: list(_results(call())))
+            out, error = self._guard.attempt(lambda: [output_batch(each, self._schema) for each in _results(call())])
         except Exception as fatal:
             raise FunctionFailed(self.name, fatal) from fatal
-        if error is None:
-            self._emit_all(lambda: out)
+        if out is not None:
+            self._deliver(out)
         return error
 
     def _emit_all(self, call: Callable[[], Any]) -> None:
@@ -286,12 +293,8 @@ class BatchOperator(ProcessOperator):
                 self._deliver_side(tag, each)
 
     def _deliver_side(self, tag: str, given: Any) -> None:
-        """Columns of the function, or a dead letter, which is a row."""
-        schema = self._side_schemas[tag]
-        try:
-            batch = output_batch(given, schema) if is_batch(given) else batch_from_rows([given], schema)
-        except SchemaError as error:
-            raise FunctionFailed(self.name, error) from error
+        """A batch of the function, or a dead letter, which is a row."""
+        batch = given if isinstance(given, pa.RecordBatch) else batch_from_rows([given], self._side_schemas[tag])
         if batch.num_rows:
             self.rows_out += batch.num_rows
             self._side_emits[tag](batch)

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 _SAMPLE = 256
 """Rows of a batch that are looked at. All of a smaller one."""
@@ -49,7 +50,18 @@ class KeySketch:
             found = Counter()
             for key, weight in zip(keys, weights if picked is None else itemgetter(*picked)(weights)):
                 found[key] += weight
-        rows, each, full = self._rows, count / len(keys), len(self._rows) > _KEPT
+        self._count(found, count / len(keys))
+
+    def add_indexed(self, keys: Sequence[Any], index: npt.NDArray[np.int64]) -> None:
+        """Add the rows of a batch, given the distinct keys and the position of each row's key among them."""
+        count = len(index)
+        if count > _SAMPLE:
+            index = index[_random.integers(0, count, _SAMPLE)]
+        self.seen += count
+        self._count(Counter(keys[place] for place in index.tolist()), count / len(index))
+
+    def _count(self, found: Counter[Any], each: float) -> None:
+        rows, full = self._rows, len(self._rows) > _KEPT
         for key, hits in found.items():
             before = rows.get(key)
             if before is not None:

@@ -116,9 +116,8 @@ class OperatorChain:
                     time=self._assignment.time,
                 )
             case Process():
-                batches = BatchOperator.is_for(node.function)
-                emit = self._emit_batches if batches else self._emit
-                return (BatchOperator if batches else ProcessOperator)(
+                emit = self._emit_batches if node.batches else self._emit
+                return (BatchOperator if node.batches else ProcessOperator)(
                     node=node,
                     states=self._keyed_states(node),
                     side_emits={tag: emit(node, tag) for tag, _ in node.side_outputs},
