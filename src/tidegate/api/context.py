@@ -79,8 +79,8 @@ class OnTimerContext(ProcessContext[K_co], Protocol[K_co]):
 
 
 class BatchTimerService(Protocol):
-    """Timers of many keys at once. Times are an array with one element for each key, or one time for all of them:
-    milliseconds since 1970-01-01 UTC, or moments.
+    """Timers of many keys at once. `timestamps` is one time for all keys (milliseconds since 1970-01-01 UTC, or a datetime), or
+    an array with one time per distinct key: integers, numpy datetime64 or Arrow timestamps, without nulls.
     """
 
     def current_processing_time(self) -> int: ...
@@ -95,17 +95,19 @@ class BatchContext(Protocol):
     """Given to `process_batch` and `on_timers`."""
 
     def timestamps(self) -> NDArray[int64] | None:
-        """Return the event time of each row in milliseconds, if the source declares one."""
+        """Return the event time of each row in milliseconds since 1970-01-01 UTC. None if the stream has no event-time column,
+        and in `on_timers`. Raises WrongValue if an event time is null.
+        """
         ...
 
     def timer_service(self) -> BatchTimerService: ...
 
     def time_domain(self) -> TimeDomain:
-        """Whether event time or processing time reached the timers, in `on_timers`."""
+        """In `on_timers`: whether the timers are event-time or processing-time timers."""
         ...
 
     def output(self, tag: str, columns: object) -> None:
-        """Send columns to a side output that the operator declares."""
+        """Emit to a declared side output: a dict of columns, an Arrow batch or table, or a pandas or polars frame."""
         ...
 
     def span(self, name: str) -> AbstractContextManager[None]:

@@ -122,34 +122,36 @@ class KeyedProcessFunction(Function, Generic[In, K]):
 
 
 class KeyedBatchFunction(Function):
-    """Sees the rows of a keyed stream as Arrow batches, with the state of all their keys as arrays.
+    """Processes a keyed stream in Arrow batches, and reads and writes the state of all keys of a batch as arrays.
 
-    The same states as those of a `KeyedProcessFunction`: either kind of function reads what the other wrote. How many rows a
-    batch has depends on the data; the rows of a key come in order.
+    State is shared with `KeyedProcessFunction`: each kind of function can read what the other wrote. Batch boundaries have no
+    meaning, and a key's rows may be split over several batches.
     """
 
     @abstractmethod
     def process_batch(
         self, batch: RecordBatch, keys: KeyIndex, ctx: BatchContext
     ) -> Iterable[object] | Mapping[str, object] | None:
-        """Handle some rows; yield or return what to emit: a dict of columns, an Arrow batch or table, or a pandas or polars
+        """Process one batch; yield or return the output: a dict of columns, an Arrow batch or table, or a pandas or polars
         frame. `self.total.values(keys)` reads the state of the keys, `self.total.update_all(keys, array)` writes it.
         """
 
     combined: str | Schema = ""
-    """The columns that `combine` returns, where there is one."""
+    """The schema of what `combine` returns. Required if `combine` is defined."""
 
     def combine(self, batch: RecordBatch, keys: KeyIndex) -> object:
-        """Optional: make fewer rows out of some before they are sent to the tasks of their keys. Return them as `process_batch`
-        would emit them, with the key's columns and the others that `combined` declares; `process_batch` then sees these rows.
-        It may be called for any part of the rows of a key, and has no state.
+        """Optional: merge rows of the same key before the shuffle. Return one result with the columns that `combined` declares,
+        including the key columns; `process_batch` then receives these rows. It may be called for any subset of a key's rows, and
+        has no state.
         """
         raise NotImplementedError
 
     def on_timers(
         self, keys: KeyIndex, timestamps: NDArray[int64], ctx: BatchContext
     ) -> Iterable[object] | Mapping[str, object] | None:
-        """Timers have come: `timestamps` are their times in milliseconds, and `keys.index` has the key of each."""
+        """Handle due timers. `timestamps[i]` is the time of timer i in milliseconds, and `keys.index[i]` the position of its key;
+        a key may have several timers in one call.
+        """
         return None
 
 

@@ -1,8 +1,8 @@
 """Converts what a function over batches emits to Arrow, as strictly as rows are: columns of exactly the declared schema.
 
-A result is a dict of columns, an Arrow batch or table, or a pandas or polars frame. Numbers may become wider, never narrower
-with loss; an integer is no float's place, and a moment without a time zone is no timestamp. Only numpy, which knows no time
-zones, means UTC.
+A result is a dict of columns, an Arrow batch or table, or a pandas or polars frame. Numbers are widened if no value is lost.
+Integers fit float columns, but floats never fit integer columns. A `timestamp` column rejects values without a time zone,
+except numpy's, which are taken as UTC.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _column(given: Any, field: Field) -> pa.Array:
     if not field.nullable and array.null_count:
         raise SchemaError(
             f"Column {field.name!r} is declared {field.type.ddl()} NOT NULL, but row {array.is_null().index(True).as_py()} of "
-            "the batch is null. Emit a value, or take NOT NULL from the schema."
+            "the batch is null. Emit a value, or remove NOT NULL from the schema."
         )
     return array
 
@@ -90,7 +90,9 @@ def _as_arrow(given: Any, field: Field) -> pa.Array:
             given = _unshared(given)
             given = pa.chunked_array(given) if hasattr(given, "__arrow_c_stream__") else pa.array(given)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SchemaError(f"Column {field.name!r} is {given!r:.100}, which is no column: {error}.") from None
+        raise SchemaError(
+            f"Column {field.name!r} is {given!r:.100}, which cannot be converted to a column: {error}."
+        ) from None
     return given.combine_chunks() if isinstance(given, pa.ChunkedArray) else given
 
 

@@ -29,9 +29,11 @@ class KeyIndex:
 
     def __init__(
         self, *, fields: Sequence[Field], columns: Sequence[pa.Array], keys: list[Any], groups: list[int],
-        index: npt.NDArray[np.int64], scope: KeyScope,
+        index: npt.NDArray[np.int64], scope: KeyScope, rows: npt.NDArray[np.int64] | None = None,
     ) -> None:  # fmt: skip
         self._fields, self._columns, self._scope = fields, columns, scope
+        self._rows = np.arange(len(index)) if rows is None else rows
+        """The position in the batch of each row in `index`."""
         self.keys = keys
         """The keys as Python values; tuples, where the key has several columns."""
         self.groups = groups
@@ -92,9 +94,8 @@ class KeyIndex:
         return np.bincount(self.index, minlength=len(self)).astype(np.int64, copy=False)
 
     def take(self, chosen: Any) -> KeyIndex:
-        """Some of the keys, by positions or by a mask with one element for each key, for `state.update_all`.
-
-        Its `index` has the rows of the chosen keys only.
+        """Return some of the keys, selected by positions or by a mask with one element per key, for `state.update_all` and
+        timers. Its `index` covers only the rows of those keys.
         """
         wanted = np.asarray(chosen)
         places = np.arange(len(self))[wanted if wanted.size else wanted.astype(np.int64)]
@@ -110,11 +111,13 @@ class KeyIndex:
             groups=[self.groups[place] for place in places],
             index=index[index >= 0],
             scope=self._scope,
+            rows=self._rows[index >= 0],
         )
 
     def each(self) -> Iterator[tuple[Any, npt.NDArray[np.int64]]]:
-        """Yield every key with the positions of its rows. In between, all states are those of that key, so lists and maps
-        can be used as in a function over rows: `for key, rows in keys.each(): self.seen.add(…)`.
+        """Yield each key, as a Python value or a tuple, with the positions of its rows in the batch (in `on_timers`: of its
+        timers). Inside the loop, every state belongs to that key, so lists and maps work as in a row function:
+        `for key, rows in keys.each(): self.seen.add(…)`.
         """
         order = np.argsort(self.index, kind="stable")
         ends = np.cumsum(self.counts()).tolist()
@@ -123,7 +126,7 @@ class KeyIndex:
         try:
             for key, group, end in zip(self.keys, self.groups, ends):
                 scope.key, scope.key_group = key, group
-                yield key, order[first:end]
+                yield key, self._rows[order[first:end]]
                 first = end
         finally:
             scope.key, scope.key_group = before

@@ -25,8 +25,8 @@ _KINDS = {int: "iu", float: "fiu", bool: "b"}
 
 
 def as_array(values: list[Any], type: Any, default: Any) -> npt.NDArray[Any] | pa.Array:
-    """Numbers with a default as a numpy array; other numbers, strings, bytes and dates as an Arrow array, null where there is no
-    value; everything else as a numpy array of Python objects.
+    """Ints, floats and bools with a default as a numpy array; those without, and strings, bytes and dates, as an Arrow array with
+    null where there is neither value nor default; everything else as a numpy array of Python objects.
     """
     try:
         if type in _NUMPY and default is not None:
@@ -35,7 +35,8 @@ def as_array(values: list[Any], type: Any, default: Any) -> npt.NDArray[Any] | p
             return pa.array(values, _ARROW[type])
     except (OverflowError, pa.ArrowInvalid):
         raise WrongValue(
-            "A stored int is larger than 2**63 - 1 and fits in no array. Read the state key by key: for key, rows in keys.each()."
+            "A stored int is larger than 2**63 - 1, so the values cannot be returned as an array. Read them key by key: "
+            "for key, rows in keys.each()."
         ) from None
     found = np.empty(len(values), object)
     found[:] = values
@@ -47,7 +48,7 @@ def as_values(given: Any, type: Any, count: int) -> list[Any]:
     values = _listed(given, type)
     if len(values) != count:
         raise WrongValue(
-            f"update_all got {len(values)} values for {count} keys. Give one value for each distinct key, in the order of "
+            f"update_all got {len(values)} values for {count} keys. Pass one value for each distinct key, in the order of "
             "keys.distinct."
         )
     return values

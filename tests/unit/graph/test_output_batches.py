@@ -73,8 +73,8 @@ def test_a_narrower_column_takes_what_fits():
         (np.array([1e300]), "float", "too large"),
         (pa.array([{"lat": 1.0, "lonn": 2.0}]), "struct<lat:double,lon:double>", "row 0"),
         (pa.array([["1"]]), "array<bigint>", "row 0"),
-        (np.zeros((2, 2)), "double", "no column"),
-        (object(), "double", "no column"),
+        (np.zeros((2, 2)), "double", "cannot be converted"),
+        (object(), "double", "cannot be converted"),
         ([1, "a"], "bigint", "row 1"),
     ],
 )

@@ -62,6 +62,7 @@ def made(values: list, scope: KeyScope | None = None) -> KeyIndex:
 def test_a_part_of_the_keys_has_their_rows_only():
     some = made(["b", "a", "b", "c", "a"]).take(np.array([True, False, True]))
     assert (some.keys, some.groups, some.index.tolist()) == (["b", "c"], [0, 3], [0, 0, 1])
+    assert [(key, rows.tolist()) for key, rows in some.each()] == [("b", [0, 2]), ("c", [3])], "rows of the batch"
     assert some.distinct.to_pylist() == some.column("user").to_pylist() == ["b", "c"]
     assert made(["b", "a"]).take([1]).keys == ["a"]
     assert len(made(["b", "a"]).take([])) == 0

@@ -84,14 +84,12 @@ def _times(given: Any, count: int) -> list[int]:
     array = np.asarray(given)
     if array.dtype.kind == "M":
         if np.isnat(array).any():
-            raise WrongValue(
-                "A timer needs a time, and one of these is null. Choose the keys that have one: keys.take(…)."
-            )
+            raise WrongValue("One of the timer times is null. Select the keys that have a time with keys.take(mask).")
         array = array.astype("M8[ms]").astype(np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 1 or len(array) != count:
         raise WrongValue(
-            f"Timers need one time, or an array with one for each of the {count} keys: milliseconds as integers, or moments. "
-            f"This is an array of {array.dtype} with the shape {array.shape}."
+            f"Timers need a single time, or an array with one time for each of the {count} distinct keys: integers "
+            f"(milliseconds), numpy datetime64 or Arrow timestamps. Got an array of {array.dtype} with shape {array.shape}."
         )
     return array.tolist()  # type: ignore[no-any-return]
 
@@ -122,7 +120,7 @@ class KeyedBatchContext:
         if tag not in self._sides:
             declared = ", ".join(sorted(self._sides)) or "none"
             raise GraphError(
-                f"There is no side output {tag!r}; declared are: {declared}. "
+                f"There is no side output {tag!r}. Declared side outputs: {declared}. "
                 f"Declare it: process(…, side_outputs={{{tag!r}: 'column type, …'}})."
             )
         self._sides[tag].append(output_batch(columns, self._schemas[tag]))
@@ -176,7 +174,7 @@ class BatchOperator(ProcessOperator):
         self.rows_in += batch.num_rows
 
     def _run(self, batch: pa.RecordBatch, groups: npt.NDArray[Any], keys: KeyIndex) -> None:
-        """Call the function. If it may fail on a row, a batch that fails is halved until the row is found."""
+        """Call the function. With `on_error`, halve a failing batch until the failing rows are found."""
         context = self._batch_context
         context.times = partial(self._times_of, batch)
         call = partial(self._function.process_batch, batch, keys, context)
@@ -205,9 +203,10 @@ class BatchOperator(ProcessOperator):
             return None
         column = batch.column(self._time_column)
         if column.null_count:
-            raise SchemaError(
-                f"The event time {batch.schema.names[self._time_column]!r} is null in some rows, which no array of "
-                "milliseconds can say. Read the column from the batch."
+            name = batch.schema.names[self._time_column]
+            raise WrongValue(
+                f"The event time {name!r} is null in {column.null_count} rows, so ctx.timestamps() cannot return it as "
+                f"integers. Read the column instead: batch[{name!r}]."
             )
         return np.asarray(millis(column), np.int64)
 
@@ -310,7 +309,7 @@ def _results(result: Any) -> Iterable[Any]:
 def _several(result: Any) -> Iterable[Any]:
     if not isinstance(result, Iterator | list | tuple):
         raise SchemaError(
-            f"The function returned {result!r:.200}. Yield dicts of columns, Arrow batches or tables, or pandas or polars "
-            "frames, or return one."
+            f"The function returned {result!r:.200}. Return one dict of columns, Arrow batch or table, or pandas or polars "
+            "frame, or yield several."
         )
     return result
