@@ -99,3 +99,52 @@ def check(row, members):
     for member in members:
         words = add(words, member[5])
     assert (row.most, row.words) == (max(m[5] for m in members), distinct.estimate(words))
+
+
+GAP_MS = 3_000
+
+
+@pytest.mark.feature("A5", "B12")
+def test_sessions_of_combined_rows_are_those_of_the_rows(spark, tmp_path):
+    """No row is late, except for some that are an hour behind in the last epoch."""
+    epochs = events(seed=5, epochs=3, rows=150)
+    epochs = [[row for row in batch if row[-1] >= START - timedelta(seconds=40)] for batch in epochs]
+    behind = [(*row[:-1], row[-1] - timedelta(hours=1)) for row in epochs[-1][:7]]
+    out, late = tg.CollectSink(), tg.CollectSink()
+    job = tg.Job("sessions", parallelism=2)
+    rows = stream(spark, tmp_path / "in", SCHEMA, [*epochs[:-1], [*epochs[-1], *behind]])
+    read = job.source("rows", rows, event_time="ts", out_of_orderness="10 min")
+    windows = read.key_by("k").window(tg.EventTimeSessionWindows.with_gap(GAP_MS)).side_output_late_data("late")
+    sums = windows.aggregate(
+        "sums", rows=tg.count(), some=tg.count("n"), total=tg.sum("n"), big=tg.sum("big"), mean=tg.mean("x"),
+        cost=tg.sum("price"), least=tg.min("x"), most=tg.max("word"), words=tg.approx_distinct("word"),
+    )  # fmt: skip
+    assert "combined in Spark SQL first" in job.explain()
+    sums.sink("out", out)
+    sums.side_output("late").sink("late", late)
+    job.start(spark, trigger="available-now").await_termination()
+
+    expected = sessions([row for batch in epochs for row in batch])
+    found = {(row.k, row.window_start, row.window_end): row for row in out.rows}
+    assert len(found) == len(out.rows)
+    assert sorted(found) == sorted(expected)
+    for name, members in expected.items():
+        check(found[name], members)
+    assert sorted(repr(tuple(row)) for row in late.rows) == sorted(map(repr, behind))
+    assert max(len(members) for members in expected.values()) > 3
+
+
+def sessions(rows):
+    """Rows of each key, parted where more than the gap lies between two."""
+    made = {}
+    for key in {row[0] for row in rows}:
+        times = {id(row): round(row[-1].timestamp() * 1000) for row in rows if row[0] == key}
+        found = []
+        for row in sorted((row for row in rows if row[0] == key), key=lambda row: row[-1]):
+            if not found or times[id(row)] - times[id(found[-1][-1])] > GAP_MS:
+                found.append([])
+            found[-1].append(row)
+        for members in found:
+            first, last = times[id(members[0])], times[id(members[-1])]
+            made[key, moment(first), moment(last + GAP_MS)] = members
+    return made

@@ -1,8 +1,8 @@
 """Rows that Spark SQL has combined, added to the state of their keys and windows many at a time.
 
-Each function returned here takes the keys of some rows, their key groups, panes and partial aggregates, and the watermark. It
-returns the rows to emit, and the positions of the rows that it left for the way one by one: those that may be late, and all
-if a key occurs twice.
+Each function returned here takes the keys of combined rows, their key groups, their panes, the rows themselves, and the
+watermark. It returns the rows to emit, and the positions of the combined rows that have to be processed one at a time: those
+that may be late and, for running aggregates, all if a key occurs twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def adding_to_windows(
     """For windows of fixed size that fire once, at their end, and hold one value."""
 
     def take(
-        keys: Sequence[Any], groups: Sequence[int], panes: Sequence[int | None], parts: Sequence[Any], watermark_ms: int
+        keys: Sequence[Any], groups: Sequence[int], panes: Sequence[int | None], rows: Sequence[Any], watermark_ms: int
     ) -> tuple[list[Any], Sequence[int]]:
         windows: dict[int | None, Sequence[Any]] = {None: ()}
         for pane in set(panes) - {None}:
@@ -40,7 +40,7 @@ def adding_to_windows(
             if not found:
                 left.append(place)
                 continue
-            value = of_parts(parts[place])
+            value = of_parts(rows[place][2])
             for window in found:
                 name = (key, window)
                 before = values.get(name)
@@ -61,12 +61,13 @@ def adding_to_keys(state: Any, merge: Any, of_parts: Any, get_result: Any) -> Ta
     """For running aggregates: every key emits its new result."""
 
     def take(
-        keys: Sequence[Any], groups: Sequence[int], panes: Sequence[int | None], parts: Sequence[Any], watermark_ms: int
+        keys: Sequence[Any], groups: Sequence[int], panes: Sequence[int | None], rows: Sequence[Any], watermark_ms: int
     ) -> tuple[list[Any], Sequence[int]]:
         if len(set(keys)) < len(keys):
             return [], range(len(keys))
         stored = state.read_many(keys, groups)
-        values = [of_parts(new) if old is None else merge(old, of_parts(new)) for old, new in zip(stored, parts)]
+        news = [of_parts(row[2]) for row in rows]
+        values = [new if old is None else merge(old, new) for old, new in zip(stored, news)]
         state.write_many(keys, groups, values)
         if keys and isinstance(keys[0], tuple):
             return [(*key, *get_result(value)) for key, value in zip(keys, values)], ()

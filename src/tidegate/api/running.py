@@ -85,11 +85,7 @@ def running_aggregate(rows: Input, columns: Mapping[str, Aggregate]) -> KeyedOpe
     made = ColumnAggregates(columns, rows.schema)
     operator = RunningAggregate(made)
     key = rows.schema.select(rows.key).fields
-    combine = (
-        None
-        if in_the_way(rows.schema.names)
-        else Combine(key=key, event_time=None, size_ms=1, slide_ms=1, offset_ms=0, parts=made.parts)
-    )
+    combine = None if in_the_way(rows.schema.names) else Combine(key=key, parts=made.parts)
     return KeyedOperator(
         function=operator, states=operator.states(), schema=Schema((*key, *made.fields)), combine=combine
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tidegate.api.aggregates import Fold
-from tidegate.api.combined_columns import TakeCombined, adding_to_windows
 from tidegate.api.evictors import Evictor, TimestampedValue
 from tidegate.graph.row_types import restorer, row_type
 from tidegate.graph.schema import Schema
@@ -21,7 +20,7 @@ class WindowContents:
     specs: tuple[StateSpec, ...]
 
     def attach(self, accessors: dict[str, Any]) -> None:
-        self._state = accessors[NAME]
+        self.state = accessors[NAME]
 
     def open(self) -> None: ...
 
@@ -29,7 +28,7 @@ class WindowContents:
         raise NotImplementedError
 
     def add_combined(self, combined: Any, timestamp: int, side: int) -> None:
-        """Add what Spark SQL computed from several rows: (how many, a late row, parts)."""
+        """Add what Spark SQL computed from several rows: (how many, a late row, parts, their span)."""
         raise NotImplementedError
 
     def elements(self, window: Any) -> Sequence[Any]:
@@ -44,55 +43,49 @@ class WindowContents:
         raise NotImplementedError
 
     def clear(self) -> None:
-        self._state.clear()
+        self.state.clear()
 
 
 class FoldedContents(WindowContents):
     """One value: the state stays small however many rows a window has."""
 
     def __init__(self, fold: Fold) -> None:
-        self._fold = fold
+        self.fold = fold
         self.specs = (StateSpec(name=NAME, kind=StateKind.VALUE, value=fold.value_type, windowed=True),)
 
     def open(self) -> None:
-        self._fold.open()
+        self.fold.open()
 
     def add(self, row: Any, timestamp: int, side: int) -> None:
-        state = self._state
+        state = self.state
         value = state.value()
-        state.update(self._fold.first(row) if value is None else self._fold.add(value, row))
+        state.update(self.fold.first(row) if value is None else self.fold.add(value, row))
 
     def add_combined(self, combined: Any, timestamp: int, side: int) -> None:
-        state, fold = self._state, self._fold
+        state, fold = self.state, self.fold
         value, more = state.value(), fold.of_parts(combined[2])
         state.update(more if value is None else fold.merge(value, more))
 
     def elements(self, window: Any) -> Sequence[Any]:
-        value = self._state.value()
-        return () if value is None else (self._fold.result(value),)
-
-    def taking_combined(
-        self, assign: Callable[[Any, int], Sequence[Any]], register_many: Callable[..., None]
-    ) -> TakeCombined:
-        """For windows that fire once, at their end: see `combined_columns`."""
-        return adding_to_windows(assign, self._state, self._fold, register_many)
+        value = self.state.value()
+        return () if value is None else (self.fold.result(value),)
 
     def take_results(self, names: Sequence[Any], groups: Sequence[int]) -> list[Any]:
         """Remove the results of many windows from the state at once and return them. `names` are (key,
         window); None if one is empty.
         """
-        result = self._fold.result
-        return [None if v is None else result(v) for v in self._state.take_many(names, groups)]
+        result = self.fold.result
+        return [None if v is None else result(v) for v in self.state.take_many(names, groups)]
 
     def take(self) -> Any:
-        value = self._state.value()
-        self._state.clear()
+        value = self.state.value()
+        self.state.clear()
         return value
 
     def put(self, taken: Any) -> None:
         if taken is not None:
-            value = self._state.value()
-            self._state.update(taken if value is None else self._fold.merge(value, taken))
+            value = self.state.value()
+            self.state.update(taken if value is None else self.fold.merge(value, taken))
 
 
 class ListedContents(WindowContents):
@@ -108,26 +101,26 @@ class ListedContents(WindowContents):
             self._fold.open()
 
     def add(self, row: Any, timestamp: int, side: int) -> None:
-        self._state.add((timestamp, row))
+        self.state.add((timestamp, row))
 
     def elements(self, window: Any) -> Sequence[Any]:
-        found: Sequence[Any] = [TimestampedValue(time, self._named(row)) for time, row in self._state.get()]
+        found: Sequence[Any] = [TimestampedValue(time, self._named(row)) for time, row in self.state.get()]
         if self._evictor is not None:
             kept = self._evictor.evict_before(found, window)
             after = self._evictor.evict_after(kept, window)
             if len(after) != len(found):
-                self._state.update((element.timestamp, element.value) for element in after)
+                self.state.update((element.timestamp, element.value) for element in after)
             found = kept
         rows = [element.value for element in found]
         return [self._fold.of(rows)] if self._fold is not None and rows else rows
 
     def take(self) -> Any:
-        taken = list(self._state.get())
-        self._state.clear()
+        taken = list(self.state.get())
+        self.state.clear()
         return taken
 
     def put(self, taken: Any) -> None:
-        self._state.add_all(taken)
+        self.state.add_all(taken)
 
 
 class PairedContents(WindowContents):
@@ -142,16 +135,16 @@ class PairedContents(WindowContents):
         self._named = [restorer(schema) for schema in self._schemas]
 
     def add(self, row: Any, timestamp: int, side: int) -> None:
-        self._state.add((row, None) if side == 0 else (None, row))
+        self.state.add((row, None) if side == 0 else (None, row))
 
     def elements(self, window: Any) -> Sequence[Any]:
         left, right = self._named
-        return [(0, left(one)) if one is not None else (1, right(other)) for one, other in self._state.get()]
+        return [(0, left(one)) if one is not None else (1, right(other)) for one, other in self.state.get()]
 
     def take(self) -> Any:
-        taken = list(self._state.get())
-        self._state.clear()
+        taken = list(self.state.get())
+        self.state.clear()
         return taken
 
     def put(self, taken: Any) -> None:
-        self._state.add_all(taken)
+        self.state.add_all(taken)

@@ -1,7 +1,7 @@
 """The window operator: one for all kinds, as in Flink, written as a keyed function over windowed state and timers.
 
-A window's contents, its trigger's state and its timers are stored under (key, window). Sessions store, for each key, which
-windows exist and under which window their contents are stored: a session that grows does not move its contents.
+A window's contents, its trigger's state and its timers are stored under (key, window); the contents of a session under the
+window it began with (see `sessions`).
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from tidegate.api.combined_columns import adding_to_windows
+from tidegate.api.session_columns import SessionColumns
+from tidegate.api.sessions import SESSIONS, Entry, Sessions
 from tidegate.api.states import declared_states
 from tidegate.api.triggers import EventTimeTrigger, Trigger, TriggerResult
 from tidegate.api.window import GLOBAL, Window
 from tidegate.api.window_contents import FoldedContents, WindowContents
 from tidegate.api.window_function import Emitter, WindowFunction, emit_columns
 from tidegate.api.window_quick_path import fire_many, quick_path
-from tidegate.api.windows import WindowAssigner
+from tidegate.api.windows import EventTimeSessionWindows, WindowAssigner
 from tidegate.core.errors import WrongValue
 from tidegate.core.times import MAX_WATERMARK, TimeDomain
-from tidegate.graph.states import TIMERS, StateKind, StateSpec
+from tidegate.graph.states import TIMERS, StateSpec
 from tidegate.state.keys import Namespace, TimeWindow
 
 EVENT, PROCESSING = TimeDomain.EVENT_TIME, TimeDomain.PROCESSING_TIME
 CONTINUE = TriggerResult.CONTINUE
-SESSIONS = StateSpec(name="window.sessions", kind=StateKind.VALUE, value=list[tuple[int, int, int, int]])
-"""For each key: start and end of every session, and start and end of the window its contents are stored under."""
 
 
 class WindowOperator:
@@ -64,24 +65,40 @@ class WindowOperator:
             setattr(self._function, spec.name, accessors[spec.name])
         own = () if self._function is None else declared_states(self._function)
         self._of_windows = [accessors[spec.name] for spec in own if spec.windowed]
-        self._sessions = _Sessions(self, accessors[SESSIONS.name]) if self._assigner.is_merging else None
+        self._sessions = Sessions(accessors[SESSIONS.name]) if self._assigner.is_merging else None
         self._context: _WindowContext | None = None
         self._armed: set[tuple[Any, Namespace]] = states.timers.armed
         """Windows whose timers were registered in this attempt."""
-        if (
-            type(self._trigger) is EventTimeTrigger
-            and self._assigner.has_fixed_windows
-            and self._assigner.is_event_time
-        ):
-            add = self._contents.add
+        if type(self._trigger) is EventTimeTrigger and self._assigner.is_event_time:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Process many rows and timers at once where the trigger has no say: windows fire when event time reaches their end."""
+        assigner, contents = self._assigner, self._contents
+        if assigner.has_fixed_windows:
             for name, side in (("process_element", 0), ("process_element1", 0), ("process_element2", 1)):
-                setattr(self, name, self._quick(getattr(self, name), add, side))
-            if self._lateness == 0 and self._function is None and isinstance(self._contents, FoldedContents):
-                self.on_timers = fire_many(self._contents, self._armed, self._emit is emit_columns)
-                self.take_combined = self._contents.taking_combined(
-                    self._assigner.assign_windows, self._timers.register_many
-                )
-            self.process_combined = self._quick(self.process_combined, self._contents.add_combined, 0)  # type: ignore[method-assign]
+                setattr(self, name, self._quick(getattr(self, name), contents.add, side))
+            self.process_combined = self._quick(self.process_combined, contents.add_combined, 0)  # type: ignore[method-assign]
+        if self._lateness or self._function is not None or not isinstance(contents, FoldedContents):
+            return
+        if assigner.has_fixed_windows:
+            self.take_combined = adding_to_windows(
+                assigner.assign_windows, contents.state, contents.fold, self._timers.register_many
+            )
+        elif type(assigner) is EventTimeSessionWindows:
+            assert self._sessions is not None
+            columns = SessionColumns(
+                assigner.intervals().gap_ms,
+                sessions=self._sessions.state,
+                contents=contents.state,
+                fold=contents.fold,
+                timers=self._timers,
+                armed=self._armed,
+            )
+            self.take_combined, self.finish_combined = columns.take, columns.finish
+        else:
+            return
+        self.on_timers = fire_many(contents, self._sessions, self._armed, self._emit is emit_columns)
 
     def _quick(self, own_way: Any, add: Any, side: int) -> Any:
         return quick_path(
@@ -112,8 +129,7 @@ class WindowOperator:
         """Process what Spark SQL computed from several rows, none of which is late for any
         window; or from one row that may be.
         """
-        rows, late, _ = combined
-        return self._process(late, ctx, 0, combined, rows)
+        return self._process(combined[1], ctx, 0, combined, combined[0])
 
     def _process(self, row: Any, ctx: Any, side: int, combined: Any = None, rows: int = 1) -> Iterable[Any] | None:
         service = ctx.timer_service()
@@ -129,7 +145,9 @@ class WindowOperator:
         out: list[Any] | None = None
         skipped = True
         for assigned in self._assigner.assign_windows(row, timestamp):
-            window, stored = (assigned, assigned) if self._sessions is None else self._sessions.add(assigned, context)
+            window = stored = assigned
+            if self._sessions is not None:
+                window, stored = self._sessions.add(_longer(assigned, combined), self._merge)
             if event and self._cleanup_time(window) <= watermark:
                 if self._sessions is not None:
                     self._sessions.retire(window)
@@ -217,9 +235,10 @@ class WindowOperator:
             self._sessions.retire(window)
         self._armed.discard((key, _namespace(window)))
 
-    def merge(self, merged: TimeWindow, stored: TimeWindow, touching: Sequence[Any], context: _WindowContext) -> None:
+    def _merge(self, merged: TimeWindow, stored: TimeWindow, touching: Sequence[Entry]) -> None:
         """Merge several windows into one: its trigger takes over, their triggers and clean-up end, contents are combined."""
-        key = self._scope.key
+        key, context = self._scope.key, self._context
+        assert context is not None
         before = [TimeWindow(entry[0], entry[1]) for entry in touching]
         context.enter(merged)
         self._trigger.on_merge(merged, before, context)
@@ -266,46 +285,6 @@ class WindowOperator:
             f"{which} has no event time, which a window needs. Name the column where the source is declared, "
             "job.source(…, event_time='ts'), or with stream.assign_timestamps('ts'), and leave out rows where it is null."
         )
-
-
-class _Sessions:
-    """The windows of the current key that may still merge."""
-
-    def __init__(self, operator: WindowOperator, state: Any) -> None:
-        self._operator, self._state = operator, state
-
-    def stored_under(self, window: Window) -> TimeWindow | None:
-        for start, end, stored_start, stored_end in self._state.value() or ():
-            if (start, end) == window:
-                return TimeWindow(stored_start, stored_end)
-        return None
-
-    def retire(self, window: Window) -> None:
-        left = [entry for entry in self._state.value() or () if (entry[0], entry[1]) != window]
-        if left:
-            self._state.update(left)
-        else:
-            self._state.clear()
-
-    def add(self, window: Window, context: _WindowContext) -> tuple[TimeWindow, TimeWindow]:
-        """Return the window that a new one has become part of, and the one its contents are stored under."""
-        assert isinstance(window, TimeWindow)
-        new = window
-        known = self._state.value() or []
-        touching = [entry for entry in known if entry[0] <= new.end_ms and new.start_ms <= entry[1]]
-        if not touching:
-            self._state.update([*known, (*new, *new)])
-            return new, new
-        merged = TimeWindow(
-            min(new.start_ms, *(entry[0] for entry in touching)), max(new.end_ms, *(entry[1] for entry in touching))
-        )
-        stored = TimeWindow(*touching[0][2:])
-        if len(touching) == 1 and TimeWindow(*touching[0][:2]) == merged:
-            return merged, stored
-        rest = [entry for entry in known if entry not in touching]
-        self._state.update([*rest, (*merged, *stored)])
-        self._operator.merge(merged, stored, touching, context)
-        return merged, stored
 
 
 class _WindowContext:
@@ -372,3 +351,11 @@ class _WindowContext:
 
 def _namespace(window: Window) -> Namespace:
     return window if isinstance(window, TimeWindow) else None
+
+
+def _longer(window: Window, combined: Any) -> Window:
+    """Return the session of combined rows, given that of the first."""
+    if combined is None or not combined[3]:
+        return window
+    assert isinstance(window, TimeWindow)
+    return TimeWindow(window.start_ms, window.end_ms + combined[3])

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tidegate.api.sessions import Sessions
 from tidegate.api.window_contents import FoldedContents
 from tidegate.core.times import TimeDomain, moment
 
@@ -51,15 +52,20 @@ def quick_path(  # noqa: PLR0913 per batch: locals instead of attributes
     return process
 
 
-def fire_many(contents: FoldedContents, armed: set[Any], columns: bool) -> Callable[[Sequence[Any]], list[Any]]:
+def fire_many(
+    contents: FoldedContents, sessions: Sessions | None, armed: set[Any], columns: bool
+) -> Callable[[Sequence[Any]], list[Any]]:
     """Return the function called with timers that are due, in place of `on_timer` for each. `columns`:
     rows also have key and window.
     """
 
     def fire(timers: Sequence[Any]) -> list[Any]:
-        names = [(key, window) for _, key, _, window in timers]
-        results = contents.take_results(names, [group for _, _, group, _ in timers])
+        names = stored = [(key, window) for _, key, _, window in timers]
         armed.difference_update(names)
+        if sessions is not None:
+            timers, stored = sessions.retire_many(timers)
+            names = [(key, window) for _, key, _, window in timers]
+        results = contents.take_results(stored, [group for _, _, group, _ in timers])
         if not columns:
             return [result for result in results if result is not None]
         bounds = {window: (moment(window[0]), moment(window[1])) for window in {window for _, window in names}}

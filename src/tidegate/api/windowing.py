@@ -22,7 +22,13 @@ from tidegate.api.triggers import EventTimeTrigger, Trigger
 from tidegate.api.window_contents import FoldedContents, ListedContents, WindowContents
 from tidegate.api.window_function import Emitter, ProcessWindowFunction, WindowFunction, emit_columns, emit_result
 from tidegate.api.window_operator import WindowOperator
-from tidegate.api.windows import GlobalWindows, SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
+from tidegate.api.windows import (
+    EventTimeSessionWindows,
+    GlobalWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, UnsupportedType
 from tidegate.core.types import schema_of
@@ -33,7 +39,7 @@ from tidegate.graph.row_types import row_type
 from tidegate.graph.schema import DataType, Field, Schema, as_schema
 from tidegate.graph.states import StateSpec
 
-_PANED = (TumblingEventTimeWindows, SlidingEventTimeWindows)
+_COMBINED = (TumblingEventTimeWindows, SlidingEventTimeWindows, EventTimeSessionWindows)
 """A class derived from one of them may assign windows differently."""
 
 
@@ -170,11 +176,10 @@ class Windowing:
     def _combine(self, made: ColumnAggregates) -> Combine | None:
         """Return how Spark SQL can combine rows for these windows before the shuffle; None if it cannot.
 
-        Windows that merge depend on every row's time, triggers and evictors may depend on every row,
-        and maps cannot be grouped by.
+        Triggers and evictors may depend on every row, and maps cannot be grouped by.
         """
-        rows, panes = self.rows, self.assigner.panes() if type(self.assigner) in _PANED else None
-        if panes is None or type(self.trigger) is not EventTimeTrigger or self.evictor is not None:
+        rows, intervals = self.rows, self.assigner.intervals() if type(self.assigner) in _COMBINED else None
+        if intervals is None or type(self.trigger) is not EventTimeTrigger or self.evictor is not None:
             return None
         if self.on_error is not FAIL:
             return None  # A row that fails must be one row.
@@ -186,13 +191,10 @@ class Windowing:
         late = rows.schema if self.late_tag is not None else None
         if late is not None and any(_has_map(field.type) for field in late):
             return None
-        size_ms, slide_ms, offset_ms = panes
         return Combine(
             key=rows.schema.select(rows.key).fields,
             event_time=time,
-            size_ms=size_ms,
-            slide_ms=slide_ms,
-            offset_ms=offset_ms,
+            intervals=intervals,
             parts=made.parts,
             rows=late,
         )

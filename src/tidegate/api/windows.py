@@ -11,6 +11,7 @@ from tidegate.api.triggers import EventTimeTrigger, NeverTrigger, ProcessingTime
 from tidegate.api.window import GLOBAL, GlobalWindow, TimeWindow, Window
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
+from tidegate.graph.combine import Panes, SessionParts
 
 __all__ = [
     "EventTimeSessionWindows",
@@ -41,8 +42,8 @@ class WindowAssigner(ABC):
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:
         """The windows of a row. `timestamp` is its event time or, for windows of processing time, the clock, in ms."""
 
-    def panes(self) -> tuple[int, int, int] | None:
-        """Return size, slide and offset in milliseconds, if these three define the event-time windows completely."""
+    def intervals(self) -> Panes | SessionParts | None:
+        """Return the intervals of event time whose rows can be combined before they are assigned to windows, if there are any."""
         return None
 
     @abstractmethod
@@ -86,8 +87,8 @@ class _Tumbling(WindowAssigner):
 class TumblingEventTimeWindows(_Tumbling, _EventTime):
     """Splits event time into windows of one size."""
 
-    def panes(self) -> tuple[int, int, int]:
-        return self._size, self._size, self._offset
+    def intervals(self) -> Panes:
+        return Panes(self._size, self._size, self._offset)
 
 
 class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
@@ -120,9 +121,9 @@ class _Sliding(WindowAssigner):
 class SlidingEventTimeWindows(_Sliding, _EventTime):
     """Event-time windows that may overlap."""
 
-    def panes(self) -> tuple[int, int, int] | None:
+    def intervals(self) -> Panes | None:
         # With gaps between windows a pane may be in none of them, which rows of it have to be asked for.
-        return (self._size, self._slide, self._offset) if self._slide <= self._size else None
+        return Panes(self._size, self._slide, self._offset) if self._slide <= self._size else None
 
 
 class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
@@ -150,6 +151,9 @@ class _Session(WindowAssigner):
 
 class EventTimeSessionWindows(_Session, _EventTime):
     """Event-time sessions."""
+
+    def intervals(self) -> SessionParts:
+        return SessionParts(self._gap)
 
 
 class ProcessingTimeSessionWindows(_Session, _ProcessingTime):

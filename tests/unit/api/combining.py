@@ -6,14 +6,23 @@ from collections import defaultdict
 
 from tidegate.api import distinct
 from tidegate.core.times import time_ms
+from tidegate.graph.combine import SessionParts
 from tidegate.graph.output_columns import batch_from_rows
+
+
+def interval(intervals, ms):
+    """The start of the interval that a time belongs to, and the end of the first window that a row at that time is in."""
+    if isinstance(intervals, SessionParts):
+        return ms - ms % intervals.gap_ms, ms + intervals.gap_ms
+    pane = ms - (ms - intervals.offset_ms) % intervals.length_ms
+    return pane, pane - (pane - intervals.offset_ms - intervals.size_ms) % intervals.slide_ms + intervals.slide_ms
 
 
 def combined(node, rows, watermark_ms):
     """Combined rows by key. `rows` are tuples in the columns of the operator's input."""
     combine, schema = node.combine, node.input.schema
     of_windows = combine.event_time is not None
-    function = node.function._contents._fold._function if of_windows else node.function._aggregates
+    function = node.function._contents.fold._function if of_windows else node.function._aggregates
     time_at = schema.index(combine.event_time) if of_windows else None
     keys = [schema.index(name) for name in node.input.key]
     groups = defaultdict(list)
@@ -22,8 +31,7 @@ def combined(node, rows, watermark_ms):
             groups[tuple(row[i] for i in keys), None, None].append(row)
             continue
         ms = time_ms(row[time_at])
-        pane = ms - (ms - combine.offset_ms) % combine.pane_ms
-        first_end = pane - (pane - combine.offset_ms - combine.size_ms) % combine.slide_ms + combine.slide_ms
+        pane, first_end = interval(combine.intervals, ms)
         alone = number if first_end - 1 <= watermark_ms else None
         groups[tuple(row[i] for i in keys), pane, alone].append(row)
     made = defaultdict(list)
@@ -33,8 +41,12 @@ def combined(node, rows, watermark_ms):
             parts = function.add(row, parts)
         late = () if combine.rows is None else (None if alone is None else members[0],)
         newest = max(row[time_at] for row in members) if of_windows else None
+        place = (pane,)
+        if isinstance(combine.intervals, SessionParts):
+            times = [time_ms(row[time_at]) for row in members]
+            place = min(times), max(times) - min(times)
         told = [list(distinct._codes(part)) if isinstance(part, bytes) else part for part in parts]
-        made[key].append((*key, pane, len(members), newest, *late, *told))
+        made[key].append((*key, *place, len(members), newest, *late, *told))
     return made
 
 

