@@ -28,7 +28,8 @@ follow_imports = skip
 """
 """As in a project of users, except that Spark's own modules are left unread: that would take most of the time."""
 OPERATORS = {
-    "combined_columns", "joins", "running", "session_columns", "sessions", "window_contents", "window_operator", "window_quick_path", "windowing",
+    "combined_columns", "joins", "running", "session_columns", "sessions", "window_contents",
+    "window_operator", "window_quick_path", "windowing",
 }  # fmt: skip
 """Modules of `tidegate.api` whose objects the runtime calls, and no user. Of those, only the public names are looked at."""
 

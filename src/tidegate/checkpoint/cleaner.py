@@ -82,7 +82,7 @@ class Cleaner:
         for ref in store.entry.retained:
             needed |= {ref.metadata, committed_record(ref.metadata)}
         listed: list[str] = []
-        for folder in ("shared", "taskowned"):
+        for folder in ("shared", "taskowned", "acks"):
             listed += yield ListNames(f"{self._layout.root}/{folder}")
         folders: list[str] = yield ListFolders(self._layout.root)
         for folder in folders:

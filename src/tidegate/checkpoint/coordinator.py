@@ -8,7 +8,7 @@ the driver → completed; or failed with a reason, at any point before its log e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -112,8 +112,10 @@ class Coordinator:
     """One per term. `tasks` are all tasks of the job; `base` is the checkpoint that it was restored from."""
 
     def __init__(
-        self, cadence: Cadence, tasks: Iterable[TaskId], last_id: int = 0, base: CheckpointRef | None = None
-    ) -> None:
+        self, cadence: Cadence, tasks: Iterable[TaskId], last_id: int = 0, base: CheckpointRef | None = None,
+        withdraw: Callable[[int], bool] = lambda id: True,
+    ) -> None:  # fmt: skip
+        """`withdraw` takes back the announcement of an id. It returns False if it is too late: an epoch has begun with it."""
         self.statistics = CheckpointStatistics()
         self._cadence = cadence
         self._tasks = frozenset(tasks)
@@ -129,6 +131,9 @@ class Coordinator:
         self._last_completion_ms: MonotonicMs | None = None
         self._due_ms: MonotonicMs | None = None
         self._closed = False
+        self._withdraw = withdraw
+        self._begun: int | None = None
+        """While an epoch is being finished: the id under which its tasks have begun to store their versions."""
 
     @property
     def pending(self) -> tuple[PendingCheckpoint, ...]:
@@ -148,13 +153,44 @@ class Coordinator:
             self._due_ms = now.plus(first_delay_ms)
         return self._go_on(now)
 
-    def epoch_finished(self, epoch: EpochId, moved: bool, now: Instant) -> list[Action]:
-        """An epoch was accepted. `moved`: positions, state or committables have changed."""
+    def announce(self, expected_ms: int, now: Instant) -> int | None:
+        """Return the id of the checkpoint that will be taken of the epoch that runs next, if it takes about as long as
+        expected. The tasks of that epoch may store their versions under it as soon as they have sealed them.
+
+        An epoch that has begun with the id reports it to `epoch_finished`. If another checkpoint is triggered before, the
+        id is never used. None while a checkpoint is in progress: its files are not known yet, and would be stored again.
+        """
+        earliest = self.announces_at(expected_ms)
+        if earliest is None or now.monotonic_ms < earliest:
+            return None
+        return self._next_id
+
+    def announces_at(self, expected_ms: int) -> MonotonicMs | None:
+        """Return from when on an epoch that takes about as long as expected ends when a checkpoint is due. None: that depends
+        on more than time."""
+        if self._closed or self._pending or self._due_ms is None:
+            return None
+        pause_ends = 0 if self._last_completion_ms is None else self._last_completion_ms + self._cadence.pause_ms
+        return MonotonicMs(max(self._due_ms - expected_ms, pause_ends))
+
+    def epoch_finished(self, epoch: EpochId, moved: bool, now: Instant, announced: int | None = None) -> list[Action]:
+        """An epoch was accepted. `moved`: positions, state or committables have changed. `announced`: the id under which its
+        tasks have begun to store their versions. Unless that is void, the checkpoint is taken, also if it is due by a tenth of
+        the period later."""
         if self._closed:
             return []
         self._finished = epoch
         self._moved = self._moved or moved
-        return self._go_on(now)
+        if announced is None or announced != self._next_id:
+            return self._go_on(now)
+        period = self._cadence.period_ms
+        if period is not None and self._due_ms is not None and self._due_ms <= now.plus(period // 10):
+            self._due_ms = now.monotonic_ms
+        self._begun = announced
+        actions = self._go_on(now)
+        self._begun = None
+        self._next_id = max(self._next_id, announced + 1)
+        return actions
 
     def request(self, request: Request, now: Instant) -> list[Action]:
         """Request a checkpoint. The outcome is a `NotifyComplete` or `NotifyAborted` with this request."""
@@ -272,6 +308,8 @@ class Coordinator:
             actions += self._fail(pending, reason, now)
         self._finished = None
         self._moved = False
+        if not self._withdraw(self._next_id):
+            self._next_id += 1
         actions += [NotifyAborted(None, request, reason) for request in self._queue.remove(lambda r: True)]
         if self._cadence.period_ms is not None:
             self._due_ms = now.plus(self._cadence.pause_ms)
@@ -291,10 +329,16 @@ class Coordinator:
             if isinstance(choice, Wait):
                 wakes += [] if choice.until_ms is None else [choice.until_ms]
                 break
-            if choice.request.kind is RequestKind.PERIODIC and not self._moved and self._base is not None:
-                continue  # nothing changed since the last one; the next period requests again
-            actions.append(self._trigger(choice, now))
-            wakes.append(self._pending[self._next_id - 1].deadline_ms)
+            if choice.request.kind is RequestKind.PERIODIC:
+                if not self._moved and self._base is not None:
+                    continue  # nothing changed since the last one; the next period requests again
+                if self._begun is None and not self._withdraw(self._next_id):
+                    # It is taken of the epoch that runs: its tasks store their versions already.
+                    self._queue.add(choice.request)
+                    break
+            started = self._trigger(choice, now)
+            actions.append(started)
+            wakes.append(self._pending[started.id].deadline_ms)
         if self._due_ms is not None:
             wakes.append(self._due_ms)
         return [*actions, WakeAt(min(wakes))] if wakes else actions
@@ -315,8 +359,9 @@ class Coordinator:
         owned = self._base is not None and self._base.owned
         reusable = owned and not run.request.kind.is_savepoint and not run.request.full
         base = self._base.metadata if self._base is not None and reusable else None
+        id = self._id_for(run.request)
         pending = PendingCheckpoint(
-            id=self._next_id,
+            id=id,
             epoch=self._finished,
             request=run.request,
             triggered=now,
@@ -324,12 +369,20 @@ class Coordinator:
             tasks=self._tasks,
             base=base,
         )
-        self._pending[pending.id] = pending
-        self._next_id += 1
+        self._pending[id] = pending
         if not run.request.kind.is_savepoint:
             self._moved = False
         self.statistics.triggered(pending)
-        return StartUpload(pending.id, pending.epoch, run.request, base)
+        return StartUpload(id, pending.epoch, run.request, base)
+
+    def _id_for(self, request: Request) -> int:
+        """Return the next id, unless tasks have begun to store something under it that is not what the request wants."""
+        id, begun = self._next_id, self._begun
+        suits = begun == id and not request.kind.is_savepoint and request.full is None
+        if not suits and (begun == id or not self._withdraw(id)):
+            id += 1
+        self._begun, self._next_id = None, id + 1
+        return id
 
     def _fail(
         self, pending: PendingCheckpoint, reason: CheckpointFailureReason, now: Instant, message: str = ""

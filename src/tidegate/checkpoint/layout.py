@@ -15,6 +15,7 @@ from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
 from tidegate.storage.port import encode_segment
 
 _SHARED = re.compile(r"shared/(\d+)/[^/]+/[^/]+/chk-(\d+)-[^/]+")
+_ACK = re.compile(r"acks/(\d+)/chk-(\d+)/[^/]+")
 _STAGED = re.compile(r"taskowned/(\d+)/(\d+)/.+")
 _CHECKPOINT = re.compile(r"chk-(\d+)(?:\.\d+)?/.+")
 
@@ -78,6 +79,17 @@ class JobLayout:
         """`name` must be unique. The path contains the checkpoint it is uploaded for, which clean-up needs."""
         return f"{self.root}/shared/{term}/{task}/{attempt}/chk-{checkpoint_id}-{name}"
 
+    def acks(self, term: Term, checkpoint_id: int) -> str:
+        """Return the folder of the acknowledgements that tasks have stored for a checkpoint."""
+        return f"{self.all_acks(term)}/chk-{checkpoint_id}"
+
+    def all_acks(self, term: Term) -> str:
+        return f"{self.root}/acks/{term}"
+
+    def ack(self, term: Term, checkpoint_id: int, task: TaskId, name: str) -> str:
+        """`name` must be unique: several attempts may acknowledge for one task."""
+        return f"{self.acks(term, checkpoint_id)}/{task}-{name}"
+
     def staged(self, epoch: EpochId, sink: Uid, attempt: AttemptId, name: str) -> str:
         return f"{self.root}/taskowned/{epoch.term}/{epoch.number}/{encode_segment(sink)}/{attempt}/{name}"
 
@@ -93,7 +105,7 @@ class JobLayout:
         if not path.startswith(f"{self.root}/"):
             return None
         rest = path[len(self.root) + 1 :]
-        if found := _SHARED.fullmatch(rest):
+        if found := _SHARED.fullmatch(rest) or _ACK.fullmatch(rest):
             return StoredFile(path, FileScope.SHARED, Term(int(found[1])), int(found[2]))
         if found := _STAGED.fullmatch(rest):
             return StoredFile(path, FileScope.TASKOWNED, Term(int(found[1])), int(found[2]))

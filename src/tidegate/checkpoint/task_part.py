@@ -73,6 +73,11 @@ def decode_part(data: bytes) -> tuple[TaskState, tuple[str, ...]]:
     return state, part.new
 
 
+def is_of(data: bytes, version: VersionId) -> bool:
+    """Return whether a part is that of a version."""
+    return _decode(data).version == str(version)
+
+
 def upload_ms(data: bytes) -> int:
     """Return how long the upload took, beside the epochs. 0 in parts that were encoded before this was measured."""
     return _decode(data).async_ms

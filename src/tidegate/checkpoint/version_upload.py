@@ -21,9 +21,9 @@ import msgspec
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import ElementCount, FileList, InlineFile, OperatorInfo, StateFile, TaskState
-from tidegate.checkpoint.task_part import decode_part, digest_of, encode_part
+from tidegate.checkpoint.task_part import decode_part, digest_of, encode_part, is_of
 from tidegate.core.faults import reach
-from tidegate.core.ids import AttemptId, TaskId, Term
+from tidegate.core.ids import AttemptId, Slot, TaskId, Term
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import version_path
 from tidegate.storage import FileHandle, Storage, Upload, unique_name
@@ -61,6 +61,27 @@ class UploadOrder:
     """For a canonical savepoint: the operators whose state is written as tables."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyUpload:
+    """A checkpoint that will probably be taken of the epoch that runs. Each task stores the version that it seals, without
+    waiting for an order."""
+
+    checkpoint_id: int
+    bases: tuple[Stored | None, ...]
+    """For each slot."""
+    inline_threshold: int
+    inline_total: int
+
+    def order(self, slot: Slot, version: VersionId) -> UploadOrder:
+        return UploadOrder(
+            checkpoint_id=self.checkpoint_id,
+            version=version,
+            base=self.bases[slot],
+            inline_threshold=self.inline_threshold,
+            inline_total=self.inline_total,
+        )
+
+
 class Stopped(Exception):
     """The upload was asked to stop; stored parts remain for the process that continues it."""
 
@@ -82,9 +103,11 @@ class VersionUpload:
         self._folder = _folder(directory, term, order.checkpoint_id)
 
     def finished(self) -> bytes | None:
-        """Return the task's encoded part, if a process has finished it."""
-        with contextlib.suppress(FileNotFoundError):
-            return (self._folder / _PART).read_bytes()
+        """Return the task's encoded part, if a process has finished it. A part of another attempt's version does not count:
+        that attempt began to store its version before anyone knew which one is accepted."""
+        with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
+            part = (self._folder / _PART).read_bytes()
+            return part if is_of(part, self._order.version) else None
         return None
 
     def run(
@@ -147,7 +170,8 @@ class VersionUpload:
             name = self._layout.shared(self._term, self._task, attempt, self._order.checkpoint_id, unique_name())
         else:
             name = f"{self._order.folder}/{self._task}-{unique_name()}"
-        upload = Upload(self._storage, source, name, self._folder / f"{file.name}.upload")
+        origin = str(file.origin).replace("/", "-")
+        upload = Upload(self._storage, source, name, self._folder / f"{origin}.{file.name}.upload")
         while (handle := upload.handle) is None:
             if not go_on():
                 raise Stopped
@@ -197,7 +221,7 @@ def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]
     needed, and `keep` names it.
     """
     kept = {(int(of), id) for of, id in keep}
-    newest = max((id for _, id in kept), default=0)
+    newest = max((id for of, id in kept if of == term), default=0)
     with contextlib.suppress(FileNotFoundError), os.scandir(directory / "uploads") as entries:
         for entry in list(entries):
             found = _RECORDS.fullmatch(entry.name)

@@ -143,10 +143,9 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         (_C + "file-merging.max-subtasks-per-file", "4", "Tasks that share a file."),
     ),
     *_declared(
-        "A checkpoint takes the last finished epoch, so it waits for that one's slowest task; bound epochs at the source.",
+        "A checkpoint takes the last finished epoch and completes while the next one runs: no barrier has to overtake rows.",
         unaligned.UNALIGNED,
         unaligned.ALIGNED_TIMEOUT,
-        later=True,
     ),
     *_because(
         "Graphs have no cycles here, so there is no job that needs to be forced.",
@@ -181,7 +180,7 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         (_R + "from-local", "false", "Restore keyed state from local copies.", "state.backend.local-recovery"),
     ),
     *_because(
-        "Only unaligned checkpoints have in-flight rows, and none is taken yet.",
+        "Between epochs no row is on its way, so a checkpoint holds no in-flight rows.",
         (
             *(
                 _R + "without-channel-state.checkpoint-id",

@@ -131,8 +131,8 @@ def _of_checkpoints(s: AlertSettings) -> Iterator[AlertRule]:
         meaning=f"For more than {s.checkpoint_intervals} intervals the job has done work that no checkpoint contains. After a "
         "failure it would repeat all of it. (A job without new rows takes no checkpoints; that is no reason for this alert.)",
         action="If checkpoints fail, see TidegateCheckpointsFailing. If one is in progress and slow, the job's page of "
-        "checkpoints shows the slowest task: uploads wait for slow storage, and acknowledgements for epochs that take long. "
-        "Bound epochs with `target_epoch_duration` or `max_offsets_per_trigger`.",
+        "checkpoints shows the slowest task: its upload takes long, or it waits for a core. If none is in progress, the epoch "
+        "takes long: a checkpoint is taken when it ends. Bound epochs with `target_epoch_duration` or `max_offsets_per_trigger`.",
     )
 
 

@@ -100,6 +100,43 @@ def test_files_of_a_savepoint_have_names_of_their_own_in_its_folder(home: Host, 
     assert len({name for attempt in names for name in attempt}) == len(names[0]) + len(names[1]) > 1
 
 
+@pytest.mark.feature("C37")
+def test_an_upload_that_another_attempt_began_for_the_same_checkpoint_does_not_count(
+    home: Host, elsewhere: Host
+) -> None:
+    """Two attempts of an epoch seal versions with files of the same names. The first has stored a part of its files, or all."""
+    home.build(None, version(1), some(0, 300))
+    for attempt in (1, 2):
+        home.build(version(1), version(2, attempt), some(1000 * attempt, 300))
+    home.upload(home.order(1, version(2, 1)))
+    assert home.uploader(home.order(1, version(2, 2))).finished() is None
+    state, _ = home.upload(home.order(1, version(2, 2)))
+    assert state.version == version(2, 2)
+    assert elsewhere.restore(state) == version(2, 2)
+    assert elsewhere.read(version(2, 2)) == home.read(version(2, 2))
+
+
+@pytest.mark.feature("C37")
+def test_a_file_that_another_attempt_stored_partly_is_stored_anew(home: Host, elsewhere: Host) -> None:
+    home.build(None, version(1), some(0, 300))
+    for attempt in (1, 2):
+        home.build(version(1), version(2, attempt), some(1000 * attempt, 300))
+
+    def die(reached: str, **context: object) -> None:
+        if reached == "storage.upload.3-recorded":
+            raise Interrupted
+
+    faults.arm(die)
+    try:
+        with pytest.raises(Interrupted):
+            home.upload(home.order(1, version(2, 1)))
+    finally:
+        faults.arm(None)
+    state, _ = home.upload(home.order(1, version(2, 2)))
+    assert elsewhere.restore(state) == version(2, 2)
+    assert elsewhere.read(version(2, 2)) == home.read(version(2, 2))
+
+
 @pytest.mark.feature("K1")
 def test_an_upload_tells_how_long_it_took(home: Host) -> None:
     home.build(None, version(1), some(0, 100))

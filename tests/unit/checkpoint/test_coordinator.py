@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.tiers.profiles import examples
 from tests.unit.checkpoint.history_kit import ref
 from tidegate.checkpoint.coordinator import (
     Action,
@@ -22,7 +25,7 @@ from tidegate.checkpoint.coordinator import (
     WakeAt,
 )  # fmt: skip
 from tidegate.checkpoint.failure import CheckpointFailureReason as Reason
-from tidegate.checkpoint.pending import UploadAck
+from tidegate.checkpoint.pending import Stage, UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.core.ids import EpochId, Slot, TaskId, Term
 from tidegate.testing.clock import at
@@ -514,3 +517,118 @@ def test_a_checkpoint_on_request_counts_as_one_of_the_concurrent_ones() -> None:
     coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=at(60).monotonic_ms, forced=True), at(60))
     coordinator.epoch_finished(epoch(2), True, at(1_200))
     assert [pending.epoch for pending in coordinator.pending] == [epoch(1)]
+
+
+EVENTS = st.lists(
+    st.sampled_from(
+        [
+            "announced epoch",
+            "request in an announced epoch",
+            "completion in an announced epoch",
+            "epoch",
+            "manual",
+            "full",
+            "savepoint",
+            "complete",
+            "tick",
+            "rewind",
+        ]
+    ),
+    max_size=40,
+)
+
+
+class Life:
+    """A coordinator through many events; notes which ids were announced to which epochs, and which were used."""
+
+    def __init__(self) -> None:
+        self.coordinator, self.now, self.number = started(), 0, 0
+        self.coordinator._withdraw = lambda id: id not in self.announced
+        self.announced: dict[int, int] = {}
+        self.used: list[int] = []
+
+    def run(self, event: str) -> list[Action]:
+        now = at(self.now)
+        match event:
+            case "epoch" | "announced epoch":
+                return self._epoch(event == "announced epoch")
+            case "request in an announced epoch":
+                return self._epoch(True, ["manual"])
+            case "completion in an announced epoch":
+                return self._epoch(True, ["savepoint", "complete", "tick"])
+            case "manual" | "full":
+                request = Request(kind=RequestKind.MANUAL, at_ms=self.now, forced=True, full=event == "full" or None)
+                return self.coordinator.request(request, now)
+            case "savepoint":
+                return self.coordinator.request(Request(kind=RequestKind.SAVEPOINT, at_ms=self.now, target="sp"), now)
+            case "complete":
+                return self._complete()
+            case "rewind":
+                return self.coordinator.abort_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, now)
+        return self.coordinator.tick(now)
+
+    def _epoch(self, announces: bool, during: Sequence[str] = ()) -> list[Action]:
+        id = self.coordinator.announce(400, at(self.now)) if announces else None
+        self.number, self.now = self.number + 1, self.now + 300
+        if id is not None:
+            assert id not in self.announced
+            self.announced[id] = self.number
+            assert self.coordinator.in_flight().lowest_id <= id, "a sweep would delete what its tasks store"
+            for event in during:
+                self.note(self.run(event))
+        return self.coordinator.epoch_finished(epoch(self.number), True, at(self.now), id)
+
+    def _complete(self) -> list[Action]:
+        for pending in self.coordinator.pending[:1]:
+            for task in range(3):
+                self.coordinator.acknowledge(ack(pending.id, task), at(self.now))
+            if pending.stage is Stage.PUBLISHING:
+                done = replace(ref(pending.id), epoch=pending.epoch)
+                return self.coordinator.published(pending.id, done, (), at(self.now))
+        return []
+
+    def note(self, actions: Sequence[Action]) -> None:
+        for begun in actions:
+            if isinstance(begun, StartUpload):
+                self.used.append(begun.id)
+                as_stored = not begun.request.full and not begun.request.kind.is_savepoint
+                assert begun.id not in self.announced or (self.announced[begun.id] == begun.epoch.number and as_stored)
+
+
+@given(events=EVENTS, steps=st.lists(st.integers(0, 700), min_size=40, max_size=40))
+@settings(max_examples=examples(200))
+def test_ids_grow_and_an_announced_one_is_used_only_by_its_epoch(events: list[str], steps: list[int]) -> None:
+    life = Life()
+    for event, step in zip(events, steps):
+        life.now += step
+        life.note(life.run(event))
+    assert life.used == sorted(set(life.used))
+
+
+@pytest.mark.feature("C37")
+def test_a_checkpoint_that_becomes_due_in_an_announced_epoch_is_taken_of_that_epoch() -> None:
+    """Its tasks store their versions already. A checkpoint of the epoch before could not begin earlier than the next one."""
+    coordinator = started()
+    completed_first(coordinator)
+    coordinator._withdraw = lambda id: id != 2
+    coordinator.epoch_finished(epoch(2), True, at(900))
+    assert coordinator.announce(400, at(900)) == 2
+    assert not of(StartUpload, coordinator.tick(at(1_150)))
+    (begun,) = of(StartUpload, coordinator.epoch_finished(epoch(3), True, at(1_300), 2))
+    assert (begun.id, begun.epoch) == (2, epoch(3))
+
+
+def test_nothing_is_announced_before_the_pause_after_a_checkpoint_is_over() -> None:
+    coordinator = started(Cadence(interval_ms=1_000, min_pause_ms=900))
+    coordinator.epoch_finished(epoch(1), True, at(50))
+    coordinator.tick(at(100))
+    completed(coordinator, 1, 500)
+    coordinator.epoch_finished(epoch(2), True, at(600))
+    assert coordinator.announce(800, at(1_300)) is None
+    assert coordinator.announce(800, at(1_400)) == 2
+
+
+def completed_first(coordinator: Coordinator) -> None:
+    coordinator.epoch_finished(epoch(1), True, at(50))
+    coordinator.tick(at(100))
+    completed(coordinator, 1, 200)

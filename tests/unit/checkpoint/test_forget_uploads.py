@@ -48,3 +48,9 @@ def test_without_anything_to_keep_only_records_of_earlier_terms_go(records: Path
 
 def test_a_task_that_never_uploaded_has_nothing_to_forget(tmp_path: Path) -> None:
     forget_uploads(tmp_path, Term(1), [])
+
+
+def test_the_id_of_a_base_of_another_job_says_nothing_about_the_ids_of_this_one(records: Path) -> None:
+    """The job was started from checkpoint 57 of another, and stores its own checkpoint 5 before the driver tells of it."""
+    forget_uploads(records, Term(2), [(Term(1), 57)])
+    assert left(records) == {"2-4", "2-5", "2-6", "2-7", "2-8", "3-8", "unknown"}

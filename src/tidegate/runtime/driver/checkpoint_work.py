@@ -7,9 +7,9 @@ from zlib import crc32
 
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.release_plan import Publication
-from tidegate.checkpoint.version_upload import Stored, UploadOrder
+from tidegate.checkpoint.version_upload import EarlyUpload, Stored, UploadOrder
 from tidegate.core.ids import Slot, TaskId, Term
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.driver.epoch_snapshot import Announced, EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.exchange.assignment import ALL_SLOTS, CheckpointWork, PublishOrder
 from tidegate.state.version import VersionId
@@ -24,33 +24,37 @@ _UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
 def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
     job: JobDescription, term: Term, uploading: Sequence[PendingUpload], snapshots: Iterable[EpochSnapshot],
     kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
-    empty: bool, publications: Sequence[Publication] = (),
+    empty: bool, publications: Sequence[Publication] = (), early: Announced | None = None, announced: int = 0,
 ) -> dict[int, CheckpointWork]:  # fmt: skip
     """Return the work by level. `snapshots` are those of which a checkpoint may still be taken, `kept` the versions of the
     latest checkpoint, `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch has no other
-    purpose; `publications` is output that tasks publish, each belonging to one task.
+    purpose; `publications` is output that tasks publish, each belonging to one task; `early` is the checkpoint that is announced
+    to this epoch, and `announced` the one announced last, if it is not known yet what became of it.
     """
     newest, digests = stored
     records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
+    records += [(term, announced)] if announced else []
     total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
     standing = [*(each.snapshot for each in uploading), *snapshots]
 
-    def order(each: PendingUpload, task: TaskId) -> UploadOrder:
-        base = each.base
+    def known_files(base: CheckpointRef | None, task: TaskId) -> Stored | None:
         same = base is not None and newest is not None and base.metadata == newest.metadata
         digest = digests.get(task) if same else None
-        known = None if base is None or digest is None else Stored(base.term, base.id, digest)
+        return None if base is None or digest is None else Stored(base.term, base.id, digest)
+
+    def order(each: PendingUpload, task: TaskId) -> UploadOrder:
         tables = None if each.tables is None else tuple(o for o in each.tables if o.level == task.level)
         return UploadOrder(
             checkpoint_id=each.id,
             version=each.snapshot.versions[task],
-            base=known,
+            base=known_files(each.base, task),
             inline_threshold=inline_bytes,
             inline_total=total,
             folder=each.folder,
             tables=tables,
         )
 
+    everything = tuple((task, order(each, task)) for each in uploading for task in sorted(each.missing))
     work: dict[int, CheckpointWork] = {}
     for level in range(1, job.levels + 1):
         tasks = [TaskId(level, Slot(slot)) for slot in range(job.parallelism)]
@@ -60,9 +64,24 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
             for task in tasks
         )
         publishes = _publishes(job, level, publications)
-        wait_ms = (_EMPTY_EPOCH_WAIT_MS if empty else _UPLOAD_WAIT_MS) if any(uploads) or any(publishes) else 0
+        waits = any(uploads) or any(publishes) or early is not None
         work[level] = CheckpointWork(
-            uploads=uploads, keep=keep, records=tuple(records), restores=(), wait_ms=wait_ms, publishes=publishes
+            uploads=uploads,
+            every_upload=everything,
+            keep=keep,
+            records=tuple(records),
+            restores=(),
+            wait_ms=(_EMPTY_EPOCH_WAIT_MS if empty else _UPLOAD_WAIT_MS) if waits else 0,
+            publishes=publishes,
+            early=None
+            if early is None
+            else EarlyUpload(
+                checkpoint_id=early.id,
+                bases=tuple(known_files(newest if early.incremental else None, task) for task in tasks),
+                inline_threshold=inline_bytes,
+                inline_total=total,
+            ),
+            announced=announced,
         )
     return work
 

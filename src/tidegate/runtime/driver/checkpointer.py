@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tidegate.checkpoint import operators
-from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.completed_store import Draft, NotPublished
 from tidegate.checkpoint.contents import contents_of
 from tidegate.checkpoint.coordinator import (
@@ -32,20 +31,23 @@ from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
 from tidegate.checkpoint.task_part import decode_part, upload_ms
+from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.core.clock import Instant
-from tidegate.core.errors import EpochFailed, ProtocolViolation, TidegateError
+from tidegate.core.errors import EpochFailed, ProtocolViolation
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, TaskId
 from tidegate.runtime.driver.answers import Answers
 from tidegate.runtime.driver.epoch_reports import EpochReport
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.driver.epoch_snapshot import Announced, EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.failure_latch import CheckpointsFailed
+from tidegate.runtime.driver.job_cleaning import JobCleaning
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.loop_thread import LoopThread
 from tidegate.runtime.driver.metadata_builder import build_metadata
 from tidegate.runtime.driver.output_release import OutputRelease
 from tidegate.runtime.driver.ownership import Ownership, staged_by
 from tidegate.runtime.driver.pending_uploads import PendingUploads
+from tidegate.runtime.driver.stored_acks import StoredAcks
 from tidegate.runtime.sources.query_directory import read_sources
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot
@@ -65,18 +67,12 @@ class Checkpointer:
         self._ownership, self._job, self._uploads, self._output = ownership, job, uploads, output
         self._answers, self._loop = answers, loop
         self._history, self._store = ownership.history, ownership.store
-        self._cleaner = Cleaner(ownership.store)
-        self._has_leftovers = True
-        """Whether failed checkpoints or former owners may have left files."""
-        config, entry = self._history.config, self._store.entry
-        cadence = Cadence(
-            interval_ms=config.interval_ms,
-            timeout_ms=config.timeout_ms,
-            min_pause_ms=config.min_pause_ms,
-            max_concurrent=config.max_concurrent,
-            tolerable_failures=config.tolerable_failures,
-        )
-        self._coordinator = Coordinator(cadence, job.tasks, entry.last_id, entry.base)
+        self._acks = StoredAcks(self._history.storage, self._history.layout, ownership.store.term)
+        self._cleaning = JobCleaning(self._history, ownership.store, self._acks)
+        self._epoch_ms = 0
+        """How long the last epoch took."""
+        cadence, entry = _cadence(self._history.config), self._store.entry
+        self._coordinator = Coordinator(cadence, job.tasks, entry.last_id, entry.base, withdraw=uploads.withdraw)
         self._coordinator.statistics = statistics
         if ownership.snapshot is not None and (base := entry.base) is not None:
             url = f"{self._history.storage.url}/{base.metadata}"
@@ -99,6 +95,7 @@ class Checkpointer:
         self._act(self._coordinator.request(request, self._now()))
 
     def tick(self) -> None:
+        self._read_acks()
         self._act(self._coordinator.tick(self._now()))
 
     def on_epoch(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool) -> None:
@@ -106,11 +103,18 @@ class Checkpointer:
         self._uploads.saw(snapshot)
         if not output:
             # Committed with its epoch and carried by no checkpoint: the rows are no longer needed.
-            self._discard([path for request in report.committables for path in request.staged])
+            self._cleaning.discard([path for request in report.committables for path in request.staged])
         else:
             self._store.ledger.accept(report.committables)
         self._output.on_published_by_tasks(report.published)
-        self._act(self._coordinator.epoch_finished(snapshot.epoch, moved, now))
+        self._epoch_ms = report.duration_ms
+        begun = snapshot.announced
+        actions = self._coordinator.epoch_finished(snapshot.epoch, moved, now, begun)
+        self._uploads.settle(begun)
+        used = any(isinstance(each, StartUpload) and each.id == begun for each in actions)
+        if begun is not None and (report.tries > 1 or not used):
+            self._cleaning.expect_leftovers(checkpoints=2)  # tasks may still be storing what nobody needs
+        self._act(actions)
         for task, item in report.uploads:
             if item.part is not None:
                 self._acknowledge(item.checkpoint_id, task, item.part)
@@ -118,11 +122,19 @@ class Checkpointer:
                 reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
                 self._act(self._coordinator.decline(item.checkpoint_id, reason, now, f"{task}: {item.error}"))
 
+    def _read_acks(self) -> None:
+        """Take the acknowledgements that tasks have stored while an epoch runs."""
+        now_ms = self._now().monotonic_ms
+        expiring = [pending.id for pending in self._coordinator.pending if pending.deadline_ms <= now_ms]
+        for checkpoint_id, part in self._acks.new(now_ms, expiring):
+            self._acknowledge(checkpoint_id, decode_part(part)[0].task, part)
+        self._loop.wake_at(self._acks.next_ms())
+
     def on_rewind(self) -> None:
         """Forget the epochs after the latest checkpoint."""
         self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now()))
         self._uploads.forget_all()
-        self._has_leftovers = True
+        self._cleaning.expect_leftovers()
         base = self._store.entry.base
         reached = None if base is None or base.epoch.term != self._store.term else base.epoch
         self._store.ledger.rewind(self._store.term, reached)
@@ -149,11 +161,21 @@ class Checkpointer:
                 case NotifyAborted(id, request, reason, message):
                     self._aborted(id, request, reason, message)
                 case DiscardFiles(paths):
-                    self._discard(paths)
+                    self._cleaning.discard(paths)
                 case FailJob(message):
                     self._ownership.failure.set(CheckpointsFailed(message), over=())
                 case WakeAt(at_ms):
                     self._loop.wake_at(at_ms)
+        self._acks.watch_only(pending.id for pending in self._coordinator.pending)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Tell the next epoch which checkpoint will be taken of it, if that is known."""
+        id, base = self._coordinator.announce(self._epoch_ms, self._now()), self._store.entry.base
+        incremental = self._history.config.incremental and base is not None and base.owned
+        self._uploads.announce(None if id is None else Announced(id, incremental))
+        if id is None:
+            self._loop.wake_at(self._coordinator.announces_at(self._epoch_ms))
 
     def _complete(self, ref: CheckpointRef, request: Request) -> None:
         if self._answers.waits_for_output(request.token):
@@ -165,7 +187,7 @@ class Checkpointer:
     def _aborted(self, id: int | None, request: Request, reason: CheckpointFailureReason, message: str) -> None:
         why = f"{reason.message}: {message}" if message else f"{reason.message}."
         self._uploads.forget(id)
-        self._has_leftovers = True
+        self._cleaning.expect_leftovers()
         if id is None and reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
             log.warning("a checkpoint was refused: %s", why)
         self._answers.give(request.token, EpochFailed(f"The checkpoint failed: {why}"))
@@ -198,6 +220,9 @@ class Checkpointer:
             tables=tables,
         )
         self._uploads.add(upload)
+        if missing:
+            self._acks.watch(action.id, self._now().monotonic_ms)
+            self._loop.wake_at(self._acks.next_ms())
         backend = job.backend if tables is None else CANONICAL_BACKEND
         for task in job.tasks:
             if task not in missing:
@@ -220,6 +245,7 @@ class Checkpointer:
             return
         state, new = decode_part(part)
         if not self._uploads.acknowledge(checkpoint_id, task, state):
+            self._cleaning.expect_leftovers()  # of an attempt that was not accepted
             return
         ack = UploadAck(
             checkpoint_id=checkpoint_id,
@@ -329,22 +355,14 @@ class Checkpointer:
         )
 
     def clean(self) -> None:
-        try:
-            self._history.perform(self._cleaner.clean(self._coordinator.in_flight()))
-            if self._has_leftovers:
-                self._history.perform(self._cleaner.sweep(self._coordinator.in_flight()))
-                self._has_leftovers = False
-            if self._history.perform(self._cleaner.dispose()):
-                log.info("a savepoint that the job had claimed is deleted: newer checkpoints replace it")
-        except Exception as error:
-            # Whatever the error: the job is correct without cleaning up, and would fail here again after every restart.
-            known = isinstance(error, TidegateError)
-            log.warning("clean-up was skipped, files are kept until the next one: %s", error, exc_info=not known)
-            self._has_leftovers = True
+        self._cleaning.clean(self._coordinator.in_flight())
 
-    def _discard(self, paths: Sequence[str]) -> None:
-        try:
-            self._history.storage.delete(paths)
-        except StorageError as error:
-            log.warning("%d files that are no longer needed are left for the next sweep: %s", len(paths), error)
-            self._has_leftovers = True
+
+def _cadence(config: CheckpointConfig) -> Cadence:
+    return Cadence(
+        interval_ms=config.interval_ms,
+        timeout_ms=config.timeout_ms,
+        min_pause_ms=config.min_pause_ms,
+        max_concurrent=config.max_concurrent,
+        tolerable_failures=config.tolerable_failures,
+    )

@@ -24,6 +24,17 @@ class EpochSnapshot:
     directory: Path
     """The directory of the streaming query."""
     clocks: Clocks
+    announced: int | None = None
+    """The checkpoint under which the tasks of the epoch have begun to store their versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A checkpoint that will probably be taken of the next epoch."""
+
+    id: int
+    incremental: bool
+    """Whether files of the latest checkpoint may be reused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

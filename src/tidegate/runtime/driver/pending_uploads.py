@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from threading import Lock
 
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState
 from tidegate.checkpoint.task_part import digest_of
 from tidegate.core.ids import TaskId
 from tidegate.runtime.driver.checkpoint_work import plan_checkpoint_work
-from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
+from tidegate.runtime.driver.epoch_snapshot import Announced, EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.output_release import OutputRelease
 from tidegate.runtime.driver.ownership import Ownership
@@ -30,6 +31,13 @@ class PendingUploads:
         self._job, self._output = job, output
         self._term, self._inline_bytes = ownership.store.term, ownership.history.config.inline_threshold_bytes
         self._uploads: dict[int, PendingUpload] = {}
+        self._lock = Lock()
+        self._next: Announced | None = None
+        """The announcement that no epoch has taken yet."""
+        self._taken = 0
+        """The checkpoint that was announced to an epoch last."""
+        self._unsettled = 0
+        """The same, until the loop has seen the end of that epoch."""
         self.latest: EpochSnapshot | None = None
         self.unseen: deque[EpochSnapshot] = deque()
         """Snapshots of epochs that the loop has not seen yet."""
@@ -46,10 +54,38 @@ class PendingUploads:
         # The loop moves a snapshot from the first to the second: reading in this order misses none.
         snapshots = list(self.unseen)
         snapshots += [] if self.latest is None else [self.latest]
+        early = self._take_announcement()
         return plan_checkpoint_work(
             self._job, self._term, tuple(self._uploads.values()), snapshots, self._kept, self._stored,
-            self._inline_bytes, empty, self._output.for_tasks,
+            self._inline_bytes, empty, self._output.for_tasks, early, self._unsettled,
         )  # fmt: skip
+
+    def announce(self, next: Announced | None) -> None:
+        """Announce a checkpoint of the epoch that is planned next, or none."""
+        with self._lock:
+            self._next = next
+
+    def withdraw(self, id: int) -> bool:
+        """Take back the announcement of a checkpoint. Return False if an epoch has begun with it."""
+        with self._lock:
+            self._next = None
+            return self._taken < id
+
+    def settle(self, id: int | None) -> None:
+        """The loop has seen the end of the epoch that began with this announcement."""
+        with self._lock:
+            if id == self._unsettled:
+                self._unsettled = 0
+
+    def _take_announcement(self) -> Announced | None:
+        """Return the announcement for the epoch that is being planned. None if an epoch has taken it before: the loop may not
+        have seen the end of that one yet."""
+        with self._lock:
+            taken, self._next = self._next, None
+            if taken is None or taken.id <= self._taken:
+                return None
+            self._taken = self._unsettled = taken.id
+            return taken
 
     def has_work(self) -> bool:
         """Whether uploads, or output that tasks publish, wait for an epoch."""

@@ -30,6 +30,7 @@ from tidegate.runtime.driver.progress import Progress
 from tidegate.runtime.driver.settings import Durability, Settings
 from tidegate.runtime.driver.sink_threads import OutputStopped
 from tidegate.runtime.driver.stop_request import StopRequest
+from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.runtime.sources.query_directory import Positions
 
 _PACE_S = 0.05
@@ -119,7 +120,8 @@ class Epochs:
             job.committers.commit(report.committables, for_good=loop is None)
         if loop is not None:
             moved = batch is not None or bool(report.committables) or before != job.runner.versions
-            loop.epoch_finished(report, self.snapshot(), moved, output=not job.at_least_once)
+            snapshot = replace(self.snapshot(), announced=_announced(work))
+            loop.epoch_finished(report, snapshot, moved, output=not job.at_least_once)
         job.last_epoch_s = time.monotonic()
         job.reports.append(report)
         job.metrics.epoch(report, report.acks)
@@ -198,3 +200,9 @@ class Epochs:
         else:
             waiting = "; ".join(str(each) for each in loop.waiting_output)
             raise EpochFailed(f"Output of the checkpoint that the job started from is not published: {waiting}.")
+
+
+def _announced(work: Mapping[int, CheckpointWork] | None) -> int | None:
+    """Return the checkpoint that was announced to the tasks of an epoch."""
+    early = next((each.early for each in (work or {}).values() if each.early is not None), None)
+    return None if early is None else early.checkpoint_id

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.checkpoint.version_restore import RestoreOrder
-from tidegate.checkpoint.version_upload import UploadOrder
+from tidegate.checkpoint.version_upload import EarlyUpload, UploadOrder
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import GraphError
-from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
+from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.core.measuring import MEASURING, Measuring
 from tidegate.core.times import NO_TIME, EpochTime
 from tidegate.runtime.exchange.program import LevelProgram
@@ -46,11 +46,13 @@ class PublishOrder:
 ALL_SLOTS = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointWork:
     """What the tasks of one level do for checkpoints in one epoch, besides its rows. Sequences have an item for each slot."""
 
     uploads: tuple[tuple[UploadOrder, ...], ...] = ()
+    every_upload: tuple[tuple[TaskId, UploadOrder], ...] = ()
+    """The orders for all tasks of the job. The first task on a host starts those of tasks that wait for a core or a level."""
     keep: tuple[tuple[VersionId, ...], ...] = ()
     """Versions that local clean-up must keep, besides the one to start from."""
     records: tuple[tuple[Term, int], ...] = ()
@@ -61,6 +63,10 @@ class CheckpointWork:
     """How long a task may wait at its end for an upload or a publication to finish."""
     publishes: tuple[tuple[PublishOrder, ...], ...] = ()
     """Output that the tasks publish."""
+    early: EarlyUpload | None = None
+    announced: int = 0
+    """The checkpoint that was announced last, if the driver does not know yet what became of it. Its uploads continue even if no
+    order names them."""
 
     def of(self, slot: Slot) -> tuple[tuple[UploadOrder, ...], tuple[VersionId, ...], RestoreOrder | None]:
         return (

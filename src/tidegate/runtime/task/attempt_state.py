@@ -5,6 +5,7 @@ it seals. Independent of Spark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from tidegate.checkpoint.version_restore import restore
 from tidegate.checkpoint.version_upload import forget_uploads
@@ -52,7 +53,8 @@ class AttemptState:
         self.base = assignment.versions[slot] if level > 0 else None
         """The version to start from; for restored state, the version that `restore` created."""
         self.uploads, self._keep, self._restore_order = assignment.work.of(slot) if level > 0 else ((), (), None)
-        self.directory = root.task_directory(assignment.job, assignment.lineage, TaskId(level, slot))
+        self.directory_of = partial(root.task_directory, assignment.job, assignment.lineage)
+        self.directory = self.directory_of(TaskId(level, slot))
         self.backend = backend_named(assignment.backend, assignment.backend_options)
         self.groups = range_of_slot(slot, assignment.parallelism, assignment.max_parallelism) if level > 0 else (0, 0)
 

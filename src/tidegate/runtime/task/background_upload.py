@@ -2,26 +2,37 @@
 
 A thread does the work and may outlive its task. That saves time, but nothing relies on it: the thread dies with its
 process, and any other process of the host continues from the records on disk. Only those records count.
+
+A task of the next epoch sends the result to the driver. If none does so soon, because its rows take long or because it waits
+for a core, the thread stores the result where the driver looks for it.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.version_upload import Stopped, UploadOrder, VersionUpload
 from tidegate.core.errors import TidegateError
+from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, TaskId, Term
 from tidegate.runtime.exchange.assignment import Archive
 from tidegate.state.port import StateBackend
-from tidegate.storage import RoutedStorage, Storage, StorageError, open_storage
+from tidegate.state.version import VersionId
+from tidegate.state.version_directory import version_path
+from tidegate.storage import RoutedStorage, Storage, StorageError, open_storage, unique_name
 
 log = logging.getLogger("tidegate")
 
-_workers: dict[tuple[str, str], UploadWorker] = {}
+_STORE_AFTER_S, _STORE_AFTER_SENDING_S = 0.25, 1.0
+"""How long the result of an upload waits for a task that sends it, and then for the driver: a task that has sent it may belong
+to an epoch that takes long."""
+
+_workers: dict[tuple[str, str, VersionId], UploadWorker] = {}
 _stores: dict[str, RoutedStorage] = {}
 _lock = threading.Lock()
 
@@ -59,6 +70,10 @@ class UploadWorker:
     error: str | None = None
     failed: bool = False
     """Whether it ended because of an error, for now or for good."""
+    for_others: bool = False
+    """Whether a task of another slot has started it."""
+    sent: bool = False
+    """Whether a task has taken the result to send it to the driver."""
 
     def must_be_repeated(self) -> bool:
         """Whether it ended without a result. An error that waiting does not cure is a result: the task declines the
@@ -70,6 +85,24 @@ class UploadWorker:
         with self.moved:
             before = self.parts
             self.moved.wait_for(lambda: self.ended or self.parts > before, seconds)
+
+    def is_received(self) -> bool:
+        """Wait for a while, and return whether the driver has the result: then a later epoch no longer wants it."""
+        with self.moved:
+            self.moved.wait_for(lambda: self.sent or not self.wanted, _STORE_AFTER_S)
+            if self.sent:
+                self.moved.wait_for(lambda: not self.wanted, _STORE_AFTER_SENDING_S)
+            return not self.wanted
+
+    def stop(self) -> None:
+        with self.moved:
+            self.wanted = False
+            self.moved.notify_all()
+
+    def send(self) -> None:
+        with self.moved:
+            self.sent = True
+            self.moved.notify_all()
 
     def progress(self) -> None:
         with self.moved:
@@ -105,54 +138,95 @@ class UploadHandle:
         if done is None and not self.worker.ended:
             self.worker.wait(seconds)
             done = self.worker.upload.finished()
+        if done is not None:
+            self.worker.send()
         return done, None if done is not None else self.worker.error
 
 
-def start_uploads(
-    archive: Archive, job: str, directory: Path, task: TaskId, term: Term, attempt: AttemptId, backend: StateBackend,
-    orders: tuple[UploadOrder, ...],
-) -> list[UploadHandle]:  # fmt: skip
-    """Start or continue the uploads requested from a task, and cancel its uploads that are no longer requested."""
-    upload_handles: list[UploadHandle] = []
-    wanted = {(str(directory), f"{term}-{order.checkpoint_id}"): order for order in orders}
-    with _lock:
-        for key in [key for key in _workers if key[0] == str(directory) and key not in wanted]:
-            _workers.pop(key).wanted = False
-    for key, order in wanted.items():
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskUploads:
+    """The uploads of one task in this process. `attempt` is the one that starts them."""
+
+    archive: Archive
+    job: str
+    directory: Path
+    task: TaskId
+    term: Term
+    attempt: AttemptId
+    backend: StateBackend
+
+    def start(self, orders: Sequence[UploadOrder], announced: int = 0) -> list[UploadHandle]:
+        """Start or continue the uploads requested from the task, and cancel those that are no longer requested. One for the
+        checkpoint that was announced continues: the driver may not have requested it yet."""
+        handles: list[UploadHandle] = []
+        home = str(self.directory)
+        wanted = {(home, f"{self.term}-{order.checkpoint_id}", order.version): order for order in orders}
+        spared = {f"{self.term}-{announced}"} - {checkpoint for _, checkpoint, _ in wanted}
         with _lock:
-            before = worker = _workers.get(key)
-            if worker is None or worker.must_be_repeated():
-                upload = _upload(archive, job, directory, task, term, order, backend)
-                worker = _workers[key] = UploadWorker(upload=upload)
-                _start(worker, directory, task, attempt, backend, order)
-        started = worker is not before
-        upload_handles.append(UploadHandle(order, worker, started, started and before is not None and before.failed))
-    return upload_handles
+            for key in [key for key in _workers if key[0] == home and key not in wanted and key[1] not in spared]:
+                _workers.pop(key).stop()
+        for key, order in wanted.items():
+            with _lock:
+                before = worker = _workers.get(key)
+                if worker is None or worker.must_be_repeated():
+                    worker = _workers[key] = UploadWorker(upload=self._upload(order))
+                    self._start(worker, order)
+            started = worker is not before
+            handles.append(UploadHandle(order, worker, started, started and before is not None and before.failed))
+        return handles
 
+    def start_for_others(
+        self, orders: Sequence[tuple[TaskId, UploadOrder]], directory: Callable[[TaskId], Path]
+    ) -> None:
+        """Start the uploads of other tasks whose versions are on this host. Their own tasks may have to wait for a core, or for a
+        level above; if they run, a lock decides who does the work. Cancel what nobody wants any more."""
+        checkpoints = {f"{self.term}-{order.checkpoint_id}" for _, order in orders}
+        with _lock:
+            stale = [key for key, worker in _workers.items() if worker.for_others and key[1] not in checkpoints]
+            for key in stale:
+                _workers.pop(key).stop()
+        for task, order in orders:
+            if task == self.task or order.tables is not None:
+                continue  # Writing tables takes a core.
+            other = replace(self, task=task, directory=directory(task))
+            key = (str(other.directory), f"{self.term}-{order.checkpoint_id}", order.version)
+            with _lock:
+                if key in _workers or not version_path(other.directory, order.version).exists():
+                    continue
+                worker = _workers[key] = UploadWorker(upload=other._upload(order), for_others=True)
+                other._start(worker, order)
 
-def _upload(
-    archive: Archive, job: str, directory: Path, task: TaskId, term: Term, order: UploadOrder, backend: StateBackend
-) -> VersionUpload:
-    storage, layout = storage_of(archive), JobLayout(job)
-    if order.tables is None:
-        return VersionUpload(storage=storage, layout=layout, directory=directory, task=task, term=term, order=order)
-    # Late, for start-up time: it reads and writes Parquet, which is slow to import.
-    from tidegate.savepoint.canonical_upload import CanonicalUpload  # noqa: PLC0415 start-up time
+    def _upload(self, order: UploadOrder) -> VersionUpload:
+        storage, layout = storage_of(self.archive), JobLayout(self.job)
+        if order.tables is None:
+            return VersionUpload(
+                storage=storage, layout=layout, directory=self.directory, task=self.task, term=self.term, order=order
+            )
+        # Late, for start-up time: it reads and writes Parquet, which is slow to import.
+        from tidegate.savepoint.canonical_upload import CanonicalUpload  # noqa: PLC0415 start-up time
 
-    return CanonicalUpload(
-        storage=storage, layout=layout, directory=directory, task=task, term=term, order=order, backend=backend
-    )
+        return CanonicalUpload(
+            storage=storage,
+            layout=layout,
+            directory=self.directory,
+            task=self.task,
+            term=self.term,
+            order=order,
+            backend=self.backend,
+        )
 
+    def _start(self, worker: UploadWorker, order: UploadOrder) -> None:
+        name = f"tidegate-upload-{self.task}-{order.checkpoint_id}"
+        threading.Thread(target=self._work, args=(worker, order), name=name, daemon=True).start()
 
-def _start(
-    worker: UploadWorker, directory: Path, task: TaskId, attempt: AttemptId, backend: StateBackend, order: UploadOrder
-) -> None:
-    def work() -> None:
+    def _work(self, worker: UploadWorker, order: UploadOrder) -> None:
+        """The thread of an upload."""
         error: str | None = None
         failed = True
+        part: bytes | None = None
         try:
-            manifest = backend.manifest(directory, order.version)
-            worker.upload.run(manifest, attempt, lambda: worker.wanted, worker.progress)
+            manifest = self.backend.manifest(self.directory, order.version)
+            part = worker.upload.run(manifest, self.attempt, lambda: worker.wanted, worker.progress)
             failed = False
         except Stopped:
             failed = False
@@ -160,7 +234,10 @@ def _start(
             if problem.retryable:
                 # The storage has used up its retries. The driver repeats the order until the checkpoint times out.
                 log.warning(
-                    "the upload of %s for checkpoint %d will be continued later: %s", task, order.checkpoint_id, problem
+                    "the upload of %s for checkpoint %d will be continued later: %s",
+                    self.task,
+                    order.checkpoint_id,
+                    problem,
                 )
             else:
                 error = str(problem)  # No permission, no such bucket, an unknown scheme: waiting does not help.
@@ -169,5 +246,13 @@ def _start(
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
         worker.end(error, failed=failed)
+        if part is not None and not worker.is_received():
+            self._store_ack(order, part)
 
-    threading.Thread(target=work, name=f"tidegate-upload-{task}-{order.checkpoint_id}", daemon=True).start()
+    def _store_ack(self, order: UploadOrder, part: bytes) -> None:
+        reach("upload.3-unsent", of=self.task, checkpoint=order.checkpoint_id)
+        path = JobLayout(self.job).ack(self.term, order.checkpoint_id, self.task, unique_name())
+        try:
+            storage_of(self.archive).put(path, part)
+        except StorageError as problem:
+            log.info("the acknowledgement of %s waits for the next epoch: %s", self.task, problem)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.graph.model import SinkNode
-from tidegate.runtime.exchange.assignment import TaskAssignment
+from tidegate.runtime.exchange.assignment import Archive, TaskAssignment
 from tidegate.runtime.exchange.messages import TaskPublished, Uploaded
 from tidegate.runtime.exchange.program import LevelProgram
 from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_publish import Publishing
 from tidegate.runtime.task.background_publish import begin as publish
-from tidegate.runtime.task.background_upload import UploadHandle, start_uploads
+from tidegate.runtime.task.background_upload import TaskUploads, UploadHandle
+from tidegate.state.version import VersionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,9 @@ class BackgroundWork:
             # Before the uploads: old records may fill the disk.
             state.forget_uploads()
         # Without orders, too: uploads of a checkpoint that was aborted are cancelled.
-        uploads = start_uploads(
-            archive, assignment.job, state.directory, TaskId(program.level, slot), term, attempt, state.backend,
-            state.uploads,
-        )  # fmt: skip
+        own = _uploads(archive, assignment, program.level, slot, attempt, state)
+        uploads = own.start(state.uploads, work.announced)
+        own.start_for_others(work.every_upload, state.directory_of)
         publications: list[Publishing] = []
         if work.publishes:
             sinks = {node.uid: node for node in program.nodes if isinstance(node, SinkNode)}
@@ -50,6 +50,19 @@ class BackgroundWork:
                 for order in work.publishes[slot]
             ]
         return cls(uploads, publications, work.wait_ms)
+
+    def with_early_upload(
+        self, assignment: TaskAssignment, level: int, slot: Slot, attempt: AttemptId, state: AttemptState,
+        version: VersionId | None,
+    ) -> BackgroundWork:  # fmt: skip
+        """Store the version that the task has sealed, if a checkpoint of this epoch is announced."""
+        archive, early = assignment.archive, assignment.work.early
+        if archive is None or early is None or version is None:
+            return self
+        orders = (*(handle.order for handle in self.uploads), early.order(slot, version))
+        started = _uploads(archive, assignment, level, slot, attempt, state).start(orders, early.checkpoint_id)
+        # The handles of the earlier orders say who has started those.
+        return replace(self, uploads=[*self.uploads, started[-1]])
 
     def results(self) -> tuple[tuple[Uploaded, ...], tuple[TaskPublished, ...]]:
         """Return what has finished or failed. Wait up to `wait_ms` for the rest."""
@@ -61,3 +74,17 @@ class BackgroundWork:
                 uploads.append(Uploaded(handle.order.checkpoint_id, part, error))
         answers = [each.answer(max(0.0, latest - time.monotonic())) for each in self.publications]
         return tuple(uploads), tuple(answer for answer in answers if answer is not None)
+
+
+def _uploads(
+    archive: Archive, assignment: TaskAssignment, level: int, slot: Slot, attempt: AttemptId, state: AttemptState
+) -> TaskUploads:
+    return TaskUploads(
+        archive=archive,
+        job=assignment.job,
+        directory=state.directory,
+        task=TaskId(level, slot),
+        term=assignment.epoch.term,
+        attempt=attempt,
+        backend=state.backend,
+    )

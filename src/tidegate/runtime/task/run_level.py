@@ -44,7 +44,7 @@ from tidegate.runtime.task.operators import ProcessOperator
 from tidegate.runtime.task.task_metrics import COUNT_TIMERS_EVERY, with_details
 from tidegate.runtime.task.work_meter import WorkMeter
 from tidegate.state.local_root import LocalRoot
-from tidegate.state.version import Manifest
+from tidegate.state.version import Manifest, VersionId
 
 LAST = pa.schema([pa.field("ctl", pa.binary())])
 """The schema of what the last level sends to the driver."""
@@ -95,6 +95,12 @@ class _TaskAttempt:
     def start_background_work(self) -> None:
         """Start or continue uploads and publications. They run while the attempt processes rows."""
         self.background = BackgroundWork.start(self.assignment, self.program, self.slot, self.attempt, self.state)
+
+    def store_early(self, version: VersionId | None) -> None:
+        """Begin to store the sealed version, if a checkpoint of this epoch is announced."""
+        self.background = self.background.with_early_upload(
+            self.assignment, self.program.level, self.slot, self.attempt, self.state, version
+        )
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run every row through the operators, which the first row opens. Yield what is ready to be sent."""
@@ -335,9 +341,10 @@ def _run(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
         if task.writer is not None:
             yield from task.writer.take()
         reach("task.4-sealed", task=task)
+        version = manifest.version if manifest is not None else task.state.base
+        task.store_early(version)
         committables = task.chain.prepare_commit()
         reach("task.5-prepared", task=task)
-        version = manifest.version if manifest is not None else task.state.base
         yield from task.finish(
             None,
             None if version is None else str(version),

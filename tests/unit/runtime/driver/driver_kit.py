@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +99,32 @@ class Driver:
     def run_epoch(self, *keys: int, uploads: bool = True, error: str | None = None) -> EpochId:
         """Run an epoch whose rows change these keys. First the task does what checkpoints wait for, unless its uploads
         are slow, or fail with an error."""
-        orders = self.orders()
-        done = tuple((TASK, self._upload(order, error)) for order in orders) if uploads or error is not None else ()
+        work = self.loop.uploads.work(empty=False)[1]
+        stores = uploads or error is not None
+        done = tuple((TASK, self._upload(order, error)) for order in work.uploads[0]) if stores else ()
         self.epoch = self.epoch.next()
         if keys:
             self._write(keys)
-        self._report(done)
+        self._report(done, None if work.early is None else work.early.checkpoint_id)
         return self.epoch
+
+    def run_announced_epoch(self, *keys: int, stores: bool = True) -> EpochId:
+        """Run an epoch whose task stores its version as soon as it has sealed it, if a checkpoint is announced and `stores`."""
+        work = self.loop.uploads.work(empty=False)[1]
+        done = [(TASK, self._upload(order, None)) for order in work.uploads[0]]
+        self.epoch = self.epoch.next()
+        self._write(keys)
+        assert self.version is not None
+        if work.early is not None and stores:
+            done.append((TASK, self._upload(work.early.order(TASK.slot, self.version), None)))
+        self._report(tuple(done), None if work.early is None else work.early.checkpoint_id)
+        return self.epoch
+
+    def store_ack(self, order: UploadOrder) -> None:
+        """Upload, and store the acknowledgement, as the thread of an upload does while an epoch takes long."""
+        part = self._upload(order, None).part
+        assert part is not None
+        self.storage.put(self.layout.ack(self.epoch.term, order.checkpoint_id, TASK, "unique"), part)
 
     def orders(self) -> tuple[UploadOrder, ...]:
         """What the task is asked to upload."""
@@ -133,9 +153,9 @@ class Driver:
         manifest = self.backend.manifest(self.home, order.version)
         return Uploaded(order.checkpoint_id, upload.run(manifest, AttemptId(1), lambda: True, lambda: None), None)
 
-    def _report(self, done: tuple[tuple[TaskId, Uploaded], ...]) -> None:
+    def _report(self, done: tuple[tuple[TaskId, Uploaded], ...], announced: int | None = None) -> None:
         report = epoch_report(self.epoch, uploads=done)
-        self.loop.epoch_finished(report, self._snapshot(), moved=True)
+        self.loop.epoch_finished(report, replace(self._snapshot(), announced=announced), moved=True)
         self.settle()
 
     def _snapshot(self) -> EpochSnapshot:

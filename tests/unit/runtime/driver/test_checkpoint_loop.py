@@ -845,7 +845,8 @@ def test_output_committed_with_its_epoch_is_deleted_without_listing(place: Place
             place.follow_on(loop, number, staged)
             loop.request().result(WAIT_S)
         loop.rewind()
-        assert [path for operation, path in storage.seen if operation == "list" and path != "job/pins"] == []
+        cheap = ("job/pins", "job/acks/1")
+        assert [path for operation, path in storage.seen if operation == "list" and path not in cheap] == []
         assert place.storage.list("job/taskowned") == []
 
 

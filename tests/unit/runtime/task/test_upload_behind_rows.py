@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ import pytest
 from tests.unit.runtime.task.test_task import Level
 from tests.unit.runtime.task.test_task_savepoint import TASK, feed
 from tidegate.checkpoint.task_part import decode_part
-from tidegate.checkpoint.version_upload import UploadOrder
+from tidegate.checkpoint.version_upload import EarlyUpload, UploadOrder
 from tidegate.core import faults
+from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork
 from tidegate.runtime.exchange.messages import TaskAck
+from tidegate.runtime.task.background_upload import TaskUploads
+from tidegate.state.backends import backend_named
 from tidegate.state.version import VersionId
 from tidegate.storage import StorageUnavailable
 
@@ -54,6 +58,7 @@ class Task:
     """One task with a version of three rows, which a checkpoint takes while more rows come."""
 
     def __init__(self, folder: Path, backend: str) -> None:
+        self.backend = backend
         self.level, self.stored, self.number = Level(folder / "local", backend=backend), folder / "ckpt", 1
         self.version = VersionId.parse(feed(self.level, ["a", "b", "a"], 1).version)
         self.newest = self.version
@@ -62,8 +67,15 @@ class Task:
         )
 
     def epoch(self, rows: list[str], *orders: UploadOrder, wait_ms: int = 20) -> TaskAck:
+        return self.run(rows, CheckpointWork(uploads=(orders, ()), keep=((self.version,), ()), wait_ms=wait_ms))
+
+    def announced_epoch(self, rows: list[str], wait_ms: int = 20) -> TaskAck:
+        """An epoch of which a checkpoint will be taken."""
+        early = EarlyUpload(checkpoint_id=CHECKPOINT, bases=(None, None), inline_threshold=0, inline_total=0)
+        return self.run(rows, CheckpointWork(early=early, announced=CHECKPOINT, wait_ms=wait_ms))
+
+    def run(self, rows: list[str], work: CheckpointWork) -> TaskAck:
         self.number += 1
-        work = CheckpointWork(uploads=(orders, ()), keep=((self.version,), ()), wait_ms=wait_ms)
         archive = Archive(str(self.stored), {})
         ack = feed(self.level, rows, self.number, version=self.newest, archive=archive, work=work)
         self.newest = VersionId.parse(ack.version)
@@ -81,8 +93,9 @@ class Task:
 
 
 @pytest.fixture(params=["hashmap", "rocksdb"])
-def task(tmp_path: Path, request: pytest.FixtureRequest) -> Task:
-    return Task(tmp_path, request.param)
+def task(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Task]:
+    yield Task(tmp_path, request.param)
+    await_end_of_threads()
 
 
 def uploading_threads() -> list[threading.Thread]:
@@ -140,3 +153,95 @@ def test_the_upload_of_an_aborted_checkpoint_stops_and_releases_what_it_holds(ta
     await_end_of_threads()
     assert task.objects() == []
     assert task.epochs_until_stored().uploads[0].error is None, "the lock of the upload is free again"
+
+
+def acknowledged(task: Task) -> list[VersionId]:
+    """The versions of the acknowledgements that lie in storage."""
+    return [decode_part(path.read_bytes())[0].version for path in task.objects() if "acks" in path.parts]
+
+
+@pytest.mark.feature("C37")
+def test_a_result_that_no_task_sends_is_stored_for_the_driver(task: Task, slow: SlowStorage) -> None:
+    task.epoch(["a"], task.order)
+    slow.await_upload()
+    slow.go_on()
+    await_end_of_threads()
+    assert acknowledged(task) == [task.version]
+
+
+def test_a_result_that_the_driver_has_received_is_not_stored(task: Task) -> None:
+    assert task.epochs_until_stored().uploads
+    task.epoch([])
+    await_end_of_threads()
+    assert acknowledged(task) == []
+
+
+@pytest.mark.feature("C37")
+def test_a_result_that_waits_for_the_end_of_the_epoch_is_stored_too(task: Task) -> None:
+    """The task has sent it, but other tasks of the epoch take long."""
+    assert task.epochs_until_stored().uploads
+    await_end_of_threads()
+    assert acknowledged(task) == [task.version]
+
+
+@pytest.mark.feature("C37")
+def test_a_task_starts_the_upload_of_another_that_waits_for_a_core(task: Task) -> None:
+    (home,) = [path.parent.parent for path in task.stored.parent.glob(f"local/**/v1-{task.version.attempt}")]
+    elsewhere = TaskId(TASK.level, Slot(1))
+    first = TaskUploads(
+        archive=Archive(str(task.stored), {}), job="job", directory=home.parent / str(elsewhere), task=elsewhere,
+        term=task.version.epoch.term, attempt=AttemptId(3), backend=backend_named(task.backend, {}),
+    )  # fmt: skip
+    gone = TaskId(TASK.level, Slot(2))
+    first.start_for_others(((TASK, task.order), (gone, task.order)), lambda of: home.parent / str(of))
+    await_end_of_threads()
+    assert acknowledged(task) == [task.version]
+    task.epoch([], task.order)
+    first.start_for_others((), lambda of: home.parent / str(of))
+
+
+def test_an_announced_upload_of_another_attempt_gives_way_to_the_accepted_one(task: Task, slow: SlowStorage) -> None:
+    accepted = task.version
+    rejected = task.announced_epoch(["a"])
+    slow.await_upload()
+    task.newest = accepted
+    order = replace(task.order, version=accepted)
+    task.run([], CheckpointWork(uploads=((order,), ()), keep=((accepted,), ()), announced=CHECKPOINT))
+    slow.go_on()
+    for _ in range(200):
+        ack = task.run([], CheckpointWork(uploads=((order,), ()), keep=((accepted,), ()), wait_ms=20))
+        if ack.uploads:
+            break
+    assert decode_part(ack.uploads[0].part)[0].version == accepted
+    assert rejected.version != str(accepted)
+
+
+@pytest.mark.feature("C37")
+def test_an_announced_version_is_stored_as_soon_as_it_is_sealed(task: Task) -> None:
+    ack = task.announced_epoch(["a"])
+    await_end_of_threads()
+    assert {str(version) for version in stored_versions(task, ack)} == {ack.version}
+
+
+def test_an_announced_version_is_stored_while_the_next_epoch_runs_that_does_not_know_of_it(
+    task: Task, slow: SlowStorage
+) -> None:
+    ack = task.announced_epoch(["a"])
+    slow.await_upload()
+    work = CheckpointWork(keep=((task.newest,), ()), announced=CHECKPOINT)
+    task.run(["a"], work)
+    slow.go_on()
+    await_end_of_threads()
+    assert [str(version) for version in acknowledged(task)] == [ack.version]
+
+
+def test_a_task_without_rows_stores_the_version_that_it_started_from(task: Task) -> None:
+    ack = task.announced_epoch([])
+    assert ack.version == str(task.version)
+    await_end_of_threads()
+    assert set(stored_versions(task, ack)) == {task.version}
+
+
+def stored_versions(task: Task, ack: TaskAck) -> list[VersionId]:
+    """The versions that were acknowledged, by the task or through storage."""
+    return [decode_part(each.part)[0].version for each in ack.uploads] + acknowledged(task)

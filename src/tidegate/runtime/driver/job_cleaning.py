@@ -1,0 +1,55 @@
+"""Deletes what no checkpoint of the job needs any more. The job is correct without it, so its errors never fail the job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from tidegate.checkpoint.cleaner import Cleaner
+from tidegate.checkpoint.completed_store import CompletedCheckpointStore
+from tidegate.checkpoint.shared import InFlight
+from tidegate.core.errors import TidegateError
+from tidegate.runtime.driver.job_history import JobHistory
+from tidegate.runtime.driver.stored_acks import StoredAcks
+from tidegate.storage import StorageError
+
+log = logging.getLogger("tidegate")
+
+
+class JobCleaning:
+    """The cleaning of one term. Used by the thread of the checkpoint loop."""
+
+    def __init__(self, history: JobHistory, store: CompletedCheckpointStore, acks: StoredAcks) -> None:
+        self._history, self._acks = history, acks
+        self._cleaner = Cleaner(store)
+        self._sweeps = 1
+        """After how many of the next checkpoints to search for files that failed checkpoints or former owners left."""
+
+    def expect_leftovers(self, checkpoints: int = 1) -> None:
+        """Search for files that nothing references, after each of this many checkpoints."""
+        self._sweeps = max(self._sweeps, checkpoints)
+
+    def clean(self, in_flight: InFlight) -> None:
+        """Delete the files of dropped checkpoints, stored acknowledgements of those that ended, and what may be left over."""
+        try:
+            self._history.perform(self._cleaner.clean(in_flight))
+            if acks := self._acks.settled(in_flight.lowest_id):
+                self._history.storage.delete(acks)
+            if self._sweeps:
+                self._history.perform(self._cleaner.sweep(in_flight))
+                self._sweeps -= 1
+            if self._history.perform(self._cleaner.dispose()):
+                log.info("a savepoint that the job had claimed is deleted: newer checkpoints replace it")
+        except Exception as error:
+            # Whatever the error: the job is correct without cleaning up, and would fail here again after every restart.
+            known = isinstance(error, TidegateError)
+            log.warning("clean-up was skipped, files are kept until the next one: %s", error, exc_info=not known)
+            self.expect_leftovers()
+
+    def discard(self, paths: Sequence[str]) -> None:
+        """Delete files that nothing references."""
+        try:
+            self._history.storage.delete(paths)
+        except StorageError as error:
+            log.warning("%d files that are no longer needed are left for the next sweep: %s", len(paths), error)
+            self.expect_leftovers()

@@ -1,0 +1,79 @@
+"""Acknowledgements that tasks have stored, because no epoch has taken them to the driver so far.
+
+The driver looks for them at growing intervals, so that a checkpoint completes soon after its upload however long the epoch
+takes that runs meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.core.clock import MonotonicMs
+from tidegate.core.ids import Term
+from tidegate.storage import Storage, StorageError
+
+log = logging.getLogger("tidegate")
+
+_FIRST_MS = 250
+_SHARE_OF_AGE = 10
+"""A checkpoint is looked at again when its age has grown by a tenth."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """A checkpoint whose acknowledgements are looked for."""
+
+    since_ms: MonotonicMs
+    next_ms: MonotonicMs
+    seen: set[str] = field(default_factory=set)
+
+
+class StoredAcks:
+    """The stored acknowledgements of one term. Used by the thread of the checkpoint loop."""
+
+    def __init__(self, storage: Storage, layout: JobLayout, term: Term) -> None:
+        self._storage, self._layout, self._term = storage, layout, term
+        self._watched: dict[int, _Watch] = {}
+
+    def watch(self, checkpoint_id: int, now_ms: MonotonicMs) -> None:
+        """Begin to look for the acknowledgements of a checkpoint."""
+        self._watched[checkpoint_id] = _Watch(now_ms, MonotonicMs(now_ms + _FIRST_MS))
+
+    def next_ms(self) -> MonotonicMs | None:
+        """Return when to look again; None: nothing is looked for."""
+        return min((watch.next_ms for watch in self._watched.values()), default=None)
+
+    def new(self, now_ms: MonotonicMs, expiring: Collection[int] = ()) -> list[tuple[int, bytes]]:
+        """Return checkpoint and part of every acknowledgement that was not there before. `expiring`: checkpoints that are looked
+        at although it is not time yet. What storage does not give now is there the next time."""
+        parts: list[tuple[int, bytes]] = []
+        for checkpoint_id, watch in self._watched.items():
+            if now_ms < watch.next_ms and checkpoint_id not in expiring:
+                continue
+            watch.next_ms = MonotonicMs(now_ms + max(_FIRST_MS, (now_ms - watch.since_ms) // _SHARE_OF_AGE))
+            try:
+                for found in self._storage.list(self._layout.acks(self._term, checkpoint_id)):
+                    if found.path not in watch.seen:
+                        parts.append((checkpoint_id, self._storage.get(found.path)))
+                        watch.seen.add(found.path)
+            except StorageError as error:
+                log.info("acknowledgements of checkpoint %d could not be read: %s", checkpoint_id, error)
+        return parts
+
+    def watch_only(self, checkpoints: Iterable[int]) -> None:
+        """Look for the acknowledgements of no other checkpoint."""
+        kept = set(checkpoints)
+        self._watched = {id: watch for id, watch in self._watched.items() if id in kept}
+
+    def settled(self, lowest_id: int) -> tuple[str, ...]:
+        """Return the stored acknowledgements of all checkpoints below an id. Some arrive when nobody looks for them any more.
+        Raises `StorageError`."""
+        found: list[str] = []
+        for listed in self._storage.list(self._layout.all_acks(self._term)):
+            file = self._layout.parse(listed.path)
+            if file is not None and file.number < lowest_id:
+                found.append(listed.path)
+        return tuple(found)

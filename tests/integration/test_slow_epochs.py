@@ -1,0 +1,57 @@
+"""A checkpoint takes what its upload takes, however long the epochs take that run meanwhile."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import tidegate as tg
+from tests.integration.inputs import stream
+from tidegate.checkpoint.statistics import CheckpointStatus
+
+SCHEMA = "k int, slow boolean"
+TIMEOUT_S = 3
+SLOW_S = 5
+KEYS = range(24)
+
+
+class Count(tg.KeyedProcessFunction):
+    """Counts rows. Some take a long time, as a call to a slow service does."""
+
+    n = tg.ValueState(int, default=0)
+
+    def process_element(self, row, ctx):
+        if row.slow:
+            time.sleep(SLOW_S)
+        self.n.update(self.n.value() + 1)
+        yield row.k, self.n.value()
+
+
+@pytest.mark.feature("C37")
+@pytest.mark.parametrize("parallelism", [2, 4])
+def test_no_checkpoint_expires_while_rows_take_longer_than_its_timeout(spark, tmp_path: Path, parallelism: int) -> None:
+    """Four tasks share two cores: two of them start when the others have ended."""
+    quick = [(k, False) for k in KEYS]
+    slow = [*quick, (0, True), (1, True), (2, True)]
+    out = tg.CollectSink()
+    job = tg.Job("slow-rows", parallelism=parallelism)
+    rows = job.source("rows", stream(spark, tmp_path / "in", SCHEMA, [quick, slow, slow, quick]))
+    rows.key_by("k").process("count", Count(), schema="k int, n int").sink("out", out)
+    run = job.start(
+        spark,
+        trigger="available-now",
+        checkpoint=tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="100 ms", timeout=f"{TIMEOUT_S} s"),
+    )
+    run.await_termination()
+
+    history = run.checkpoints.history()
+    assert [each.failure for each in history if each.status is not CheckpointStatus.COMPLETED] == []
+    slow_epochs = [report for report in run.reports if report.rows_in == len(slow)]
+    assert min(report.duration_ms for report in slow_epochs) > 1000 * SLOW_S
+    assert max(each.end_to_end_ms for each in history) < 1000 * TIMEOUT_S
+    with_rows = {report.epoch.number for report in run.reports if report.rows_in}
+    assert with_rows <= {each.epoch.number for each in history}, "each epoch has a checkpoint"
+    assert len(out.rows) == 4 * len(KEYS) + 6
+    assert not list((tmp_path / "checkpoints").glob("*/acks/*/*/*")), "acknowledgements were left behind"

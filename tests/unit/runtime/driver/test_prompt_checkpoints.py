@@ -1,0 +1,164 @@
+"""Checkpoints that wait for no epoch: versions are stored when they are sealed, and acknowledgements come through storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.runtime.driver.driver_kit import Driver
+from tidegate.checkpoint.entry import RunOutcome
+from tidegate.core.errors import EpochFailed
+from tidegate.storage import OutcomeUnknown
+from tidegate.testing.storage import StorageFault, Strike
+
+INTERVAL_MS = 1_000
+ALMOST_DUE_MS = INTERVAL_MS - 1
+"""The epochs of these tests take a millisecond: the next one ends when a checkpoint is due."""
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    with Driver(tmp_path, interval=INTERVAL_MS, timeout="10 s") as driver:
+        driver.run_epoch(0, 1, 2)
+        driver.pass_time(2 * INTERVAL_MS)
+        driver.run_epoch()
+        assert driver.completed == 1
+        yield driver
+
+
+@pytest.mark.feature("C37")
+def test_a_checkpoint_completes_while_the_next_epoch_runs(driver: Driver) -> None:
+    driver.run_epoch(3)
+    driver.pass_time(INTERVAL_MS)
+    (order,) = driver.orders()
+    driver.store_ack(order)
+    driver.pass_time(300)
+    assert driver.completed == 2
+    assert driver.files("acks") == set(), "acknowledgements of completed checkpoints are deleted"
+
+
+def test_acknowledgements_are_looked_for_less_and_less_often(driver: Driver) -> None:
+    driver.run_epoch(3)
+    driver.pass_time(INTERVAL_MS)
+    for _ in range(80):
+        driver.pass_time(100)
+    (order,) = driver.orders()
+    driver.store_ack(order)
+    driver.pass_time(100)
+    assert driver.completed == 1, "eight seconds after the trigger it looks again after 0.8 seconds"
+    driver.pass_time(800)
+    assert driver.completed == 2
+
+
+def test_an_acknowledgement_of_another_attempt_is_not_taken(driver: Driver) -> None:
+    driver.run_epoch(3)
+    before = driver.version
+    driver.pass_time(INTERVAL_MS)
+    (order,) = driver.orders()
+    driver.run_epoch(4, uploads=False)
+    other = driver.version
+    assert other != before
+    assert other is not None
+    driver.store_ack(replace(order, version=other))
+    driver.pass_time(300)
+    assert driver.completed == 1
+    driver.run_epoch()
+    assert driver.completed == 2, "the next epoch stores the version that was asked for"
+
+
+@pytest.mark.feature("C37")
+def test_an_announced_checkpoint_completes_with_its_epoch(driver: Driver) -> None:
+    driver.pass_time(ALMOST_DUE_MS)
+    epoch = driver.run_announced_epoch(5)
+    assert driver.completed == 2
+    latest = driver.loop.statistics.latest_completed
+    assert latest is not None
+    assert latest.epoch == epoch
+    assert driver.owned.snapshot is not None
+    assert [state.version for state in driver.owned.snapshot.tasks] == [driver.version]
+
+
+def test_what_tasks_could_not_store_early_is_stored_with_the_next_epoch(driver: Driver) -> None:
+    driver.pass_time(ALMOST_DUE_MS)
+    driver.run_announced_epoch(5, stores=False)
+    assert driver.completed == 1
+    driver.run_announced_epoch(6)
+    assert driver.completed == 2
+
+
+def test_no_checkpoint_is_announced_before_it_is_due(driver: Driver) -> None:
+    driver.pass_time(INTERVAL_MS // 2)
+    driver.run_announced_epoch(5)
+    assert driver.pending == []
+    assert driver.completed == 1
+
+
+@pytest.mark.parametrize("asked", ["a checkpoint", "a savepoint"])
+def test_an_announcement_is_void_once_another_checkpoint_is_triggered(driver: Driver, asked: str) -> None:
+    """Its tasks have begun to store their versions under an id that nobody uses."""
+    driver.pass_time(ALMOST_DUE_MS)
+    early = driver.loop.uploads.work(empty=False)[1].early
+    assert early is not None
+    savepoints = str(driver.folder / "sp")
+    answer = driver.loop.request() if asked == "a checkpoint" else driver.loop.savepoint(savepoints, terminal=False)
+    driver.settle()
+    (order,) = driver.orders()
+    assert order.checkpoint_id > early.checkpoint_id
+    driver.run_epoch()
+    driver.run_epoch(7)
+    driver.run_epoch()
+    answer.result(30)
+    done = [each.id for each in driver.loop.statistics.history()]
+    assert early.checkpoint_id not in done
+
+
+def test_an_announcement_ends_with_a_rewind(driver: Driver) -> None:
+    driver.pass_time(ALMOST_DUE_MS)
+    early = driver.loop.uploads.work(empty=False)[1].early
+    assert early is not None
+    driver.loop.rewind()
+    driver.pass_time(INTERVAL_MS)
+    driver.run_announced_epoch(5)
+    driver.run_announced_epoch(6)
+    ids = [each.id for each in driver.loop.statistics.history()]
+    assert early.checkpoint_id not in ids
+    assert len(ids) == len(set(ids)) > 1
+
+
+def test_an_acknowledgement_counts_until_the_very_end(driver: Driver) -> None:
+    """The driver looks seldom at an old checkpoint, but once more before it expires."""
+    driver.run_epoch(3)
+    driver.pass_time(INTERVAL_MS)
+    for _ in range(98):
+        driver.pass_time(100)
+    (order,) = driver.orders()
+    driver.store_ack(order)
+    driver.pass_time(400)
+    assert driver.completed == 2
+
+
+@pytest.mark.feature("C37")
+def test_an_unknown_outcome_of_a_publication_ends_the_term(driver: Driver) -> None:
+    """As it does when an epoch brings the last acknowledgement: only a new claim tells what is in the log."""
+    driver.run_epoch(3)
+    driver.pass_time(INTERVAL_MS)
+    (order,) = driver.orders()
+    driver.store_ack(order)
+    driver.storage.script(StorageFault(Strike.FAIL_AFTER, "create", "/log/"))
+    driver.clock.advance(300)
+    with pytest.raises(OutcomeUnknown):
+        driver.settle()
+    assert isinstance(driver.loop.broken, OutcomeUnknown)
+    driver.owned.store.entry = replace(driver.owned.store.entry, outcome=RunOutcome.FAILED)
+
+
+def test_requests_still_fail_with_a_reason(driver: Driver) -> None:
+    driver.run_epoch(3)
+    answer = driver.loop.request()
+    driver.settle()
+    driver.pass_time(11_000)
+    with pytest.raises(EpochFailed, match="expired"):
+        answer.result(30)
