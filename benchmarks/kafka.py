@@ -112,7 +112,7 @@ def run(
         "count / transformWithState": harness.ratio(
             rates, "tidegate exactly-once", "transform-with-state", at_least=10
         ),
-        "aggregate / Spark SQL": harness.ratio(rates, "tidegate aggregate exactly-once", "spark-sql", at_least=0.8),
+        "aggregate / Spark SQL": harness.ratio(rates, "tidegate aggregate exactly-once", "spark-sql", at_least=1.0),
         "count, a row for each row / Spark SQL": harness.ratio(rates, "tidegate exactly-once", "spark-sql"),
         "read / Spark's connector": harness.ratio(reads, "tidegate source", "spark connector", at_least=1.0),
     }

@@ -182,8 +182,10 @@ class TaskUploads:
         level above; if they run, a lock decides who does the work. Cancel what nobody wants any more."""
         checkpoints = {f"{self.term}-{order.checkpoint_id}" for _, order in orders}
         with _lock:
-            stale = [key for key, worker in _workers.items() if worker.for_others and key[1] not in checkpoints]
-            for key in stale:
+            mine = [
+                key for key in _workers if Path(key[0]).parent == self.directory.parent
+            ]  # other jobs share the process
+            for key in [key for key in mine if _workers[key].for_others and key[1] not in checkpoints]:
                 _workers.pop(key).stop()
         for task, order in orders:
             if task == self.task or order.tables is not None:

@@ -18,7 +18,8 @@ from tidegate.core import faults
 from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork
 from tidegate.runtime.exchange.messages import TaskAck
-from tidegate.runtime.task.background_upload import TaskUploads
+from tidegate.runtime.task import background_upload
+from tidegate.runtime.task.background_upload import TaskUploads, UploadWorker
 from tidegate.state.backends import backend_named
 from tidegate.state.version import VersionId
 from tidegate.storage import StorageUnavailable
@@ -184,20 +185,41 @@ def test_a_result_that_waits_for_the_end_of_the_epoch_is_stored_too(task: Task) 
     assert acknowledged(task) == [task.version]
 
 
-@pytest.mark.feature("C37")
-def test_a_task_starts_the_upload_of_another_that_waits_for_a_core(task: Task) -> None:
+def beside(task: Task) -> tuple[TaskUploads, Path]:
+    """The uploads of another task of the job on the same host, and where the version of `task` is."""
     (home,) = [path.parent.parent for path in task.stored.parent.glob(f"local/**/v1-{task.version.attempt}")]
-    elsewhere = TaskId(TASK.level, Slot(1))
-    first = TaskUploads(
-        archive=Archive(str(task.stored), {}), job="job", directory=home.parent / str(elsewhere), task=elsewhere,
+    other = TaskId(TASK.level, Slot(1))
+    uploads = TaskUploads(
+        archive=Archive(str(task.stored), {}), job="job", directory=home.parent / str(other), task=other,
         term=task.version.epoch.term, attempt=AttemptId(3), backend=backend_named(task.backend, {}),
     )  # fmt: skip
+    return uploads, home
+
+
+def worker_of(home: Path) -> UploadWorker:
+    (worker,) = [worker for key, worker in background_upload._workers.items() if key[0] == str(home)]
+    return worker
+
+
+@pytest.mark.feature("C37")
+def test_a_task_starts_the_upload_of_another_that_waits_for_a_core(task: Task) -> None:
+    first, home = beside(task)
     gone = TaskId(TASK.level, Slot(2))
     first.start_for_others(((TASK, task.order), (gone, task.order)), lambda of: home.parent / str(of))
     await_end_of_threads()
     assert acknowledged(task) == [task.version]
-    task.epoch([], task.order)
+
+
+def test_the_upload_for_another_task_stops_when_its_job_no_longer_wants_it(task: Task, slow: SlowStorage) -> None:
+    first, home = beside(task)
+    first.start_for_others(((TASK, task.order),), lambda of: home.parent / str(of))
+    slow.await_upload()
+    of_another_job = replace(first, directory=home.parent.parent / "another" / str(TASK))
+    of_another_job.start_for_others((), lambda of: home.parent / str(of))
+    assert worker_of(home).wanted
+    worker = worker_of(home)
     first.start_for_others((), lambda of: home.parent / str(of))
+    assert not worker.wanted
 
 
 def test_an_announced_upload_of_another_attempt_gives_way_to_the_accepted_one(task: Task, slow: SlowStorage) -> None:
