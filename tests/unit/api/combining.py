@@ -19,7 +19,7 @@ def interval(intervals, ms):
 
 
 def combined(node, rows, watermark_ms):
-    """Combined rows by key. `rows` are tuples in the columns of the operator's input."""
+    """Combined rows by key, those that may be late last. `rows` are tuples in the columns of the operator's input."""
     combine, schema = node.combine, node.input.schema
     of_windows = combine.event_time is not None
     function = node.function._contents.fold._function if of_windows else node.function._aggregates
@@ -35,7 +35,7 @@ def combined(node, rows, watermark_ms):
         alone = number if first_end - 1 <= watermark_ms else None
         groups[tuple(row[i] for i in keys), pane, alone].append(row)
     made = defaultdict(list)
-    for (key, pane, alone), members in groups.items():
+    for (key, pane, alone), members in sorted(groups.items(), key=lambda group: group[0][2] is not None):
         parts = function.create_accumulator()
         for row in members:
             parts = function.add(row, parts)

@@ -58,7 +58,8 @@ def outcome(stream, epochs, feed, backend="hashmap"):
 
 
 def one_by_one(h, rows):
-    """Whether a late row joins a session depends on whether that is there before it. Here, and in `combined`, it is."""
+    """Whether a late row joins a session, or fires one of its own, depends on what is there before it. Here, and in `combined`,
+    rows that are not late come first. Spark promises no order."""
     h.process(*sorted(rows, key=lambda row: time_ms(row[3]) + 20 - 1 <= h.time.watermark_ms))
 
 
