@@ -39,6 +39,14 @@ def events(seed: int, epochs: int, rows: int):
     return made
 
 
+def aggregated(windows):
+    """Every built-in aggregate; `check` knows what each gives."""
+    return windows.aggregate(
+        "sums", rows=tg.count(), some=tg.count("n"), total=tg.sum("n"), big=tg.sum("big"), mean=tg.mean("x"),
+        cost=tg.sum("price"), least=tg.min("x"), most=tg.max("word"), words=tg.approx_distinct("word"),
+    )  # fmt: skip
+
+
 @pytest.mark.feature("A5", "B12")
 def test_windows_of_combined_rows_are_those_of_the_rows(spark, tmp_path):
     """Every row is judged by the watermark that held in its epoch. Which one that is depends on the empty epochs between those
@@ -48,10 +56,7 @@ def test_windows_of_combined_rows_are_those_of_the_rows(spark, tmp_path):
     job = tg.Job("combined", parallelism=2)
     rows = job.source("rows", stream(spark, tmp_path / "in", SCHEMA, epochs), event_time="ts", out_of_orderness="5 s")
     windows = rows.key_by("k").window(tg.SlidingEventTimeWindows.of("40 s", "20 s")).side_output_late_data("late")
-    sums = windows.aggregate(
-        "sums", rows=tg.count(), some=tg.count("n"), total=tg.sum("n"), big=tg.sum("big"), mean=tg.mean("x"),
-        cost=tg.sum("price"), least=tg.min("x"), most=tg.max("word"), words=tg.approx_distinct("word"),
-    )  # fmt: skip
+    sums = aggregated(windows)
     assert "combined in Spark SQL first" in job.explain()
     sums.sink("out", out)
     sums.side_output("late").sink("late", late)
@@ -115,10 +120,7 @@ def test_sessions_of_combined_rows_are_those_of_the_rows(spark, tmp_path):
     rows = stream(spark, tmp_path / "in", SCHEMA, [*epochs[:-1], [*epochs[-1], *behind]])
     read = job.source("rows", rows, event_time="ts", out_of_orderness="10 min")
     windows = read.key_by("k").window(tg.EventTimeSessionWindows.with_gap(GAP_MS)).side_output_late_data("late")
-    sums = windows.aggregate(
-        "sums", rows=tg.count(), some=tg.count("n"), total=tg.sum("n"), big=tg.sum("big"), mean=tg.mean("x"),
-        cost=tg.sum("price"), least=tg.min("x"), most=tg.max("word"), words=tg.approx_distinct("word"),
-    )  # fmt: skip
+    sums = aggregated(windows)
     assert "combined in Spark SQL first" in job.explain()
     sums.sink("out", out)
     sums.side_output("late").sink("late", late)

@@ -54,11 +54,15 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
             tables=tables,
         )
 
-    everything = tuple((task, order(each, task)) for each in uploading for task in sorted(each.missing))
+    orders: dict[TaskId, list[UploadOrder]] = {}
+    for each in uploading:
+        for task in sorted(each.missing):
+            orders.setdefault(task, []).append(order(each, task))
+    everything = tuple((task, one) for task, some in orders.items() for one in some)
     work: dict[int, CheckpointWork] = {}
     for level in range(1, job.levels + 1):
         tasks = [TaskId(level, Slot(slot)) for slot in range(job.parallelism)]
-        uploads = tuple(tuple(order(each, task) for each in uploading if task in each.missing) for task in tasks)
+        uploads = tuple(tuple(orders.get(task, ())) for task in tasks)
         keep = tuple(
             tuple({snapshot.versions[task] for snapshot in standing if task in snapshot.versions} | _one(kept, task))
             for task in tasks
