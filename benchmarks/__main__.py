@@ -15,8 +15,10 @@ from benchmarks import harness
 
 NAMES = {
     "checkpoint": "benchmarks.checkpoint",
+    "coordinator": "benchmarks.coordinator",
     "kafka": "benchmarks.kafka",
     "keyed-count": "benchmarks.keyed_count",
+    "latency": "benchmarks.latency",
     "release": "benchmarks.release",
     "savepoint": "benchmarks.savepoint",
     "start": "benchmarks.start",

@@ -1,7 +1,9 @@
 """What a checkpoint costs: bytes uploaded for bytes changed, upload and restore against a plain copy, rows/s meanwhile.
 
-Three measurements on at least 500 MB of state in RocksDB:
+Four measurements, all but one on at least 500 MB of state in RocksDB:
 - *Amplification*: 1 % of the keys change in every interval; bytes uploaded for each byte changed, over many intervals.
+- *Changelog*: the same with and without a changelog, over 200 intervals, on 60 MB of state. With it, a whole version is
+  uploaded in the background every 50 intervals, which is counted apart.
 - *Copying*: uploading a whole version into a directory, and bringing it back, in MB/s against `shutil` copying the same
   files. The page cache is dropped before each.
 - *Throughput*: rows/s of a job whose epochs change 1 % of the keys, without checkpoints and while they upload.
@@ -16,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +32,7 @@ from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.checkpoint.version_upload import Stored, UploadOrder, VersionUpload
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
 from tidegate.state.backends import backend_named
+from tidegate.state.changelog import without_changelog
 from tidegate.state.keys import state_prefix
 from tidegate.state.version import VersionId
 from tidegate.state.version_directory import version_path
@@ -47,11 +51,21 @@ class Size:
     repetitions: int = 3
     keys: int = 5_000_000
     intervals: int = 20
+    changelog_keys: int = 500_000
+    changelog_intervals: int = 200
     job_epochs: int = 16
     job_load_epochs: int = 5
 
 
-QUICK = Size(repetitions=1, keys=20_000, intervals=4, job_epochs=4, job_load_epochs=1)
+QUICK = Size(
+    repetitions=1,
+    keys=20_000,
+    intervals=4,
+    changelog_keys=20_000,
+    changelog_intervals=8,
+    job_epochs=4,
+    job_load_epochs=1,
+)
 
 
 def run(
@@ -59,11 +73,13 @@ def run(
 ) -> dict[str, Any]:
     size = QUICK if quick else Size()
     rounds = repetitions or size.repetitions
-    parts = only or ["files", "throughput"]
+    parts = only or ["files", "changelog", "throughput"]
     result: dict[str, Any] = {"size": asdict(size) | {"repetitions": rounds}, "figures": {}, "ratios": {}}
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch:
         if "files" in parts:
             _files(Path(scratch), size, rounds, result)
+        if "changelog" in parts:
+            _changelog(Path(scratch), size, result)
         if "throughput" in parts:
             _throughput(Path(scratch), size, rounds, result)
     return result
@@ -75,9 +91,9 @@ def run(
 class _Task:
     """One task's directory, filled with keys of 100 bytes."""
 
-    def __init__(self, work: Path, keys: int) -> None:
+    def __init__(self, work: Path, keys: int, backend: str = "rocksdb") -> None:
         self.directory, self.keys = work / "task", keys
-        self.backend = backend_named("rocksdb")
+        self.backend = backend_named(backend)
         self.number, self.version = 0, None
         for first in range(0, keys, 250_000):
             self.change(range(first, min(keys, first + 250_000)))
@@ -98,9 +114,20 @@ class _Task:
     def path(self) -> Path:
         return version_path(self.directory, self.version)
 
-    def upload(self, storage: LocalStorage, id: int, base: tuple[int, TaskState] | None = None) -> TaskState:
-        stored = None if base is None else Stored(TERM, base[0], digest_of(base[1].files))
-        order = UploadOrder(checkpoint_id=id, version=self.version, base=stored, inline_threshold=0, inline_total=0)
+    def upload(
+        self, storage: LocalStorage, id: int, base: tuple[int, TaskState] | None = None, *, changelog: bool = False,
+        whole: tuple[int, TaskState] | None = None,
+    ) -> TaskState:  # fmt: skip
+        """`base` is the last checkpoint, `whole` a version that was stored in the background since."""
+        order = UploadOrder(
+            checkpoint_id=id,
+            version=self.version,
+            base=None if base is None else Stored(TERM, base[0], digest_of(base[1])),
+            inline_threshold=0,
+            inline_total=0,
+            changelog=changelog,
+            materialized=None if whole is None else Stored(TERM, whole[0], digest_of(whole[1])),
+        )
         upload = VersionUpload(storage, LAYOUT, self.directory, TASK, TERM, order)
         manifest = self.backend.manifest(self.directory, self.version)
         part = upload.run(manifest, AttemptId(1), lambda: True, lambda: None)
@@ -145,6 +172,56 @@ def _amplification(ratios: list[float]) -> dict[str, Any]:
     """Bounded: over the whole run, compaction included, an increment stays far below the full state (100 × a change)."""
     mean = sum(ratios) / len(ratios)
     return harness.bounded(mean, at_most=30) | {"rounds": ratios}
+
+
+_WHOLE_EVERY = 50
+
+
+def _stored_bytes(folder: Path) -> int:
+    """All that was ever stored: nothing is deleted meanwhile."""
+    return sum(path.stat().st_size for path in (folder / "storage").rglob("*") if path.is_file())
+
+
+def _changelog(work: Path, size: Size, result: dict[str, Any]) -> None:
+    """The same changes with and without a changelog, interval by interval."""
+    spent: dict[str, list[float]] = {}
+    whole_mb: list[float] = []
+    for name, changelog in (("without a changelog", False), ("changelog", True)):
+        harness.say(f"{size.changelog_intervals} intervals, {name}")
+        chance = random.Random(11)
+        folder = work / ("changes" if changelog else "files")
+        task = _Task(folder, size.changelog_keys, "rocksdb+changelog" if changelog else "rocksdb")
+        storage, whole = LocalStorage(folder / "storage"), None
+        ids = count(1)
+        known = (id := next(ids)), task.upload(storage, id)
+        for number in range(1, size.changelog_intervals + 1):
+            changed = task.change(sorted(chance.sample(range(size.changelog_keys), size.changelog_keys // 100)))
+            before = _stored_bytes(folder)
+            known = (id := next(ids)), task.upload(storage, id, known, changelog=changelog, whole=whole)
+            spent.setdefault(name, []).append((_stored_bytes(folder) - before) / changed)
+            whole = None
+            if changelog and number % _WHOLE_EVERY == 0:
+                before = _stored_bytes(folder)
+                whole = (id := next(ids)), task.upload(storage, id, known)
+                whole_mb.append((_stored_bytes(folder) - before) / 1e6)
+        plan = TaskRestore(task=TASK, key_groups=(0, GROUPS - 1), as_is=TASK)
+        order, target = RestoreOrder(plan, (known[1],), LAYOUT.root, None), VersionId(EpochId(Term(2), 1), AttemptId(1))
+        begun = time.monotonic()
+        restore(storage, folder / "restored", order, without_changelog(task.backend), {}, target)
+        seconds = harness.Figure("s", (time.monotonic() - begun,))
+        result["figures"][f"restore, {name}"] = seconds.as_json()
+        result["figures"][f"bytes uploaded per byte changed, {name}"] = harness.Figure("", tuple(spent[name])).as_json()
+        shutil.rmtree(folder)
+    result["figures"]["whole versions in the background"] = harness.Figure("MB", tuple(whole_mb or [0.0])).as_json()
+    p99 = {name: sorted(ratios)[round(0.99 * (len(ratios) - 1))] for name, ratios in spent.items()}
+    for name, ratio in p99.items():
+        harness.say(
+            f"{name}: p99 {ratio:.2f}, mean {sum(spent[name]) / len(spent[name]):.2f} bytes for each changed byte"
+        )
+    result["ratios"] |= {
+        "changelog: bytes per byte changed, p99": harness.bounded(p99["changelog"], at_most=1.3),
+        "without a changelog: bytes per byte changed, p99": harness.bounded(p99["without a changelog"]),
+    }
 
 
 class _Copies:

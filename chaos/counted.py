@@ -96,6 +96,7 @@ def main(argv: list[str]) -> int:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--unique", action="store_true")
     parser.add_argument("--batches", action="store_true")
+    parser.add_argument("--changelog", action="store_true")
     parser.add_argument("--interval", default="2 s")
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
@@ -106,7 +107,8 @@ def main(argv: list[str]) -> int:
         dir=f"{options.folder}/checkpoints", interval=options.interval, incremental=True, inline_threshold=0,
         tolerable_failures=100,
     )  # fmt: skip
-    return run_to_end(job, spark, checkpoint=checkpoint, state_backend=options.backend, options=DELAYS)
+    chosen = {**DELAYS, **(CHANGELOG if options.changelog else {})}
+    return run_to_end(job, spark, checkpoint=checkpoint, state_backend=options.backend, options=chosen)
 
 
 def declare(spark: Any, folder: str, unique: bool, batches: bool = False) -> tg.Job:
@@ -135,6 +137,11 @@ def run_to_end(job: tg.Job, spark: Any, **choices: Any) -> int:
     return 0
 
 
+CHANGELOG = {
+    "state.changelog.enabled": True,
+    "state.changelog.periodic-materialize.interval": "5 s",
+    "execution.checkpointing.interval": "300 ms",
+}
 DELAYS = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": 1000,

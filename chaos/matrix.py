@@ -29,6 +29,9 @@ class Phase(StrEnum):
     """Only while a new driver takes the job over."""
 
 
+CHANGELOG = "changelog"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     point: str
@@ -37,7 +40,7 @@ class Step:
     asks_storage: bool = False
     """Whether it puts something into storage whose answer can be lost."""
     backend: str | None = None
-    """Of which backend alone it is a step."""
+    """Of which backend alone it is a step, or of the changelog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,14 @@ STEPS: tuple[Step, ...] = (
         "task.1-located", "task.2-first-row", "task.3-verified", "seal.3-published", "task.4-sealed",
         "files.1-written", "files.1-staged", "task.5-prepared", "task.6-sent", "upload.1-begun",
         "storage.upload.2-part-stored", "storage.upload.3-recorded", "storage.upload.4-complete",
-        "upload.2-noted", "files.1-marked", "files.2-renamed", "task-publish.1-published",
+        "upload.2-noted", "upload.3-unsent", "files.1-marked", "files.2-renamed", "task-publish.1-published",
     ),
     *(
         Step(point, True, backend=backend)
         for backend, points in {
             "rocksdb": ("begin.1-opened", "seal.1-flushed", "seal.2-closed"),
             "hashmap": ("seal.1-linked", "seal.2-written"),
+            CHANGELOG: ("changelog.1-written",),
         }.items()
         for point in points
     ),
@@ -85,14 +89,14 @@ STEPS: tuple[Step, ...] = (
 )  # fmt: skip
 
 
-def cells(backend: str) -> Iterator[Cell]:
+def cells(backend: str, changelog: bool = False) -> Iterator[Cell]:
     """Those of a job with that backend.
 
     The driver's steps die with the driver, a task's with its worker, executor or host; a reply is lost where one is
     awaited; only what is awake can be paused: an executor or host is paused by pausing the task that others wait for.
     """
     for step in STEPS:
-        if step.backend not in (None, backend):
+        if step.backend not in (None, backend, CHANGELOG if changelog else None):
             continue
         if step.in_task:
             yield from (Cell(step, victim, How.KILL) for victim in (Victim.PYTHON_WORKER, Victim.EXECUTOR, Victim.HOST))

@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backend", default="rocksdb", choices=("rocksdb", "hashmap"))
+    parser.add_argument("--changelog", action="store_true", help="checkpoints of what changed, several times a second")
     parser.add_argument("--unique", action="store_true", help="put a fresh uuid on every row")
     parser.add_argument("--batches", action="store_true", help="a job of functions over whole batches")
     parser.add_argument(
@@ -148,7 +149,7 @@ def _kind(options: argparse.Namespace) -> tuple[type[Torment], list[Any]]:
         from chaos.moves import Moves, move_cells  # Late, for a quick start.
 
         return Moves, list(move_cells())
-    return Torment, list(cells(options.backend))
+    return Torment, list(cells(options.backend, options.changelog))
 
 
 def walk(torment: Torment, todo: list[Any], options: argparse.Namespace, begun: list[Any]) -> None:

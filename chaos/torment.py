@@ -68,7 +68,7 @@ class Torment:
 
     def command(self) -> list[str]:
         """The module that is the job, and what it is told."""
-        chosen = [f"--{name}" for name in ("unique", "batches") if getattr(self._options, name)]
+        chosen = [f"--{name}" for name in ("unique", "batches", "changelog") if getattr(self._options, name)]
         return ["chaos.counted", "--backend", self._options.backend, *chosen]
 
     def arguments(self) -> list[str]:

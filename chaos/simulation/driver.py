@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count, product
+from pathlib import Path
 
 from chaos.simulation.faults import CALM
-from chaos.simulation.model import Epoch, Snapshot, StateFile, key_groups, verify
+from chaos.simulation.model import Epoch, Handles, Snapshot, StateFile, key_groups, verify
 from chaos.simulation.world import Process, World
+from tidegate.checkpoint.announcements import Announced, Announcements
 from tidegate.checkpoint.claim import claim, claim_again, show_life
 from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.committables import channel, commit
@@ -30,15 +32,23 @@ from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signatur
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.metadata import AnyFileList, FileList, StoredFileList
+from tidegate.checkpoint.metadata import StateFile as MetadataFile
 from tidegate.checkpoint.pending import PendingCheckpoint, Stage, UploadAck
 from tidegate.checkpoint.pins import remove
+from tidegate.checkpoint.publisher_choice import PublisherChoice, PublisherLimits
 from tidegate.checkpoint.release_plan import Backoff, Publication, ReleaseSchedule
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
+from tidegate.checkpoint.stored_acks import StoredAcks
+from tidegate.checkpoint.task_part import ListChange, list_digest
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.errors import StorageError
-from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Uid
+from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
+from tidegate.runtime.driver.clocks import Clocks
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
+from tidegate.state.version import VersionId
 from tidegate.storage.port import Nonce
 
 PATIENCE_MS = 1_500
@@ -46,12 +56,22 @@ HEARTBEAT_MS = 400
 SINK, OTHER, UNKEYED = Uid("sink"), Uid("other"), Uid("unkeyed")
 SINKS = (SINK, OTHER, UNKEYED)
 IN_TASKS = {SINK: True, UNKEYED: False}
-"""Sinks that tasks publish to: each slot by itself, or one task for all slots. The driver publishes to the other one."""
+"""Sinks that tasks publish to: each slot by itself, or one task for all slots. The driver publishes to the other one, and to
+these while little waits."""
+PUBLISHER = PublisherLimits(small_bytes=6, stay_ms=200, first_rest_ms=100, longest_rest_ms=400)
+SLICES = (1, 3, 64, 1_000)
+"""How many tasks a slice of a sweep has, in turn."""
 STOP_MS = 3_000
 """How long a stop waits for its output."""
 EPOCH_MS = 1_767_225_600_000
 
 
+SMALL = 100
+"""Up to this many tasks, the state is checked before it is published, and not only when it is restored."""
+LATE_LOOP = 0.2
+"""How often the next epoch begins before the loop has seen the end of the last one."""
+FEW_ACKS = 20
+"""About how many tasks store their acknowledgement instead of sending it, at most."""
 BACKOFF = Backoff(first_ms=100, greatest_ms=800)
 """Of a sink whose target does not answer."""
 
@@ -70,11 +90,32 @@ class JobPlan:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What a task has made durable, and of which version: attempts of one epoch may do so for the same checkpoint."""
+
+    term: Term
+    version: VersionId
+    ack: UploadAck
+
+
+@dataclass
+class RunningEpoch:
+    """An epoch from its beginning to the try that is accepted."""
+
+    id: EpochId
+    early: Announced | None
+    bases: dict[int, Handles]
+    """The files of the checkpoint that was the latest when it began: file name → path."""
+    tries: int = 0
+
+
+@dataclass(frozen=True)
 class Published:
     """What became of a publication."""
 
     publication: Publication
     error: str | None = None
+    by_driver: bool = False
 
 
 class SimDriver:
@@ -85,7 +126,7 @@ class SimDriver:
         self.plan = plan
         self.process = process
         self.parallelism = parallelism
-        self.inbox: deque[UploadAck | int | Published] = deque()
+        self.inbox: deque[Part | int | Published] = deque()
         self.orders: deque[str] = deque()
         self.winding_down = False
         self.settled = False
@@ -95,11 +136,16 @@ class SimDriver:
         self._head: Epoch | None = None
         self._version: list[tuple[StateFile, ...]] = []
         self._versions: dict[EpochId, list[tuple[StateFile, ...]]] = {}
-        self._handles: dict[str, dict[str, str]] = {}
-        self._uploaded: dict[tuple[int, int], UploadAck] = {}
+        self._accepted: dict[EpochId, EpochSnapshot] = {}
+        self._handles: dict[str, dict[int, Handles]] = {}
+        self._uploaded: dict[tuple[int, int, VersionId], UploadAck] = {}
+        """What tasks have noted on local disk."""
+        self._running: RunningEpoch | None = None
+        self._announced: dict[int, EpochId] = {}
         self._number = 0
         self._ran = False
         self._schedule = ReleaseSchedule(BACKOFF)
+        self._choice = PublisherChoice(IN_TASKS, PUBLISHER)
         self._stopped: tuple[CheckpointRef, Instant] | None = None
         """The savepoint that ended the job, and since when its output is waited for."""
         self._in_tasks: set[tuple[Uid, int, EpochId]] = set()
@@ -148,6 +194,7 @@ class SimDriver:
         self.inbox.clear()
         self._hanging.clear()
         self._schedule = ReleaseSchedule(BACKOFF)
+        self._choice = PublisherChoice(IN_TASKS, PUBLISHER)
         self._stopped = None
         self._triggered_ms.clear()
         self._idle_since_ms = None
@@ -174,11 +221,16 @@ class SimDriver:
         world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
         store = CompletedCheckpointStore(plan.layout, entry, world.read, self.sign, plan.num_retained)
         data = yield from store.recover()
-        self.store, self.cleaner = store, Cleaner(store)
+        self.store, self.cleaner = store, Cleaner(store, SLICES[entry.term % len(SLICES)])
         self._releasing = True
         self._restore(data)
         tasks = [TaskId(1, Slot(n)) for n in range(self.parallelism)]
-        coordinator = self.coordinator = Coordinator(plan.cadence, tasks, entry.last_id, entry.base)
+        epochs = self._announcements = Announcements()
+        self._running, self._announced = None, {}
+        self._acks = StoredAcks(plan.layout, store.term)
+        coordinator = self.coordinator = Coordinator(
+            plan.cadence, tasks, entry.last_id, entry.base, epochs.withdraw, epochs.epoch_runs
+        )
         yield from self._act(coordinator.start(self.now, world.rng.randrange(plan.cadence.period_ms or 1)))
         if not self._beating:
             self._beating = True
@@ -186,24 +238,26 @@ class SimDriver:
             world.spawn(self.process, self._release())
         while True:
             calm = 3 if world.odds is CALM and not self.winding_down else 1
-            yield Sleep(int(calm * plan.epoch_ms * world.rng.uniform(0.5, 1.5)))
-            while self.inbox:
-                message = self.inbox.popleft()
-                if isinstance(message, UploadAck):
-                    yield from self._act(coordinator.acknowledge(message, self.now))
-                elif isinstance(message, Published):
-                    self._note(message)
-                else:
-                    reason = CheckpointFailureReason.CHECKPOINT_DECLINED
-                    yield from self._act(coordinator.decline(message, reason, self.now))
+            takes_ms = int(calm * plan.epoch_ms * world.rng.uniform(0.5, 1.5))
+            self._begin_epoch()
+            if world.rng.random() < 0.5:
+                # What the loop does while an epoch runs. It may take the job back: then the epoch is of no use.
+                yield Sleep(takes_ms // 2)
+                yield from self._read_inbox()
+                yield from self._read_acks()
+                yield from self._act(coordinator.tick(self.now))
+                takes_ms -= takes_ms // 2
+            yield Sleep(takes_ms)
+            yield from self._read_inbox()
+            yield from self._read_acks()
             if self._stopped is None:
                 if world.chance(world.odds.rewind):
                     yield from self._rewind()
-                elif not self.winding_down or not self._ran:
-                    yield from self._epoch()
+                elif self._running is not None:
+                    yield from self._try_epoch(self._running)
             ticked_ms = world.clock.now_ms
             yield from self._act(coordinator.tick(self.now))
-            if self._stopped is None:
+            if self._stopped is None and not epochs.epoch_runs():
                 self._check_cadence(ticked_ms)
             self._remind()
             try:
@@ -219,6 +273,37 @@ class SimDriver:
                     return ended
             if self.winding_down and not self.settled:
                 yield from self._settle()
+
+    def _read_inbox(self) -> Steps[None]:
+        while self.inbox:
+            message = self.inbox.popleft()
+            if isinstance(message, Part):
+                yield from self._acknowledge(message)
+            elif isinstance(message, Published):
+                self._note(message)
+            else:
+                reason = CheckpointFailureReason.CHECKPOINT_DECLINED
+                yield from self._act(self.coordinator.decline(message, reason, self.now))
+
+    def _read_acks(self) -> Steps[None]:
+        """The acknowledgements that tasks have stored while an epoch runs."""
+        now_ms = self.now.monotonic_ms
+        expiring = [pending.id for pending in self.coordinator.pending if pending.deadline_ms <= now_ms]
+        for _, stored in (yield from self._acks.new(now_ms, expiring)):
+            part = self.world.parts[stored]
+            if part.term != self.store.term:
+                self.world.fail(f"{self.process.name} read an acknowledgement of term {part.term}, not of its own")
+            self.world.tally.events["acknowledgements through storage"] += 1
+            yield from self._acknowledge(part)
+
+    def _acknowledge(self, part: Part) -> Steps[None]:
+        """Only what was accepted counts, as in the product's `PendingUploads`."""
+        pending = next((p for p in self.coordinator.pending if p.id == part.ack.checkpoint_id), None)
+        snapshot = None if pending is None else self._accepted.get(pending.epoch)
+        if snapshot is None or snapshot.contains(part.ack.task, part.version):
+            yield from self._act(self.coordinator.acknowledge(part.ack, self.now))
+        else:
+            self.world.tally.events["acknowledgements of other attempts"] += 1
 
     def _beat(self) -> Steps[None]:
         """Runs beside the main thread."""
@@ -241,6 +326,7 @@ class SimDriver:
         self._head = None
         self._ran = False
         self._versions.clear()
+        self._accepted.clear()
         self._uploaded.clear()
         if data is None:
             return
@@ -269,10 +355,30 @@ class SimDriver:
         if base is not None:
             self._handles[base.metadata] = snapshot.handles
 
-    def _epoch(self) -> Steps[None]:
-        world, rng, store = self.world, self.world.rng, self.store
+    def _begin_epoch(self) -> None:
+        """Unless one runs already: the loop may be late, or a try was thrown away."""
+        if self._running is not None or self._stopped is not None or (self.winding_down and self._ran):
+            return
+        store, world = self.store, self.world
+        early = self._announcements.begin_epoch(empty=False)
         self._number += 1
-        epoch = EpochId(store.term, self._number)
+        epoch, base = EpochId(store.term, self._number), store.entry.base
+        if early is not None:
+            world.tally.events["announcements"] += 1
+            if early.id in self._announced:
+                world.fail(f"checkpoint {early.id} was announced to epoch {self._announced[early.id]} and to {epoch}")
+            if self.coordinator.pending:
+                world.fail(
+                    f"checkpoint {early.id} was announced while {self.coordinator.pending[0].id} was in progress"
+                )
+            self._announced[early.id] = epoch
+        known = {} if base is None or early is None or not early.incremental else self._handles[base.metadata]
+        self._running = RunningEpoch(epoch, early, known)
+
+    def _try_epoch(self, running: RunningEpoch) -> Steps[None]:
+        world, rng, store = self.world, self.world.rng, self.store
+        running.tries += 1
+        epoch = running.id
         start = 0 if self._head is None else self._head.end
         few = min(self.parallelism, 1 + int(rng.random() * 3))
         changed = rng.sample(range(self.parallelism), few)
@@ -300,13 +406,17 @@ class SimDriver:
                     world.storage.apply_put(path, b"rows")
                     paths.append(path)
                 made = Committable(
-                    lineage=store.entry.lineage, sink=sink, slot=partition, epoch=epoch, payload=paths[-1].encode()
-                )
+                    lineage=store.entry.lineage, sink=sink, slot=partition, epoch=epoch, payload=paths[-1].encode(),
+                    size_bytes=1,
+                )  # fmt: skip
                 world.keys[channel(made), epoch] = frozenset(rng.choices(groups, k=2))
                 committables.append(made)
+        sealed = VersionId(epoch, AttemptId(running.tries))
+        if running.early is not None:
+            self._upload_early(running.early, sealed, version, running.bases)
         if world.chance(world.odds.rewind):
             world.tally.events["epochs thrown away"] += 1
-            return  # the attempt is discarded; its files are orphans
+            return  # the attempt is discarded; its files are orphans, and the epoch is tried again
         output = tuple((c.lineage, c.sink, c.slot) for c in committables)
         self._head = Epoch(
             epoch, self._head, store.entry.lineage, start, start + 1 + rng.randrange(9), frozenset(touched), output
@@ -314,9 +424,20 @@ class SimDriver:
         self._ran = True
         self._version = version
         self._versions[epoch] = version
+        names = (TaskId(1, Slot(task)) for task in range(self.parallelism))
+        announced = None if running.early is None else running.early.id
+        self._accepted[epoch] = EpochSnapshot(epoch, dict.fromkeys(names, sealed), None, Path(), Clocks(), announced)
         store.ledger.accept(committables)
         world.tally.events["epochs"] += 1
-        yield from self._act(self.coordinator.epoch_finished(epoch, True, self.now))
+        self._running = None
+        self._announcements.end_epoch()
+        if world.rng.random() < LATE_LOOP:
+            world.tally.events["epochs begun before the end of the last was seen"] += 1
+            self._begin_epoch()
+        self._announcements.saw_end()
+        actions = self.coordinator.epoch_finished(epoch, True, self.now, announced)
+        self._announcements.settle(announced)
+        yield from self._act(actions)
 
     def _compact(self, files: Iterable[StateFile], groups: range) -> StateFile:
         merged: dict[int, tuple[EpochId, ...]] = {}
@@ -330,7 +451,9 @@ class SimDriver:
         """A host was lost: back to the last checkpoint, within the same term."""
         self.world.tally.events["rewinds"] += 1
         reason = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
+        self._running = None
         yield from self._act(self.coordinator.abort_all(reason, self.now))
+        self._announcements.abandon_epoch()
         base = self.store.entry.base
         self.store.ledger.rewind(self.store.term, base.epoch if base is not None else None)
         data: bytes | None = None
@@ -363,6 +486,7 @@ class SimDriver:
         if version is None:
             return
         reusable = self._handles.get(base, {}) if base is not None else {}
+        accepted = self._accepted[epoch].versions
         for task in tasks:
             if (id, task) in self._hanging:
                 continue
@@ -371,38 +495,99 @@ class SimDriver:
                 continue
             if world.chance(world.odds.unavailable):
                 continue
-            done = self._uploaded.get((id, task))
+            sealed = accepted[TaskId(1, Slot(task))]
+            done = self._uploaded.get((id, task, sealed))
             if done is None or world.chance(world.odds.second_attempt):
-                done = self._uploaded[id, task] = self._upload_task(id, request, task, version[task], reusable)
-            self._tell(done)
+                done = self._upload_task(id, request.target, task, version[task], reusable.get(task, Handles()))
+                self._uploaded[id, task, sealed] = done
+            self._tell(Part(self.store.term, sealed, done))
+
+    def _upload_early(
+        self, early: Announced, sealed: VersionId, version: list[tuple[StateFile, ...]], reusable: dict[int, Handles]
+    ) -> None:
+        """Each task stores the version that it has sealed, sooner or later, whatever becomes of its try, epoch and driver."""
+        term, size, uploaded = self.store.term, max(1, self.parallelism // 50), self._uploaded
+
+        def store(tasks: Iterable[int]) -> None:
+            for task in tasks:
+                if self.world.chance(self.world.odds.unavailable) or (early.id, task, sealed) in uploaded:
+                    continue
+                done = uploaded[early.id, task, sealed] = self._upload_task(
+                    early.id, None, task, version[task], reusable.get(task, Handles()), term
+                )
+                self._tell(Part(term, sealed, done))
+
+        for first in range(0, self.parallelism, size):
+            tasks = range(first, min(first + size, self.parallelism))
+            self.world.clock.after(self.world.rng.uniform(5, 600), lambda tasks=tasks: store(tasks))
 
     def _upload_task(
-        self, id: int, request: Request, task: int, files: tuple[StateFile, ...], reusable: dict[str, str]
-    ) -> UploadAck:
+        self, id: int, folder: str | None, task: int, files: tuple[StateFile, ...], base: Handles,
+        term: Term | None = None,
+    ) -> UploadAck:  # fmt: skip
         self._attempt += 1
         name = TaskId(1, Slot(task))
         placed, new = [], []
         for file in files:
-            path = reusable.get(file.name)
+            path = base.paths.get(file.name)
             if path is None:
                 leaf = self.world.serial("f")
-                path = self.plan.layout.shared(self.store.term, name, AttemptId(self._attempt), id, leaf)
-                if request.kind.is_savepoint:
-                    path = f"{request.target}/{leaf}"
+                path = self.plan.layout.shared(term or self.store.term, name, AttemptId(self._attempt), id, leaf)
+                if folder is not None:
+                    path = f"{folder}/{leaf}"
                 self.world.storage.apply_put(path, b"state")
                 new.append(path)
             placed.append((file, path))
+        root = self._root(folder)
+        listed = self._place_list(id, folder, term or self.store.term, name, placed, base, new)
+        before = set(base.paths.values()) if base.files is not None else set()
+        if isinstance(base.files, StoredFileList) and base.files != listed:
+            before.add(f"{root}/{base.files.path}")
+        released = before - {path for _, path in placed}
+        digest = None if base.files is None else list_digest(base.files)
         return UploadAck(
             checkpoint_id=id,
             task=name,
-            state=tuple(placed),
+            state=(tuple(placed), listed),
             new_files=tuple(new),
+            change=ListChange(digest, tuple(new), tuple(released)),
             state_size_bytes=len(placed),
             checkpointed_size_bytes=len(new),
         )
 
-    def _tell(self, message: UploadAck | int) -> None:
+    def _root(self, folder: str | None) -> str:
+        return self.plan.layout.root if folder is None else folder
+
+    def _place_list(
+        self,
+        id: int,
+        folder: str | None,
+        term: Term,
+        task: TaskId,
+        placed: list[tuple[StateFile, str]],
+        base: Handles,
+        new: list[str],
+    ) -> AnyFileList:
+        """The list of a task's files. Every other task stores it as an object of its own, if it has changed."""
+        root, version = self._root(folder), VersionId(EpochId(term, 1), AttemptId(1))
+        files = FileList(
+            MetadataFile(file.name, path.removeprefix(f"{root}/"), 5, "sha256:00", version, id) for file, path in placed
+        )
+        same = base.files is not None and {file.name: path for file, path in placed} == base.paths
+        if same and base.files is not None:
+            return base.files
+        if folder is not None or task.slot % 2 or not placed:
+            return files
+        path = self.plan.layout.shared(term, task, AttemptId(self._attempt), id, self.world.serial("files"))
+        self.world.storage.apply_put(path, files.packed)
+        new.append(path)
+        return StoredFileList.of(files, path.removeprefix(f"{root}/"))
+
+    def _tell(self, message: Part | int) -> None:
         world = self.world
+        if isinstance(message, Part) and world.rng.random() < min(0.3, FEW_ACKS / self.parallelism):
+            world.clock.after(world.rng.uniform(1, 400), lambda: self._store_ack(message))
+            return
         copies = 2 if world.chance(world.odds.doubled_message) else 1
         if world.chance(world.odds.lost_message):
             copies -= 1
@@ -411,6 +596,13 @@ class SimDriver:
             world.clock.after(
                 world.rng.uniform(1, 400), lambda: self.inbox.append(message) if life == self._life else None
             )
+
+    def _store_ack(self, part: Part) -> None:
+        """No epoch has taken it to the driver."""
+        name = self.world.serial("ack")
+        self.world.parts[name.encode()] = part
+        path = self.plan.layout.ack(part.term, part.ack.checkpoint_id, part.ack.task, name)
+        self.world.storage.apply_put(path, name.encode())
 
     def _remind(self) -> None:
         """Every epoch carries the question again to tasks that have not answered."""
@@ -425,6 +617,8 @@ class SimDriver:
         self._note_triggered(actions)
         for action in actions:
             if isinstance(action, StartUpload):
+                self._check_begun(action)
+                self._acks.watch(action.id, self.now.monotonic_ms)
                 self._upload_all(action)
             elif isinstance(action, NotifyAborted) and action.reason is CheckpointFailureReason.CHECKPOINT_EXPIRED:
                 self._check_expired(action.id)
@@ -438,10 +632,31 @@ class SimDriver:
             elif isinstance(action, FailJob):
                 yield from self._rewind()
                 return
+        self._acks.watch_only(pending.id for pending in self.coordinator.pending)
+        self._announce()
+
+    def _announce(self) -> None:
+        """As the product's `Checkpointer` does it after everything that the coordinator decides."""
+        id, base = self.coordinator.announce(self.plan.epoch_ms, self.now), self.store.entry.base
+        incremental = base is not None and base.owned
+        self._announcements.announce(None if id is None else Announced(id, incremental))
+
+    def _check_begun(self, begun: StartUpload) -> None:
+        stored = self._announced.get(begun.id)
+        if stored is not None and stored != begun.epoch:
+            self.world.fail(
+                f"checkpoint {begun.id} is of epoch {begun.epoch}; tasks of {stored} have stored files for it"
+            )
+        if stored is not None:
+            self.world.tally.events["checkpoints stored early"] += 1
+        elif begun.request.kind is RequestKind.PERIODIC and self._running is not None:
+            self.world.fail(f"checkpoint {begun.id} began while epoch {self._running.id} was running")
 
     def _note_triggered(self, actions: list[Action]) -> None:
-        uploads = [action.id for action in actions if isinstance(action, StartUpload)]
-        self._triggered_ms.update(dict.fromkeys(uploads, self.world.clock.now_ms))
+        begun = [action for action in actions if isinstance(action, StartUpload)]
+        self._triggered_ms.update(dict.fromkeys((each.id for each in begun), self.world.clock.now_ms))
+        if any(each.request.kind is not RequestKind.SAVEPOINT for each in begun):
+            self._idle_since_ms = None
 
     def _check_cadence(self, now_ms: float) -> None:
         """After a tick: nothing has outlived its timeout, and what is due has begun, whatever the wall clock shows and
@@ -478,8 +693,12 @@ class SimDriver:
             self.world.fail(
                 f"checkpoint {pending.id} is to be published without {sorted(map(str, pending.missing))[:3]}"
             )
-        tasks = [pending.acks[TaskId(1, Slot(t))].state for t in range(self.parallelism)]
-        snapshot = Snapshot(epoch, self.parallelism, tasks, committables)
+        states = [pending.acks[TaskId(1, Slot(t))].state for t in range(self.parallelism)]
+        lists = tuple((f"L1-S{t}", files) for t, (_, files) in enumerate(states) if len(files))
+        root = self._root(pending.request.target)
+        snapshot = Snapshot(epoch, self.parallelism, [task for task, _ in states], committables, lists, root)
+        if self.parallelism <= SMALL:
+            verify(snapshot, self.plan.groups)
         checksum = hashlib.sha256(f"{self.process.name} {self.store.term} {pending.id}".encode()).hexdigest()
         body = f'{{"checksum": "{checksum}"}}'.encode()
         self.world.snapshots[body] = snapshot
@@ -492,8 +711,11 @@ class SimDriver:
             return
         snapshot, body, checksum = self._snapshot(pending, store.ledger.carried_by(pending.epoch))
         before = store.entry.retained
+        changes = {str(task): ack.change for task, ack in pending.acks.items()}
         try:
-            ref = yield from store.publish(Draft(pending.id, pending.epoch, body, checksum, self.world.read("", body)))
+            ref = yield from store.publish(
+                Draft(pending.id, pending.epoch, body, checksum, self.world.read("", body), changes)
+            )
         except NotPublished as error:
             yield from self._act(coordinator.publish_failed(pending.id, self.now, str(error)))
             return
@@ -555,9 +777,12 @@ class SimDriver:
             if not self._releasing:
                 continue
             due = self.store.due()
-            for publication in self._schedule.begin(due, self.now, IN_TASKS):
-                self.world.spawn(self.process, self._publish_output(publication))
-            for publication in self._schedule.for_tasks(due, self.now, IN_TASKS):
+            by_driver = self._choice.of_driver(due, self._schedule.busy, self.now)
+            in_tasks = {sink: stable for sink, stable in IN_TASKS.items() if sink not in by_driver}
+            for publication in self._schedule.begin(due, self.now, in_tasks):
+                self.world.tally.events["publications by the driver"] += publication.sink in IN_TASKS
+                self.world.spawn(self.process, self._publish_output(publication, by_driver=True))
+            for publication in self._schedule.for_tasks(due, self.now, in_tasks):
                 self._publish_in_task(publication)
 
     def _publish_in_task(self, publication: Publication) -> None:
@@ -571,7 +796,7 @@ class SimDriver:
         delay = self.world.rng.uniform(1, 4_000 if self.world.chance(self.world.odds.slow_request * 4) else 100)
         self.world.clock.after(delay, lambda: self.world.spawn(task, self._publish_output(publication), main=True))
 
-    def _publish_output(self, publication: Publication) -> Steps[None]:
+    def _publish_output(self, publication: Publication, by_driver: bool = False) -> Steps[None]:
         """One event for each committable: others publish, crash and sleep in between."""
         life, error = self._life, None
         try:
@@ -580,15 +805,19 @@ class SimDriver:
         except CommitFailed as failed:
             error = str(failed)
         if life == self._life:
-            self.inbox.append(Published(publication, error))
+            self.inbox.append(Published(publication, error, by_driver))
 
     def _note(self, result: Published) -> None:
         sink = result.publication.sink
         if result.error is None:
-            self._schedule.succeeded(sink, self.now)
+            self._schedule.succeeded(sink, self.now, by_tasks=not result.by_driver)
             self.store.published(result.publication)
+            if result.by_driver:
+                self._choice.succeeded(sink)
         else:
-            self._schedule.failed(sink, result.error, self.now, self.world.rng.random())
+            if result.by_driver:
+                self._choice.failed(sink, self.now)
+            self._schedule.failed(sink, result.error, self.now, self.world.rng.random(), by_tasks=not result.by_driver)
 
     def _stop(self, ref: CheckpointRef, since: Instant) -> str | None:
         """How a stop answers, when it can: with success only if all its output is published."""
@@ -604,13 +833,16 @@ class SimDriver:
     def _check_stopped(self, ref: CheckpointRef) -> None:
         world, lineage = self.world, self.store.entry.lineage
         visible = world.target(self.process.job).visible
-        snapshot = world.snapshots[world.storage.objects[ref.metadata]]
+        # By its content: a driver that has claimed the savepoint meanwhile may have deleted it.
+        snapshot = world.snapshots[f'{{"checksum": "{ref.checksum}"}}'.encode()]
         for epoch in snapshot.epoch.chain():
             for lane in epoch.output if epoch.lineage == lineage else ():
                 if epoch.id not in visible[lane]:
                     world.fail(
                         f"{self.process.name} said that it stopped, and output of {lane} at {epoch.id} is missing"
                     )
+        if ref.metadata not in world.storage.objects:
+            return  # … and its record with it
         if snapshot.committables and self.plan.layout.committed(lineage, ref.term, ref.id) not in world.storage.objects:
             world.fail(f"{self.process.name} said that it stopped, and nothing records that its output is published")
 
@@ -621,7 +853,9 @@ class SimDriver:
             try:
                 in_flight = self.coordinator.in_flight()
                 yield from self.cleaner.clean(in_flight)
-                if sweep:
+                if acks := (yield from self._acks.settled(in_flight.lowest_id)):
+                    yield Delete(acks)
+                if sweep or self.cleaner.wants_sweep:
                     yield from self.cleaner.sweep(self.coordinator.in_flight())
                     world.tally.events["sweeps"] += 1
                 if (yield from self.cleaner.dispose()):
@@ -666,7 +900,11 @@ class SimDriver:
             self._quiet_since = self.now
         elif self.now.since(self._quiet_since) > 1_200:  # uploads for subsumed checkpoints have landed
             yield from self.cleaner.clean(self.coordinator.in_flight())
+            while self.cleaner.is_sweeping:  # one that began earlier
+                yield from self.cleaner.sweep(self.coordinator.in_flight())
             yield from self.cleaner.sweep(self.coordinator.in_flight())
+            while self.cleaner.is_sweeping:
+                yield from self.cleaner.sweep(self.coordinator.in_flight())
             yield from self.cleaner.dispose()
             self.settled = True
             self.world.note(self.process.name, "settled")

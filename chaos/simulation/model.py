@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from chaos.simulation.faults import Violation
 from tidegate.checkpoint.committables import Channel
+from tidegate.checkpoint.metadata import AnyFileList, StoredFileList
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage
 
@@ -39,6 +40,15 @@ class StateFile:
     covers: dict[int, tuple[EpochId, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """What one task has in a checkpoint."""
+
+    paths: dict[str, str] = field(default_factory=dict)
+    """File name → path."""
+    files: AnyFileList | None = None
+
+
 @dataclass(slots=True)
 class Snapshot:
     """Content of a simulated `_metadata`: kept aside, the stored bytes are only its name."""
@@ -47,13 +57,21 @@ class Snapshot:
     parallelism: int
     tasks: list[tuple[tuple[StateFile, str], ...]]
     committables: tuple[Committable, ...]
-    handles: dict[str, str] = field(default_factory=dict)
-    """File name → path: any of its copies, when several tasks uploaded what they link."""
+    lists: tuple[tuple[str, AnyFileList], ...]
+    """The list of each task that has files, as the metadata has it."""
+    root: str
+    handles: dict[int, Handles] = field(default_factory=dict)
+    """By task: what the next checkpoint may reuse."""
     paths: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self.paths = frozenset(path for task in self.tasks for _, path in task)
-        self.handles = {file.name: path for task in self.tasks for file, path in task}
+        stored = {f"{self.root}/{files.path}" for _, files in self.lists if isinstance(files, StoredFileList)}
+        self.paths = frozenset(path for task in self.tasks for _, path in task) | stored
+        lists = dict(self.lists)
+        self.handles = {
+            number: Handles({file.name: path for file, path in task}, lists.get(f"L1-S{number}"))
+            for number, task in enumerate(self.tasks)
+        }
 
 
 def key_groups(task: int, parallelism: int, total: int) -> range:

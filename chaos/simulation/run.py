@@ -329,7 +329,7 @@ class Run:
             if ref.metadata in once - kept:
                 data = self._metadata(ref)
                 assert data is not None
-                named = {ref.metadata, *world.read(ref.metadata, data).files}
+                named = {ref.metadata, *world.files_of(data)}
                 # Others may be there: uploads of second attempts that ended after the savepoint was complete.
                 if stays := named.intersection(world.storage.objects):
                     raise Violation(f"a claimed savepoint was dropped and not deleted: {sorted(stays)[:5]}")

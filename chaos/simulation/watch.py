@@ -13,7 +13,9 @@ from tidegate.checkpoint.layout import FileScope, JobLayout, committed_record
 
 
 class JobWatch:
-    def __init__(self, layout: JobLayout, storage: SimStorage, read: Reader) -> None:
+    def __init__(
+        self, layout: JobLayout, storage: SimStorage, read: Reader, files_of: Callable[[bytes], frozenset[str]]
+    ) -> None:
         self.layout = layout
         self.log: list[Entry] = []
         self.pinned: dict[str, CheckpointRef] = {}
@@ -21,6 +23,7 @@ class JobWatch:
         self.now_ms: Callable[[], float] = lambda: 0.0
         self._storage = storage
         self._read = read
+        self._files_of = files_of
         self._needed: dict[str, frozenset[str]] = {}
         """Metadata name → files that must be there, for everything retained or pinned."""
 
@@ -48,7 +51,7 @@ class JobWatch:
             self.claim_times.append(self.now_ms())
         if entry.kind in (EntryKind.CHECKPOINT, EntryKind.TERMINAL_SAVEPOINT):
             assert entry.base is not None
-            for file in self._contents(entry.base).files:
+            for file in self._files(entry.base):
                 if file not in self._storage.objects:
                     raise Violation(
                         f"checkpoint {entry.base.id} of {entry.owner} was published without its file {file}"
@@ -61,13 +64,16 @@ class JobWatch:
             raise Violation(f"{ref.metadata} is missing and the log says that it is retained")
         return self._read(ref.metadata, data)
 
+    def _files(self, ref: CheckpointRef) -> frozenset[str]:
+        return self._files_of(self._storage.objects[ref.metadata])
+
     def _recount(self) -> None:
         retained = self.newest.retained if self.newest else ()
         needed = {}
         for ref in (*retained, *self.pinned.values()):
-            contents = self._contents(ref)
+            contents, files = self._contents(ref), self._files(ref)
             waits = committed_record(ref.metadata) not in self._storage.objects
-            needed[ref.metadata] = contents.files | contents.staged if waits else contents.files
+            needed[ref.metadata] = files | contents.staged if waits else files
         self._needed = needed
 
     def pin(self, pin_id: str, ref: CheckpointRef) -> None:

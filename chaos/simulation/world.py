@@ -23,6 +23,7 @@ from tidegate.checkpoint.effects import (
     Delete,
     Effect,
     Get,
+    GetMany,
     ListFolders,
     ListNames,
     Put,
@@ -31,7 +32,9 @@ from tidegate.checkpoint.effects import (
 )
 from tidegate.checkpoint.entry import LogCorrupt
 from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.list_registry import HeldList, ListId
 from tidegate.checkpoint.log import ClaimLost
+from tidegate.checkpoint.task_part import list_digest
 from tidegate.core import faults
 from tidegate.core.errors import StorageError, TidegateError
 from tidegate.core.ids import EpochId
@@ -81,6 +84,8 @@ class World:
         self.targets: dict[str, SimTarget] = {}
         self.tally = Tally()
         self.snapshots: dict[bytes, Snapshot] = {}
+        self.parts: dict[bytes, Any] = {}
+        """Content of stored acknowledgements: kept aside, the stored bytes are only its name."""
         self.keys: dict[tuple[Channel, EpochId], frozenset[int]] = {}
         """The key groups of which there are rows in some output."""
         self.watches: dict[str, JobWatch] = {}
@@ -115,12 +120,18 @@ class World:
         self.trace.append((self.clock.now_ms, who, what))
 
     def watch(self, layout: JobLayout) -> JobWatch:
-        return self.watches.setdefault(layout.root, JobWatch(layout, self.storage, self.read))
+        return self.watches.setdefault(layout.root, JobWatch(layout, self.storage, self.read, self.files_of))
 
     def read(self, path: str, metadata: bytes) -> CheckpointContents:
+        """The files of tasks are lists, as in the product: every other one is an object of its own."""
         snapshot = self.snapshots[metadata]
         staged = frozenset(c.payload.decode() for c in snapshot.committables)
-        return CheckpointContents(snapshot.paths, staged, snapshot.committables)
+        lists = tuple(HeldList(ListId(task, list_digest(files)), files) for task, files in snapshot.lists)
+        return CheckpointContents(frozenset(), staged, snapshot.committables, lists=lists, root=snapshot.root)
+
+    def files_of(self, metadata: bytes) -> frozenset[str]:
+        """All that a checkpoint needs besides rows that wait."""
+        return self.snapshots[metadata].paths
 
     # processes
 
@@ -217,7 +228,7 @@ class World:
             answer, error = self._do(thread.process, effect), None
         except (StorageError, CommitFailed) as trouble:
             answer, error = None, trouble
-        if not isinstance(effect, Get | ListNames | ListFolders):
+        if not isinstance(effect, Get | GetMany | ListNames | ListFolders):
             what = getattr(effect, "path", None) or getattr(effect, "paths", None) or effect
             said = type(error).__name__ if error else type(answer).__name__ if answer is not None else "ok"
             self.note(thread.process.name, f"{type(effect).__name__} {what} -> {said}")
@@ -226,6 +237,9 @@ class World:
     def _do(self, process: Process, effect: Effect) -> Any:
         if isinstance(effect, Get):
             return self.storage.get(effect.path)
+        if isinstance(effect, GetMany):
+            found = ((path, self.storage.get(path)) for path in effect.paths)
+            return {path: data for path, data in found if data is not None}
         if isinstance(effect, Create):
             return self.storage.create(effect.path, effect.data)
         if isinstance(effect, Put):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tidegate.checkpoint.metadata import (
     StateFile,
     StateInfo,
     StateNumber,
+    StoredFileList,
     TaskState,
     decode,
     encode,
@@ -132,11 +134,26 @@ def expected() -> CheckpointMetadata:
     )
 
 
+def with_stored_list() -> CheckpointMetadata:
+    """What format-2.json was written from: the same, but the first task's list is an object of its own."""
+    before = expected()
+    first, *others = before.tasks
+    assert isinstance(first.files, FileList)
+    list_of_first = StoredFileList.of(first.files, "shared/3/L1-S0/19/chk-12-files-c3")
+    return replace(before, tasks=(replace(first, files=list_of_first), *others))
+
+
 @pytest.mark.feature("I34", "I35")
 def test_format_1_stays_readable() -> None:
     assert decode((GOLDEN / "format-1.json").read_bytes()) == expected()
 
 
+@pytest.mark.feature("I34", "I35")
+def test_format_2_stays_readable() -> None:
+    assert decode((GOLDEN / "format-2.json").read_bytes()) == with_stored_list()
+
+
 def test_what_is_written_now_is_what_was_written_then() -> None:
-    assert NEWEST_FORMAT == 1, "freeze format-1.json as it is and add a golden file of the new format beside it"
-    assert encode(expected()) == (GOLDEN / "format-1.json").read_bytes()
+    assert NEWEST_FORMAT == 2, "freeze format-2.json as it is and add a golden file of the new format beside it"
+    assert encode(expected()) == (GOLDEN / "format-1.json").read_bytes(), "earlier versions read what they can"
+    assert encode(with_stored_list()) == (GOLDEN / "format-2.json").read_bytes()

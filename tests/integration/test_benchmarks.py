@@ -53,3 +53,22 @@ def test_release_compares_one_call_and_two_workers_with_a_call_per_slot_and_epoc
     assert ratio["value"] > 0
     assert (ratio["wanted"], ratio["at_most"]) == (4, False)
     assert ">= 4" in told.stdout
+
+
+def test_latency_tells_percentiles_and_where_the_time_goes(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "latency", "--quick"]
+    chosen = ["--only", "plain at least once,changelog every epoch"]
+    told = subprocess.run(
+        [*command, *chosen, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True
+    )
+
+    assert told.returncode == 0, told.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    ours = "500 rows/s, changelog every epoch"
+    assert {f"{ours}: {which}" for which in ("p50", "p95", "p99", "epoch")} < set(report["figures"])
+    assert {name: (each["wanted"], each["at_most"]) for name, each in report["ratios"].items()} == {
+        f"{ours}: p99 / plain": (1.5, True),
+        f"{ours}: p99 / epoch": (3, True),
+    }
+    assert set(report["steps_ms"]) == {ours}
+    assert "waits for its epoch" in told.stdout

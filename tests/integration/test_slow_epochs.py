@@ -12,8 +12,8 @@ from tests.integration.inputs import stream
 from tidegate.checkpoint.statistics import CheckpointStatus
 
 SCHEMA = "k int, slow boolean"
-TIMEOUT_S = 3
-SLOW_S = 5
+TIMEOUT_S = 6
+SLOW_S = 9
 KEYS = range(24)
 
 
@@ -29,6 +29,14 @@ class Count(tg.KeyedProcessFunction):
         yield row.k, self.n.value()
 
 
+def started(spark, folder: Path, out: tg.Sink, batches, *, parallelism: int, interval: str) -> tg.JobRun:
+    job = tg.Job("slow-rows", parallelism=parallelism)
+    rows = job.source("rows", stream(spark, folder / "in", SCHEMA, batches))
+    rows.key_by("k").process("count", Count(), schema="k int, n int").sink("out", out)
+    chosen = tg.Checkpointing(dir=str(folder / "checkpoints"), interval=interval, timeout=f"{TIMEOUT_S} s")
+    return job.start(spark, trigger="available-now", checkpoint=chosen)
+
+
 @pytest.mark.feature("C37")
 @pytest.mark.parametrize("parallelism", [2, 4])
 def test_no_checkpoint_expires_while_rows_take_longer_than_its_timeout(spark, tmp_path: Path, parallelism: int) -> None:
@@ -36,14 +44,8 @@ def test_no_checkpoint_expires_while_rows_take_longer_than_its_timeout(spark, tm
     quick = [(k, False) for k in KEYS]
     slow = [*quick, (0, True), (1, True), (2, True)]
     out = tg.CollectSink()
-    job = tg.Job("slow-rows", parallelism=parallelism)
-    rows = job.source("rows", stream(spark, tmp_path / "in", SCHEMA, [quick, slow, slow, quick]))
-    rows.key_by("k").process("count", Count(), schema="k int, n int").sink("out", out)
-    run = job.start(
-        spark,
-        trigger="available-now",
-        checkpoint=tg.Checkpointing(dir=str(tmp_path / "checkpoints"), interval="100 ms", timeout=f"{TIMEOUT_S} s"),
-    )
+    batches = [quick, slow, slow, quick]
+    run = started(spark, tmp_path, out, batches, parallelism=parallelism, interval="100 ms")
     run.await_termination()
 
     history = run.checkpoints.history()
@@ -55,3 +57,20 @@ def test_no_checkpoint_expires_while_rows_take_longer_than_its_timeout(spark, tm
     assert with_rows <= {each.epoch.number for each in history}, "each epoch has a checkpoint"
     assert len(out.rows) == 4 * len(KEYS) + 6
     assert not list((tmp_path / "checkpoints").glob("*/acks/*/*/*")), "acknowledgements were left behind"
+
+
+@pytest.mark.feature("C37")
+def test_no_checkpoint_expires_that_becomes_due_in_a_sudden_slow_epoch(spark, tmp_path: Path) -> None:
+    """The epochs before were short, so nobody expected a checkpoint at the end of this one."""
+    quick = [(k, False) for k in KEYS]
+    batches = [quick, quick, [*quick, (0, True), (1, True)], quick, quick, [*quick, (2, True)], quick]
+    out = tg.CollectSink()
+    run = started(spark, tmp_path, out, batches, parallelism=4, interval=f"{SLOW_S - 1} s")
+    run.await_termination()
+    history = run.checkpoints.history()
+    assert [each.failure for each in history if each.status is not CheckpointStatus.COMPLETED] == []
+    slow_epochs = {report.epoch.number for report in run.reports if report.rows_in > len(quick)}
+    assert slow_epochs <= {each.epoch.number for each in history}, "each slow epoch ended with a checkpoint"
+    assert max(each.end_to_end_ms for each in history) < 1000 * TIMEOUT_S
+    assert run.restarts == 0
+    assert len(out.rows) == sum(map(len, batches))

@@ -17,7 +17,7 @@ from tidegate.checkpoint.entry import Entry, Signature
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost, append, newest
 from tidegate.checkpoint.log_end import check_end
-from tidegate.checkpoint.start import Refuse, Resume, Start, StartRefused, decide, last_run
+from tidegate.checkpoint.start import GONE, Refuse, Resume, Start, StartRefused, decide, last_run
 from tidegate.core.faults import reach
 from tidegate.core.ids import Lineage, Term
 from tidegate.storage.port import Nonce, Won
@@ -57,7 +57,9 @@ def claim(
        clock. `force` skips the watching, but only for the owner seen first, so two forced starts do not fight. An owner
        that `has_died` reports as dead is not watched either: a driver restarted on the machine where it was killed need
        not wait. Traces of entries after that end mean that entries were deleted: `LogCorrupt`.
-    2. Decide by the table of starts. If the start is refused, nothing was written.
+    2. Decide by the table of starts. If the start is refused, nothing was written. A snapshot that was named is looked for
+       again, because another driver may have claimed and deleted it since it was read. If it is there, and the entry that was
+       read does not dispose of it, nobody deletes it before our entry, which is the next one.
     3. Write the claim to the slot after the entry read. A crash right after this leaves a claim without a heartbeat:
        the next start waits once and proceeds. If a checkpoint of the old owner took the slot, repeat from 1 with that
        checkpoint as the newer base. If another claim took it, repeat from 1 with its writer as the owner.
@@ -83,9 +85,12 @@ def claim(
         decision = decide(before, start, alive)
         if isinstance(decision, Refuse):
             raise StartRefused(last_run(before, alive), decision)
+        base = decision.base
+        if base is not None and base == start.source and (yield Get(base.metadata)) is None:
+            raise StartRefused(last_run(before, alive), GONE)
         lineage = decision.lineage if isinstance(decision, Resume) else new_lineage()
         reach("claim.2-decided")
-        mine = entries.claim(before, sign(), lineage, decision.base)
+        mine = entries.claim(before, sign(), lineage, base)
         result = yield from append(layout, mine)
         if isinstance(result, Won):
             reach("claim.3-won")

@@ -8,7 +8,7 @@ publishes what is `due` (`committables.commit`) and reports what is `published`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tidegate.checkpoint import committables
 from tidegate.checkpoint import entry as entries
@@ -21,6 +21,7 @@ from tidegate.checkpoint.log import ClaimLost, append
 from tidegate.checkpoint.metadata import CommittedMark
 from tidegate.checkpoint.release_plan import Publication
 from tidegate.checkpoint.shared import SharedRegistry
+from tidegate.checkpoint.task_part import ListChange
 from tidegate.connectors.sink import Committable
 from tidegate.core.errors import CheckpointError, RestoreError, StorageError, TidegateError
 from tidegate.core.faults import reach
@@ -69,6 +70,8 @@ class Draft:
     metadata: bytes
     checksum: str
     contents: CheckpointContents
+    changes: Mapping[str, ListChange] = field(default_factory=dict)
+    """By task: how the list of its files differs from that of the base."""
 
 
 class CompletedCheckpointStore:
@@ -161,7 +164,8 @@ class CompletedCheckpointStore:
         record: bytes | None = (yield Get(record_path(self.layout, ref))) if contents.committables else None
         if record is None and self._is_carried_on(ref):
             self._unrecorded[ref.metadata] = ref, contents
-        self.shared.register(ref.metadata, contents.files if record is not None else contents.files | contents.staged)
+        files = contents.files if record is not None else contents.files | contents.staged
+        self.shared.register(ref.metadata, files, contents.lists_in(self.layout.root))
 
     def _is_carried_on(self, ref: CheckpointRef) -> bool:
         """Whether this owner takes over a newer checkpoint of its lineage: output that the newer one lacks is published."""
@@ -213,7 +217,8 @@ class CompletedCheckpointStore:
         before = self.entry
         yield from self._append(entries.checkpoint(before, self._sign(), ref, self._num_retained))
         self.contents[path] = draft.contents
-        self.shared.register(path, draft.contents.files | draft.contents.staged)
+        files, lists = draft.contents.files | draft.contents.staged, draft.contents.lists_in(self.layout.root)
+        self.shared.register(path, files, lists, draft.changes)
         self.published_epoch = self.due_epoch = draft.epoch
         self._unrecorded[path] = ref, draft.contents
         self._drop(before.retained)
@@ -332,7 +337,8 @@ class CompletedCheckpointStore:
         that were recorded COMMITTED before the entry."""
         before = tuple(before)
         for metadata in self._recorded & {ref.metadata for ref in before}:
-            self.shared.register(metadata, self.contents[metadata].files)
+            contents = self.contents[metadata]
+            self.shared.register(metadata, contents.files, contents.lists_in(self.layout.root))
         self._recorded.clear()
         for ref in before:
             if ref not in self.entry.retained:

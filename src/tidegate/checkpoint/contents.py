@@ -8,8 +8,10 @@ from posixpath import dirname
 from typing import TypeAlias
 
 from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.list_registry import HeldList, ListId
 from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind, decode
 from tidegate.checkpoint.metadata.errors import MetadataError, MetadataTooNew
+from tidegate.checkpoint.task_part import list_digest
 from tidegate.connectors.sink import Committable
 from tidegate.storage.routed import name_below
 
@@ -19,9 +21,18 @@ class CheckpointContents:
     """The rest of the metadata is opaque to the protocol. Paths are object names in the job's storage."""
 
     files: frozenset[str]
+    """All files except those of tasks."""
     staged: frozenset[str]
     """Files with staged rows of uncommitted output."""
     committables: tuple[Committable, ...]
+    lists: tuple[HeldList, ...] = ()
+    """The files of tasks."""
+    root: str = ""
+    """The root of the names in lists: the job's folder, or a savepoint's own."""
+
+    def lists_in(self, root: str) -> tuple[HeldList, ...]:
+        """Return the lists if they are those of the job with this folder. Other files are not its to delete."""
+        return self.lists if self.root == root else ()
 
 
 Reader: TypeAlias = Callable[[str, bytes], CheckpointContents]
@@ -58,7 +69,11 @@ def contents_of(
 ) -> CheckpointContents:
     """`path` is the name of the `_metadata`: names in it are relative to the job or, in a savepoint, to the savepoint."""
     root = dirname(path) if metadata.kind is SnapshotKind.SAVEPOINT else dirname(dirname(path))
-    lists = (*(task.files for task in metadata.tasks), *(position.files for position in metadata.positions))
-    files = frozenset(name_below(root, name) for listed in lists for name in listed.objects())
+    files = frozenset(name_below(root, name) for position in metadata.positions for name in position.files.objects())
     staged = frozenset(name for committable in metadata.committables for name in staged_by(committable))
-    return CheckpointContents(files, staged, metadata.committables)
+    lists = tuple(
+        HeldList(ListId(str(task.task), list_digest(task.files)), task.files)
+        for task in metadata.tasks
+        if len(task.files)
+    )
+    return CheckpointContents(files, staged, metadata.committables, lists=lists, root=root)

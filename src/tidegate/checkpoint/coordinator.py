@@ -8,12 +8,13 @@ the driver → completed; or failed with a reason, at any point before its log e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason, ToleranceTracker, exceeded
+from tidegate.checkpoint.next_epoch import NextEpoch
 from tidegate.checkpoint.pending import PendingCheckpoint, Stage, UploadAck
 from tidegate.checkpoint.requests import TOO_MANY, Load, Request, RequestKind, RequestLimits, RequestQueue, RunNow, Wait
 from tidegate.checkpoint.shared import InFlight
@@ -23,6 +24,10 @@ from tidegate.core.ids import EpochId, TaskId
 
 _MILLISECONDS_A_YEAR = 365 * 24 * 3_600_000
 Reason = CheckpointFailureReason
+
+
+_SHORT_PERIOD_MS = 100
+"""An announced checkpoint is taken even if this much of a period is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +118,10 @@ class Coordinator:
 
     def __init__(
         self, cadence: Cadence, tasks: Iterable[TaskId], last_id: int = 0, base: CheckpointRef | None = None,
-        withdraw: Callable[[int], bool] = lambda id: True,
+        withdraw: Callable[[int], bool] = lambda id: True, epoch_runs: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        """`withdraw` takes back the announcement of an id. It returns False if it is too late: an epoch has begun with it."""
+        """`withdraw` takes back the announcement of an id. It returns False if it is too late: an epoch has begun with it.
+        `epoch_runs`: whether an epoch has begun whose end has not been reported."""
         self.statistics = CheckpointStatistics()
         self._cadence = cadence
         self._tasks = frozenset(tasks)
@@ -131,7 +137,9 @@ class Coordinator:
         self._last_completion_ms: MonotonicMs | None = None
         self._due_ms: MonotonicMs | None = None
         self._closed = False
-        self._withdraw = withdraw
+        self._withdraw, self._epoch_runs, self._next_epoch = withdraw, epoch_runs, NextEpoch()
+        self._reserved: dict[int, str | None] = {}
+        """Ids under which tasks store files that checkpoints of other ids may contain, and the base whose files they reuse."""
         self._begun: int | None = None
         """While an epoch is being finished: the id under which its tasks have begun to store their versions."""
 
@@ -141,8 +149,22 @@ class Coordinator:
 
     def in_flight(self) -> InFlight:
         """What clean-up must leave alone."""
-        lowest = min(self._pending, default=self._next_id)
-        return InFlight(lowest, frozenset(p.base for p in self._pending.values() if p.base is not None))
+        lowest = min((*self._pending, *self._reserved), default=self._next_id)
+        bases = (*(pending.base for pending in self._pending.values()), *self._reserved.values())
+        return InFlight(lowest, frozenset(base for base in bases if base is not None))
+
+    def reserve(self, base: str | None) -> int:
+        """Return an id that no checkpoint gets. Clean-up spares files that are stored under it, and those of `base`, until it
+        is released or everything is aborted."""
+        id = self._next_id
+        if not self._withdraw(id):
+            id += 1
+        self._next_id = id + 1
+        self._reserved[id] = base
+        return id
+
+    def release(self, id: int) -> None:
+        self._reserved.pop(id, None)
 
     def start(self, now: Instant, first_delay_ms: int) -> list[Action]:
         """Begin the period.
@@ -170,21 +192,25 @@ class Coordinator:
         on more than time."""
         if self._closed or self._pending or self._due_ms is None:
             return None
+        begins = 0 if self._queue.has_periodic else self._due_ms - expected_ms
         pause_ends = 0 if self._last_completion_ms is None else self._last_completion_ms + self._cadence.pause_ms
-        return MonotonicMs(max(self._due_ms - expected_ms, pause_ends))
+        return MonotonicMs(max(begins, pause_ends))
 
-    def epoch_finished(self, epoch: EpochId, moved: bool, now: Instant, announced: int | None = None) -> list[Action]:
+    def epoch_finished(
+        self, epoch: EpochId, moved: bool, now: Instant, announced: int | None = None, took_ms: int | None = None
+    ) -> list[Action]:
         """An epoch was accepted. `moved`: positions, state or committables have changed. `announced`: the id under which its
         tasks have begun to store their versions. Unless that is void, the checkpoint is taken, also if it is due by a tenth of
-        the period later."""
+        the period later, or by a short period. `took_ms`: how long it took; None: uploads need not wait for another one."""
         if self._closed:
             return []
         self._finished = epoch
         self._moved = self._moved or moved
+        self._next_epoch.follows(announced is not None, took_ms, now)
         if announced is None or announced != self._next_id:
             return self._go_on(now)
         period = self._cadence.period_ms
-        if period is not None and self._due_ms is not None and self._due_ms <= now.plus(period // 10):
+        if period is not None and self._due_ms is not None and self._due_ms <= now.plus(_early_ms(period)):
             self._due_ms = now.monotonic_ms
         self._begun = announced
         actions = self._go_on(now)
@@ -217,10 +243,10 @@ class Coordinator:
         if pending is None:
             return []
         if not pending.acknowledge(ack, now):
-            return self._second(pending, ack)
+            return _second(pending, ack)
         if not pending.is_complete or pending.stage is not Stage.UPLOADING:
             return []
-        if self._must_be_held(pending):
+        if _must_be_held(pending, self._base):
             pending.stage = Stage.HELD
             self._queue.add(Request(kind=RequestKind.MANUAL, at_ms=now.monotonic_ms, forced=True))
             return self._go_on(now)
@@ -235,18 +261,6 @@ class Coordinator:
             return []
         pending.stage = Stage.PUBLISHING
         return [Publish(pending)]
-
-    def _must_be_held(self, pending: PendingCheckpoint) -> bool:
-        """A savepoint is not the base of restarts (its owner may delete it), so it alone does not protect its epoch
-        from a rewind.
-
-        If its epoch were discarded, the output of the epochs run instead would overtake its uncommitted output, which
-        would then be lost to a job that starts from it later. So it exists only once the log has a checkpoint of its
-        epoch or a later one.
-        """
-        if pending.request.kind is not RequestKind.SAVEPOINT:
-            return False
-        return self._base is None or self._base.epoch < pending.epoch
 
     def decline(
         self, checkpoint_id: int, reason: CheckpointFailureReason, now: Instant, message: str = ""
@@ -267,6 +281,7 @@ class Coordinator:
             return actions + self.close(now)
         if not done.request.kind.is_savepoint:
             self._base = ref
+            self._next_epoch.completed(late=self._finished is not None and ref.epoch < self._finished)
             self._last_completion_ms = now.monotonic_ms
             gone = tuple(dropped)
             self._cleaning += len(gone)
@@ -308,6 +323,7 @@ class Coordinator:
             actions += self._fail(pending, reason, now)
         self._finished = None
         self._moved = False
+        self._reserved.clear()
         if not self._withdraw(self._next_id):
             self._next_id += 1
         actions += [NotifyAborted(None, request, reason) for request in self._queue.remove(lambda r: True)]
@@ -323,19 +339,20 @@ class Coordinator:
             self._due_ms = now.plus(period)
         actions: list[Action] = []
         wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.PUBLISHING]
-        while self._finished is not None and not self._stopping:
-            load = Load(self._checkpoints_under_way, self._cleaning, self._last_completion_ms)
+        while self._finished is not None and not _is_ending(self._pending):
+            load = Load(_under_way(self._pending), self._cleaning, self._last_completion_ms)
             choice = self._queue.take(load, self._limits, now.monotonic_ms)
             if isinstance(choice, Wait):
                 wakes += [] if choice.until_ms is None else [choice.until_ms]
                 break
             if choice.request.kind is RequestKind.PERIODIC:
-                if not self._moved and self._base is not None:
-                    continue  # nothing changed since the last one; the next period requests again
-                if self._begun is None and not self._withdraw(self._next_id):
-                    # It is taken of the epoch that runs: its tasks store their versions already.
+                until_ms = None if self._begun or self._pending else self._next_epoch.waited_for_until(now)
+                wakes += [] if until_ms is None else [until_ms]
+                if until_ms is not None or self._must_wait_for_epoch():
                     self._queue.add(choice.request)
                     break
+                if not self._moved and self._base is not None:
+                    continue  # nothing changed since the last one; the next period requests again
             started = self._trigger(choice, now)
             actions.append(started)
             wakes.append(self._pending[started.id].deadline_ms)
@@ -343,16 +360,10 @@ class Coordinator:
             wakes.append(self._due_ms)
         return [*actions, WakeAt(min(wakes))] if wakes else actions
 
-    @property
-    def _checkpoints_under_way(self) -> int:
-        """The checkpoints that max-concurrent counts. Savepoints are excluded: one that cannot be written would
-        otherwise block all checkpoints, and with them output, until it expires."""
-        return sum(not pending.request.kind.is_savepoint for pending in self._pending.values())
-
-    @property
-    def _stopping(self) -> bool:
-        """Whether the savepoint that ends the job is in progress: it would undo a checkpoint of a later epoch."""
-        return any(p.request.kind is RequestKind.TERMINAL_SAVEPOINT for p in self._pending.values())
+    def _must_wait_for_epoch(self) -> bool:
+        """Whether a periodic checkpoint waits for the end of the epoch that runs. One of the epoch before could not begin
+        sooner than the next epoch, and would grow old meanwhile. A request by hand means what is finished now."""
+        return self._begun is None and (self._epoch_runs() or not self._withdraw(self._next_id))
 
     def _trigger(self, run: RunNow, now: Instant) -> StartUpload:
         assert self._finished is not None
@@ -398,11 +409,41 @@ class Coordinator:
             actions.append(FailJob(exceeded(reason)))
         return actions
 
-    def _second(self, pending: PendingCheckpoint, ack: UploadAck) -> list[Action]:
-        """Handle another attempt's upload of the same task: the first one counts, and files that only the second
-        uploaded are not needed."""
-        first = pending.acks.get(ack.task)
-        if first is None:
-            return []
-        extra = tuple(path for path in ack.new_files if path not in first.new_files)
-        return [DiscardFiles(extra)] if extra else []
+
+def _early_ms(period_ms: int) -> int:
+    """Return how much earlier than it is due an announced checkpoint is taken."""
+    return max(period_ms // 10, min(period_ms, _SHORT_PERIOD_MS))
+
+
+def _under_way(pending: Mapping[int, PendingCheckpoint]) -> int:
+    """The checkpoints that max-concurrent counts. Savepoints are excluded: one that cannot be written would
+    otherwise block all checkpoints, and with them output, until it expires."""
+    return sum(not each.request.kind.is_savepoint for each in pending.values())
+
+
+def _is_ending(pending: Mapping[int, PendingCheckpoint]) -> bool:
+    """Whether the savepoint that ends the job is in progress: it would undo a checkpoint of a later epoch."""
+    return any(each.request.kind is RequestKind.TERMINAL_SAVEPOINT for each in pending.values())
+
+
+def _must_be_held(pending: PendingCheckpoint, base: CheckpointRef | None) -> bool:
+    """A savepoint is not the base of restarts (its owner may delete it), so it alone does not protect its epoch
+    from a rewind.
+
+    If its epoch were discarded, the output of the epochs run instead would overtake its uncommitted output, which
+    would then be lost to a job that starts from it later. So it exists only once the log has a checkpoint of its
+    epoch or a later one.
+    """
+    if pending.request.kind is not RequestKind.SAVEPOINT:
+        return False
+    return base is None or base.epoch < pending.epoch
+
+
+def _second(pending: PendingCheckpoint, ack: UploadAck) -> list[Action]:
+    """Handle another attempt's upload of the same task: the first one counts, and files that only the second
+    uploaded are not needed."""
+    first = pending.acks.get(ack.task)
+    if first is None:
+        return []
+    extra = tuple(path for path in ack.new_files if path not in first.new_files)
+    return [DiscardFiles(extra)] if extra else []

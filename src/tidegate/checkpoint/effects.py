@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,6 +18,9 @@ from tidegate.storage.errors import ObjectMissing
 from tidegate.storage.port import Nonce, Storage
 
 T = TypeVar("T")
+
+_READERS = 16
+"""Concurrent reads of many small objects."""
 
 
 class CommitFailed(TidegateError):
@@ -51,6 +55,13 @@ class Get:
     """Result: the bytes, or None if the name does not exist."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetMany:
+    """Result: the bytes of each name that exists, by name. They are read concurrently."""
+
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +101,7 @@ class Sleep:
     ms: int
 
 
-Effect: TypeAlias = Create | Put | Get | ListNames | ListFolders | Delete | Commit | Sleep
+Effect: TypeAlias = Create | Put | Get | GetMany | ListNames | ListFolders | Delete | Commit | Sleep
 Steps: TypeAlias = Generator[Effect, Any, T]
 
 
@@ -118,6 +129,18 @@ def perform(
         return result
 
 
+def _get_many(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:
+    def get(path: str) -> bytes | None:
+        try:
+            return storage.get(path)
+        except ObjectMissing:
+            return None
+
+    with ThreadPoolExecutor(_READERS, "tidegate-read") as pool:
+        found = zip(paths, pool.map(get, paths))
+        return {path: data for path, data in found if data is not None}
+
+
 def _do(
     effect: Effect,
     storage: Storage,
@@ -134,6 +157,8 @@ def _do(
                 return storage.get(path)
             except ObjectMissing:
                 return None
+        case GetMany(paths):
+            return _get_many(storage, paths)
         case ListNames(prefix):
             return [found.path for found in storage.list(prefix)]
         case ListFolders(prefix):

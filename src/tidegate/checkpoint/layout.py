@@ -14,7 +14,7 @@ from enum import Enum, auto
 from tidegate.core.ids import AttemptId, EpochId, Lineage, TaskId, Term, Uid
 from tidegate.storage.port import encode_segment
 
-_SHARED = re.compile(r"shared/(\d+)/[^/]+/[^/]+/chk-(\d+)-[^/]+")
+_SHARED = re.compile(r"shared/(\d+)/([^/]+)/[^/]+/chk-(\d+)-[^/]+")
 _ACK = re.compile(r"acks/(\d+)/chk-(\d+)/[^/]+")
 _STAGED = re.compile(r"taskowned/(\d+)/(\d+)/.+")
 _CHECKPOINT = re.compile(r"chk-(\d+)(?:\.\d+)?/.+")
@@ -105,13 +105,20 @@ class JobLayout:
         if not path.startswith(f"{self.root}/"):
             return None
         rest = path[len(self.root) + 1 :]
-        if found := _SHARED.fullmatch(rest) or _ACK.fullmatch(rest):
+        if found := _SHARED.fullmatch(rest):
+            return StoredFile(path, FileScope.SHARED, Term(int(found[1])), int(found[3]))
+        if found := _ACK.fullmatch(rest):
             return StoredFile(path, FileScope.SHARED, Term(int(found[1])), int(found[2]))
         if found := _STAGED.fullmatch(rest):
             return StoredFile(path, FileScope.TASKOWNED, Term(int(found[1])), int(found[2]))
         if found := _CHECKPOINT.fullmatch(rest):
             return StoredFile(path, FileScope.EXCLUSIVE, None, int(found[1]))
         return None
+
+    def task_in(self, path: str) -> str | None:
+        """Return the task whose state file this is. None for all other names."""
+        found = _SHARED.fullmatch(path, len(self.root) + 1) if path.startswith(f"{self.root}/") else None
+        return None if found is None else found[2]
 
 
 def committed_record(metadata_path: str) -> str:

@@ -19,9 +19,11 @@ class UploadAck:
     checkpoint_id: int
     task: TaskId
     state: Any
-    """The task's part of the metadata: handles of all its files, new and reused. Opaque here."""
+    """The task's part of the metadata: its files, new and reused. Opaque here."""
     new_files: tuple[str, ...] = ()
     """Names that were uploaded for this checkpoint."""
+    change: Any = None
+    """How its files differ from those in the base. Opaque here."""
     state_size_bytes: int = 0
     checkpointed_size_bytes: int = 0
     sync_ms: int = 0
@@ -65,6 +67,11 @@ class PendingCheckpoint:
     @property
     def is_complete(self) -> bool:
         return len(self.acks) == len(self.tasks)
+
+    @property
+    def slowest_upload_ms(self) -> int | None:
+        """How long the slowest upload took of those that are acknowledged."""
+        return max((ack.async_ms for ack in self.acks.values()), default=None)
 
     @property
     def missing(self) -> frozenset[TaskId]:

@@ -130,17 +130,20 @@ class ReleaseSchedule:
     def _has_waited(self, sink: Uid, now: Instant) -> bool:
         return now.monotonic_ms >= self._not_before_ms.get(sink, now.monotonic_ms)
 
-    def succeeded(self, sink: Uid, now: Instant) -> None:
-        """The sink, or one of its slots, was published to. The wait after a failure of another slot continues."""
-        self._busy.discard(sink)
+    def succeeded(self, sink: Uid, now: Instant, *, by_tasks: bool = False) -> None:
+        """The sink, or one of its slots, was published to. The wait after a failure of another slot continues. `by_tasks`: a task
+        carried out an order, and what the driver publishes meanwhile, if anything, has not ended."""
+        if not by_tasks:
+            self._busy.discard(sink)
         if not self._has_waited(sink, now):
             return
         for notes in (self._failures, self._errors, self._not_before_ms):
             notes.pop(sink, None)
 
-    def failed(self, sink: Uid, error: str, now: Instant, chance: float) -> MonotonicMs:
+    def failed(self, sink: Uid, error: str, now: Instant, chance: float, *, by_tasks: bool = False) -> MonotonicMs:
         """Record a failure and return when the sink is retried. Simultaneous failures of several slots count as one."""
-        self._busy.discard(sink)
+        if not by_tasks:
+            self._busy.discard(sink)
         self._errors[sink] = error
         if not self._has_waited(sink, now):
             return self._not_before_ms[sink]
@@ -167,6 +170,11 @@ class ReleaseSchedule:
     def wake_ms(self, now: Instant) -> MonotonicMs | None:
         """Return when the next wait of a sink ends. Sinks whose wait is over have started, and are tracked otherwise."""
         return min((at_ms for at_ms in self._not_before_ms.values() if at_ms > now.monotonic_ms), default=None)
+
+    @property
+    def busy(self) -> frozenset[Uid]:
+        """Sinks that the driver is publishing to."""
+        return frozenset(self._busy)
 
     def error(self, sink: Uid) -> str | None:
         """Return the last error of the target, if it has not accepted anything since."""

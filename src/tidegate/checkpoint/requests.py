@@ -89,13 +89,17 @@ class RequestQueue:
 
     def add(self, request: Request) -> Request | None:
         """Queue a request. Return the request that was dropped with `TOO_MANY_CHECKPOINT_REQUESTS`, which may be this one."""
-        if request.kind is RequestKind.PERIODIC and any(r.kind is RequestKind.PERIODIC for r in self._waiting):
+        if request.kind is RequestKind.PERIODIC and self.has_periodic:
             return None
         if len(self._waiting) >= self.limit and self._waiting[-1].kind is not RequestKind.PERIODIC:
             return request
         self._waiting.append(request)
         self._waiting.sort(key=lambda r: r.rank)
         return self._waiting.pop() if len(self._waiting) > self.limit else None
+
+    @property
+    def has_periodic(self) -> bool:
+        return any(r.kind is RequestKind.PERIODIC for r in self._waiting)
 
     def take(self, load: Load, limits: RequestLimits, now_ms: MonotonicMs) -> RunNow | Wait:
         """Remove and return the request to run now."""

@@ -19,22 +19,34 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidegate.checkpoint.layout import FileScope, JobLayout
+from tidegate.checkpoint.list_registry import HeldList, ListRegistry
+from tidegate.checkpoint.task_part import ListChange
 from tidegate.core.ids import EpochId, Term
 
 
 class SharedRegistry:
     """References from completed checkpoints to files, and the files that dropped checkpoints leave for the cleaner.
 
-    The store registers and drops checkpoints. The cleaner deletes what is `unreferenced` and then forgets it.
+    The store registers and drops checkpoints. The cleaner deletes what is `unreferenced` and then forgets it. Files of tasks,
+    of which there are millions, are counted by list; all others by name.
     """
 
     def __init__(self) -> None:
         self._files: dict[str, frozenset[str]] = {}
         self._counts: Counter[str] = Counter()
         self._dropped: set[str] = set()
+        self.lists = ListRegistry()
 
-    def register(self, checkpoint: str, files: Iterable[str]) -> None:
-        """`checkpoint` is any unique name. Registering it again replaces the files that it references."""
+    def register(
+        self,
+        checkpoint: str,
+        files: Iterable[str],
+        lists: Iterable[HeldList] = (),
+        changes: Mapping[str, ListChange] | None = None,
+    ) -> None:
+        """`checkpoint` is any unique name. Registering it again replaces the files that it references. `changes` tells by task
+        how its list differs from an earlier one."""
+        self.lists.register(checkpoint, lists, changes)
         held = frozenset(files)
         before = self._files.get(checkpoint, frozenset())
         self._files[checkpoint] = held
@@ -42,13 +54,18 @@ class SharedRegistry:
         self._dropped |= self._release(before - held)
 
     def drop(self, checkpoint: str, exclusive: Iterable[str] = ()) -> frozenset[str]:
-        """Forget a checkpoint. Return the files that nothing references any more.
+        """Forget a checkpoint. Return the files that nothing references any more, except those of tasks.
 
         `exclusive` are files of this checkpoint that are not counted, such as its metadata.
         """
+        self.lists.drop(checkpoint)
         unreferenced = self._release(self._files.pop(checkpoint, frozenset())).union(exclusive)
         self._dropped |= unreferenced
         return unreferenced
+
+    def leave(self, paths: Iterable[str]) -> None:
+        """These files of dropped lists are to be deleted."""
+        self._dropped.update(paths)
 
     def unreferenced(self) -> frozenset[str]:
         """Files of dropped checkpoints that no other checkpoint references, until they are forgotten."""

@@ -88,8 +88,8 @@ _FINISHED = Refuse(
     "The job has finished; there is nothing to resume.",
     "Start it with --fresh to run it again from the beginning, or from a savepoint with -s.",
 )
-_GONE = Refuse(
-    "That checkpoint is no longer retained; its files may be gone or may go at any moment.",
+GONE = Refuse(
+    "That checkpoint or savepoint is no longer retained; its files may be gone or may go at any moment.",
     "Choose one that `tidegate checkpoints` lists, or a savepoint.",
 )
 _FOREIGN = Refuse(
@@ -143,7 +143,7 @@ def decide(newest: Entry | None, start: Start, alive: bool = False) -> Resume | 
     if last is LastRun.RUNNING:
         return _RUNNING
     if asked is How.GONE:
-        return _GONE
+        return GONE
     if newest is None or start.fresh:
         return StartFresh(start.source)
     if asked is How.FOREIGN:

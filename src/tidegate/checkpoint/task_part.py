@@ -1,16 +1,18 @@
 """Encodes the part of one task in a checkpoint: for the acknowledgement to the driver, and for the host's own record.
 
 The same bytes are sent in acknowledgements and stored in the folder of the upload, so that any process of the host can
-repeat the acknowledgement of an upload that another one finished.
+repeat the acknowledgement of an upload that another one finished. They tell what changed: a long list of files is only
+referred to.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 import msgspec
 
-from tidegate.checkpoint.metadata import ElementCount, FileList, InlineFile, TaskState
+from tidegate.checkpoint.metadata import AnyFileList, ElementCount, FileList, InlineFile, StoredFileList, TaskState
 from tidegate.core.ids import Slot, TaskId
 from tidegate.state.version import VersionId
 
@@ -21,6 +23,15 @@ class _InlineFile(msgspec.Struct, frozen=True, array_like=True):
     data: bytes
 
 
+class _ListReference(msgspec.Struct, frozen=True, array_like=True):
+    path: str
+    stored_bytes: int
+    checksum: str
+    count: int
+    size_bytes: int
+    since: tuple[int, int]
+
+
 class _TaskPart(msgspec.Struct, frozen=True, array_like=True):
     level: int
     slot: int
@@ -28,20 +39,65 @@ class _TaskPart(msgspec.Struct, frozen=True, array_like=True):
     backend: str
     version: str
     files: bytes
+    """The list, if it is short."""
     inline: tuple[_InlineFile, ...]
     new: tuple[str, ...]
     elements: tuple[tuple[int, int], ...] = ()
     async_ms: int = 0
+    stored: _ListReference | None = None
+    """Instead of `files`."""
+    base: bytes | None = None
+    released: tuple[str, ...] = ()
+
+
+UNKNOWN = b""
+"""Instead of the digest of a base."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListChange:
+    """How the list of a task's files differs from that of the base. Names are those of objects, including the objects of
+    lists that are stored."""
+
+    base: bytes | None
+    """Digest of the base's list, which has all objects of this one that are not new. None: no object of this list is in any
+    other. UNKNOWN: it also has objects of other lists."""
+    new: tuple[str, ...]
+    released: tuple[str, ...]
+    """Objects of the base's list that this one does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPart:
+    """The decoded part of one task."""
+
+    state: TaskState
+    change: ListChange
+    async_ms: int
+    """How long the upload took, besides the epochs."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_TaskPart).decode
 
 
-def encode_part(state: TaskState, new: tuple[str, ...], async_ms: int = 0) -> bytes:
-    """`new` are the names that were stored for this checkpoint, `async_ms` is how long that took."""
+NO_CHANGE = ListChange(None, (), ())
+
+
+def encode_part(state: TaskState, change: ListChange = NO_CHANGE, async_ms: int = 0) -> bytes:
+    """`change.new` are the names that were stored for this checkpoint, `async_ms` is how long that took."""
     inline = tuple(_InlineFile(file.name, str(file.origin), file.data) for file in state.inline)
-    task = state.task
+    task, files = state.task, state.files
+    stored = None
+    if isinstance(files, StoredFileList):
+        stored = _ListReference(
+            path=files.path,
+            stored_bytes=files.stored_bytes,
+            checksum=files.checksum,
+            count=files.count,
+            size_bytes=files.size_bytes,
+            since=files.since,
+        )
     return _encode(
         _TaskPart(
             level=task.level,
@@ -49,28 +105,50 @@ def encode_part(state: TaskState, new: tuple[str, ...], async_ms: int = 0) -> by
             key_groups=state.key_groups,
             backend=state.backend,
             version=str(state.version),
-            files=state.files.packed,
+            files=files.packed if isinstance(files, FileList) else b"",
             inline=inline,
-            new=new,
+            new=change.new,
             elements=tuple((each.state, each.count) for each in state.elements),
             async_ms=async_ms,
+            stored=stored,
+            base=change.base,
+            released=change.released,
         )
     )
 
 
-def decode_part(data: bytes) -> tuple[TaskState, tuple[str, ...]]:
+def read_part(data: bytes) -> TaskPart:
     """Raises `msgspec.MsgspecError` for bytes that `encode_part` did not write."""
     part = _decode(data)
+    files: AnyFileList
+    if part.stored is None:
+        files = FileList.of_packed(part.files)
+    else:
+        stored = part.stored
+        files = StoredFileList(
+            path=stored.path,
+            stored_bytes=stored.stored_bytes,
+            checksum=stored.checksum,
+            count=stored.count,
+            size_bytes=stored.size_bytes,
+            since=stored.since,
+        )
     state = TaskState(
         task=TaskId(part.level, Slot(part.slot)),
         key_groups=part.key_groups,
         backend=part.backend,
         version=VersionId.parse(part.version),
-        files=FileList.of_packed(part.files),
+        files=files,
         inline=tuple(InlineFile(file.name, VersionId.parse(file.origin), file.data) for file in part.inline),
         elements=tuple(ElementCount(id, count) for id, count in part.elements),
     )
-    return state, part.new
+    return TaskPart(state, ListChange(part.base, part.new, part.released), part.async_ms)
+
+
+def decode_part(data: bytes) -> tuple[TaskState, tuple[str, ...]]:
+    """Return the state, and the names that were stored for this checkpoint. Raises `msgspec.MsgspecError`."""
+    part = read_part(data)
+    return part.state, part.change.new
 
 
 def is_of(data: bytes, version: VersionId) -> bool:
@@ -78,12 +156,16 @@ def is_of(data: bytes, version: VersionId) -> bool:
     return _decode(data).version == str(version)
 
 
-def upload_ms(data: bytes) -> int:
-    """Return how long the upload took, beside the epochs. 0 in parts that were encoded before this was measured."""
-    return _decode(data).async_ms
+def list_digest(files: AnyFileList) -> bytes:
+    """Return a digest that distinguishes the lists of a task."""
+    return hashlib.blake2b(_identity(files), digest_size=8).digest()
 
 
-def digest_of(files: FileList) -> bytes:
-    """Return a digest that distinguishes lists of handles. A worker's record of a checkpoint counts only if it matches
-    the completed one."""
-    return hashlib.blake2b(files.packed, digest_size=8).digest()
+def digest_of(state: TaskState) -> bytes:
+    """Return a digest that distinguishes the parts of a task. A worker's record of a checkpoint counts only if it matches the
+    completed one: an attempt that was not accepted may have left another."""
+    return hashlib.blake2b(_identity(state.files) + str(state.version).encode(), digest_size=8).digest()
+
+
+def _identity(files: AnyFileList) -> bytes:
+    return files.packed if isinstance(files, FileList) else f"{files.path} {files.checksum}".encode()

@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
-from tidegate.checkpoint.metadata import StateInfo, TaskState
+from tidegate.checkpoint.file_lists import with_files
+from tidegate.checkpoint.metadata import FileList, InlineFile, StateFile, StateInfo, TaskState
 from tidegate.checkpoint.metadata.validation import CANONICAL
 from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.version_upload import remember
 from tidegate.core.errors import CorruptState, RestoreError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, TaskId, Term
-from tidegate.state.backends import built_in_backend
+from tidegate.state.backends import WITH_CHANGELOG, built_in_backend, plain_name
+from tidegate.state.changelog import CHANGES_END, apply, changes_path, note_same
+from tidegate.state.changelog.change_file import read_change_header
 from tidegate.state.keys import OF_NO_KEY, key_group_range
+from tidegate.state.local_root import boot_id
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
 from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
@@ -93,15 +97,15 @@ def restore(
     """Create the task's version. Return its id, or None for a task without state. Can be repeated, also concurrently.
 
     1. If nothing is added, left out or moved, the version keeps its name and files. A version on local disk with
-       matching checksums is used as it is.
+       matching checksums is used as it is. If changes must be applied to the files, the result is a new version.
     2. Otherwise the files are fetched into a private directory, and entries are read from there; those of migrated
        states are converted by the result of `converter`. A crash leaves the directory unlocked, and `tidy` removes it.
     3. The version is renamed to its final name atomically.
     4. The files already in storage are recorded, so that the next checkpoint uploads only changes.
     """
-    old = {state.task: state for state in order.sources}
-    if order.plan.as_is is not None and old[order.plan.as_is].backend == backend.name:
-        return _as_it_was(storage, directory, order, old[order.plan.as_is], backend)
+    old = {state.task: with_files(storage, order.root, state) for state in order.sources}
+    if order.plan.as_is is not None and plain_name(old[order.plan.as_is].backend) == backend.name:
+        return _as_it_was(storage, directory, order, old[order.plan.as_is], backend, target)
     if not order.plan.sources:
         return None
     converts = {} if converter is None else {each.old.id: converter(each) for each in order.migrations}
@@ -111,19 +115,99 @@ def restore(
 
 
 def _as_it_was(
-    storage: Storage, directory: Path, order: RestoreOrder, state: TaskState, backend: StateBackend
+    storage: Storage, directory: Path, order: RestoreOrder, state: TaskState, backend: StateBackend, target: VersionId
 ) -> VersionId | None:
     if not len(state.files) and not state.inline:
         return None
     reach("restore.1-begun", of=order.plan.task)
-    if not (order.from_local and _intact(directory, state, backend)):
-        discard_version(directory, state.version)
-        _fetch(storage, directory, order.root, state, state.key_groups)
+    changed = bool(_changes_of(state))
+    version, is_here = state.version, _is_changed_version_here if changed else _intact
+    if not (order.from_local and is_here(directory, state, backend)):
+        if changed:
+            version = _rebuild(storage, directory, order.root, state, backend, target)
+        else:
+            discard_version(directory, state.version)
+            _fetch(storage, directory, order.root, state, state.key_groups)
     reach("restore.2-fetched", of=order.plan.task)
     if order.stored is not None:
-        remember(directory, *order.stored, state)
+        as_stored = next(each for each in order.sources if each.task == state.task)
+        remember(directory, *order.stored, as_stored, _listed(state))
     reach("restore.3-noted", of=order.plan.task)
-    return state.version
+    return version
+
+
+def _rebuild(
+    storage: Storage, directory: Path, root: str, state: TaskState, backend: StateBackend, target: VersionId
+) -> VersionId:
+    """Apply the changes of a task to its files. The result is a version of its own: files that it adds have its name, since
+    those of the version that was stored are elsewhere and differ."""
+    sweep(directory, RESTORING)
+    scratch = PrivateDirectory.make(directory, RESTORING)
+    store: StateStore | None = None
+    try:
+        _fetch(storage, scratch.path, root, state, state.key_groups)
+        store = begin_fetched(backend, scratch.path, state, target, state.key_groups)
+        store.seal({each.state: each.count for each in state.elements})
+        move_version(target, scratch.path, directory)
+        note_same(directory, target, state.version)
+        return target
+    except BaseException:
+        if store is not None:
+            store.abandon()
+        raise
+    finally:
+        scratch.discard()
+
+
+def _listed(state: TaskState) -> FileList:
+    if not isinstance(state.files, FileList):
+        raise TypeError(f"The list of files of {state.task} is not loaded.")
+    return state.files
+
+
+def _changes_of(state: TaskState) -> list[StateFile | InlineFile]:
+    """Return the change files of a task, in the order of the changes."""
+    every: list[StateFile | InlineFile] = (
+        [*_listed(state), *state.inline] if state.backend.endswith(WITH_CHANGELOG) else []
+    )
+    return sorted((f for f in every if f.name.endswith(CHANGES_END)), key=lambda file: (file.origin, file.name))
+
+
+def begin_fetched(
+    backend: StateBackend, directory: Path, state: TaskState, target: VersionId, groups: tuple[int, int]
+) -> StateStore:
+    """Open a task that `fetch_version` has brought to `directory`, with all its changes applied."""
+    store = backend.begin(directory, state.version, target, groups)
+    try:
+        for file in _changes_of(state):
+            apply(directory / "changes" / file.name, store)
+    except BaseException:
+        store.abandon()
+        raise
+    return store
+
+
+def _is_changed_version_here(directory: Path, state: TaskState, backend: StateBackend) -> bool:
+    """Whether the version that was stored as files and changes is on local disk, written since the machine was booted. Some of
+    its files were never stored; those that were have the stored checksums, and so have its last changes."""
+    last = _changes_of(state)[-1]
+    stored: dict[tuple[str, VersionId], str] = {(file.name, file.origin): file.checksum for file in _listed(state)}
+    try:
+        path = changes_path(directory, last.origin)
+        if read_change_header(changes_path(directory, state.version)).boot != boot_id():
+            return False
+        for file in backend.manifest(directory, state.version).files:
+            checksum = stored.get((file.name, file.origin))
+            if (
+                checksum is not None
+                and checksum_of_file(version_path(directory, state.version) / file.name) != checksum
+            ):
+                return False
+        if isinstance(last, StateFile):
+            return checksum_of_file(path) == last.checksum
+        return path.read_bytes() == last.data
+    except (VersionMissing, CorruptState, FileNotFoundError):
+        return False
 
 
 def _intact(directory: Path, state: TaskState, backend: StateBackend) -> bool:
@@ -133,7 +217,7 @@ def _intact(directory: Path, state: TaskState, backend: StateBackend) -> bool:
     except (VersionMissing, CorruptState):
         return False
     path = version_path(directory, state.version)
-    wanted: dict[tuple[str, VersionId], str | bytes] = {(f.name, f.origin): f.checksum for f in state.files}
+    wanted: dict[tuple[str, VersionId], str | bytes] = {(f.name, f.origin): f.checksum for f in _listed(state)}
     wanted |= {(f.name, f.origin): f.data for f in state.inline}
     if {(file.name, file.origin) for file in manifest.files} != wanted.keys():
         return False
@@ -150,26 +234,34 @@ def _intact(directory: Path, state: TaskState, backend: StateBackend) -> bool:
 
 
 def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, groups: tuple[int, int]) -> None:
-    """Build the version of `state` below `directory` from storage."""
+    """Build the version of `state` below `directory` from storage. Change files go to `changes` there; see `begin_fetched`. The
+    list of its files must be loaded."""
     building = Building.begin(directory, state.version)
+    changes = {file.name for file in _changes_of(state)}
+    if changes:
+        (directory / "changes").mkdir(parents=True, exist_ok=True)
+
+    def place(name: str) -> Path:
+        return (directory / "changes" if name in changes else building.path) / name
+
     try:
         for inlined in state.inline:
-            (building.path / inlined.name).write_bytes(inlined.data)
+            place(inlined.name).write_bytes(inlined.data)
         handles = [
-            (FileHandle(name_below(root, f.path), f.size_bytes, f.checksum, f.part_bytes), building.path / f.name)
-            for f in state.files
+            (FileHandle(name_below(root, f.path), f.size_bytes, f.checksum, f.part_bytes), place(f.name))
+            for f in _listed(state)
         ]
         with ThreadPoolExecutor(_DOWNLOADS, "tidegate-restore") as pool:
             list(pool.map(lambda each: download(storage, *each), handles))
-        files = [VersionFile(f.name, f.size_bytes, f.origin) for f in state.files]
-        files += [VersionFile(f.name, len(f.data), f.origin) for f in state.inline]
+        files = [VersionFile(f.name, f.size_bytes, f.origin) for f in _listed(state) if f.name not in changes]
+        files += [VersionFile(f.name, len(f.data), f.origin) for f in state.inline if f.name not in changes]
         # If the order of files matters, it is that of the versions that wrote them.
         ordered = tuple(sorted(files, key=lambda file: (file.origin, file.name)))
         try:
             elements = tuple((each.state, each.count) for each in state.elements)
             building.publish(
                 Manifest(
-                    backend=state.backend,
+                    backend=plain_name(state.backend),
                     version=state.version,
                     base=None,
                     files=ordered,
@@ -208,7 +300,7 @@ def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
         else:
             base = old[taken.source]
             _fetch(storage, scratch.path, order.root, base, base.key_groups)
-            store = backend.begin(scratch.path, base.version, target, plan.key_groups)
+            store = begin_fetched(backend, scratch.path, base, target, plan.key_groups)
             begin, end = key_group_range(*taken.key_groups)
             store.delete_range(b"", begin)
             store.delete_range(end, OF_NO_KEY[0])
@@ -231,8 +323,9 @@ def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
                 continue
             place = scratch.path / str(state.task)
             _fetch(storage, place, order.root, state, state.key_groups)
-            stored_in = backend if state.backend == backend.name else built_in_backend(state.backend, options)
-            reader = stored_in.begin(place, state.version, target, state.key_groups)
+            same = plain_name(state.backend) == backend.name
+            stored_in = backend if same else built_in_backend(state.backend, options)
+            reader = begin_fetched(stored_in, place, state, target, state.key_groups)
             try:
                 for share in plan.keyed:
                     if share.source == source:
@@ -280,7 +373,7 @@ def _taken_over(
         for share in plan.keyed
         if share.complete
         and converts.keys().isdisjoint(share.states)
-        and old[share.source].backend == backend.name
+        and plain_name(old[share.source].backend) == backend.name
         and old[share.source].version != target
     ]
     best = max(fit, key=size, default=None) if backend.cuts_cheaply else None

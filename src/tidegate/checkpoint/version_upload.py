@@ -1,7 +1,7 @@
 """Makes the version of one task durable for one checkpoint. Any process of the host can start, continue or acknowledge it.
 
 The state of an upload is kept in a folder next to the task's versions, `uploads/{term}-{checkpoint}`: a lock, a record
-for each file in progress, and finally `part`, which is sent to the driver.
+for each file in progress, `files` if the list of all files is long, and finally `part`, which is sent to the driver.
 """
 
 from __future__ import annotations
@@ -14,23 +14,43 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from tidegate.checkpoint.file_lists import list_in, objects_of
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import ElementCount, FileList, InlineFile, OperatorInfo, StateFile, TaskState
-from tidegate.checkpoint.task_part import decode_part, digest_of, encode_part, is_of
+from tidegate.checkpoint.metadata import (
+    AnyFileList,
+    ElementCount,
+    FileList,
+    InlineFile,
+    MetadataError,
+    OperatorInfo,
+    StateFile,
+    StoredFileList,
+    TaskState,
+)
+from tidegate.checkpoint.task_part import UNKNOWN, ListChange, digest_of, encode_part, is_of, list_digest, read_part
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, Slot, TaskId, Term
+from tidegate.state.backends import WITH_CHANGELOG, plain_name
+from tidegate.state.changelog.chain import CHANGES_END, VersionChanges, changes_between
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import version_path
 from tidegate.storage import FileHandle, Storage, Upload, unique_name
+from tidegate.storage.handle import checksum_of
 from tidegate.storage.upload import remove_private, replace_whole
 
+LONGEST_INSIDE_BYTES = 8 << 10
+"""A longer list of files becomes an object of its own instead of a part of the metadata: about 60 files."""
+
 _PART = "part"
+_FILES = "files"
 _LOCK = "lock"
+_INLINE_CHANGES_BYTES = 32 << 10
+"""Small changes wait in the metadata, up to this many bytes per task: it is written with every checkpoint."""
 _RECORDS = re.compile(r"(\d+)-(\d+)")
 
 
@@ -41,6 +61,14 @@ class Stored:
     term: Term
     checkpoint_id: int
     digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Materialized:
+    """A version of one task that is stored, and the id under which its files are."""
+
+    stored: Stored
+    version: VersionId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +87,10 @@ class UploadOrder:
     """The folder of a savepoint, which holds all its files itself; None: the job's shared folder."""
     tables: tuple[OperatorInfo, ...] | None = None
     """For a canonical savepoint: the operators whose state is written as tables."""
+    changelog: bool = False
+    """Whether to store what changed since the base instead of the files of the version, if the changes are known."""
+    materialized: Stored | None = None
+    """A version whose files are stored, but in no checkpoint yet: changes are stored from it on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +103,9 @@ class EarlyUpload:
     """For each slot."""
     inline_threshold: int
     inline_total: int
+    changelog: bool = False
+    materialized: tuple[Stored | None, ...] = ()
+    """For each slot, or empty."""
 
     def order(self, slot: Slot, version: VersionId) -> UploadOrder:
         return UploadOrder(
@@ -79,7 +114,18 @@ class EarlyUpload:
             base=self.bases[slot],
             inline_threshold=self.inline_threshold,
             inline_total=self.inline_total,
+            changelog=self.changelog,
+            materialized=self.materialized[slot] if self.materialized else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRun:
+    """How an upload is run: see `VersionUpload.run`."""
+
+    attempt: AttemptId
+    go_on: Callable[[], bool]
+    progress: Callable[[], None]
 
 
 class Stopped(Exception):
@@ -90,8 +136,10 @@ class VersionUpload:
     """One task's part of one checkpoint.
 
     1. Take the lock; if another process has it, that process is doing the work. A crash releases it.
-    2. Find the files that the base already has, by origin and name, and those small enough for the metadata.
-    3. Store the rest, part by part (see `Upload`), under names of this term, task and checkpoint.
+    2. Find the files that the base already has, by origin and name, and those small enough for the metadata. With a changelog:
+       find the changes since the base; if they are known, store them and no other file.
+    3. Store the rest, part by part (see `Upload`), under names of this term, task and checkpoint. If the list of files is
+       long and has changed, store it, too.
     4. Write `part`. From here on, any process reads the result from it.
     """
 
@@ -126,17 +174,17 @@ class VersionUpload:
             remove_private(self._folder)
             reach("upload.1-begun", of=self._task, checkpoint=self._order.checkpoint_id)
             started = time.monotonic()
-            state, new = self._store(manifest, attempt, go_on, progress)
-            part = encode_part(state, new, round((time.monotonic() - started) * 1000))
+            run = UploadRun(attempt, go_on, progress)
+            state, change = self._list(*(self._store_changes(manifest, run) or self._store(manifest, run)), attempt)
+            part = encode_part(state, change, round((time.monotonic() - started) * 1000))
             replace_whole(self._folder / _PART, part)
             reach("upload.2-noted", of=self._task, checkpoint=self._order.checkpoint_id)
             return part
 
-    def _store(
-        self, manifest: Manifest, attempt: AttemptId, go_on: Callable[[], bool], progress: Callable[[], None]
-    ) -> tuple[TaskState, tuple[str, ...]]:
+    def _store(self, manifest: Manifest, run: UploadRun) -> tuple[TaskState, tuple[str, ...]]:
         order, source = self._order, version_path(self._directory, manifest.version)
-        reusable = self._reusable()
+        base = self._stored_state(order.base)
+        reusable = {} if base is None else _by_name(base.files)
         stored: list[StateFile] = []
         fresh: list[VersionFile] = []
         for file in manifest.files:
@@ -147,36 +195,80 @@ class VersionUpload:
         inline = tuple(InlineFile(file.name, file.origin, (source / file.name).read_bytes()) for file in small)
         new: list[str] = []
         for file in large:
-            handle = self._upload(source / file.name, file, attempt, go_on, progress)
+            handle = self._upload(source / file.name, file, run)
             new += handle.objects()
             stored.append(self._state_file(file, handle))
+        return self._state(manifest, manifest.backend, stored, inline), tuple(new)
+
+    def _store_changes(self, manifest: Manifest, run: UploadRun) -> tuple[TaskState, tuple[str, ...]] | None:
+        """Store the changes since the base, which is in storage. Return None if they are not known, or not wanted."""
+        order = self._order
+        if not order.changelog:
+            return None
+        before = self._stored_state(order.base)
+        candidates = (self._stored_state(order.materialized), before)
+        for base in candidates:
+            if base is None or plain_name(base.backend) != manifest.backend or base.key_groups != manifest.key_groups:
+                continue
+            changes = changes_between(self._directory, base.version, manifest.version)
+            if changes is not None:
+                return self._add_changes(manifest, base, before, changes, run)
+        return None
+
+    def _add_changes(
+        self, manifest: Manifest, base: TaskState, before: TaskState | None, changes: Iterable[VersionChanges],
+        run: UploadRun,
+    ) -> tuple[TaskState, tuple[str, ...]]:  # fmt: skip
+        """`before` is the task in the latest checkpoint, which may already have some of the changes since `base`."""
+        order = self._order
+        assert isinstance(base.files, FileList)
+        stored, inline = list(base.files), list(base.inline)
+        new: list[str] = []
+        known = {} if before is None else _by_name(before.files)
+        held = {} if before is None else {(file.origin, file.name): file for file in before.inline}
+        room = min(order.inline_total, _INLINE_CHANGES_BYTES) - sum(len(file.data) for file in inline)
+        for change in changes:
+            key = change.version, change.name
+            if key in known:
+                stored.append(known[key])
+            elif key in held or (change.size_bytes <= order.inline_threshold and change.size_bytes <= room):
+                inline.append(held.get(key) or InlineFile(change.name, change.version, change.path.read_bytes()))
+                room -= change.size_bytes
+            else:
+                file = VersionFile(change.name, change.size_bytes, change.version)
+                uploaded = self._upload(change.path, file, run)
+                new += uploaded.objects()
+                stored.append(self._state_file(file, uploaded))
+        changed = any(name.endswith(CHANGES_END) for name in (*(f.name for f in stored), *(f.name for f in inline)))
+        backend = manifest.backend + (WITH_CHANGELOG if changed else "")
+        return self._state(manifest, backend, stored, inline), tuple(new)
+
+    def _state(
+        self, manifest: Manifest, backend: str, stored: Iterable[StateFile], inline: Iterable[InlineFile]
+    ) -> TaskState:
         elements = tuple(ElementCount(id, count) for id, count in manifest.elements)
-        state = TaskState(
+        return TaskState(
             task=self._task,
             key_groups=manifest.key_groups,
-            backend=manifest.backend,
+            backend=backend,
             version=manifest.version,
             files=FileList(stored),
-            inline=inline,
+            inline=tuple(inline),
             elements=elements,
         )
-        return state, tuple(new)
 
-    def _upload(
-        self, source: Path, file: VersionFile, attempt: AttemptId, go_on: Callable[[], bool],
-        progress: Callable[[], None],
-    ) -> FileHandle:  # fmt: skip
+    def _upload(self, source: Path, file: VersionFile, run: UploadRun) -> FileHandle:
         if self._order.folder is None:
-            name = self._layout.shared(self._term, self._task, attempt, self._order.checkpoint_id, unique_name())
+            name = self._layout.shared(self._term, self._task, run.attempt, self._order.checkpoint_id, unique_name())
         else:
             name = f"{self._order.folder}/{self._task}-{unique_name()}"
         origin = str(file.origin).replace("/", "-")
         upload = Upload(self._storage, source, name, self._folder / f"{origin}.{file.name}.upload")
         while (handle := upload.handle) is None:
-            if not go_on():
+            if not run.go_on():
                 raise Stopped
             upload.step()
-            progress()
+            run.progress()
         return handle
 
     def _state_file(self, file: VersionFile, handle: FileHandle) -> StateFile:
@@ -190,26 +282,72 @@ class VersionUpload:
             part_bytes=handle.part_bytes,
         )
 
-    def _reusable(self) -> dict[tuple[VersionId, str], StateFile]:
-        """Return the handles of the base, if this host's record matches the completed ones. Otherwise everything is
-        uploaded again."""
-        base = self._order.base
+    def _list(self, state: TaskState, new: tuple[str, ...], attempt: AttemptId) -> tuple[TaskState, ListChange]:
+        """Store the list of files if it is long and not that of the base. Tell how it differs from the base. A savepoint is
+        moved as a whole, and has its lists inside."""
+        if self._order.folder is not None or not isinstance(state.files, FileList):
+            return state, ListChange(None, new, ())
+        base, root, packed = self._recorded(self._order.base), self._layout.root, state.files.packed
+        listed = _KnownList(state, state.files)
+        if len(packed) > LONGEST_INSIDE_BYTES and len(state.files):
+            replace_whole(self._folder / _FILES, packed)
+            if base is not None and isinstance(base.state.files, StoredFileList) and base.list == state.files:
+                listed = _KnownList(replace(state, files=base.state.files), state.files)
+            else:
+                # The name follows from the content, so that a repeat after a crash leaves no second object.
+                leaf = f"files-{checksum_of(packed).partition(':')[2][:32]}"
+                name = self._layout.shared(self._term, self._task, attempt, self._order.checkpoint_id, leaf)
+                self._storage.put(name, packed)
+                stored = StoredFileList.of(state.files, name.removeprefix(f"{root}/"))
+                listed, new = _KnownList(replace(state, files=stored), state.files), (*new, name)
+        objects, before = listed.objects(root), frozenset[str]() if base is None else base.objects(root)
+        reused = objects.difference(new)
+        if not reused:
+            return listed.state, ListChange(None, new, ())
+        if base is None or not reused <= before:
+            return listed.state, ListChange(UNKNOWN, new, ())
+        return listed.state, ListChange(list_digest(base.state.files), new, tuple(sorted(before - objects)))
+
+    def _stored_state(self, base: Stored | None) -> TaskState | None:
+        """Return the task in `base`, if this host's record matches the completed one. Otherwise everything is uploaded again."""
+        known = self._recorded(base)
+        return None if known is None else replace(known.state, files=known.list)
+
+    def _recorded(self, base: Stored | None) -> _KnownList | None:
         if base is None:
-            return {}
+            return None
+        folder = _folder(self._directory, base.term, base.checkpoint_id)
         try:
-            state, _ = decode_part((_folder(self._directory, base.term, base.checkpoint_id) / _PART).read_bytes())
-        except (FileNotFoundError, msgspec.MsgspecError, ValueError):
-            return {}
-        if digest_of(state.files) != base.digest:
-            return {}
-        return {(file.origin, file.name): file for file in state.files}
+            state = read_part((folder / _PART).read_bytes()).state
+            files = state.files
+            listed = files if isinstance(files, FileList) else list_in(files, (folder / _FILES).read_bytes())
+        except (FileNotFoundError, msgspec.MsgspecError, ValueError, MetadataError):
+            return None
+        if digest_of(state) != base.digest:
+            return None
+        return _KnownList(state, listed)
 
 
-def remember(directory: Path, term: Term, checkpoint_id: int, state: TaskState) -> None:
-    """After a restore, record which of the task's files are in storage, as if they had been uploaded from here."""
+@dataclass(frozen=True, slots=True)
+class _KnownList:
+    """A task in some checkpoint as the metadata has it, and the list of its files."""
+
+    state: TaskState
+    list: FileList
+
+    def objects(self, root: str) -> frozenset[str]:
+        files = self.state.files
+        return objects_of(root, self.list, files.path if isinstance(files, StoredFileList) else None)
+
+
+def remember(directory: Path, term: Term, checkpoint_id: int, state: TaskState, files: FileList) -> None:
+    """After a restore, record which of the task's files are in storage, as if they had been uploaded from here. `files` is
+    the list that `state` has or refers to."""
     folder = _folder(directory, term, checkpoint_id)
     folder.mkdir(parents=True, exist_ok=True)
-    replace_whole(folder / _PART, encode_part(state, ()))
+    if isinstance(state.files, StoredFileList):
+        replace_whole(folder / _FILES, files.packed)
+    replace_whole(folder / _PART, encode_part(state))
 
 
 def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]) -> None:
@@ -230,6 +368,11 @@ def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]
             of, id = int(found[1]), int(found[2])
             if (of, id) not in kept and (of < term or (of == term and id < newest)):
                 shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _by_name(files: AnyFileList) -> dict[tuple[VersionId, str], StateFile]:
+    assert isinstance(files, FileList)
+    return {(file.origin, file.name): file for file in files}
 
 
 def _folder(directory: Path, term: Term, checkpoint_id: int) -> Path:

@@ -46,6 +46,11 @@ class CheckpointConfig:
     max_waiting_bytes: int
     refuse_unpublished: bool
     publisher: Publisher
+    changelog: bool = False
+    materialize_interval_ms: int | None = None
+    """With a changelog: how often whole versions are stored; None: never."""
+    materialize_incrementally: bool = False
+    materialize_failures: int = 3
 
     @staticmethod
     def of(options: Options) -> CheckpointConfig:
@@ -63,7 +68,7 @@ class CheckpointConfig:
             num_retained=options[c.NUM_RETAINED],
             dir=_directory(options[c.DIR]),
             savepoint_dir=_directory(options[c.SAVEPOINT_DIR]),
-            incremental=options[c.INCREMENTAL],
+            incremental=options[c.INCREMENTAL] or options[state.CHANGELOG],
             inline_threshold_bytes=options[c.INLINE_THRESHOLD],
             unaligned=options[unaligned.UNALIGNED],
             aligned_timeout_ms=options[unaligned.ALIGNED_TIMEOUT],
@@ -74,11 +79,17 @@ class CheckpointConfig:
             max_waiting_bytes=options[output.MAX_WAITING_SIZE],
             refuse_unpublished=options[output.REFUSE_UNPUBLISHED],
             publisher=options[output.PUBLISHER],
+            changelog=options[state.CHANGELOG],
+            materialize_interval_ms=options[state.MATERIALIZE_INTERVAL]
+            if options[state.CHANGELOG] and options[state.PERIODIC_MATERIALIZE]
+            else None,
+            materialize_incrementally=options[c.INCREMENTAL],
+            materialize_failures=options[state.MATERIALIZE_FAILURES],
         )
 
     @property
     def publishes_in_tasks(self) -> bool:
-        return self.publisher is Publisher.TASKS and self.mode is CheckpointingMode.EXACTLY_ONCE
+        return self.publisher is not Publisher.DRIVER and self.mode is CheckpointingMode.EXACTLY_ONCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

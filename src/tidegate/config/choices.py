@@ -15,6 +15,7 @@ class CheckpointingMode(StrEnum):
 class Publisher(StrEnum):
     """Who publishes output to targets that take it from any process."""
 
+    AUTO = "AUTO"
     TASKS = "TASKS"
     DRIVER = "DRIVER"
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.config.declared import checkpointing, state, unaligned
+from tidegate.config.declared import checkpointing, unaligned
 from tidegate.config.option import Option
 
 _C = "execution.checkpointing."
@@ -191,32 +191,20 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         ),
         later=True,
     ),
-    *_declared(
-        "The changelog is not written yet: a lost host rewinds to the last checkpoint.", state.CHANGELOG, later=True
-    ),
     *_because(
-        "The changelog is not written yet: a lost host rewinds to the last checkpoint.",
+        "Changes are stored in the job's checkpoint directory, whatever the value: one folder holds all that a restore needs.",
         ("storage", "memory", "`filesystem`, or `memory` for tests.", "state.backend.changelog.storage"),
-        ("periodic-materialize.enabled", "true", "Upload whole versions periodically to keep the log short."),
-        (
-            *("periodic-materialize.interval", "10 min", "Time between two such uploads."),
-            "state.backend.changelog.periodic-materialize.interval",
-        ),
-        (
-            *("max-failures-allowed", "3", "Consecutive failed uploads that are tolerated."),
-            "state.backend.changelog.max-failures-allowed",
-        ),
         prefix="state.changelog.",
-        later=True,
     ),
     *_because(
-        "No changelog is written.",
+        "Changes are stored in the job's checkpoint directory: one folder holds all that a restore needs.",
         ("base-path", "", "Root directory of the log files."),
         prefix="state.changelog.dstl.dfs.",
         old_prefix="dstl.dfs.",
     ),
     *_because(
-        "The changelog is not written yet: a lost host rewinds to the last checkpoint.",
+        "Changes are uploaded as other files of checkpoints are: a task's own thread begins when the epoch has ended, in parts "
+        "of up to 8 MiB, and the storage client repeats what fails.",
         ("batch.persist-delay", "10 ms", "Wait for more changes before an upload."),
         ("batch.persist-size-threshold", "10 mb", "Upload immediately from this size on."),
         ("preemptive-persist-threshold", "5 mb", "Upload before a checkpoint is triggered, from this size on."),
@@ -227,9 +215,14 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         ("upload.next-attempt-delay", "500 ms", "Wait before the next attempt."),
         ("upload.max-in-flight", "100 mb", "Maximum size of concurrent uploads."),
         ("upload.buffer-size", "1 mb", "Buffer of an upload."),
-        ("compression.enabled", "false", "Compress the log."),
         ("discard.num-threads", "1", "Threads that delete."),
         ("download.local-cache.idle-timeout-ms", "10 min", "How long downloaded segments are cached."),
+        prefix="state.changelog.dstl.dfs.",
+        old_prefix="dstl.dfs.",
+    ),
+    *_because(
+        "Changes are not compressed yet.",
+        ("compression.enabled", "false", "Compress the log."),
         prefix="state.changelog.dstl.dfs.",
         old_prefix="dstl.dfs.",
         later=True,

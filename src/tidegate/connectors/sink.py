@@ -48,6 +48,7 @@ __all__ = [
     "WriterContext",
     "calls_of",
     "publishes_in",
+    "publishes_small_in_driver",
 ]
 
 PublishesIn: TypeAlias = Literal["task", "driver"]
@@ -201,3 +202,8 @@ def publishes_in(sink: object) -> PublishesIn:
     if found not in ("task", "driver"):
         raise GraphError(f"A sink publishes in the 'task' or in the 'driver', not in {found!r}.")
     return cast(PublishesIn, found)
+
+
+def publishes_small_in_driver(sink: object) -> bool:
+    """Return whether the driver may publish for tasks while little output waits, so that it is visible sooner."""
+    return bool(getattr(sink, "publishes_small_in_driver", False))

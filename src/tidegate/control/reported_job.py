@@ -246,4 +246,7 @@ def _config(config: CheckpointConfig, state_backend: str) -> CheckpointConfigInf
         unaligned_checkpoints=config.unaligned,
         tolerable_failed_checkpoints=config.tolerable_failures,
         aligned_checkpoint_timeout=config.aligned_timeout_ms,
+        state_changelog_enabled=config.changelog,
+        changelog_periodic_materialization_interval=config.materialize_interval_ms,
+        changelog_storage="filesystem" if config.changelog else None,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
+from tidegate.checkpoint.file_lists import loaded_task
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
     Distribution,
@@ -123,9 +124,8 @@ def write_additions(
                 writers[slot].add(layout, share)
         for task, writer in zip(mine, writers):
             made = writer.finish()
-            merged[task.task] = replace(
-                task, files=FileList([*task.files, *made.files]), elements=(*task.elements, *made.elements)
-            )
+            files = FileList([*loaded_task(target, "", task), *loaded_task(target, "", made)])
+            merged[task.task] = replace(task, files=files, elements=(*task.elements, *made.elements))
             written += writer.rows
     return tuple(merged.values()), written
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from tidegate.checkpoint.file_lists import loaded_task
 from tidegate.checkpoint.metadata import TaskState
 from tidegate.core.ids import EpochId
 from tidegate.savepoint.entries import ByteEntry, StateEntry, StateLayout
@@ -78,7 +79,7 @@ class CanonicalTask:
 
         from tidegate.savepoint.canonical_table import table_of  # noqa: PLC0415 start-up time
 
-        for file in self._task.files:
+        for file in loaded_task(self._storage, self._root, self._task):
             if not file.name.startswith(f"{state:05d}-"):
                 continue
             path = f"{self._root}/{file.path}" if self._root else file.path

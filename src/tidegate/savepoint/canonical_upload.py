@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.version_upload import Stopped, UploadOrder, VersionUpload
+from tidegate.checkpoint.metadata import FileList, TaskState
+from tidegate.checkpoint.version_upload import Stopped, UploadOrder, UploadRun, VersionUpload
 from tidegate.core.faults import reach
-from tidegate.core.ids import AttemptId, EpochId, TaskId, Term
+from tidegate.core.ids import EpochId, TaskId, Term
 from tidegate.savepoint.canonical_write import CanonicalWriter
 from tidegate.savepoint.entries import ByteEntry
 from tidegate.state.keys import key_group_range
@@ -46,9 +46,7 @@ class CanonicalUpload(VersionUpload):
         super().__init__(storage, layout, directory, task, term, order)
         self._backend = backend
 
-    def _store(
-        self, manifest: Manifest, attempt: AttemptId, go_on: Callable[[], bool], progress: Callable[[], None]
-    ) -> tuple[TaskState, tuple[str, ...]]:
+    def _store(self, manifest: Manifest, run: UploadRun) -> tuple[TaskState, tuple[str, ...]]:
         order, version = self._order, manifest.version
         assert order.folder is not None
         assert order.tables is not None
@@ -68,17 +66,18 @@ class CanonicalUpload(VersionUpload):
             savepoint_id=order.checkpoint_id,
             mark=mark,
         )
-        target = VersionId(EpochId(version.epoch.term, version.epoch.number + 1), attempt)
+        target = VersionId(EpochId(version.epoch.term, version.epoch.number + 1), run.attempt)
         store = self._backend.begin(place, version, target, manifest.key_groups)
         try:
             entries = store.scan(*key_group_range(*manifest.key_groups))
-            writer.add_bytes(order.tables, _watched(entries, go_on))
+            writer.add_bytes(order.tables, _watched(entries, run.go_on))
             writer.add_operator_state(order.tables, store)
         finally:
             store.abandon()
         state = writer.finish()
         reach("tables.2-written", of=self._task, checkpoint=order.checkpoint_id)
         shutil.rmtree(place, ignore_errors=True)
+        assert isinstance(state.files, FileList)
         return state, tuple(f"{order.folder}/{name}" for name in state.files.objects())
 
 

@@ -123,7 +123,9 @@ def copy_snapshot(
 def _native(snapshot: StoredSnapshot, target: Storage, progress: Progress) -> Iterator[TaskState]:
     id = snapshot.metadata.checkpoint_id
     for task in snapshot.metadata.tasks:
-        files = copy_files(snapshot.storage, snapshot.root, task.files, target, str(task.task), id, progress)
+        files = copy_files(
+            snapshot.storage, snapshot.root, snapshot.files_of(task), target, str(task.task), id, progress
+        )
         yield replace(task, files=files)
 
 

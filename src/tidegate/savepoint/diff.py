@@ -1,13 +1,15 @@
-"""The differences between two snapshots: states, files, positions. Uses only metadata; reads no state. Pure."""
+"""The differences between two snapshots: states, files, positions. Uses only metadata; reads no state."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.savepoint.schema_codec import show_schema
+from tidegate.savepoint.snapshot import StoredSnapshot
 from tidegate.storage.handle import checksum_of
 
 
@@ -40,7 +42,8 @@ def differences(before: CheckpointMetadata, after: CheckpointMetadata) -> Iterat
             yield Difference(what, old.get(what), new.get(what))
 
 
-def files_between(before: CheckpointMetadata, after: CheckpointMetadata) -> FileShare:
+def files_between(before: StoredSnapshot, after: StoredSnapshot) -> FileShare:
+    """Compare the files. Reads the lists that are objects of their own, and no state."""
     old, new = _contents(before), _contents(after)
     shared, gone, fresh = old & new, old - new, new - old
     return FileShare(
@@ -53,9 +56,10 @@ def files_between(before: CheckpointMetadata, after: CheckpointMetadata) -> File
     )
 
 
-def _contents(metadata: CheckpointMetadata) -> Counter[tuple[str, int]]:
+def _contents(snapshot: StoredSnapshot) -> Counter[tuple[str, int]]:
     """Count each content, by checksum and size, in stored files and in files inlined into the metadata."""
-    lists = [task.files for task in metadata.tasks] + [p.files for p in metadata.positions]
+    metadata = snapshot.metadata
+    lists = chain(map(snapshot.files_of, metadata.tasks), (position.files for position in metadata.positions))
     found = Counter((file.checksum, file.size_bytes) for files in lists for file in files)
     found.update((checksum_of(file.data), len(file.data)) for task in metadata.tasks for file in task.inline)
     return found

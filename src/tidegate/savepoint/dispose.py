@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.checkpoint.layout import claimed_record
-from tidegate.checkpoint.metadata import SnapshotKind
+from tidegate.checkpoint.metadata import SnapshotKind, StoredFileList
 from tidegate.core.errors import CheckpointError
 from tidegate.core.faults import reach
 from tidegate.savepoint.file_copy import below
@@ -37,10 +37,13 @@ class StillClaimed(CheckpointError):
 
 def objects_of(snapshot: StoredSnapshot) -> Iterator[str]:
     """Yield the names of all objects of the snapshot except its metadata."""
-    files = [task.files for task in snapshot.metadata.tasks] + [p.files for p in snapshot.metadata.positions]
-    for listed in files:
-        for name in listed.objects():
-            yield below(snapshot.root, name)
+    for task in snapshot.metadata.tasks:
+        files = snapshot.files_of(task)
+        yield from (below(snapshot.root, name) for name in files.objects())
+        if isinstance(task.files, StoredFileList):
+            yield below(snapshot.root, task.files.path)
+    for position in snapshot.metadata.positions:
+        yield from (below(snapshot.root, name) for name in position.files.objects())
 
 
 def dispose(snapshot: StoredSnapshot) -> int:

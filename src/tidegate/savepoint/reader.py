@@ -17,8 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tidegate.checkpoint.file_lists import with_files
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.version_restore import fetch_version
+from tidegate.checkpoint.version_restore import begin_fetched, fetch_version
 from tidegate.core.ids import AttemptId, EpochId, KeyGroup, TaskId, Term
 from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.entries import ByteEntry, Shape, StateEntry, StateLayout, UnreadableState
@@ -173,9 +174,10 @@ class SnapshotReader:
         snapshot = self.snapshot
         if task.backend == CANONICAL_BACKEND:
             return CanonicalTask(snapshot.storage, snapshot.root, task)
+        task = with_files(snapshot.storage, snapshot.root, task)
         place = self._scratch / str(task.task)
         fetch_version(snapshot.storage, place, snapshot.root, task, task.key_groups)
-        return built_in_backend(task.backend).begin(place, task.version, _NOWHERE, task.key_groups)
+        return begin_fetched(built_in_backend(task.backend), place, task, _NOWHERE, task.key_groups)
 
 
 def _has_files(task: TaskState) -> bool:

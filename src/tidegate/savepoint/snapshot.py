@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tidegate.checkpoint.file_lists import loaded_task
 from tidegate.checkpoint.metadata import (
     CheckpointMetadata,
+    FileList,
     OperatorInfo,
     SnapshotKind,
     StateInfo,
@@ -118,8 +120,13 @@ class StoredSnapshot:
         if self.format != CANONICAL:
             return None
         prefix = f"{state_id:05d}-"
-        files = (file for task in self.metadata.tasks for file in task.files)
+        files = (file for task in self.metadata.tasks for file in self.files_of(task))
         return sum(file.size_bytes for file in files if file.name.startswith(prefix))
+
+    def files_of(self, task: TaskState) -> FileList:
+        """Return the files of a task. Reads its list, if that is in an object of its own. Raises MetadataDamaged, or
+        UntrustedSnapshot."""
+        return loaded_task(self.storage, self.root, task)
 
     def tasks_of(self, uid: str) -> tuple[TaskState, ...]:
         """Return the tasks that hold the state of an operator, ordered by key groups."""

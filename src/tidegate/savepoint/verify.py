@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.checkpoint.assignment import RestoreTarget, plan_restore
-from tidegate.checkpoint.metadata import StateFile
+from tidegate.checkpoint.metadata import MetadataError, StateFile
 from tidegate.core.errors import RestoreError, TidegateError
 from tidegate.savepoint.entries import StateLayout
 from tidegate.savepoint.file_copy import Progress, below, ignore_progress
@@ -28,6 +28,9 @@ def verify(snapshot: StoredSnapshot, checksums: bool = True, progress: Progress 
     """Yield all problems of a snapshot. Without `checksums`, only sizes are checked, which reads no content."""
     yield from _structure(snapshot)
     for where, file in _files(snapshot):
+        if isinstance(file, str):
+            yield Problem(where, file)
+            continue
         handle = FileHandle(below(snapshot.root, file.path), file.size_bytes, file.checksum, file.part_bytes)
         what = _file(snapshot, handle, checksums)
         if what:
@@ -35,9 +38,15 @@ def verify(snapshot: StoredSnapshot, checksums: bool = True, progress: Progress 
         progress(file.size_bytes)
 
 
-def _files(snapshot: StoredSnapshot) -> Iterator[tuple[str, StateFile]]:
+def _files(snapshot: StoredSnapshot) -> Iterator[tuple[str, StateFile | str]]:
+    """Yield where a file belongs, and the file; or why the files of a task are not known."""
     for task in snapshot.metadata.tasks:
-        for file in task.files:
+        try:
+            files = snapshot.files_of(task)
+        except MetadataError as error:
+            yield str(task.task), str(error)
+            continue
+        for file in files:
             yield str(task.task), file
     for position in snapshot.metadata.positions:
         for file in position.files:

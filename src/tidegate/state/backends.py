@@ -13,6 +13,9 @@ TYPE_KEY = "state.backend.type"
 OLDER_TYPE_KEY = "state.backend"
 DEFAULT = "hashmap"
 BUILT_IN = frozenset({"hashmap", "rocksdb"})
+WITH_CHANGELOG = "+changelog"
+"""Follows the name of a backend whose attempts write change files, and of one whose stored state consists of files of the
+backend and of later changes. Releases that cannot apply the changes do not know the name."""
 _chosen: set[str] = set()
 """Names of custom backends that a job in this process is configured to use."""
 
@@ -44,7 +47,12 @@ def backend_named(name: str, configuration: Mapping[str, Any] | None = None) -> 
     Client libraries are imported only for the selected backend.
     """
     options = configuration or {}
-    match name.strip():
+    plain = name.strip()
+    if plain.endswith(WITH_CHANGELOG):
+        from tidegate.state.changelog import ChangelogBackend  # noqa: PLC0415 start-up time
+
+        return ChangelogBackend(backend_named(plain.removesuffix(WITH_CHANGELOG), options))
+    match plain:
         case "hashmap" | "jobmanager":
             from tidegate.state.heap import HashMapBackend  # noqa: PLC0415 start-up time
 
@@ -59,16 +67,23 @@ def backend_named(name: str, configuration: Mapping[str, Any] | None = None) -> 
             return made
 
 
+def plain_name(name: str) -> str:
+    """Return the name of a backend without that of the changelog."""
+    return name.removesuffix(WITH_CHANGELOG)
+
+
 def is_known(name: str) -> bool:
     """Whether files may name this backend: it is built in, or a job in this process is configured to use it."""
-    return name in BUILT_IN or name in _chosen
+    plain = plain_name(name)
+    return plain in BUILT_IN or plain in _chosen
 
 
 def built_in_backend(name: str, configuration: Mapping[str, Any] | None = None) -> StateBackend:
-    """Return the built-in backend that a stored file names. Never imports code that a file names."""
-    if name not in BUILT_IN:
+    """Return the built-in backend that a stored file names, without a changelog. Never imports code that a file names."""
+    plain = plain_name(name)
+    if plain not in BUILT_IN:
         raise UnknownBackend(name, "is named by a file, and is not built into tidegate")
-    return backend_named(name, configuration)
+    return backend_named(plain, configuration)
 
 
 def _factory(name: str) -> StateBackendFactory:

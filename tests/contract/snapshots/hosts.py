@@ -12,6 +12,7 @@ from tidegate.checkpoint.task_part import decode_part, digest_of
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.checkpoint.version_upload import Stored, UploadOrder, VersionUpload
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
+from tidegate.state.changelog import without_changelog
 from tidegate.state.keys import state_prefix
 from tidegate.state.port import StateBackend
 from tidegate.state.version import VersionId
@@ -59,7 +60,7 @@ class Host:
     def order(
         self, id: int, of: VersionId, base: TaskState | None = None, base_id: int = 0, inline: int = 0
     ) -> UploadOrder:
-        stored = None if base is None else Stored(TERM, base_id, digest_of(base.files))
+        stored = None if base is None else Stored(TERM, base_id, digest_of(base))
         return UploadOrder(checkpoint_id=id, version=of, base=stored, inline_threshold=inline, inline_total=1 << 20)
 
     def uploader(self, order: UploadOrder) -> VersionUpload:
@@ -77,6 +78,7 @@ class Host:
         groups: tuple[int, int] = GROUPS,
         target: VersionId | None = None,
         complete: bool = False,
+        stored: tuple[Term, int] = (TERM, 1),
     ) -> VersionId | None:
         """As it was when there is one source with just these key groups; put together otherwise. `complete`: the two states
         are all that the sources have."""
@@ -86,5 +88,7 @@ class Host:
             for s in sources
         )
         plan = TaskRestore(task=TASK, key_groups=groups, keyed=shares, as_is=sources[0].task if as_is else None)
-        order = RestoreOrder(plan, sources, LAYOUT.root, (TERM, 1))
-        return restore(self.storage, self.directory, order, self.backend, {}, target or version(50, term=2))
+        order = RestoreOrder(plan, sources, LAYOUT.root, stored)
+        return restore(
+            self.storage, self.directory, order, without_changelog(self.backend), {}, target or version(50, term=2)
+        )

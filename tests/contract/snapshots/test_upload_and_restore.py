@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.contract.snapshots.hosts import LAYOUT, Host, key, some, version
-from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.task_part import upload_ms
+from tidegate.checkpoint import version_upload
+from tidegate.checkpoint.file_lists import loaded_task
+from tidegate.checkpoint.metadata import FileList, MetadataDamaged, StoredFileList, TaskState
+from tidegate.checkpoint.task_part import ListChange, read_part
 from tidegate.core import faults
 from tidegate.core.ids import AttemptId, Slot, TaskId
 from tidegate.state.backends import backend_named
@@ -41,6 +43,12 @@ def home(tmp_path: Path, backend: StateBackend, storage: Storage) -> Host:
 @pytest.fixture
 def elsewhere(tmp_path: Path, backend: StateBackend, storage: Storage) -> Host:
     return Host(tmp_path / "elsewhere" / "L1-S0", backend, storage)
+
+
+@pytest.fixture
+def stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every list of files is an object of its own, however short it is."""
+    monkeypatch.setattr(version_upload, "LONGEST_INSIDE_BYTES", 0)
 
 
 class Interrupted(Exception):
@@ -70,6 +78,78 @@ def test_the_next_checkpoint_uploads_only_what_is_new(home: Host, elsewhere: Hos
     }
     assert elsewhere.restore(second) == version(2)
     assert elsewhere.read(version(2)) == some(1, 2019)
+
+
+@pytest.mark.feature("F25", "F28", "F32")
+@pytest.mark.usefixtures("stored_lists")
+def test_an_upload_tells_what_its_list_has_and_the_base_has_not(home: Host, elsewhere: Host) -> None:
+    home.build(None, version(1), some(0, 2000))
+    first, brought = home.upload(home.order(1, version(1)))
+    home.build(version(1), version(2), some(2000, 20))
+    change, second = part_of(home, home.order(2, version(2), base=first, base_id=1))
+    assert isinstance(first.files, StoredFileList)
+    assert isinstance(second.files, StoredFileList)
+    assert objects(home, second) == (set(brought) - set(change.released)) | set(change.new)
+    assert f"job/{first.files.path}" in change.released
+    assert f"job/{second.files.path}" in change.new
+    assert second.files.size_since(2) == second.delta_bytes(2) > 0
+    assert elsewhere.restore(second) == version(2)
+    assert elsewhere.read(version(2)) == some(0, 2020)
+
+
+@pytest.mark.feature("F25", "F28")
+@pytest.mark.usefixtures("stored_lists")
+def test_an_unchanged_list_is_not_stored_again(home: Host) -> None:
+    home.build(None, version(1), some(0, 300))
+    first, _ = home.upload(home.order(1, version(1)))
+    before = home.storage.list("job")
+    change, second = part_of(home, home.order(2, version(1), base=first, base_id=1))
+    assert second.files == first.files
+    assert (change.new, change.released) == ((), ())
+    assert home.storage.list("job") == before
+
+
+@pytest.mark.feature("F28", "H6")
+@pytest.mark.usefixtures("stored_lists")
+def test_after_a_restore_from_a_stored_list_the_next_checkpoint_is_incremental(home: Host, elsewhere: Host) -> None:
+    home.build(None, version(1), some(0, 2000))
+    first, brought = home.upload(home.order(1, version(1)))
+    elsewhere.restore(first)
+    elsewhere.build(version(1), version(2), some(2000, 20))
+    change, second = part_of(elsewhere, elsewhere.order(2, version(2), base=first, base_id=1))
+    assert second.delta_bytes(2) < first.delta_bytes(1) / 5
+    assert objects(home, second) == (set(brought) - set(change.released)) | set(change.new)
+
+
+@pytest.mark.feature("H6", "N11")
+@pytest.mark.usefixtures("stored_lists")
+@pytest.mark.parametrize("damage", ["missing", "changed", "another list"])
+def test_a_damaged_list_is_never_used(home: Host, elsewhere: Host, damage: str) -> None:
+    home.build(None, version(1), some(0, 300))
+    state, _ = home.upload(home.order(1, version(1)))
+    assert isinstance(state.files, StoredFileList)
+    name = f"job/{state.files.path}"
+    data = home.storage.get(name)
+    if damage == "missing":
+        home.storage.delete([name])
+    else:
+        home.storage.put(name, data[:-2] + b" }" if damage == "changed" else FileList().packed)
+    with pytest.raises(MetadataDamaged, match="file list"):
+        elsewhere.restore(state)
+    with pytest.raises(TypeError):
+        list(state.files)  # type: ignore[call-overload]
+
+
+def part_of(host: Host, order: version_upload.UploadOrder) -> tuple[ListChange, TaskState]:
+    manifest = host.backend.manifest(host.directory, order.version)
+    part = host.uploader(order).run(manifest, AttemptId(5), lambda: True, lambda: None)
+    assert part is not None
+    return read_part(part).change, read_part(part).state
+
+
+def objects(host: Host, state: TaskState) -> set[str]:
+    assert isinstance(state.files, StoredFileList)
+    return {f"job/{name}" for name in (*loaded_task(host.storage, "job", state).objects(), state.files.path)}
 
 
 @pytest.mark.feature("F29")
@@ -144,7 +224,7 @@ def test_an_upload_tells_how_long_it_took(home: Host) -> None:
     upload = home.uploader(home.order(1, version(1)))
     part = upload.run(manifest, AttemptId(5), lambda: True, lambda: time.sleep(0.05))
     assert part is not None
-    assert upload_ms(part) >= 50
+    assert read_part(part).async_ms >= 50
 
 
 @pytest.mark.feature("N11", "O16")

@@ -14,7 +14,7 @@ from tidegate.state.heap import table
 from tidegate.state.port import StateBackend
 from tidegate.state.version import Manifest, VersionId
 
-NAMES = ("hashmap", "rocksdb")
+NAMES = ("hashmap", "rocksdb", "hashmap+changelog", "rocksdb+changelog")
 EVERYTHING = (b"", b"\xff" * 64)
 KEY_GROUPS = (0, 127)
 

@@ -86,11 +86,11 @@ MUTATIONS = (
         "claim-again",
         "A claim that finds a checkpoint in its slot takes that one as its base",
         f"{CHECKPOINT}/claim.py",
-        """        mine = entries.claim(before, sign(), lineage, decision.base)
+        """        mine = entries.claim(before, sign(), lineage, base)
         result = yield from append(layout, mine)
 """,
         """        from dataclasses import replace
-        mine = entries.claim(before, sign(), lineage, decision.base)
+        mine = entries.claim(before, sign(), lineage, base)
         while not isinstance((result := (yield from append(layout, mine))), Won):
             mine = replace(mine, slot=mine.slot + 1)
 """,
@@ -175,7 +175,7 @@ MUTATIONS = (
         "rollback-base",
         "A rollback begins only from what is retained",
         f"{CHECKPOINT}/start.py",
-        "    if asked is How.GONE:\n        return _GONE\n",
+        "    if asked is How.GONE:\n        return GONE\n",
         "",
     ),
     Mutation(
@@ -196,9 +196,9 @@ MUTATIONS = (
     Mutation(
         "shared-count",
         "A file goes only when no retained checkpoint references it",
-        f"{CHECKPOINT}/shared.py",
-        "            if self._counts[path] == 0:\n",
-        "            if self._counts[path] <= 1:\n",
+        f"{CHECKPOINT}/list_registry.py",
+        "            if not self._counts[each.id]:\n",
+        "            if self._counts[each.id] <= 1:\n",
     ),
     Mutation(
         "loser-deletes",
@@ -206,7 +206,8 @@ MUTATIONS = (
         f"{CHECKPOINT}/completed_store.py",
         "            raise ClaimLost(self.term, result)\n",
         """            from tidegate.checkpoint.effects import Delete
-            yield Delete(tuple({file for c in self.contents.values() for file in c.files}) or ("x",))
+            lists = [(c.root, each.files) for c in self.contents.values() for each in c.lists]
+            yield Delete(tuple(f"{r}/{n}" for r, f in lists if hasattr(f, "objects") for n in f.objects()) or ("x",))
             raise ClaimLost(self.term, result)
 """,
     ),
@@ -244,8 +245,8 @@ MUTATIONS = (
         "sweep-order",
         "A sweep notes what is referenced before it lists and reads pins",
         f"{CHECKPOINT}/cleaner.py",
-        "        needed |= yield from self._held(in_flight)\n",
-        "        needed = yield from self._held(in_flight)\n        needed |= set(self._shared.counts())\n"
+        "        needed |= held.names\n",
+        "        needed = held.names | set(self._shared.counts())\n"
         "        for ref in store.entry.retained:\n            needed |= {ref.metadata, committed_record(ref.metadata)}\n",
         test="tests/unit/checkpoint/test_cleaner.py::test_a_pin_placed_during_a_sweep_and_a_publication_is_not_missed",
     ),
@@ -253,8 +254,8 @@ MUTATIONS = (
         "pending-base",
         "Files that a pending checkpoint may reuse are held",
         f"{CHECKPOINT}/cleaner.py",
-        "            held |= self._store.contents[base].files\n",
-        "            pass\n",
+        "        for base in in_flight.bases:\n",
+        "        for base in ():\n",
     ),
     Mutation(
         "pins",
@@ -384,8 +385,8 @@ MUTATIONS = (
         "rows-wait",
         "Staged rows go only after COMMITTED",
         f"{CHECKPOINT}/completed_store.py",
-        "        self.shared.register(path, draft.contents.files | draft.contents.staged)\n",
-        "        self.shared.register(path, draft.contents.files)\n",
+        "        files, lists = draft.contents.files | draft.contents.staged, ",
+        "        files, lists = draft.contents.files, ",
     ),
     Mutation(
         "rows-next-entry",
@@ -428,7 +429,7 @@ MUTATIONS = (
         "held-savepoint",
         "A savepoint exists only once the log has a checkpoint of its epoch or a later one",
         f"{CHECKPOINT}/coordinator.py",
-        "        if self._must_be_held(pending):\n",
+        "        if _must_be_held(pending, self._base):\n",
         "        if False:\n",
         rare=True,
     ),
@@ -457,7 +458,7 @@ MUTATIONS = (
         "stopping",
         "While the savepoint that ends the job is under way, no later checkpoint begins",
         f"{CHECKPOINT}/coordinator.py",
-        "while self._finished is not None and not self._stopping:",
+        "while self._finished is not None and not _is_ending(self._pending):",
         "while self._finished is not None:",
         rare=True,
     ),
@@ -494,8 +495,8 @@ MUTATIONS = (
         "savepoint-waits",
         "A savepoint under way holds back no checkpoint, unless it ends the job",
         f"{CHECKPOINT}/coordinator.py",
-        "return sum(not pending.request.kind.is_savepoint for pending in self._pending.values())",
-        "return len(self._pending)",
+        "return sum(not each.request.kind.is_savepoint for each in pending.values())",
+        "return len(pending)",
     ),
     Mutation(
         "subsumed",
@@ -521,5 +522,54 @@ MUTATIONS = (
 """,
         "",
         test="tests/unit/checkpoint/test_takeover.py::test_a_pin_holds_a_claimed_savepoint",
+    ),
+    Mutation(
+        "one-epoch",
+        "An id is announced to one epoch only",
+        f"{CHECKPOINT}/announcements.py",
+        "if taken is None or taken.id <= self._taken or (empty",
+        "if taken is None or (empty",
+    ),
+    Mutation(
+        "announced-alone",
+        "Nothing is announced while a checkpoint is in progress",
+        f"{CHECKPOINT}/coordinator.py",
+        "if self._closed or self._pending or self._due_ms is None:",
+        "if self._closed or self._due_ms is None:",
+    ),
+    Mutation(
+        "void-id",
+        "An id that was announced to an epoch is never used for another one",
+        f"{CHECKPOINT}/announcements.py",
+        "            return self._taken < id\n",
+        "            return True\n",
+    ),
+    Mutation(
+        "sweep-announced",
+        "A sweep leaves files of the announced checkpoint alone",
+        f"{CHECKPOINT}/coordinator.py",
+        "lowest = min((*self._pending, *self._reserved), default=self._next_id)",
+        "lowest = min((*self._pending, *self._reserved), default=self._next_id + 1)",
+    ),
+    Mutation(
+        "ack-term",
+        "Stored acknowledgements of another term are never read",
+        f"{CHECKPOINT}/layout.py",
+        'return f"{self.root}/acks/{term}"',
+        'return f"{self.root}/acks/1"',
+    ),
+    Mutation(
+        "accepted-version",
+        "Parts name their version: of several attempts the accepted one counts",
+        "src/tidegate/runtime/driver/epoch_snapshot.py",
+        "        return self.versions[task] == version\n",
+        "        return True\n",
+    ),
+    Mutation(
+        "epoch-end",
+        "A periodic checkpoint does not begin in the middle of an epoch",
+        f"{CHECKPOINT}/coordinator.py",
+        "self._begun is None and (self._epoch_runs() or not",
+        "self._begun is None and (not",
     ),
 )

@@ -18,6 +18,7 @@ from tidegate.checkpoint.effects import (
     Delete,
     Effect,
     Get,
+    GetMany,
     ListFolders,
     ListNames,
     Put,
@@ -99,6 +100,8 @@ class PlainStorage:
         match effect:
             case Get(path):
                 return self.objects.get(path)
+            case GetMany(paths):
+                return {path: self.objects[path] for path in paths if path in self.objects}
             case Create(path, data):
                 if path in self.objects:
                     return Won() if self.objects[path] == data else Lost(self.objects[path])

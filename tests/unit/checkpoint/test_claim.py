@@ -247,3 +247,14 @@ def test_a_checkpoint_that_is_published_while_a_start_looks_is_no_such_trace() -
     storage.objects = damaged().objects
     storage.armed = True
     assert taking(storage, "third", force=True).base == ref(3, term=2)
+
+
+def test_a_savepoint_that_was_deleted_since_it_was_read_is_not_started_from() -> None:
+    """Another driver of the job has claimed it, replaced it by checkpoints of its own, and deleted it."""
+    storage = PlainStorage()
+    savepoint = ref(3, owned=False)
+    with pytest.raises(StartRefused, match="no longer retained"):
+        taking(storage, start=Start(savepoint))
+    assert storage.objects == {}
+    storage.objects[savepoint.metadata] = b"savepoint"
+    assert taking(storage, start=Start(savepoint)).base == savepoint

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.checkpoint.history_kit import LINE, committable
-from tidegate.checkpoint.contents import contents_of, reader
+from tidegate.checkpoint.contents import CheckpointContents, contents_of, reader
+from tidegate.checkpoint.file_lists import objects_of
 from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, SnapshotKind, StateFile, TaskState, encode
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
 from tidegate.state.version import VersionId
@@ -41,10 +42,16 @@ def metadata() -> CheckpointMetadata:
     )
 
 
+def names_in(contents: CheckpointContents) -> set[str]:
+    lists = [each.files for each in contents.lists]
+    assert all(isinstance(files, FileList) for files in lists)
+    return {name for files in lists for name in objects_of(contents.root, files, None)} | contents.files
+
+
 @pytest.mark.feature("E6", "F32")
 def test_a_checkpoint_needs_every_object_of_every_file() -> None:
     found = reader(lambda c: [c.payload.decode()])("job/chk-1/_metadata", encode(metadata()))
-    assert found.files == {f"job/shared/1/t/3/{n}" for n in ("a", "big.00000", "big.00001", "big.00002")}
+    assert names_in(found) == {f"job/shared/1/t/3/{n}" for n in ("a", "big.00000", "big.00001", "big.00002")}
     assert found.staged == {"rows-1-1"}
     assert found.committables == (committable(1),)
 
@@ -53,4 +60,5 @@ def test_a_checkpoint_needs_every_object_of_every_file() -> None:
 def test_names_in_a_savepoint_are_relative_to_it() -> None:
     savepoint = replace(metadata(), kind=SnapshotKind.SAVEPOINT)
     found = contents_of("savepoints/x/_metadata", savepoint, lambda c: ())
-    assert "savepoints/x/shared/1/t/3/a" in found.files
+    assert "savepoints/x/shared/1/t/3/a" in names_in(found)
+    assert found.lists_in("job") == ()

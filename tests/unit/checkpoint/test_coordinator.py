@@ -525,6 +525,9 @@ EVENTS = st.lists(
             "announced epoch",
             "request in an announced epoch",
             "completion in an announced epoch",
+            "time in an announced epoch",
+            "time in an epoch",
+            "savepoint in an epoch",
             "epoch",
             "manual",
             "full",
@@ -544,6 +547,8 @@ class Life:
     def __init__(self) -> None:
         self.coordinator, self.now, self.number = started(), 0, 0
         self.coordinator._withdraw = lambda id: id not in self.announced
+        self.coordinator._epoch_runs = lambda: self.running
+        self.running = False
         self.announced: dict[int, int] = {}
         self.used: list[int] = []
 
@@ -556,6 +561,10 @@ class Life:
                 return self._epoch(True, ["manual"])
             case "completion in an announced epoch":
                 return self._epoch(True, ["savepoint", "complete", "tick"])
+            case "time in an announced epoch" | "time in an epoch":
+                return self._epoch(event == "time in an announced epoch", ["tick", "complete", "tick"])
+            case "savepoint in an epoch":
+                return self._epoch(False, ["savepoint", "complete", "tick"])
             case "manual" | "full":
                 request = Request(kind=RequestKind.MANUAL, at_ms=self.now, forced=True, full=event == "full" or None)
                 return self.coordinator.request(request, now)
@@ -569,13 +578,14 @@ class Life:
 
     def _epoch(self, announces: bool, during: Sequence[str] = ()) -> list[Action]:
         id = self.coordinator.announce(400, at(self.now)) if announces else None
-        self.number, self.now = self.number + 1, self.now + 300
+        self.running, self.number, self.now = True, self.number + 1, self.now + 300
         if id is not None:
             assert id not in self.announced
             self.announced[id] = self.number
             assert self.coordinator.in_flight().lowest_id <= id, "a sweep would delete what its tasks store"
-            for event in during:
-                self.note(self.run(event))
+        for event in during:
+            self.note(self.run(event))
+        self.running = False
         return self.coordinator.epoch_finished(epoch(self.number), True, at(self.now), id)
 
     def _complete(self) -> list[Action]:
@@ -591,6 +601,7 @@ class Life:
         for begun in actions:
             if isinstance(begun, StartUpload):
                 self.used.append(begun.id)
+                assert not (self.running and begun.request.kind is RequestKind.PERIODIC)
                 as_stored = not begun.request.full and not begun.request.kind.is_savepoint
                 assert begun.id not in self.announced or (self.announced[begun.id] == begun.epoch.number and as_stored)
 
@@ -616,6 +627,50 @@ def test_a_checkpoint_that_becomes_due_in_an_announced_epoch_is_taken_of_that_ep
     assert not of(StartUpload, coordinator.tick(at(1_150)))
     (begun,) = of(StartUpload, coordinator.epoch_finished(epoch(3), True, at(1_300), 2))
     assert (begun.id, begun.epoch) == (2, epoch(3))
+
+
+@pytest.mark.feature("C37")
+def test_a_checkpoint_that_becomes_due_while_an_epoch_runs_is_taken_when_that_ends() -> None:
+    """Its orders could not go out sooner than with the next epoch, and its time would run."""
+    coordinator = started()
+    completed_first(coordinator)
+    coordinator.epoch_finished(epoch(2), True, at(900))
+    coordinator._epoch_runs = lambda: True
+    for now in (1_150, 2_300, 60_000):
+        assert not of(StartUpload, coordinator.tick(at(now)))
+    coordinator._epoch_runs = lambda: False
+    (begun,) = of(StartUpload, coordinator.epoch_finished(epoch(3), True, at(61_000)))
+    assert begun.epoch == epoch(3)
+    assert coordinator.pending[0].deadline_ms == 66_000
+
+
+def test_a_checkpoint_that_becomes_due_before_the_first_change_is_taken_of_the_epoch_that_makes_it() -> None:
+    """Whether an epoch changes anything is known when it ends."""
+    coordinator = started()
+    completed_first(coordinator)
+    coordinator._epoch_runs = lambda: True
+    assert not of(StartUpload, coordinator.tick(at(1_150)))
+    coordinator._epoch_runs = lambda: False
+    assert of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(1_300)))
+
+
+def test_a_checkpoint_that_waits_for_an_epoch_is_announced_to_the_next_one() -> None:
+    """That one may begin before the end of the running one is known here."""
+    coordinator = started()
+    completed_first(coordinator)
+    coordinator.epoch_finished(epoch(2), True, at(900))
+    coordinator._epoch_runs = lambda: True
+    assert coordinator.announce(0, at(1_050)) is None
+    coordinator.tick(at(1_150))
+    assert coordinator.announce(0, at(1_150)) == 2
+
+
+@pytest.mark.parametrize("kind", [RequestKind.MANUAL, RequestKind.SAVEPOINT, RequestKind.TERMINAL_SAVEPOINT])
+def test_a_request_by_hand_waits_for_no_epoch(kind: RequestKind) -> None:
+    coordinator = started()
+    completed_first(coordinator)
+    coordinator._epoch_runs = lambda: True
+    assert of(StartUpload, coordinator.request(Request(kind=kind, at_ms=at(300).monotonic_ms, target="sp"), at(300)))
 
 
 def test_nothing_is_announced_before_the_pause_after_a_checkpoint_is_over() -> None:

@@ -260,10 +260,10 @@ def test_objects_of_a_file_in_parts_are_all_named() -> None:
 
 def test_a_later_format_is_refused_with_the_name_of_its_writer() -> None:
     head = json.loads(encode(metadata()))
-    head |= {"format": 2, "tidegate": "1.7.0", "checkpoint": {"unheard": "of"}}
+    head |= {"format": 3, "tidegate": "1.7.0", "checkpoint": {"unheard": "of"}}
     with pytest.raises(MetadataTooNew, match=r"tidegate 1\.7\.0 or later") as caught:
         decode(json.dumps(head).encode())
-    assert (caught.value.format, caught.value.newest) == (2, 1)
+    assert (caught.value.format, caught.value.newest) == (3, 2)
 
 
 @given(st.data())

@@ -85,7 +85,7 @@ def test_defaults_are_flinks_except_retention() -> None:
         max_waiting_epochs=1_000,
         max_waiting_bytes=10 << 30,
         refuse_unpublished=False,
-        publisher=Publisher.TASKS,
+        publisher=Publisher.AUTO,
     )
     assert RecoveryConfig.of(read_options()) == RecoveryConfig(
         path=None,
@@ -172,6 +172,7 @@ def test_at_most_a_megabyte_may_be_inlined() -> None:
     assert config(data_inline_threshold="1 mb").inline_threshold_bytes == 1 << 20
 
 
+@pytest.mark.feature("G14", "G15")
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -320,9 +321,9 @@ def test_what_means_nothing_on_spark_is_accepted_with_the_reason(key: str, value
 
 
 def test_what_is_not_written_yet_says_what_happens_until_then() -> None:
-    told = notes({"state.changelog.enabled": True})
-    assert "not acted on yet" in told["state.changelog.enabled"]
-    assert "rewinds to the last checkpoint" in told["state.changelog.enabled"]
+    told = notes({"state.changelog.dstl.dfs.compression.enabled": True})
+    assert "not acted on yet" in told["state.changelog.dstl.dfs.compression.enabled"]
+    assert "not compressed yet" in told["state.changelog.dstl.dfs.compression.enabled"]
 
 
 def test_a_flink_configuration_passes_with_the_reasons() -> None:
@@ -501,7 +502,6 @@ def test_only_options_whose_values_are_read_are_both_declared_and_without_effect
         C + "aligned-checkpoint-timeout",
         C + "unaligned.recover-output-on-downstream.enabled",
         C + "during-recovery.enabled",
-        "state.changelog.enabled",
     }
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import tidegate as tg
-from tidegate.checkpoint.metadata import CheckpointMetadata, decode, encode
+from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, decode, encode
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.dispose import dispose
 from tidegate.savepoint.snapshot import StoredSnapshot
@@ -116,7 +116,7 @@ def test_a_file_outside_the_snapshot_is_not_touched(tmp_path: Path, name: str) -
     def change(m: CheckpointMetadata) -> CheckpointMetadata:
         (task,) = m.tasks
         files = [msgspec.structs.replace(file, path=name) for file in task.files]
-        return replace(m, tasks=(replace(task, files=type(task.files)(files)),))
+        return replace(m, tasks=(replace(task, files=FileList(files)),))
 
     changed(hostile, change)
     with pytest.raises((TidegateError, ValueError)):

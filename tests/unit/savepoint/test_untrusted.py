@@ -20,7 +20,15 @@ from tests.unit.control.test_cli import run as tidegate
 from tests.unit.savepoint.checkpoint_kit import History, Operator, value
 from tidegate.checkpoint.contents import reader
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import CheckpointMetadata, InlineFile, MetadataError, QueryFile, decode, encode
+from tidegate.checkpoint.metadata import (
+    CheckpointMetadata,
+    FileList,
+    InlineFile,
+    MetadataError,
+    QueryFile,
+    decode,
+    encode,
+)
 from tidegate.checkpoint.retained import resolve
 from tidegate.core.errors import TidegateError
 from tidegate.savepoint.snapshot import StoredSnapshot, UntrustedSnapshot
@@ -45,7 +53,7 @@ def with_task(metadata: CheckpointMetadata, **changes: Any) -> CheckpointMetadat
 
 def with_file(metadata: CheckpointMetadata, **changes: Any) -> CheckpointMetadata:
     first, *others = metadata.tasks[0].files
-    files = type(metadata.tasks[0].files)([msgspec.structs.replace(first, **changes), *others])
+    files = FileList([msgspec.structs.replace(first, **changes), *others])
     return with_task(metadata, files=files)
 
 
@@ -55,7 +63,7 @@ def many_large_files(metadata: CheckpointMetadata) -> CheckpointMetadata:
     files = [
         msgspec.structs.replace(first, name=f"{n}.sst", size_bytes=700 << 30, part_bytes=8 << 20) for n in range(20)
     ]
-    return with_task(metadata, files=type(metadata.tasks[0].files)(files))
+    return with_task(metadata, files=FileList(files))
 
 
 def with_inline(metadata: CheckpointMetadata, name: str) -> CheckpointMetadata:

@@ -25,10 +25,12 @@ from tidegate.checkpoint.metadata.model import (
     StateNumber,
     TaskState,
 )
+from tidegate.checkpoint.metadata.stored_list import AnyFileList, StoredFileList
 
 __all__ = [
     "MAX_INLINE_BYTES",
     "NEWEST_FORMAT",
+    "AnyFileList",
     "CheckpointMetadata",
     "CommittedMark",
     "Distribution",
@@ -47,6 +49,7 @@ __all__ = [
     "StateFile",
     "StateInfo",
     "StateNumber",
+    "StoredFileList",
     "TaskState",
     "UntrustedSnapshot",
     "check_size",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from tidegate.checkpoint.metadata import format1, validation
+from tidegate.checkpoint.metadata import format1, format2, validation
 from tidegate.checkpoint.metadata.errors import (
     MetadataDamaged,
     MetadataIncomplete,
@@ -22,14 +22,18 @@ from tidegate.checkpoint.metadata.errors import (
     UntrustedSnapshot,
 )
 from tidegate.checkpoint.metadata.model import CheckpointMetadata
+from tidegate.checkpoint.metadata.stored_list import StoredFileList
 
-NEWEST_FORMAT = 1
+NEWEST_FORMAT = 2
 _MAX_METADATA_BYTES = 4 << 30
-"""Ten million files need a third of that."""
+"""Ten million files need a third of that, if their lists are inside."""
 _MAX_VERSION_CHARS = 100
 _MAX_QUOTED_CHARS = 300
 
-_READERS: dict[int, Callable[[msgspec.Raw, str], CheckpointMetadata]] = {1: format1.to_model}
+_READERS: dict[int, Callable[[msgspec.Raw, str], CheckpointMetadata]] = {
+    1: format1.to_model,
+    2: format2.to_model,
+}
 """By format: converts the bytes of `checkpoint`, given the writer's version, to the newest model."""
 
 
@@ -45,10 +49,13 @@ _decode = msgspec.json.Decoder(_Head).decode
 
 
 def encode(model: CheckpointMetadata) -> bytes:
-    """Encode in the newest format. Equal models have equal bytes."""
-    pieces = list(format1.from_model(model))
-    checksum = _checksum(model.tidegate_version, NEWEST_FORMAT, pieces)
-    front = _encode(_Head(model.tidegate_version, NEWEST_FORMAT, checksum, msgspec.Raw(b""))).removesuffix(b"}")
+    """Encode in the oldest format that can hold it, so that earlier versions can read it if possible. Equal models have
+    equal bytes.
+    """
+    format = 2 if any(isinstance(task.files, StoredFileList) for task in model.tasks) else 1
+    pieces = list((format2 if format == 2 else format1).from_model(model))
+    checksum = _checksum(model.tidegate_version, format, pieces)
+    front = _encode(_Head(model.tidegate_version, format, checksum, msgspec.Raw(b""))).removesuffix(b"}")
     return b"".join((front, *pieces, b"}"))
 
 

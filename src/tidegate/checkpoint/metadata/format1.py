@@ -5,11 +5,12 @@ requires a new format.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
+from tidegate.checkpoint.metadata.files import FileList
 from tidegate.checkpoint.metadata.model import (
     CheckpointMetadata,
     CommittedMark,
@@ -25,6 +26,7 @@ from tidegate.checkpoint.metadata.model import (
     StateNumber,
     TaskState,
 )
+from tidegate.checkpoint.metadata.stored_list import AnyFileList
 from tidegate.checkpoint.metadata.validation import FileChecks
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, Slot, TaskId, Term, Uid
@@ -152,8 +154,19 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(_Body).decode
 
 
-def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
-    """Yield the value of `checkpoint` in pieces: what people look for comes first, the long lists last.
+def _packed(files: AnyFileList) -> bytes:
+    if not isinstance(files, FileList):
+        raise TypeError(f"Format 1 has no file list in an object of its own, such as {files.path}.")
+    return files.packed
+
+
+def _unpacked(raw: bytes, checks: FileChecks) -> AnyFileList:
+    return checks.read(raw)
+
+
+def from_model(model: CheckpointMetadata, pack: Callable[[AnyFileList], bytes] = _packed) -> Iterator[bytes]:
+    """Yield the value of `checkpoint` in pieces: what people look for comes first, the long lists last. `pack` encodes the
+    files of a task; later formats have another one.
 
     In pieces, because the file lists, nearly all of it, are bytes already: encoding everything at once would hold them
     in memory three times.
@@ -199,13 +212,17 @@ def from_model(model: CheckpointMetadata) -> Iterator[bytes]:
     yield front[:-1] + b',"tasks":['
     for at, task in enumerate(model.tasks):
         yield (b"," if at else b"") + _encode(_from_task(task))[:-1] + b',"files":'
-        yield task.files.packed
+        yield pack(task.files)
         yield b"}"
     yield b"]}"
 
 
-def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
-    """Raises `msgspec.MsgspecError` or ValueError if the bytes do not follow the format, and UntrustedSnapshot."""
+def to_model(
+    raw: msgspec.Raw, written_by: str, unpack: Callable[[bytes, FileChecks], AnyFileList] = _unpacked
+) -> CheckpointMetadata:
+    """Raises `msgspec.MsgspecError` or ValueError if the bytes do not follow the format, and UntrustedSnapshot. `unpack` reads
+    the files of a task.
+    """
     body, checks = _decode(raw), FileChecks()
     return CheckpointMetadata(
         job=body.job,
@@ -245,7 +262,8 @@ def to_model(raw: msgspec.Raw, written_by: str) -> CheckpointMetadata:
         ),
         operators=tuple(_to_operator(o) for o in body.operators),
         state_numbers=tuple(StateNumber(Uid(n.uid), n.name, n.id) for n in body.state_numbers),
-        tasks=tuple(_to_task(t, checks) for t in body.tasks),
+        # Copies of the lists, so that keeping one task does not keep the whole file in memory.
+        tasks=tuple(_to_task(t, unpack(bytes(t.files), checks)) for t in body.tasks),
     )
 
 
@@ -304,14 +322,13 @@ def _from_task(t: TaskState) -> _TaskFront:
     )
 
 
-def _to_task(t: _TaskForm, checks: FileChecks) -> TaskState:
+def _to_task(t: _TaskForm, files: AnyFileList) -> TaskState:
     return TaskState(
         task=TaskId(t.level, Slot(t.slot)),
         key_groups=t.key_groups,
         backend=t.backend,
         version=VersionId.parse(t.version),
-        # A copy, so that keeping one task does not keep the whole file in memory.
-        files=checks.read(bytes(t.files)),
+        files=files,
         inline=tuple(InlineFile(f.name, VersionId.parse(f.origin), f.data) for f in t.inline),
         elements=tuple(ElementCount(e.state, e.count) for e in t.elements),
     )

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from tidegate.checkpoint.metadata.files import FileList
+from tidegate.checkpoint.metadata.stored_list import AnyFileList
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage, TaskId, Term, Uid
 from tidegate.graph.states import Distribution as Distribution
@@ -93,7 +94,7 @@ class TaskState:
     """First and last key group, inclusive."""
     backend: str
     version: VersionId
-    files: FileList = field(default_factory=FileList)
+    files: AnyFileList = field(default_factory=FileList)
     inline: tuple[InlineFile, ...] = ()
     elements: tuple[ElementCount, ...] = ()
 

@@ -23,6 +23,7 @@ from tidegate.checkpoint.metadata.model import (
     StateInfo,
     TaskState,
 )
+from tidegate.checkpoint.metadata.stored_list import StoredFileList
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId
 from tidegate.state.backends import BUILT_IN, is_known
@@ -51,6 +52,9 @@ _MAX_PARTS_OF_FILE = 100_000
 """Their names have five digits."""
 _MAX_PART_BYTES = 256 << 20
 """A part is held in memory."""
+
+_MAX_LIST_BYTES = 1 << 30
+"""A list is held in memory."""
 
 _PLAIN = r"[A-Za-z0-9_=@+-][A-Za-z0-9._=@+-]{0,199}"
 _SEGMENT = re.compile(_PLAIN)
@@ -149,11 +153,33 @@ def _check_task(task: TaskState, max_parallelism: int) -> None:
             raise UntrustedSnapshot(f"{task.task} names a file {_shown(inlined.name)}, or one file twice")
         names.add(inlined.name)
         _check_epoch(inlined.origin.epoch)
-    if names and not names.isdisjoint(file.name for file in task.files):
-        raise UntrustedSnapshot(f"{task.task} names one file twice")
+    if isinstance(task.files, StoredFileList):
+        _check_reference(task.files)
+    else:
+        check_distinct(task, task.files)
     for element in task.elements:
         _check_number("the id of a state", element.state, _MAX_STATE_ID)
         _check_number("a count", element.count, _MAX_NUMBER)
+
+
+def check_distinct(task: TaskState, files: FileList) -> None:
+    """Check that no file of a task is in its list and in the metadata, too. For a stored list: once it is loaded."""
+    if task.inline and not {inlined.name for inlined in task.inline}.isdisjoint(file.name for file in files):
+        raise UntrustedSnapshot(f"{task.task} names one file twice")
+
+
+def _check_reference(files: StoredFileList) -> None:
+    """Check what is used before the list is loaded. `FileChecks` checks the list itself."""
+    check_path(files.path)
+    _check_number("the bytes of a file list", files.stored_bytes, _MAX_LIST_BYTES, 1)
+    _check_number("the files of a task", files.count, files.stored_bytes)
+    _check_number("the bytes of a task", files.size_bytes, _MAX_NUMBER)
+    algorithm, colon, digest = files.checksum.partition(":")
+    if not _ALGORITHM.fullmatch(algorithm + colon) or not _DIGESTS.fullmatch(f"{digest}\n"):
+        raise UntrustedSnapshot("The checksum of a file list is not one")
+    id, uploaded_bytes = files.since
+    _check_number("the id of a checkpoint", id, _MAX_NUMBER)
+    _check_number("the bytes of a checkpoint", uploaded_bytes, files.size_bytes)
 
 
 def _check_output(output: Committable | CommittedMark) -> None:

@@ -19,9 +19,11 @@ STOP_TIMEOUT: Option[int | None] = Option(
 PUBLISHER: Option[Publisher] = Option(
     _P + "publisher",
     enum(Publisher),
-    Publisher.TASKS,
-    "TASKS publish to Kafka, PostgreSQL, files and write-ahead functions, many at a time, and rows do not pass through the "
-    "driver. DRIVER: the driver publishes everything, for targets that only it can reach. Table formats, and all sinks in "
+    Publisher.AUTO,
+    "TASKS publish to Kafka, PostgreSQL, files and write-ahead functions, many at a time, with the epoch that follows the "
+    "checkpoint, and rows do not pass through the driver. AUTO: as TASKS, but as long as no more than 4 MB wait for Kafka or "
+    "PostgreSQL, the driver publishes them as soon as the checkpoint is complete; if it cannot, tasks do. DRIVER: the "
+    "driver publishes everything, for targets that only it can reach. Table formats, and all sinks in "
     "mode AT_LEAST_ONCE, are always published by the driver.",
 )
 MAX_WAITING_EPOCHS: Option[int] = Option(

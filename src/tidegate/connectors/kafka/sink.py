@@ -93,6 +93,12 @@ class KafkaSink:
         )
 
     @property
+    def publishes_small_in_driver(self) -> bool:
+        """Without transactions nothing stops a task that still sends when the driver takes over, and older rows would follow
+        newer ones."""
+        return self.guarantee is Guarantee.EXACTLY_ONCE
+
+    @property
     def guarantee(self) -> Guarantee:
         return Guarantee.EXACTLY_ONCE if self.delivery_guarantee == "exactly-once" else Guarantee.AT_LEAST_ONCE
 

@@ -97,8 +97,8 @@ def diff(out: Output, before: str, after: str) -> None:
     from tidegate.savepoint.diff import differences, files_between
     from tidegate.savepoint.snapshot import StoredSnapshot
 
-    old, new = StoredSnapshot.open(before).metadata, StoredSnapshot.open(after).metadata
-    changes, files = list(differences(old, new)), files_between(old, new)
+    old, new = StoredSnapshot.open(before), StoredSnapshot.open(after)
+    changes, files = list(differences(old.metadata, new.metadata)), files_between(old, new)
     out.show(
         {
             "changes": [{"what": c.what, "before": c.before, "after": c.after} for c in changes],

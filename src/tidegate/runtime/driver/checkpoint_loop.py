@@ -110,7 +110,7 @@ class CheckpointLoop:
 
     def epoch_finished(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool = True) -> None:
         """Report an accepted epoch. Returns immediately. `output`: what its sinks prepared waits for a checkpoint."""
-        self.uploads.unseen.append(snapshot)
+        self.uploads.ended(snapshot)
         self._thread.post(lambda: self.checkpointer.on_epoch(report, snapshot, moved, output))
 
     def begin_at(self, snapshot: EpochSnapshot) -> None:

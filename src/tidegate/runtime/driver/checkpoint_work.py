@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from zlib import crc32
 
+from tidegate.checkpoint.announcements import Announced
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.release_plan import Publication
-from tidegate.checkpoint.version_upload import EarlyUpload, Stored, UploadOrder
+from tidegate.checkpoint.version_upload import EarlyUpload, Materialized, Stored, UploadOrder
 from tidegate.core.ids import Slot, TaskId, Term
-from tidegate.runtime.driver.epoch_snapshot import Announced, EpochSnapshot, PendingUpload
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.exchange.assignment import ALL_SLOTS, CheckpointWork, PublishOrder
 from tidegate.state.version import VersionId
@@ -19,12 +21,32 @@ _INLINE_JOB_BYTES = 8 << 20
 """Small files go into the metadata, up to this many bytes per task and for all tasks together."""
 _UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
 """How long tasks may wait for an upload at the end of an epoch, and at the end of an empty epoch."""
+_EARLY_WAIT_MS = 300
+"""How long they may wait for the upload of what they have just sealed, if it will probably end within this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogPlan:
+    """With a changelog: what tasks must know about changes."""
+
+    materialized: Mapping[TaskId, Materialized] = field(default_factory=dict)
+    """Stored versions that the next checkpoint may start from. Hosts keep the records of them."""
+    truncated: Mapping[TaskId, VersionId] = field(default_factory=dict)
+    """Versions up to which no checkpoint needs changes."""
+
+
+def early_wait_ms(last_ms: int | None) -> int:
+    """Return how long tasks wait for the upload of a checkpoint that is announced to their epoch, given how long the slowest
+    upload of the last checkpoint took. A wait delays the epoch, but an upload that ends after it is acknowledged an epoch
+    later. One that is far too slow for that is not waited for."""
+    return _EARLY_WAIT_MS if last_ms is not None and 2 * last_ms <= _EARLY_WAIT_MS else _UPLOAD_WAIT_MS
 
 
 def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
     job: JobDescription, term: Term, uploading: Sequence[PendingUpload], snapshots: Iterable[EpochSnapshot],
     kept: Mapping[TaskId, VersionId], stored: tuple[CheckpointRef | None, Mapping[TaskId, bytes]], inline_bytes: int,
     empty: bool, publications: Sequence[Publication] = (), early: Announced | None = None, announced: int = 0,
+    changelog: ChangelogPlan | None = None,
 ) -> dict[int, CheckpointWork]:  # fmt: skip
     """Return the work by level. `snapshots` are those of which a checkpoint may still be taken, `kept` the versions of the
     latest checkpoint, `stored` that checkpoint and a digest of each task's files in it; `empty`: the epoch has no other
@@ -34,6 +56,12 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
     newest, digests = stored
     records = [(term, each.id) for each in uploading] + ([] if newest is None else [(newest.term, newest.id)])
     records += [(term, announced)] if announced else []
+    changes = ChangelogPlan() if changelog is None else changelog
+    offered = [changes.materialized, *(each.materialized for each in uploading)]
+    offered += [] if early is None else [early.materialized]
+    needed = [made.stored for each in offered for made in each.values()]
+    needed += [stored for each in uploading for stored in each.known.values()]
+    records += dict.fromkeys((stored.term, stored.checkpoint_id) for stored in needed)
     total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
     standing = [*(each.snapshot for each in uploading), *snapshots]
 
@@ -47,11 +75,13 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
         return UploadOrder(
             checkpoint_id=each.id,
             version=each.snapshot.versions[task],
-            base=known_files(each.base, task),
+            base=each.known.get(task) if each.materializes else known_files(each.base, task),
             inline_threshold=inline_bytes,
             inline_total=total,
             folder=each.folder,
             tables=tables,
+            changelog=each.changelog,
+            materialized=made.stored if (made := each.materialized.get(task)) is not None else None,
         )
 
     orders: dict[TaskId, list[UploadOrder]] = {}
@@ -68,6 +98,7 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
             for task in tasks
         )
         publishes = _publishes(job, level, publications)
+        wait_ms = _EMPTY_EPOCH_WAIT_MS if empty else _UPLOAD_WAIT_MS if early is None else early.wait_ms
         waits = any(uploads) or any(publishes) or early is not None
         work[level] = CheckpointWork(
             uploads=uploads,
@@ -75,7 +106,7 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
             keep=keep,
             records=tuple(records),
             restores=(),
-            wait_ms=(_EMPTY_EPOCH_WAIT_MS if empty else _UPLOAD_WAIT_MS) if waits else 0,
+            wait_ms=wait_ms if waits else 0,
             publishes=publishes,
             early=None
             if early is None
@@ -84,8 +115,13 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
                 bases=tuple(known_files(newest if early.incremental else None, task) for task in tasks),
                 inline_threshold=inline_bytes,
                 inline_total=total,
+                changelog=early.changelog,
+                materialized=tuple(
+                    made.stored if (made := early.materialized.get(task)) is not None else None for task in tasks
+                ),
             ),
             announced=announced,
+            truncated=tuple(changes.truncated.get(task) for task in tasks) if changes.truncated else (),
         )
     return work
 

@@ -26,28 +26,30 @@ from tidegate.checkpoint.coordinator import (
 )
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.failure import CheckpointFailureReason
-from tidegate.checkpoint.metadata import CheckpointMetadata, FileList, TaskState, checksum_in, encode
+from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState, checksum_in, encode
 from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
-from tidegate.checkpoint.task_part import decode_part, upload_ms
+from tidegate.checkpoint.stored_acks import StoredAcks
+from tidegate.checkpoint.task_part import TaskPart, read_part
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.core.clock import Instant
 from tidegate.core.errors import EpochFailed, ProtocolViolation
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, TaskId
+from tidegate.runtime.driver.announcer import Announcer
 from tidegate.runtime.driver.answers import Answers
 from tidegate.runtime.driver.epoch_reports import EpochReport
-from tidegate.runtime.driver.epoch_snapshot import Announced, EpochSnapshot, PendingUpload
+from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.failure_latch import CheckpointsFailed
 from tidegate.runtime.driver.job_cleaning import JobCleaning
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.loop_thread import LoopThread
+from tidegate.runtime.driver.materializer import Materializer
 from tidegate.runtime.driver.metadata_builder import build_metadata
 from tidegate.runtime.driver.output_release import OutputRelease
 from tidegate.runtime.driver.ownership import Ownership, staged_by
 from tidegate.runtime.driver.pending_uploads import PendingUploads
-from tidegate.runtime.driver.stored_acks import StoredAcks
 from tidegate.runtime.sources.query_directory import read_sources
 from tidegate.savepoint.snapshot import CANONICAL, CANONICAL_BACKEND
 from tidegate.state.key_groups import range_of_slot
@@ -67,13 +69,16 @@ class Checkpointer:
         self._ownership, self._job, self._uploads, self._output = ownership, job, uploads, output
         self._answers, self._loop = answers, loop
         self._history, self._store = ownership.history, ownership.store
-        self._acks = StoredAcks(self._history.storage, self._history.layout, ownership.store.term)
+        self._acks = StoredAcks(self._history.layout, ownership.store.term)
         self._cleaning = JobCleaning(self._history, ownership.store, self._acks)
-        self._epoch_ms = 0
-        """How long the last epoch took."""
+        epochs = self._announcements = uploads.announcements
         cadence, entry = _cadence(self._history.config), self._store.entry
-        self._coordinator = Coordinator(cadence, job.tasks, entry.last_id, entry.base, withdraw=uploads.withdraw)
+        self._coordinator = Coordinator(
+            cadence, job.tasks, entry.last_id, entry.base, withdraw=epochs.withdraw, epoch_runs=epochs.epoch_runs
+        )
         self._coordinator.statistics = statistics
+        self._announcer = Announcer(ownership, uploads, self._coordinator, loop)
+        self._materializer = Materializer(ownership, job, uploads, self._coordinator)
         if ownership.snapshot is not None and (base := entry.base) is not None:
             url = f"{self._history.storage.url}/{base.metadata}"
             statistics.restored(Restored(base.id, self._now().wall_ms, not base.owned, url))
@@ -107,17 +112,21 @@ class Checkpointer:
         else:
             self._store.ledger.accept(report.committables)
         self._output.on_published_by_tasks(report.published)
-        self._epoch_ms = report.duration_ms
+        self._announcer.epoch_took(report.duration_ms, with_rows=report.rows_in > 0)
         begun = snapshot.announced
-        actions = self._coordinator.epoch_finished(snapshot.epoch, moved, now, begun)
-        self._uploads.settle(begun)
+        took_ms = report.duration_ms if snapshot.versions else None  # without state, a checkpoint needs no other epoch
+        actions = self._coordinator.epoch_finished(snapshot.epoch, moved, now, begun, took_ms)
+        self._announcements.settle(begun)
+        self._materializer.on_epoch(now)
         used = any(isinstance(each, StartUpload) and each.id == begun for each in actions)
         if begun is not None and (report.tries > 1 or not used):
             self._cleaning.expect_leftovers(checkpoints=2)  # tasks may still be storing what nobody needs
         self._act(actions)
         for task, item in report.uploads:
             if item.part is not None:
-                self._acknowledge(item.checkpoint_id, task, item.part)
+                self._acknowledge(item.checkpoint_id, read_part(item.part))
+            elif item.error is not None and self._uploads.is_materialization(item.checkpoint_id):
+                self._materializer.fail(item.checkpoint_id, task, item.error, now)
             elif item.error is not None:
                 reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
                 self._act(self._coordinator.decline(item.checkpoint_id, reason, now, f"{task}: {item.error}"))
@@ -126,14 +135,15 @@ class Checkpointer:
         """Take the acknowledgements that tasks have stored while an epoch runs."""
         now_ms = self._now().monotonic_ms
         expiring = [pending.id for pending in self._coordinator.pending if pending.deadline_ms <= now_ms]
-        for checkpoint_id, part in self._acks.new(now_ms, expiring):
-            self._acknowledge(checkpoint_id, decode_part(part)[0].task, part)
+        for checkpoint_id, part in self._history.perform(self._acks.new(now_ms, expiring)):
+            self._acknowledge(checkpoint_id, read_part(part))
         self._loop.wake_at(self._acks.next_ms())
 
     def on_rewind(self) -> None:
         """Forget the epochs after the latest checkpoint."""
         self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now()))
         self._uploads.forget_all()
+        self._materializer.forget()
         self._cleaning.expect_leftovers()
         base = self._store.entry.base
         reached = None if base is None or base.epoch.term != self._store.term else base.epoch
@@ -167,15 +177,7 @@ class Checkpointer:
                 case WakeAt(at_ms):
                     self._loop.wake_at(at_ms)
         self._acks.watch_only(pending.id for pending in self._coordinator.pending)
-        self._announce()
-
-    def _announce(self) -> None:
-        """Tell the next epoch which checkpoint will be taken of it, if that is known."""
-        id, base = self._coordinator.announce(self._epoch_ms, self._now()), self._store.entry.base
-        incremental = self._history.config.incremental and base is not None and base.owned
-        self._uploads.announce(None if id is None else Announced(id, incremental))
-        if id is None:
-            self._loop.wake_at(self._coordinator.announces_at(self._epoch_ms))
+        self._announcer.announce(self._now())
 
     def _complete(self, ref: CheckpointRef, request: Request) -> None:
         if self._answers.waits_for_output(request.token):
@@ -200,6 +202,7 @@ class Checkpointer:
             )
         full = not self._history.config.incremental if action.request.full is None else action.request.full
         base = self._store.entry.base if action.base is not None and not full else None
+        changelog = self._history.config.changelog and base is not None
         try:
             sources = read_sources(snapshot.directory, snapshot.positions, len(job.sources))
         except (OSError, ProtocolViolation) as error:
@@ -214,10 +217,12 @@ class Checkpointer:
             id=action.id,
             snapshot=snapshot,
             base=base,
-            missing=missing,
+            tasks=missing,
             sources=sources,
             folder=action.request.target,
             tables=tables,
+            changelog=changelog,
+            materialized=self._uploads.materialized if changelog else {},
         )
         self._uploads.add(upload)
         if missing:
@@ -230,32 +235,21 @@ class Checkpointer:
 
     def _acknowledge_empty(self, checkpoint_id: int, task: TaskId, snapshot: EpochSnapshot, backend: str) -> None:
         """Acknowledge a task without state, which has nothing to upload."""
-        empty = TaskState(
-            task=task,
-            key_groups=range_of_slot(task.slot, self._job.parallelism, self._job.max_parallelism),
-            backend=backend,
-            version=VersionId(snapshot.epoch, AttemptId(0)),
-            files=FileList(),
-        )
+        empty = _empty_state(self._job, task, snapshot, backend)
         ack = UploadAck(checkpoint_id=checkpoint_id, task=task, state=empty)
         self._act(self._coordinator.acknowledge(ack, self._now()))
 
-    def _acknowledge(self, checkpoint_id: int, task: TaskId, part: bytes) -> None:
+    def _acknowledge(self, checkpoint_id: int, part: TaskPart) -> None:
+        state, task = part.state, part.state.task
         if not self._uploads.awaits(checkpoint_id, task):
             return
-        state, new = decode_part(part)
         if not self._uploads.acknowledge(checkpoint_id, task, state):
             self._cleaning.expect_leftovers()  # of an attempt that was not accepted
             return
-        ack = UploadAck(
-            checkpoint_id=checkpoint_id,
-            task=task,
-            state=state,
-            new_files=new,
-            state_size_bytes=state.size_bytes,
-            checkpointed_size_bytes=state.delta_bytes(checkpoint_id),
-            async_ms=upload_ms(part),
-        )
+        if self._uploads.is_materialization(checkpoint_id):
+            self._materializer.acknowledge(checkpoint_id, state, self._now())
+            return
+        ack = _ack(checkpoint_id, part)
         self._act(self._coordinator.acknowledge(ack, self._now()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
@@ -278,6 +272,7 @@ class Checkpointer:
             metadata=data,
             checksum=checksum_in(data),
             contents=contents_of(self._history.layout.metadata(pending.id), metadata, staged_by),
+            changes={str(task): ack.change for task, ack in pending.acks.items() if ack.change is not None},
         )
         try:
             # Any other error leaves the outcome unknown, and ends the term.
@@ -285,7 +280,8 @@ class Checkpointer:
         except NotPublished as error:
             self._not_published(pending.id, error)
             return
-        self._uploads.completed(ref, metadata)
+        self._uploads.completed(ref, metadata, pending.slowest_upload_ms)
+        self._materializer.completed(upload)
         self._coordinator.statistics.metadata_bytes = len(data)
         self._ownership.snapshot = metadata
         dropped = [old.id for old in before if old not in self._store.entry.retained]
@@ -365,4 +361,27 @@ def _cadence(config: CheckpointConfig) -> Cadence:
         min_pause_ms=config.min_pause_ms,
         max_concurrent=config.max_concurrent,
         tolerable_failures=config.tolerable_failures,
+    )
+
+
+def _empty_state(job: JobDescription, task: TaskId, snapshot: EpochSnapshot, backend: str) -> TaskState:
+    return TaskState(
+        task=task,
+        key_groups=range_of_slot(task.slot, job.parallelism, job.max_parallelism),
+        backend=backend,
+        version=VersionId(snapshot.epoch, AttemptId(0)),
+    )
+
+
+def _ack(checkpoint_id: int, part: TaskPart) -> UploadAck:
+    state = part.state
+    return UploadAck(
+        checkpoint_id=checkpoint_id,
+        task=state.task,
+        state=state,
+        new_files=part.change.new,
+        change=part.change,
+        state_size_bytes=state.size_bytes,
+        checkpointed_size_bytes=state.delta_bytes(checkpoint_id),
+        async_ms=part.async_ms,
     )

@@ -304,7 +304,7 @@ class EpochRunner:
             slots=placed.slots(level) if level > 0 else (),
             salts=placed.salts(level + 1) if level < self.levels else (),
             versions=tuple(ref.version if ref is not None else None for ref in refs),
-            backend=s.state_backend,
+            backend=s.task_backend,
             backend_options=s.backend_options,
             local_dir=s.local_dir,
             senders=senders,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.metadata import OperatorInfo
+from tidegate.checkpoint.version_upload import Materialized, Stored
 from tidegate.core.ids import EpochId, TaskId
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.sources.query_directory import Positions, SourceNotes
@@ -27,26 +28,43 @@ class EpochSnapshot:
     announced: int | None = None
     """The checkpoint under which the tasks of the epoch have begun to store their versions."""
 
-
-@dataclass(frozen=True, slots=True)
-class Announced:
-    """A checkpoint that will probably be taken of the next epoch."""
-
-    id: int
-    incremental: bool
-    """Whether files of the latest checkpoint may be reused."""
+    def contains(self, task: TaskId, version: VersionId) -> bool:
+        """Whether this version of a task was accepted. Other attempts of the epoch may have stored theirs for the same
+        checkpoint."""
+        return self.versions[task] == version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingUpload:
-    """A checkpoint whose uploads are in progress. Replaced as a whole, so that other threads may read it."""
+    """A checkpoint whose uploads are in progress. Other threads may read it."""
 
     id: int
     snapshot: EpochSnapshot
     base: CheckpointRef | None
-    missing: frozenset[TaskId]
+    tasks: frozenset[TaskId]
+    """All that upload something."""
     sources: tuple[SourceNotes, ...] = field(repr=False)
     folder: str | None = None
     """The folder of a savepoint."""
     tables: tuple[OperatorInfo, ...] | None = None
     """For a canonical savepoint: all operators with state."""
+    changelog: bool = False
+    """Whether tasks store what changed since the base."""
+    materialized: Mapping[TaskId, Materialized] = field(default_factory=dict, repr=False)
+    """With a changelog: versions that changes may be stored from, instead of from the base."""
+    materializes: bool = False
+    """It is no checkpoint: tasks store whole versions that later checkpoints start from."""
+    known: Mapping[TaskId, Stored] = field(default_factory=dict, repr=False)
+    """For such an upload: the files of each task that are stored already."""
+    acknowledged: set[TaskId] = field(default_factory=set)
+    """Only grows, and only by one thread: each of ten thousand acknowledgements must not copy the others."""
+
+    @property
+    def missing(self) -> frozenset[TaskId]:
+        """Return the tasks that have not acknowledged."""
+        return frozenset(task for task in self.tasks if task not in self.acknowledged)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a task has not acknowledged."""
+        return len(self.acknowledged) < len(self.tasks)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from tidegate.checkpoint.cleaner import Cleaner
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore
 from tidegate.checkpoint.shared import InFlight
+from tidegate.checkpoint.stored_acks import StoredAcks
 from tidegate.core.errors import TidegateError
 from tidegate.runtime.driver.job_history import JobHistory
-from tidegate.runtime.driver.stored_acks import StoredAcks
 from tidegate.storage import StorageError
 
 log = logging.getLogger("tidegate")
@@ -22,22 +22,25 @@ class JobCleaning:
     def __init__(self, history: JobHistory, store: CompletedCheckpointStore, acks: StoredAcks) -> None:
         self._history, self._acks = history, acks
         self._cleaner = Cleaner(store)
+        self._warned: set[str] = set()
         self._sweeps = 1
         """After how many of the next checkpoints to search for files that failed checkpoints or former owners left."""
 
     def expect_leftovers(self, checkpoints: int = 1) -> None:
-        """Search for files that nothing references, after each of this many checkpoints."""
-        self._sweeps = max(self._sweeps, checkpoints)
+        """Search for files that nothing references, after each of this many checkpoints. A search that is under way may have
+        passed the place already."""
+        self._sweeps = max(self._sweeps, checkpoints + self._cleaner.is_sweeping)
 
     def clean(self, in_flight: InFlight) -> None:
         """Delete the files of dropped checkpoints, stored acknowledgements of those that ended, and what may be left over."""
         try:
             self._history.perform(self._cleaner.clean(in_flight))
-            if acks := self._acks.settled(in_flight.lowest_id):
+            if acks := self._history.perform(self._acks.settled(in_flight.lowest_id)):
                 self._history.storage.delete(acks)
-            if self._sweeps:
+            if self._sweeps or self._cleaner.wants_sweep:
                 self._history.perform(self._cleaner.sweep(in_flight))
-                self._sweeps -= 1
+                self._sweeps = max(0, self._sweeps - (not self._cleaner.is_sweeping))
+            self._warn_of_lists()
             if self._history.perform(self._cleaner.dispose()):
                 log.info("a savepoint that the job had claimed is deleted: newer checkpoints replace it")
         except Exception as error:
@@ -45,6 +48,11 @@ class JobCleaning:
             known = isinstance(error, TidegateError)
             log.warning("clean-up was skipped, files are kept until the next one: %s", error, exc_info=not known)
             self.expect_leftovers()
+
+    def _warn_of_lists(self) -> None:
+        for path in sorted(self._cleaner.unreadable - self._warned):
+            log.warning("the file list %s cannot be read; files of its task are kept", path)
+            self._warned.add(path)
 
     def discard(self, paths: Sequence[str]) -> None:
         """Delete files that nothing references."""

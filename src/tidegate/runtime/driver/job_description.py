@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.checkpoint.metadata import OperatorInfo
-from tidegate.connectors.sink import publishes_in
+from tidegate.config.choices import Publisher
+from tidegate.connectors.sink import publishes_in, publishes_small_in_driver
 from tidegate.core.ids import Slot, TaskId, Uid
 from tidegate.graph.levels import Plan
 from tidegate.graph.model import Graph, Input, Process, Transform
@@ -19,6 +20,8 @@ class TaskSink:
     level: int
     stable: bool
     """Whether a key stays in its slot as long as the parallelism does not change: false for a stream without a key."""
+    small_by_driver: bool = False
+    """Whether the driver publishes its output as long as little of it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +45,13 @@ class JobDescription:
         return [TaskId(level, Slot(s)) for level in range(1, self.levels + 1) for s in range(self.parallelism)]
 
 
-def task_sinks(graph: Graph, plan: Plan) -> dict[Uid, TaskSink]:
+def task_sinks(graph: Graph, plan: Plan, publisher: Publisher) -> dict[Uid, TaskSink]:
     """Return the sinks whose output the tasks publish."""
+    small = publisher is Publisher.AUTO
     return {
-        sink.uid: TaskSink(plan.level_of(sink.id), _keyed(graph, sink.input))
+        sink.uid: TaskSink(
+            plan.level_of(sink.id), _keyed(graph, sink.input), small and publishes_small_in_driver(sink.target)
+        )
         for sink in graph.sinks
         if publishes_in(sink.target) == "task"
     }

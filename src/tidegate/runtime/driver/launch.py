@@ -17,6 +17,7 @@ from tidegate.checkpoint.operators import declared, describe
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.statistics import CheckpointStatistics
+from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import ClaimMode
 from tidegate.config.declared.reporting import LOG_FORMAT
 from tidegate.core.durations import duration_ms
@@ -185,7 +186,7 @@ class _Launch:
         runner: EpochRunner | None = None
         try:
             runner = EpochRunner(self._spark, self._graph, self._settings, _identity(owned, chosen))
-            described = self._described(runner, chosen.checkpoints.publishes_in_tasks)
+            described = self._described(runner, chosen.checkpoints)
             statistics = CheckpointStatistics(directory=location(storage.url), on_ended=self._events.checkpoint)
             loop = CheckpointLoop(owned, described, SinkThreads(committers.committers, storage), statistics)
             return self._follow(self._job(chosen, committers, runner, described, loop))
@@ -278,8 +279,8 @@ class _Launch:
             level = logging.WARNING if verdict.outcome is VerdictKind.DROPPED else logging.INFO
             log.log(level, "state of the snapshot, %s", shown(verdict))
 
-    def _described(self, runner: EpochRunner, by_tasks: bool = False) -> JobDescription:
-        """Describe the job. `by_tasks`: tasks publish output of sinks that allow it."""
+    def _described(self, runner: EpochRunner, checkpoints: CheckpointConfig | None = None) -> JobDescription:
+        """Describe the job. `checkpoints` decides whether tasks publish output of sinks that allow it."""
         settings, graph = runner.settings, runner.graph
         p, backend = settings.parallelism, settings.state_backend
         return JobDescription(
@@ -292,7 +293,9 @@ class _Launch:
             operators=describe(graph, runner.plan, p, backend, runner.state_ids),
             state_ids=runner.state_ids,
             spark_version=self._spark.version,
-            task_sinks=task_sinks(graph, runner.plan) if by_tasks else {},
+            task_sinks={}
+            if checkpoints is None or not checkpoints.publishes_in_tasks
+            else task_sinks(graph, runner.plan, checkpoints.publisher),
         )
 
 

@@ -19,6 +19,7 @@ from tidegate.checkpoint.effects import CommitFailed
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import CommittedMark
+from tidegate.checkpoint.publisher_choice import PublisherChoice
 from tidegate.checkpoint.release_plan import Backoff, Bounds, Publication, ReleaseSchedule, WaitingOutput, summary
 from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.connectors.outcome import CommitOutcome
@@ -89,6 +90,7 @@ class OutputRelease:
         self._statistics, self._loop = statistics, loop
         self._history, self._store = ownership.history, ownership.store
         self.schedule = ReleaseSchedule(backoff)
+        self._choice = PublisherChoice(uid for uid, sink in task_sinks.items() if sink.small_by_driver)
         self._results: queue.SimpleQueue[PublishResult] = queue.SimpleQueue()
         self._awaited: list[_AwaitedOutput] = []
         self.for_tasks: tuple[Publication, ...] = ()
@@ -108,10 +110,11 @@ class OutputRelease:
 
     def release(self) -> None:
         """Start publishing the output of each sink that is neither at work nor waiting after a failure."""
-        due, now, in_tasks = self._store.due(), self._history.clock.now(), self._task_sinks
-        for publication in self.schedule.begin(due, now, in_tasks):
+        due, now = self._store.due(), self._history.clock.now()
+        by_driver = self._choice.of_driver(due, self.schedule.busy, now)
+        stable = {uid: sink.stable for uid, sink in self._task_sinks.items() if uid not in by_driver}
+        for publication in self.schedule.begin(due, now, stable):
             self._sinks.publish(publication, self._post_result)
-        stable = {uid: sink.stable for uid, sink in in_tasks.items()}
         self.for_tasks = tuple(self.schedule.for_tasks(due, now, stable))
         self.waiting = summary(due, self.schedule)
         self._loop.wake_at(self.schedule.wake_ms(now))
@@ -128,6 +131,7 @@ class OutputRelease:
         if error is None:
             now = self._history.clock.now()
             self.schedule.succeeded(publication.sink, now)
+            self._choice.succeeded(publication.sink)
             parts = len(publication.committables)
             self._statistics.sinks.committed(publication.sink, result.duration_ms, parts, now.wall_ms)
             self._store.published(publication)
@@ -135,6 +139,7 @@ class OutputRelease:
         elif result.taken:
             self._store.published(Publication(publication.sink, result.taken))
         if isinstance(error, CommitFailed):
+            self._choice.failed(publication.sink, self._history.clock.now())
             self._offer_again(publication.sink, publication.last, str(error))
         elif isinstance(error, OutputStopped):
             self._stop(error)
@@ -155,10 +160,12 @@ class OutputRelease:
             outcome = CommitOutcome[each.outcome]
             if each.error is None:
                 now = self._history.clock.now()
-                self.schedule.succeeded(sink, now)
+                self.schedule.succeeded(sink, now, by_tasks=True)
                 parts = sum(each.outcomes.values())
                 self._statistics.sinks.committed(sink, each.duration_ms, parts, now.wall_ms)
                 self._store.ledger.confirm(marks)
+            elif not any(c.sink == sink and c.epoch <= epoch for c in self._store.ledger.waiting()):
+                continue  # The driver has published it meanwhile.
             elif outcome.stops_the_job:
                 self._stop(
                     OutputStopped(
@@ -166,14 +173,14 @@ class OutputRelease:
                     )
                 )
             else:
-                self._offer_again(sink, epoch, each.error)
+                self._offer_again(sink, epoch, each.error, by_tasks=True)
         if published:
             self.record()
             self.release()
 
-    def _offer_again(self, sink: Uid, epoch: EpochId, error: str) -> None:
+    def _offer_again(self, sink: Uid, epoch: EpochId, error: str, *, by_tasks: bool = False) -> None:
         now = self._history.clock.now()
-        again_ms = self.schedule.failed(sink, error, now, random.random())
+        again_ms = self.schedule.failed(sink, error, now, random.random(), by_tasks=by_tasks)
         log.warning(
             "sink %s did not accept its output up to epoch %s; it is retried in %.1f s: %s", sink, epoch,
             (again_ms - now.monotonic_ms) / 1000, error,

@@ -26,7 +26,7 @@ from tidegate.config.user import is_own_backend
 from tidegate.core.measuring import MEASURING, Measuring
 from tidegate.graph.parallelism import default_max_parallelism
 from tidegate.runtime.exchange.assignment import Archive
-from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, backend_named
+from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, WITH_CHANGELOG, backend_named
 
 log = logging.getLogger("tidegate")
 
@@ -37,6 +37,8 @@ class Settings:
     max_parallelism: int
     state_backend: str = "rocksdb"
     backend_options: Mapping[str, Any] = field(default_factory=dict)
+    changelog: bool = False
+    """Whether tasks write what they change to files, for checkpoints."""
     local_dir: str | None = None
     epoch_timeout_ms: int = 600_000
     """If an epoch's Spark job takes longer, it is interrupted and the epoch repeated."""
@@ -54,6 +56,11 @@ class Settings:
     metric_naming: MetricNaming = MetricNaming.TIDEGATE
     measuring: Measuring = MEASURING
     """What tasks measure of themselves."""
+
+    @property
+    def task_backend(self) -> str:
+        """The backend that tasks open."""
+        return self.state_backend + (WITH_CHANGELOG if self.changelog else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,7 @@ _TUNING = {f.name for f in fields(Settings)} - {
     "max_parallelism",
     "state_backend",
     "backend_options",
+    "changelog",
     "effective",
     "metric_naming",
     "reporting",
@@ -129,6 +137,7 @@ def read_settings(
         max_parallelism=max_parallelism or (key_groups if key_groups > 0 else default_max_parallelism(p)),
         state_backend=backend,
         backend_options=dict(read.handed_on),
+        changelog=config.changelog and config.dir is not None,
         effective=effective(read, options or {}),
         metric_naming=read[NAMING],
         reporting=ReportingConfig.of(read),

@@ -67,6 +67,10 @@ class CheckpointWork:
     announced: int = 0
     """The checkpoint that was announced last, if the driver does not know yet what became of it. Its uploads continue even if no
     order names them."""
+    stores_acks: bool = False
+    """Whether results of uploads are stored for the driver as soon as they exist: no epoch takes them there soon."""
+    truncated: tuple[VersionId | None, ...] = ()
+    """With a changelog: the version up to which no checkpoint needs the changes of a slot."""
 
     def of(self, slot: Slot) -> tuple[tuple[UploadOrder, ...], tuple[VersionId, ...], RestoreOrder | None]:
         return (

@@ -21,6 +21,7 @@ from tidegate.savepoint.canonical_read import CanonicalTask
 from tidegate.savepoint.evolution import MigrationFailed
 from tidegate.savepoint.restore_compatibility import converter
 from tidegate.state.backends import backend_named
+from tidegate.state.changelog import truncate, without_changelog
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.local_root import LocalRoot
@@ -38,7 +39,7 @@ class AttemptState:
         self, *, assignment: TaskAssignment, program: LevelProgram, slot: Slot, attempt: AttemptId, root: LocalRoot
     ) -> None:
         level = program.level
-        self._assignment = assignment
+        self._assignment, self._slot = assignment, slot
         self._stateful = level > 0 and any(
             isinstance(node, Process | Transform) and node.states for node in program.nodes
         )
@@ -67,7 +68,7 @@ class AttemptState:
         self.downloads = MeteredStorage(storage_of(assignment.archive))
         try:
             self.base = restore(
-                self.downloads, self.directory, self._restore_order, self.backend,
+                self.downloads, self.directory, self._restore_order, without_changelog(self.backend),
                 assignment.backend_options, self._target, CanonicalTask, converter,
             )  # fmt: skip
         except (CorruptFile, ObjectMissing, CorruptState, MigrationFailed) as error:
@@ -125,6 +126,9 @@ class AttemptState:
         if not self._stateful:
             return
         self._tidy_versions(self._keep)
+        truncated = self._assignment.work.truncated
+        if truncated and (upto := truncated[self._slot]) is not None:
+            truncate(self.directory, upto)
         if self._assignment.archive is not None:
             self.forget_uploads()
 

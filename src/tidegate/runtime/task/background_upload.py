@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -134,9 +135,9 @@ class UploadHandle:
 
     def answer(self, seconds: float) -> tuple[bytes | None, str | None]:
         """Return the encoded part if the upload is done, or why it failed; both are None while it continues."""
-        done = self.worker.upload.finished()
-        if done is None and not self.worker.ended:
-            self.worker.wait(seconds)
+        done, latest = self.worker.upload.finished(), time.monotonic() + seconds
+        while done is None and not self.worker.ended and (left_s := latest - time.monotonic()) > 0:
+            self.worker.wait(left_s)
             done = self.worker.upload.finished()
         if done is not None:
             self.worker.send()
@@ -154,6 +155,8 @@ class TaskUploads:
     term: Term
     attempt: AttemptId
     backend: StateBackend
+    stores_acks: bool = False
+    """Whether results are stored for the driver without waiting for a task that sends them."""
 
     def start(self, orders: Sequence[UploadOrder], announced: int = 0) -> list[UploadHandle]:
         """Start or continue the uploads requested from the task, and cancel those that are no longer requested. One for the
@@ -248,7 +251,8 @@ class TaskUploads:
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
         worker.end(error, failed=failed)
-        if part is not None and not worker.is_received():
+        received = not worker.wanted if self.stores_acks else part is not None and worker.is_received()
+        if part is not None and not received:
             self._store_ack(order, part)
 
     def _store_ack(self, order: UploadOrder, part: bytes) -> None:

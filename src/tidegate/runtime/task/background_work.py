@@ -87,4 +87,5 @@ def _uploads(
         term=assignment.epoch.term,
         attempt=attempt,
         backend=state.backend,
+        stores_acks=assignment.work.stores_acks,
     )

@@ -1,6 +1,6 @@
 """The heap backend's files: a *full* file holds all entries, a *delta* file what changed since the file before it.
 
-    "TGHEAP1\\n", then frames: payload length (4 bytes, big endian) · its CRC-32 (4 bytes) · payload (MessagePack)
+    "TGHEAP1\\n", then frames (see `frames`):
     first frame   {"kind": "full" | "delta", "origins": [...]}
     others        [[key, value, key, value, ...], [deleted key, ...]]
     last frame    {"end": number of frames between}
@@ -12,25 +12,19 @@ each key.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import msgspec
-
-from tidegate.core.errors import CorruptState
+from tidegate.state.frames import corrupt, read_frame, read_rest, rows_of_a_frame, write_frame
 from tidegate.state.version import VersionId
 
 Changes = dict[bytes, bytes | None]
 """The new value of each key; None: deleted."""
 
 _MAGIC = b"TGHEAP1\n"
-_FRAME_BYTES = 1 << 20
-_STEPS = (1, 15, 240, 3840)
-_LIMIT = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +42,13 @@ def write(path: Path, header: Header, entries: Iterable[tuple[bytes, bytes | Non
     kind = "full" if header.full else "delta"
     with path.open("xb") as out:
         out.write(_MAGIC)
-        _write_frame(out, {"kind": kind, "origins": [str(origin) for origin in header.origins]})
-        while chunk := _next_rows(rows):
+        write_frame(out, {"kind": kind, "origins": [str(origin) for origin in header.origins]})
+        while chunk := rows_of_a_frame(rows):
             gone = [key for key, value in chunk if value is None]
             kept = chunk if not gone else [row for row in chunk if row[1] is not None]
-            _write_frame(out, (list(chain.from_iterable(kept)), gone))
+            write_frame(out, (list(chain.from_iterable(kept)), gone))
             frames += 1
-        _write_frame(out, {"end": frames})
-
-
-def _next_rows(rows: Iterator[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
-    """Return the rows of one frame: a fixed number, or fewer if they are large."""
-    chunk: list[tuple[bytes, bytes | None]] = []
-    for step in _STEPS:
-        more = list(islice(rows, step))
-        chunk += more
-        if len(more) < step or sum(len(value) for _, value in chunk if value) >= _FRAME_BYTES:
-            break
-    return chunk
-
-
-def _write_frame(out: BinaryIO, content: Any) -> None:
-    payload = msgspec.msgpack.encode(content)
-    if len(payload) > _LIMIT:
-        raise OSError(f"one entry of {len(payload)} bytes is more than a heap file can hold (4 GB)")
-    out.write(len(payload).to_bytes(4, "big") + zlib.crc32(payload).to_bytes(4, "big"))
-    out.write(payload)
+        write_frame(out, {"end": frames})
 
 
 def read_header(path: Path) -> Header:
@@ -85,14 +60,7 @@ def read_into(path: Path, entries: dict[bytes, bytes] | Changes, *, keep_deletes
     """Apply the file to `entries`. Deleted keys are removed, or kept as None with `keep_deletes`. Raises `CorruptState`."""
     with path.open("rb") as source:
         _header(path, source)
-        frames = 0
-        while True:
-            content = _read_frame(path, source)
-            if isinstance(content, dict):
-                if content.get("end") != frames or source.read(1):
-                    raise _corrupt(path, "its last frame does not fit")
-                return
-            flat, gone = content
+        for flat, gone in read_rest(path, source):
             pairs = iter(flat)
             entries.update(zip(pairs, pairs))
             if keep_deletes:
@@ -100,31 +68,13 @@ def read_into(path: Path, entries: dict[bytes, bytes] | Changes, *, keep_deletes
             else:
                 for key in gone:
                     entries.pop(key, None)
-            frames += 1
 
 
 def _header(path: Path, source: BinaryIO) -> Header:
     if source.read(len(_MAGIC)) != _MAGIC:
-        raise _corrupt(path, "it does not begin as a heap state file")
-    content = _read_frame(path, source)
+        raise corrupt(path, "it does not begin as a heap state file")
+    content = read_frame(path, source)
     try:
         return Header(content["kind"] == "full", tuple(VersionId.parse(origin) for origin in content["origins"]))
     except (TypeError, KeyError, ValueError) as error:
-        raise _corrupt(path, "its header cannot be read") from error
-
-
-def _read_frame(path: Path, source: BinaryIO) -> Any:
-    head = source.read(8)
-    size = int.from_bytes(head[:4], "big")
-    payload = source.read(size)
-    if len(head) < 8 or len(payload) < size:
-        raise _corrupt(path, "it ends too early")
-    if zlib.crc32(payload) != int.from_bytes(head[4:], "big"):
-        raise _corrupt(path, "a checksum is wrong")
-    return msgspec.msgpack.decode(payload)
-
-
-def _corrupt(path: Path, why: str) -> CorruptState:
-    return CorruptState(
-        f"{path} is damaged: {why}. Remove that version and let the job restore the task from its last checkpoint."
-    )
+        raise corrupt(path, "its header cannot be read") from error

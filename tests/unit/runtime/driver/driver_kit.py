@@ -24,6 +24,7 @@ from tidegate.runtime.driver.job_history import JobHistory
 from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.settings import read_settings
 from tidegate.runtime.driver.sink_threads import SinkThreads
+from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.runtime.exchange.messages import Uploaded
 from tidegate.state.backends import backend_named
 from tidegate.state.keys import state_prefix
@@ -50,6 +51,8 @@ class Driver:
         settings, durability = read_settings(2, parallelism=1, max_parallelism=KEYS, checkpoint=chosen, options=options)
         assert durability is not None
         self.folder, self.clock, self.layout = folder, ManualClock(), JobLayout(job)
+        self.epoch_ms = 1
+        """How long epochs take, as they report it."""
         self.storage = FaultyStorage(open_storage(durability.archive.url))
         routed = RoutedStorage(self.storage)
         history = JobHistory(routed, self.layout, durability.checkpoints, durability.recovery.uids, self.clock)
@@ -99,7 +102,7 @@ class Driver:
     def run_epoch(self, *keys: int, uploads: bool = True, error: str | None = None) -> EpochId:
         """Run an epoch whose rows change these keys. First the task does what checkpoints wait for, unless its uploads
         are slow, or fail with an error."""
-        work = self.loop.uploads.work(empty=False)[1]
+        work = self.begin_epoch()
         stores = uploads or error is not None
         done = tuple((TASK, self._upload(order, error)) for order in work.uploads[0]) if stores else ()
         self.epoch = self.epoch.next()
@@ -108,9 +111,21 @@ class Driver:
         self._report(done, None if work.early is None else work.early.checkpoint_id)
         return self.epoch
 
+    def begin_epoch(self, empty: bool = False) -> CheckpointWork:
+        """Begin an epoch, and return what its task does for checkpoints."""
+        return self.loop.uploads.work(empty)[1]
+
+    def end_epoch(self, *keys: int, took_ms: int = 1) -> EpochId:
+        """End an epoch that began without an announcement, and whose rows have changed these keys. No keys: it had no rows."""
+        self.epoch = self.epoch.next()
+        if keys:
+            self._write(keys)
+        self._report((), rows_in=len(keys), duration_ms=took_ms)
+        return self.epoch
+
     def run_announced_epoch(self, *keys: int, stores: bool = True) -> EpochId:
         """Run an epoch whose task stores its version as soon as it has sealed it, if a checkpoint is announced and `stores`."""
-        work = self.loop.uploads.work(empty=False)[1]
+        work = self.begin_epoch()
         done = [(TASK, self._upload(order, None)) for order in work.uploads[0]]
         self.epoch = self.epoch.next()
         self._write(keys)
@@ -127,8 +142,8 @@ class Driver:
         self.storage.put(self.layout.ack(self.epoch.term, order.checkpoint_id, TASK, "unique"), part)
 
     def orders(self) -> tuple[UploadOrder, ...]:
-        """What the task is asked to upload."""
-        return self.loop.uploads.work(empty=False)[1].uploads[0]
+        """Begin an epoch, and return what its task is asked to upload."""
+        return self.begin_epoch().uploads[0]
 
     def checkpoint(self, *keys: int) -> int:
         """Take a checkpoint after an epoch that changes these keys, and return its id."""
@@ -153,8 +168,8 @@ class Driver:
         manifest = self.backend.manifest(self.home, order.version)
         return Uploaded(order.checkpoint_id, upload.run(manifest, AttemptId(1), lambda: True, lambda: None), None)
 
-    def _report(self, done: tuple[tuple[TaskId, Uploaded], ...], announced: int | None = None) -> None:
-        report = epoch_report(self.epoch, uploads=done)
+    def _report(self, done: tuple[tuple[TaskId, Uploaded], ...], announced: int | None = None, **figures: int) -> None:
+        report = epoch_report(self.epoch, uploads=done, **{"duration_ms": self.epoch_ms, **figures})
         self.loop.epoch_finished(report, replace(self._snapshot(), announced=announced), moved=True)
         self.settle()
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.runtime.driver.driver_kit import TASK, Driver
+from tidegate.checkpoint import version_upload
+from tidegate.checkpoint.metadata import StoredFileList
 from tidegate.checkpoint.staging import JobStaging
 from tidegate.checkpoint.start import StartRefused
 from tidegate.core.ids import AttemptId, Uid
@@ -20,9 +22,19 @@ BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 
 def named_by(driver: Driver, id: int) -> set[str]:
     """The data files that the metadata of a checkpoint points to."""
-    found = StoredSnapshot.open(driver.folder / "checkpoints" / "job" / f"chk-{id}").metadata
-    lists = (*(task.files for task in found.tasks), *(position.files for position in found.positions))
-    return {file.path for listed in lists for file in listed}
+    snapshot = StoredSnapshot.open(driver.folder / "checkpoints" / "job" / f"chk-{id}")
+    tasks, positions = snapshot.metadata.tasks, snapshot.metadata.positions
+    lists = (*map(snapshot.files_of, tasks), *(position.files for position in positions))
+    stored = {task.files.path for task in tasks if isinstance(task.files, StoredFileList)}
+    return {file.path for listed in lists for file in listed} | stored
+
+
+@pytest.fixture(params=["lists inside", "stored lists"])
+def lists(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether lists of files are objects of their own, however short they are."""
+    if request.param == "stored lists":
+        monkeypatch.setattr(version_upload, "LONGEST_INSIDE_BYTES", 0)
+    return bool(request.param == "stored lists")
 
 
 @pytest.mark.feature("E3")
@@ -70,10 +82,11 @@ def test_a_job_has_a_folder_with_shared_taskowned_and_one_for_each_checkpoint(tm
 
 
 @pytest.mark.feature("E8", "F24", "F25", "F33")
-def test_a_shared_file_stays_as_long_as_any_checkpoint_names_it(tmp_path: Path) -> None:
+def test_a_shared_file_stays_as_long_as_any_checkpoint_names_it(tmp_path: Path, lists: bool) -> None:
     with Driver(tmp_path, interval=RARELY, incremental=True, inline_threshold=0) as driver:
         driver.checkpoint(*range(8))
-        first = driver.files("shared")
+        first = {name for name in driver.files("shared") if "chk-1-files-" not in name}
+        assert len(driver.files("shared")) == len(first) + lists
         driver.checkpoint(1)
         assert driver.checkpoints() == {"chk-2/_metadata"}
         assert first < named_by(driver, 2) == driver.files("shared")
@@ -99,6 +112,7 @@ def test_what_belongs_to_one_checkpoint_is_in_its_folder_and_goes_with_it(tmp_pa
 
 
 @pytest.mark.feature("C1", "D27", "E11")
+@pytest.mark.usefixtures("lists")
 def test_checkpoints_come_and_go_without_anybody_asking(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=1_000, inline_threshold=0) as driver:
         for key in range(5):
@@ -149,6 +163,7 @@ def test_files_of_a_checkpoint_that_could_not_be_published_are_deleted(tmp_path:
 
 
 @pytest.mark.feature("E16")
+@pytest.mark.usefixtures("lists")
 def test_files_of_an_abandoned_checkpoint_are_deleted_with_the_next_one(tmp_path: Path) -> None:
     with Driver(tmp_path, interval=RARELY, timeout=3_000, inline_threshold=0, tolerable_failures=1) as driver:
         driver.checkpoint(0)
@@ -166,6 +181,7 @@ def test_files_of_an_abandoned_checkpoint_are_deleted_with_the_next_one(tmp_path
 
 
 @pytest.mark.feature("E16")
+@pytest.mark.usefixtures("lists")
 def test_files_that_a_crashed_run_left_are_deleted_by_the_next_run(tmp_path: Path) -> None:
     driver = Driver(tmp_path, interval=RARELY, inline_threshold=0)
     driver.run_epoch(*range(8))

@@ -171,7 +171,7 @@ class Place:
             )
             for (task, version), groups in zip(stored.versions.items(), [(0, 63), (64, 127)])
         ]  # fmt: skip
-        uploads = tuple((part.task, Uploaded(checkpoint, encode_part(part, ()), None)) for part in parts)
+        uploads = tuple((part.task, Uploaded(checkpoint, encode_part(part), None)) for part in parts)
         report = epoch_report(done.epoch, uploads=uploads)
         loop.epoch_finished(report, done, True)
 
@@ -492,7 +492,7 @@ def test_the_size_of_an_incremental_checkpoint_is_what_it_uploaded(place: Place)
                 task=task, key_groups=(0, 63), backend="hashmap", version=version, files=FileList(files)
             )  # fmt: skip
             answer = loop.request()
-            finish_epoch(place, loop, {task: version}, (task, Uploaded(id, encode_part(state, ()), None)))
+            finish_epoch(place, loop, {task: version}, (task, Uploaded(id, encode_part(state), None)))
             answer.result(WAIT_S)
         last = loop.statistics.latest_completed
         assert last is not None
@@ -508,7 +508,7 @@ def test_the_duration_of_an_upload_comes_with_its_acknowledgement(place: Place) 
         answer = loop.request()
         loop.published().result(WAIT_S)
         clock.advance(100)
-        finish_epoch(place, loop, {task: version}, (task, Uploaded(1, encode_part(state, (), async_ms=70), None)))
+        finish_epoch(place, loop, {task: version}, (task, Uploaded(1, encode_part(state, async_ms=70), None)))
         answer.result(WAIT_S)
         last = loop.statistics.latest_completed
         assert last is not None

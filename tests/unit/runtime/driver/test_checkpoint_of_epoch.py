@@ -63,7 +63,7 @@ def stored(task: TaskId, number: int, checkpoint_id: int) -> TaskState:
 
 
 def uploaded(task: TaskId, number: int, checkpoint_id: int) -> tuple[TaskId, Uploaded]:
-    return task, Uploaded(checkpoint_id, encode_part(stored(task, number, checkpoint_id), ()), None)
+    return task, Uploaded(checkpoint_id, encode_part(stored(task, number, checkpoint_id)), None)
 
 
 def finish(

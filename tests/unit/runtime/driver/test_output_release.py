@@ -21,6 +21,7 @@ from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import JobEnd
 from tidegate.connectors.outcome import CommitRefused
 from tidegate.connectors.sink import Committable, Settled
+from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
@@ -646,6 +647,52 @@ def test_a_task_is_not_asked_again_for_what_its_target_took_before_it_failed(pla
         told(job, 0, second, "RETRY_LATER", "reset", taken=first)
         job.loop.published()
         assert job.asked() == [(0, [second])]
+
+
+EITHER = TaskSink(1, stable=True, small_by_driver=True)
+
+
+def test_the_driver_publishes_little_output_without_waiting_for_an_epoch(place: Place) -> None:
+    out = Target()
+    with place.run(out=out, tasks=EITHER) as job:
+        for _ in range(2):
+            job.epoch("out", slots=2)
+            job.checkpoint()
+            job.loop.published().result(WAIT_S)
+            assert job.asked() == []
+        assert not job.loop.uploads.has_work()
+    assert len(out.calls) == 2
+
+
+def test_tasks_publish_what_the_driver_could_not(place: Place) -> None:
+    out = Target()
+    out.error = OSError("no route")
+    with place.run(out=out, tasks=EITHER) as job:
+        epoch = job.epoch("out")
+        job.checkpoint()
+        eventually(lambda: any(waits.error == "no route" for waits in job.loop.waiting_output))
+        job.loop.published()  # somebody waits for it: now
+        eventually(lambda: job.asked() == [(0, [epoch])])
+        told(job, 0, epoch)
+        job.loop.published().result(WAIT_S)
+        assert job.asked() == []
+
+
+def test_what_a_task_reports_does_not_let_the_driver_begin_a_second_publication() -> None:
+    """An order that was given before the driver took over is answered while the driver publishes."""
+    schedule, due = ReleaseSchedule(), [commit_of(EpochId(Term(1), number)) for number in (1, 2)]
+    now = SYSTEM_CLOCK.now()
+    assert len(schedule.begin(due, now)) == 1
+    schedule.succeeded(Uid("out"), now, by_tasks=True)
+    assert schedule.begin(due, now) == []
+    schedule.failed(Uid("out"), "late", now, 0.0, by_tasks=True)
+    assert schedule.busy == {Uid("out")}
+    schedule.succeeded(Uid("out"), now)
+    assert schedule.busy == frozenset()
+
+
+def commit_of(epoch: EpochId) -> Committable:
+    return Committable(lineage=Lineage("l"), sink=Uid("out"), epoch=epoch, slot=Slot(0), payload=b"")
 
 
 def test_a_failed_stop_names_the_sink_that_did_not_answer_and_why() -> None:

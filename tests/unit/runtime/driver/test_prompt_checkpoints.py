@@ -96,6 +96,78 @@ def test_no_checkpoint_is_announced_before_it_is_due(driver: Driver) -> None:
     assert driver.completed == 1
 
 
+@pytest.mark.feature("C37")
+def test_a_checkpoint_that_becomes_due_in_a_slow_epoch_is_taken_when_that_ends(driver: Driver) -> None:
+    """Until then no task would learn of it. Its age counts from the end of the epoch, so it does not expire."""
+    driver.run_epoch(3)
+    assert driver.begin_epoch().early is None
+    driver.pass_time(20 * INTERVAL_MS)
+    assert driver.pending == []
+    epoch = driver.end_epoch(4, took_ms=20 * INTERVAL_MS)
+    assert driver.pending == [2]
+    (order,) = driver.orders()
+    assert (order.version, order.version.epoch) == (driver.version, epoch)
+    driver.store_ack(order)
+    driver.pass_time(300)
+    assert driver.completed == 2
+    assert driver.loop.statistics.counts.failed == 0
+
+
+def test_a_checkpoint_that_waits_for_a_slow_epoch_is_announced_to_the_next_one(driver: Driver) -> None:
+    """The next epoch may begin before the driver has seen the end of this one."""
+    driver.run_epoch(3)
+    driver.begin_epoch()
+    driver.pass_time(20 * INTERVAL_MS)
+    early = driver.begin_epoch().early
+    assert early is not None
+    assert early.checkpoint_id == 2
+
+
+@pytest.mark.feature("C37")
+def test_an_empty_epoch_says_nothing_about_how_long_one_with_rows_takes(driver: Driver) -> None:
+    """Empty epochs run between slow ones, when no batch has arrived yet."""
+    driver.begin_epoch()
+    driver.pass_time(INTERVAL_MS // 2)
+    driver.end_epoch(3, took_ms=INTERVAL_MS // 2)
+    assert driver.begin_epoch(empty=True).early is None, "no checkpoint is due when it ends"
+    driver.end_epoch(took_ms=1)
+    early = driver.begin_epoch().early
+    assert early is not None
+    assert early.checkpoint_id == 2
+
+
+@pytest.mark.parametrize(("took_ms", "stored"), [(500, False), (30_000, True)])
+def test_tasks_store_acknowledgements_at_once_if_epochs_take_long(driver: Driver, took_ms: int, stored: bool) -> None:
+    driver.begin_epoch()
+    driver.end_epoch(3, took_ms=took_ms)
+    driver.begin_epoch(empty=True)
+    driver.end_epoch(took_ms=1)
+    assert driver.begin_epoch().stores_acks is stored
+
+
+@pytest.mark.parametrize("asked", ["a checkpoint", "a savepoint"])
+def test_a_request_by_hand_does_not_wait_for_the_epoch_that_runs(driver: Driver, asked: str) -> None:
+    driver.run_epoch(3)
+    driver.begin_epoch()
+    savepoints = str(driver.folder / "sp")
+    answer = driver.loop.request() if asked == "a checkpoint" else driver.loop.savepoint(savepoints, terminal=False)
+    driver.settle()
+    assert driver.pending == [2]
+    driver.end_epoch(4)
+    driver.run_epoch()
+    driver.run_epoch()
+    answer.result(30)
+
+
+def test_no_checkpoint_waits_for_an_epoch_that_failed(tmp_path: Path) -> None:
+    with Driver(tmp_path, interval=INTERVAL_MS) as driver:
+        driver.begin_epoch()
+        driver.loop.rewind()
+        driver.loop.begin_at(driver._snapshot())
+        driver.pass_time(2 * INTERVAL_MS)
+        assert driver.completed == 1
+
+
 @pytest.mark.parametrize("asked", ["a checkpoint", "a savepoint"])
 def test_an_announcement_is_void_once_another_checkpoint_is_triggered(driver: Driver, asked: str) -> None:
     """Its tasks have begun to store their versions under an id that nobody uses."""
@@ -151,6 +223,7 @@ def test_an_unknown_outcome_of_a_publication_ends_the_term(driver: Driver) -> No
     driver.clock.advance(300)
     with pytest.raises(OutcomeUnknown):
         driver.settle()
+    assert driver.loop.failed.wait(10)
     assert isinstance(driver.loop.broken, OutcomeUnknown)
     driver.owned.store.entry = replace(driver.owned.store.entry, outcome=RunOutcome.FAILED)
 

@@ -12,6 +12,7 @@ import pytest
 
 import tidegate as tg
 from tests.unit.runtime.task.test_task import Frame, Level, barrier
+from tidegate.config.choices import Publisher
 from tidegate.connectors.outcome import CommitOutcome, CommitRefused
 from tidegate.connectors.sink import Committable, CommitterContext
 from tidegate.core.ids import EpochId, Lineage, Slot, Term, Uid
@@ -185,7 +186,7 @@ def test_slots_are_stable_behind_a_key_and_only_there(tmp_path: Path) -> None:
     counted.map(lambda row: row, schema="k string").sink("behind", tg.FileSink(str(tmp_path)))
     counted.sink("shown", tg.CollectSink())
     graph = job.graph()
-    found = task_sinks(graph, plan(graph))
+    found = task_sinks(graph, plan(graph), Publisher.TASKS)
     assert {str(uid): sink.stable for uid, sink in found.items()} == {
         "plain": False, "mapped": False, "keyed": True, "behind": True,
     }  # fmt: skip

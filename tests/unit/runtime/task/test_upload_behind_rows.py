@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,6 +172,17 @@ def test_a_result_that_no_task_sends_is_stored_for_the_driver(task: Task, slow: 
     assert acknowledged(task) == [task.version]
 
 
+@pytest.mark.feature("C37")
+def test_a_result_is_stored_at_once_if_epochs_take_long(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_upload, "_STORE_AFTER_S", HELD_S)
+    monkeypatch.setattr(background_upload, "_STORE_AFTER_SENDING_S", HELD_S)
+    started = time.monotonic()
+    task.run(["a"], CheckpointWork(uploads=((task.order,), ()), keep=((task.version,), ()), stores_acks=True))
+    await_end_of_threads()
+    assert time.monotonic() - started < HELD_S / 2
+    assert acknowledged(task) == [task.version]
+
+
 def test_a_result_that_the_driver_has_received_is_not_stored(task: Task) -> None:
     assert task.epochs_until_stored().uploads
     task.epoch([])
@@ -194,6 +207,33 @@ def beside(task: Task) -> tuple[TaskUploads, Path]:
         term=task.version.epoch.term, attempt=AttemptId(3), backend=backend_named(task.backend, {}),
     )  # fmt: skip
     return uploads, home
+
+
+def killed_at(point: str, work: Callable[[], object]) -> int:
+    """Run this in a process of its own, which is killed where it reaches a step. Return the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        faults.arm(lambda at, **context: os.kill(os.getpid(), signal.SIGKILL) if at == point else None)
+        work()
+        time.sleep(HELD_S)
+        os._exit(0)
+    return os.WTERMSIG(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.feature("C24", "H6")
+@pytest.mark.parametrize("point", ["upload.2-noted", "upload.3-unsent"])
+def test_a_process_killed_before_it_stored_the_acknowledgement_leaves_it_to_the_next(task: Task, point: str) -> None:
+    other, home = beside(task)
+    uploads = replace(other, task=TASK, directory=home)
+    assert killed_at(point, lambda: uploads.start([task.order])) == signal.SIGKILL
+    stored = task.objects()
+    assert stored != []
+    assert acknowledged(task) == []
+    (done,) = task.epochs_until_stored().uploads
+    state, new = decode_part(done.part)
+    assert state.version == task.version
+    assert task.objects() == stored, "the next process stores nothing again"
+    assert {path.relative_to(task.stored).as_posix() for path in stored} == set(new)
 
 
 def worker_of(home: Path) -> UploadWorker:

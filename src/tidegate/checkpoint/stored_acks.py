@@ -10,10 +10,11 @@ import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from tidegate.checkpoint.effects import Get, ListNames, Steps
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.core.clock import MonotonicMs
+from tidegate.core.errors import StorageError
 from tidegate.core.ids import Term
-from tidegate.storage import Storage, StorageError
 
 log = logging.getLogger("tidegate")
 
@@ -34,8 +35,8 @@ class _Watch:
 class StoredAcks:
     """The stored acknowledgements of one term. Used by the thread of the checkpoint loop."""
 
-    def __init__(self, storage: Storage, layout: JobLayout, term: Term) -> None:
-        self._storage, self._layout, self._term = storage, layout, term
+    def __init__(self, layout: JobLayout, term: Term) -> None:
+        self._layout, self._term = layout, term
         self._watched: dict[int, _Watch] = {}
 
     def watch(self, checkpoint_id: int, now_ms: MonotonicMs) -> None:
@@ -46,19 +47,20 @@ class StoredAcks:
         """Return when to look again; None: nothing is looked for."""
         return min((watch.next_ms for watch in self._watched.values()), default=None)
 
-    def new(self, now_ms: MonotonicMs, expiring: Collection[int] = ()) -> list[tuple[int, bytes]]:
+    def new(self, now_ms: MonotonicMs, expiring: Collection[int] = ()) -> Steps[list[tuple[int, bytes]]]:
         """Return checkpoint and part of every acknowledgement that was not there before. `expiring`: checkpoints that are looked
         at although it is not time yet. What storage does not give now is there the next time."""
         parts: list[tuple[int, bytes]] = []
-        for checkpoint_id, watch in self._watched.items():
+        for checkpoint_id, watch in tuple(self._watched.items()):
             if now_ms < watch.next_ms and checkpoint_id not in expiring:
                 continue
             watch.next_ms = MonotonicMs(now_ms + max(_FIRST_MS, (now_ms - watch.since_ms) // _SHARE_OF_AGE))
             try:
-                for found in self._storage.list(self._layout.acks(self._term, checkpoint_id)):
-                    if found.path not in watch.seen:
-                        parts.append((checkpoint_id, self._storage.get(found.path)))
-                        watch.seen.add(found.path)
+                for path in (yield ListNames(self._layout.acks(self._term, checkpoint_id))):
+                    if path not in watch.seen:
+                        part = yield Get(path)
+                        parts += [] if part is None else [(checkpoint_id, part)]
+                        watch.seen.add(path)
             except StorageError as error:
                 log.info("acknowledgements of checkpoint %d could not be read: %s", checkpoint_id, error)
         return parts
@@ -68,12 +70,12 @@ class StoredAcks:
         kept = set(checkpoints)
         self._watched = {id: watch for id, watch in self._watched.items() if id in kept}
 
-    def settled(self, lowest_id: int) -> tuple[str, ...]:
+    def settled(self, lowest_id: int) -> Steps[tuple[str, ...]]:
         """Return the stored acknowledgements of all checkpoints below an id. Some arrive when nobody looks for them any more.
         Raises `StorageError`."""
         found: list[str] = []
-        for listed in self._storage.list(self._layout.all_acks(self._term)):
-            file = self._layout.parse(listed.path)
+        for path in (yield ListNames(self._layout.all_acks(self._term))):
+            file = self._layout.parse(path)
             if file is not None and file.number < lowest_id:
-                found.append(listed.path)
+                found.append(path)
         return tuple(found)

@@ -1,0 +1,100 @@
+"""Which checkpoint is announced to which epoch: the checkpoint loop announces, the thread that runs epochs takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+
+from tidegate.checkpoint.version_upload import Materialized
+from tidegate.core.ids import TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A checkpoint that will probably be taken of the next epoch."""
+
+    id: int
+    incremental: bool
+    """Whether files of the latest checkpoint may be reused."""
+    to_empty: bool = True
+    """Whether that holds for an epoch without rows, too, which takes less time."""
+    changelog: bool = False
+    materialized: Mapping[TaskId, Materialized] = field(default_factory=dict, repr=False)
+    """With a changelog: versions that changes may be stored from, instead of from the latest checkpoint."""
+    wait_ms: int = 50
+    """How long tasks wait for their uploads at the end of the epoch."""
+
+
+class Announcements:
+    """Those of one term. An id is announced to one epoch only."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._next: Announced | None = None
+        """The announcement that no epoch has taken yet."""
+        self._taken = 0
+        """The checkpoint that was announced to an epoch last."""
+        self._unsettled = 0
+        """The same, until the loop has seen the end of that epoch."""
+        self._running = False
+        self._unseen = 0
+        """Epochs that have ended, whose end the loop has not seen."""
+
+    # -- called by the thread that runs epochs -----------------------------------------------------------------------
+
+    def begin_epoch(self, empty: bool) -> Announced | None:
+        """Begin an epoch, and return the announcement for it. None if an epoch has taken it before: the loop may not have
+        seen the end of that one yet."""
+        with self._lock:
+            self._running = True
+            taken = self._next
+            if taken is None or taken.id <= self._taken or (empty and not taken.to_empty):
+                return None
+            self._next = None
+            self._taken = self._unsettled = taken.id
+            return taken
+
+    def end_epoch(self) -> None:
+        with self._lock:
+            self._running = False
+            self._unseen += 1
+
+    @property
+    def unsettled(self) -> int:
+        """The checkpoint that was announced last, or 0 if the loop knows what became of it."""
+        return self._unsettled
+
+    # -- called by the thread of the loop ----------------------------------------------------------------------------
+
+    def epoch_runs(self) -> bool:
+        """Whether an epoch has begun whose end the loop has not seen."""
+        with self._lock:
+            return self._running or self._unseen > 0
+
+    def announce(self, next: Announced | None) -> None:
+        """Announce a checkpoint of the epoch that begins next, or none."""
+        with self._lock:
+            self._next = next
+
+    def withdraw(self, id: int) -> bool:
+        """Take back the announcement of a checkpoint. Return False if an epoch has begun with it."""
+        with self._lock:
+            self._next = None
+            return self._taken < id
+
+    def saw_end(self) -> None:
+        """The loop sees the end of the oldest epoch that it has not seen."""
+        with self._lock:
+            self._unseen -= 1
+
+    def settle(self, id: int | None) -> None:
+        """The loop knows what became of an announcement."""
+        with self._lock:
+            if id == self._unsettled:
+                self._unsettled = 0
+
+    def abandon_epoch(self) -> None:
+        """The job goes back to a checkpoint: the epoch that was running will not end."""
+        with self._lock:
+            self._running = False

@@ -1,0 +1,94 @@
+"""The change files of a task: `{task directory}/changes/{term}-v{number}-{attempt}.changes`, one for each version.
+
+A file names the version it starts from, so the changes between two versions are found by going back from the later one.
+They may be missing, for example on a host that has restored the task. Then the whole version is uploaded instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate.core.errors import CorruptState
+from tidegate.core.ids import EpochId, Term
+from tidegate.state.changelog.change_file import ChangeHeader, ChangeWriter, read_change_header
+from tidegate.state.local_root import boot_id
+from tidegate.state.private_directory import PrivateDirectory, sweep
+from tidegate.state.version import VersionId
+
+CHANGES_END = ".changes"
+_WRITING = ".writing-"
+_NAME = re.compile(r"(\d+)-v(\d+)-(\d+)\.changes")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionChanges:
+    """What one version changed, as a file."""
+
+    name: str
+    path: Path
+    size_bytes: int
+    version: VersionId
+
+
+def changes_name(version: VersionId) -> str:
+    return str(version).replace("/", "-") + CHANGES_END
+
+
+def changes_path(directory: Path, version: VersionId) -> Path:
+    """Return the path of the change file of `version` below its task's directory."""
+    return directory / "changes" / changes_name(version)
+
+
+def begin_changes(directory: Path) -> PrivateDirectory:
+    """Return a directory for a file that is being written. It is removed by `truncate` if the process dies."""
+    return PrivateDirectory.make(directory / "changes", _WRITING)
+
+
+def note_same(directory: Path, version: VersionId, base: VersionId) -> None:
+    """Note that `version` holds what `base` does: it was made from it by a restore."""
+    private = begin_changes(directory)
+    try:
+        writer = ChangeWriter(private.path / "log", ChangeHeader(version, base, empty=True, boot=boot_id()))
+        writer.finish()
+        os.rename(private.path / "log", changes_path(directory, version))
+    finally:
+        private.discard()
+
+
+def changes_between(directory: Path, base: VersionId, version: VersionId) -> tuple[VersionChanges, ...] | None:
+    """Return the files that lead from `base` to `version`, in the order of the changes; None if that is not known.
+
+    Versions that changed nothing have none.
+    """
+    found: list[VersionChanges] = []
+    at: VersionId | None = version
+    while at != base:
+        if at is None or at.epoch < base.epoch:
+            return None
+        path = changes_path(directory, at)
+        try:
+            header = read_change_header(path)
+            if header.version != at:
+                return None
+            if not header.empty:
+                found.append(VersionChanges(path.name, path, path.stat().st_size, at))
+        except (FileNotFoundError, CorruptState):
+            return None
+        at = header.base
+    return tuple(reversed(found))
+
+
+def truncate(directory: Path, upto: VersionId) -> None:
+    """Remove the change files up to a version whose files every later checkpoint contains, and remains of dead attempts."""
+    folder = directory / "changes"
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in list(entries):
+            match = _NAME.fullmatch(entry.name)
+            if match is not None and EpochId(Term(int(match[1])), int(match[2])) <= upto.epoch:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+    sweep(folder, _WRITING)
