@@ -66,8 +66,11 @@ class Cleaner:
     Between calls it keeps only how far a sweep has come. After a crash, the sweep of the next owner finds what is left.
     """
 
-    def __init__(self, store: CompletedCheckpointStore, tasks_of_a_sweep: int = _TASKS_OF_A_SWEEP) -> None:
-        self._store = store
+    def __init__(
+        self, store: CompletedCheckpointStore, tasks_of_a_sweep: int = _TASKS_OF_A_SWEEP, *, parallel: bool = False
+    ) -> None:
+        """With `parallel`, many files are deleted by several threads."""
+        self._store, self._parallel = store, parallel
         self._layout = store.layout
         self._shared = store.shared
         self._tasks_of_a_sweep = tasks_of_a_sweep
@@ -107,12 +110,10 @@ class Cleaner:
         candidates |= yield from self._remove_lists([id for id in dropped if id not in held.lists])
         unneeded = candidates - held.names
         reach("clean.1-marked", term=store.term)
-        metadata_paths = tuple(sorted(path for path in unneeded if path.endswith("/_metadata")))
-        if metadata_paths:
-            yield Delete(metadata_paths)
+        metadata_paths = {path for path in unneeded if path.endswith("/_metadata")}
+        yield from self._delete(metadata_paths)
         reach("clean.2-metadata", term=store.term)
-        if file_paths := tuple(sorted(unneeded.difference(metadata_paths))):
-            yield Delete(file_paths)
+        yield from self._delete(unneeded - metadata_paths)
         reach("clean.3-files", term=store.term)
         self._shared.forget(unneeded)
         store.forget(superseded)
@@ -175,8 +176,8 @@ class Cleaner:
             lists.compare(task, {id.digest: names[id] for id in wanted[task]})
             mine = frozenset[str]().union(*(names[id] for id in wanted[task]))
             orphaned += orphans(self._layout, (path for path in files if path not in needed), boundary, mine)
-        if orphaned:
-            yield Delete(tuple(sorted(orphaned, key=lambda path: not path.endswith("/_metadata"))))
+        yield from self._delete(path for path in orphaned if path.endswith("/_metadata"))
+        yield from self._delete(path for path in orphaned if not path.endswith("/_metadata"))
         reach("sweep.2-deleted", term=store.term)
         self._shared.forget(orphaned)
         lists.unswept -= doubtful.intersection(listed.tasks)
@@ -240,10 +241,9 @@ class Cleaner:
                 folder = ref.metadata.removesuffix("_metadata")
                 names = yield from self._names(contents.lists, contents.root)
                 files = contents.files.union(*names.values())
-                own_files = tuple(sorted(path for path in files if path.startswith(folder)))
+                own_files = {path for path in files if path.startswith(folder)}
                 reach("dispose.1-read", term=store.term)
-                if own_files:
-                    yield Delete(own_files)
+                yield from self._delete(own_files)
                 reach("dispose.2-files", term=store.term)
                 deleted += len(own_files) + 1
             if contents is not None or body is None:
@@ -251,6 +251,10 @@ class Cleaner:
             reach("dispose.3-metadata", term=store.term)
             store.disposed.add(ref.metadata)
         return deleted
+
+    def _delete(self, paths: Iterable[str]) -> Steps[None]:
+        if some := tuple(sorted(paths)):
+            yield Delete(some, self._parallel)
 
     def _held(self, in_flight: InFlight) -> Steps[_HeldBack]:
         """Everything that pins, pending checkpoints and unpublished output need."""

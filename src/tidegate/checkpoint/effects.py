@@ -21,6 +21,10 @@ T = TypeVar("T")
 
 _READERS = 16
 """Concurrent reads of many small objects."""
+_DELETERS = 8
+"""Concurrent deletions."""
+_FEWEST, _MOST = 100, 1000
+"""Names that one of several deletions gets. An object store takes up to a thousand in one request."""
 
 
 class CommitFailed(TidegateError):
@@ -80,7 +84,10 @@ class ListFolders:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """Delete the names that exist, in no certain order."""
+
     paths: tuple[str, ...]
+    parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,13 @@ def _get_many(storage: Storage, paths: Sequence[str]) -> dict[str, bytes]:
         return {path: data for path, data in found if data is not None}
 
 
+def _delete_in_parallel(storage: Storage, paths: Sequence[str]) -> None:
+    """An error is raised when all deletions have ended."""
+    size = min(_MOST, max(_FEWEST, -(-len(paths) // _DELETERS)))
+    with ThreadPoolExecutor(_DELETERS, "tidegate-delete") as pool:
+        list(pool.map(storage.delete, [paths[start : start + size] for start in range(0, len(paths), size)]))
+
+
 def _do(
     effect: Effect,
     storage: Storage,
@@ -163,8 +177,8 @@ def _do(
             return [found.path for found in storage.list(prefix)]
         case ListFolders(prefix):
             return storage.folders(prefix)
-        case Delete(paths):
-            return storage.delete(paths)
+        case Delete(paths, parallel):
+            return _delete_in_parallel(storage, paths) if parallel else storage.delete(paths)
         case Sleep(ms):
             return sleep(ms / 1000)
         case Commit(committables):

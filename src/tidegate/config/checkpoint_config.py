@@ -51,6 +51,7 @@ class CheckpointConfig:
     """With a changelog: how often whole versions are stored; None: never."""
     materialize_incrementally: bool = False
     materialize_failures: int = 3
+    parallel_cleaning: bool = True
 
     @staticmethod
     def of(options: Options) -> CheckpointConfig:
@@ -85,6 +86,7 @@ class CheckpointConfig:
             else None,
             materialize_incrementally=options[c.INCREMENTAL],
             materialize_failures=options[state.MATERIALIZE_FAILURES],
+            parallel_cleaning=options[c.PARALLEL_CLEANING],
         )
 
     @property

@@ -96,14 +96,6 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         ),
     ),
     *_because(
-        "One thread deletes them beside the epochs: in an object store up to a thousand at a time, in a directory one after the "
-        "other.",
-        (
-            *(_C + "cleaner.parallel-mode", "true", "Delete the files of a discarded checkpoint in parallel."),
-            "state.checkpoint.cleaner.parallel-mode",
-        ),
-    ),
-    *_because(
         "Every epoch runs all tasks, also when a bounded source has no more rows, so none finishes before the job does; a "
         "job whose sources are exhausted ends with a last checkpoint, which commits its sinks.",
         (

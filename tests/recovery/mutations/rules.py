@@ -275,8 +275,8 @@ MUTATIONS = (
         "no-sweep",
         "Orphans are swept",
         f"{CHECKPOINT}/cleaner.py",
-        "        if orphaned:\n"
-        '            yield Delete(tuple(sorted(orphaned, key=lambda path: not path.endswith("/_metadata"))))\n',
+        '        yield from self._delete(path for path in orphaned if path.endswith("/_metadata"))\n'
+        '        yield from self._delete(path for path in orphaned if not path.endswith("/_metadata"))\n',
         "",
     ),
     Mutation(

@@ -245,7 +245,7 @@ def test_retention_keeps_what_flinks_table_says(retention: str, kept: set[str]) 
         ("state.checkpoints.num-retained", "3", C + "num-retained", 3),
         ("state.backend.incremental", "true", C + "incremental", True),
         ("state.storage.fs.memory-threshold", "30 kb", C + "data-inline-threshold", 30 * 1024),
-        ("state.checkpoint.cleaner.parallel-mode", "false", C + "cleaner.parallel-mode", "false"),
+        ("state.checkpoint.cleaner.parallel-mode", "false", C + "cleaner.parallel-mode", False),
         ("taskmanager.state.local.root-dirs", "/disk", C + "local-backup.dirs", "/disk"),
         ("execution.checkpointing.unaligned", "true", C + "unaligned.enabled", True),
         ("execution.savepoint.path", "s3://sp-1", "execution.state-recovery.path", "s3://sp-1"),

@@ -83,6 +83,13 @@ NUM_RETAINED: Option[int] = Option(
     old_keys=("state.checkpoints.num-retained",),
     check=at_least(1),
 )
+PARALLEL_CLEANING: Option[bool] = Option(
+    _P + "cleaner.parallel-mode",
+    BOOL,
+    True,
+    "Delete the files of checkpoints that are no longer kept with several threads.",
+    old_keys=("state.checkpoint.cleaner.parallel-mode",),
+)
 DIR: Option[str | None] = Option(
     _P + "dir",
     TEXT,

@@ -21,7 +21,7 @@ class JobCleaning:
 
     def __init__(self, history: JobHistory, store: CompletedCheckpointStore, acks: StoredAcks) -> None:
         self._history, self._acks = history, acks
-        self._cleaner = Cleaner(store)
+        self._cleaner = Cleaner(store, parallel=history.config.parallel_cleaning)
         self._warned: set[str] = set()
         self._sweeps = 1
         """After how many of the next checkpoints to search for files that failed checkpoints or former owners left."""

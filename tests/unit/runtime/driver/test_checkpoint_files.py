@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -222,3 +224,26 @@ def test_a_savepoint_stores_all_state_in_its_own_folder_although_checkpoints_are
         stored = [path for path in Path(asked.result()).rglob("*") if path.name != "_metadata"]
         assert sum(path.stat().st_size for path in stored) == taken.metadata.full_size_bytes > 8 * 4_000
         assert taken.metadata.tasks[0].backend == backend
+
+
+@pytest.mark.feature("D23")
+@pytest.mark.parametrize("parallel", [None, True, False])
+def test_files_of_dropped_checkpoints_are_deleted_by_threads_of_their_own(
+    tmp_path: Path, parallel: bool | None
+) -> None:
+    chosen = {} if parallel is None else {"execution.checkpointing.cleaner.parallel-mode": parallel}
+    with Driver(tmp_path, interval=RARELY, options=chosen) as driver:
+        deleters: dict[str, str] = {}
+        delete = driver.storage.delete
+
+        def noted(paths: Iterable[str]) -> None:
+            names = list(paths)
+            deleters.update(dict.fromkeys(names, threading.current_thread().name))
+            delete(names)
+
+        driver.storage.delete = noted  # type: ignore[method-assign]
+        first = driver.checkpoint(1)
+        driver.checkpoint(2)
+
+        name = deleters[f"job/chk-{first}/_metadata"]
+        assert name.startswith("tidegate-delete") == (parallel is not False)
