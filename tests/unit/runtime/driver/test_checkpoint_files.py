@@ -92,12 +92,17 @@ def test_a_shared_file_stays_as_long_as_any_checkpoint_names_it(tmp_path: Path, 
         driver.checkpoint(1)
         assert driver.checkpoints() == {"chk-2/_metadata"}
         assert first < named_by(driver, 2) == driver.files("shared")
+        unchanged = driver.loop.request()
+        driver.settle()
+        driver.run_epoch()
+        assert unchanged.result(30).id == 3
+        assert first < named_by(driver, 3) == driver.files("shared")
         full = driver.loop.request(full=True)
         driver.settle()
         driver.run_epoch()
         full.result(30)
         assert first.isdisjoint(driver.files("shared"))
-        assert named_by(driver, 3) == driver.files("shared")
+        assert named_by(driver, 4) == driver.files("shared")
 
 
 @pytest.mark.feature("E10")
