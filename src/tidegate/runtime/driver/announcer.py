@@ -37,7 +37,7 @@ class Announcer:
         offered = self._uploads.materialized if changelog else {}
         announced = None
         if id is not None:
-            wait_ms = early_wait_ms(self._uploads.upload_ms)
+            wait_ms = early_wait_ms(self._uploads.upload_ms, rows_ms)
             announced = Announced(id, incremental, to_empty, changelog, materialized=offered, wait_ms=wait_ms)
         self._uploads.announcements.announce(announced)
         for known, expected_ms in ((id is not None, rows_ms), (to_empty, empty_ms)):

@@ -21,8 +21,9 @@ _INLINE_JOB_BYTES = 8 << 20
 """Small files go into the metadata, up to this many bytes per task and for all tasks together."""
 _UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
 """How long tasks may wait for an upload at the end of an epoch, and at the end of an empty epoch."""
-_EARLY_WAIT_MS = 300
-"""How long they may wait for the upload of what they have just sealed, if it will probably end within this time."""
+_EARLY_WAIT_MS, _LONGEST_WAIT_MS = 300, 1_000
+"""How long they may wait for the upload of what they have just sealed, if it will probably end within this time: the shorter
+time, or a quarter of an epoch up to the longer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,12 @@ class ChangelogPlan:
     """Versions up to which no checkpoint needs changes."""
 
 
-def early_wait_ms(last_ms: int | None) -> int:
+def early_wait_ms(last_ms: int | None, epoch_ms: int = 0) -> int:
     """Return how long tasks wait for the upload of a checkpoint that is announced to their epoch, given how long the slowest
-    upload of the last checkpoint took. A wait delays the epoch, but an upload that ends after it is acknowledged an epoch
-    later. One that is far too slow for that is not waited for."""
-    return _EARLY_WAIT_MS if last_ms is not None and 2 * last_ms <= _EARLY_WAIT_MS else _UPLOAD_WAIT_MS
+    upload of the last checkpoint and the last epoch took. A wait delays the epoch, but an upload that ends after it is
+    acknowledged an epoch later. One that is far too slow for that is not waited for."""
+    longest_ms = max(_EARLY_WAIT_MS, min(epoch_ms // 4, _LONGEST_WAIT_MS))
+    return longest_ms if last_ms is not None and 2 * last_ms <= longest_ms else _UPLOAD_WAIT_MS
 
 
 def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on

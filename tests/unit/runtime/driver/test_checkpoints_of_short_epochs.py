@@ -99,3 +99,11 @@ def test_it_waits_for_the_next_epoch_after_a_late_one_and_behind_a_short_epoch(
 @pytest.mark.parametrize(("last_ms", "wait_ms"), [(None, 50), (20, 300), (150, 300), (151, 50), (9_000, 50)])
 def test_tasks_wait_for_uploads_that_are_quick_enough(last_ms: int | None, wait_ms: int) -> None:
     assert early_wait_ms(last_ms) == wait_ms
+
+
+@pytest.mark.parametrize(
+    ("epoch_ms", "last_ms", "wait_ms"),
+    [(1_000, 150, 300), (2_400, 300, 600), (2_400, 301, 50), (60_000, 500, 1_000), (60_000, 501, 50)],
+)
+def test_the_longer_an_epoch_the_longer_its_tasks_wait_for_uploads(epoch_ms: int, last_ms: int, wait_ms: int) -> None:
+    assert early_wait_ms(last_ms, epoch_ms) == wait_ms
