@@ -2,11 +2,11 @@
 
 Four measurements, all but one on at least 500 MB of state in RocksDB:
 - *Amplification*: 1 % of the keys change in every interval; bytes uploaded for each byte changed, over many intervals.
-- *Changelog*: the same with and without a changelog, over 200 intervals, on 60 MB of state. With it, a whole version is
-  uploaded in the background every 50 intervals, which is counted apart.
+- *Changelog*: the same with and without a changelog, over 200 intervals, on 60 MB of state: bytes, seconds and processor time.
+  With it, a whole version is uploaded in the background every 50 intervals; its bytes are counted apart.
 - *Copying*: uploading a whole version into a directory, and bringing it back, in MB/s against `shutil` copying the same
   files. The page cache is dropped before each.
-- *Throughput*: rows/s of a job whose epochs change 1 % of the keys, without checkpoints and while they upload.
+- *Throughput*: rows/s of a job whose epochs change 1 % of the keys, without checkpoints, while they upload, and with a changelog.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,46 +182,90 @@ def _stored_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in (folder / "storage").rglob("*") if path.is_file())
 
 
+@dataclass(slots=True)
+class _Intervals:
+    """What each interval took: bytes stored for each byte changed, seconds until the version was sealed and from then until it
+    was stored, processor seconds. Whole versions in the background count apart."""
+
+    stored: list[float] = field(default_factory=list)
+    sealed_s: list[float] = field(default_factory=list)
+    uploaded_s: list[float] = field(default_factory=list)
+    processor_s: list[float] = field(default_factory=list)
+    whole_mb: list[float] = field(default_factory=list)
+    whole_processor_s: list[float] = field(default_factory=list)
+    restored_s: float = 0.0
+
+    def figures(self, name: str) -> dict[str, Any]:
+        told = {
+            f"bytes stored per byte changed, {name}": harness.Figure("", tuple(self.stored)),
+            f"an epoch until it is sealed, {name}": harness.Figure("s", tuple(self.sealed_s)),
+            f"its upload, {name}": harness.Figure("s", tuple(self.uploaded_s)),
+            f"processor for both, {name}": harness.Figure("s", tuple(self.processor_s)),
+            f"restore, {name}": harness.Figure("s", (self.restored_s,)),
+        }
+        if self.whole_mb:
+            told["whole versions in the background"] = harness.Figure("MB", tuple(self.whole_mb))
+        return {key: figure.as_json() for key, figure in told.items()}
+
+    def mean_processor_s(self) -> float:
+        return (sum(self.processor_s) + sum(self.whole_processor_s)) / len(self.processor_s)
+
+
 def _changelog(work: Path, size: Size, result: dict[str, Any]) -> None:
-    """The same changes with and without a changelog, interval by interval."""
-    spent: dict[str, list[float]] = {}
-    whole_mb: list[float] = []
-    for name, changelog in (("without a changelog", False), ("changelog", True)):
-        harness.say(f"{size.changelog_intervals} intervals, {name}")
-        chance = random.Random(11)
-        folder = work / ("changes" if changelog else "files")
-        task = _Task(folder, size.changelog_keys, "rocksdb+changelog" if changelog else "rocksdb")
-        storage, whole = LocalStorage(folder / "storage"), None
-        ids = count(1)
-        known = (id := next(ids)), task.upload(storage, id)
-        for number in range(1, size.changelog_intervals + 1):
-            changed = task.change(sorted(chance.sample(range(size.changelog_keys), size.changelog_keys // 100)))
-            before = _stored_bytes(folder)
-            known = (id := next(ids)), task.upload(storage, id, known, changelog=changelog, whole=whole)
-            spent.setdefault(name, []).append((_stored_bytes(folder) - before) / changed)
-            whole = None
-            if changelog and number % _WHOLE_EVERY == 0:
-                before = _stored_bytes(folder)
-                whole = (id := next(ids)), task.upload(storage, id, known)
-                whole_mb.append((_stored_bytes(folder) - before) / 1e6)
-        plan = TaskRestore(task=TASK, key_groups=(0, GROUPS - 1), as_is=TASK)
-        order, target = RestoreOrder(plan, (known[1],), LAYOUT.root, None), VersionId(EpochId(Term(2), 1), AttemptId(1))
-        begun = time.monotonic()
-        restore(storage, folder / "restored", order, without_changelog(task.backend), {}, target)
-        seconds = harness.Figure("s", (time.monotonic() - begun,))
-        result["figures"][f"restore, {name}"] = seconds.as_json()
-        result["figures"][f"bytes uploaded per byte changed, {name}"] = harness.Figure("", tuple(spent[name])).as_json()
-        shutil.rmtree(folder)
-    result["figures"]["whole versions in the background"] = harness.Figure("MB", tuple(whole_mb or [0.0])).as_json()
-    p99 = {name: sorted(ratios)[round(0.99 * (len(ratios) - 1))] for name, ratios in spent.items()}
-    for name, ratio in p99.items():
-        harness.say(
-            f"{name}: p99 {ratio:.2f}, mean {sum(spent[name]) / len(spent[name]):.2f} bytes for each changed byte"
-        )
+    """The same changes with and without a changelog."""
+    plain, logged = _intervals(work / "files", size, False), _intervals(work / "changes", size, True)
+    for name, each in (("without a changelog", plain), ("changelog", logged)):
+        result["figures"] |= each.figures(name)
+        mean = sum(each.stored) / len(each.stored)
+        harness.say(f"{name}: p99 {_p99(each.stored):.2f}, mean {mean:.2f} bytes for each changed byte")
     result["ratios"] |= {
-        "changelog: bytes per byte changed, p99": harness.bounded(p99["changelog"], at_most=1.3),
-        "without a changelog: bytes per byte changed, p99": harness.bounded(p99["without a changelog"]),
+        "changelog: bytes per byte changed, p99": harness.bounded(_p99(logged.stored), at_most=1.3),
+        "without a changelog: bytes per byte changed, p99": harness.bounded(_p99(plain.stored)),
+        "upload with / without a changelog, p99": harness.bounded(_p99(logged.uploaded_s) / _p99(plain.uploaded_s)),
+        "seal with / without a changelog, p99": harness.bounded(_p99(logged.sealed_s) / _p99(plain.sealed_s)),
+        "processor with / without a changelog, mean": harness.bounded(
+            logged.mean_processor_s() / plain.mean_processor_s()
+        ),
+        "processor with / without a changelog, p99": harness.bounded(
+            _p99(logged.processor_s) / _p99(plain.processor_s)
+        ),
+        "restore with / without a changelog": harness.bounded(logged.restored_s / plain.restored_s),
     }
+
+
+def _p99(samples: list[float]) -> float:
+    return sorted(samples)[round(0.99 * (len(samples) - 1))]
+
+
+def _intervals(folder: Path, size: Size, changelog: bool) -> _Intervals:
+    harness.say(f"{size.changelog_intervals} intervals, {'changelog' if changelog else 'without a changelog'}")
+    chance, took, ids = random.Random(11), _Intervals(), count(1)
+    task = _Task(folder, size.changelog_keys, "rocksdb+changelog" if changelog else "rocksdb")
+    storage, whole = LocalStorage(folder / "storage"), None
+    known = (id := next(ids)), task.upload(storage, id)
+    for number in range(1, size.changelog_intervals + 1):
+        keys = sorted(chance.sample(range(size.changelog_keys), size.changelog_keys // 100))
+        before, begun, worked = _stored_bytes(folder), time.monotonic(), time.process_time()
+        changed = task.change(keys)
+        sealed = time.monotonic()
+        known = (id := next(ids)), task.upload(storage, id, known, changelog=changelog, whole=whole)
+        took.processor_s.append(time.process_time() - worked)
+        took.uploaded_s.append(time.monotonic() - sealed)
+        took.sealed_s.append(sealed - begun)
+        took.stored.append((_stored_bytes(folder) - before) / changed)
+        whole = None
+        if changelog and number % _WHOLE_EVERY == 0:
+            before, worked = _stored_bytes(folder), time.process_time()
+            whole = (id := next(ids)), task.upload(storage, id, known)
+            took.whole_processor_s.append(time.process_time() - worked)
+            took.whole_mb.append((_stored_bytes(folder) - before) / 1e6)
+    plan = TaskRestore(task=TASK, key_groups=(0, GROUPS - 1), as_is=TASK)
+    order, target = RestoreOrder(plan, (known[1],), LAYOUT.root, None), VersionId(EpochId(Term(2), 1), AttemptId(1))
+    begun = time.monotonic()
+    restore(storage, folder / "restored", order, without_changelog(task.backend), {}, target)
+    took.restored_s = time.monotonic() - begun
+    shutil.rmtree(folder)
+    return took
 
 
 class _Copies:
@@ -276,7 +320,11 @@ def _throughput(work: Path, size: Size, rounds: int, result: dict[str, Any]) -> 
     job = _Job(spark, work, folder, size, partitions)
     try:
         rates = harness.interleave(
-            {"without checkpoints": lambda: job.rate(None), "with checkpoints": lambda: job.rate("5 s")},
+            {
+                "without checkpoints": lambda: job.rate(None),
+                "with checkpoints": lambda: job.rate("5 s"),
+                "with a changelog": lambda: job.rate("5 s", changelog=True),
+            },
             rounds,
             what="rate",
             unit="rows/s",
@@ -286,6 +334,9 @@ def _throughput(work: Path, size: Size, rounds: int, result: dict[str, Any]) -> 
     result["figures"] |= {f"rate {name}": figure.as_json() for name, figure in rates.items()}
     result["ratios"]["throughput with / without checkpoints"] = harness.ratio(
         rates, "with checkpoints", "without checkpoints", at_least=0.9
+    )
+    result["ratios"]["throughput with a changelog / without checkpoints"] = harness.ratio(
+        rates, "with a changelog", "without checkpoints", at_least=0.9
     )
     result["checkpoints"] = job.checkpoints
 
@@ -319,7 +370,7 @@ class _Job:
         self._runs = 0
         self.checkpoints: list[dict[str, int]] = []
 
-    def rate(self, interval: str | None) -> float:
+    def rate(self, interval: str | None, *, changelog: bool = False) -> float:
         """Rows/s of the epochs that change 1 % of the keys, after those that fill the state."""
         self._runs += 1
         work = self._work / f"run-{self._runs}"
@@ -334,7 +385,7 @@ class _Job:
         )
         running = job.start(
             self._spark, trigger="available-now", state_backend="rocksdb", checkpoint=checkpoint,
-            options={"local_dir": str(work / "local")},
+            options={"local_dir": str(work / "local"), "state.changelog.enabled": changelog},
         )  # fmt: skip
         running.await_termination()
         epochs = streams.epochs_of(running.query)[self._size.job_load_epochs :]
