@@ -193,7 +193,7 @@ def _is_changed_version_here(directory: Path, state: TaskState, backend: StateBa
     last = _changes_of(state)[-1]
     stored: dict[tuple[str, VersionId], str] = {(file.name, file.origin): file.checksum for file in _listed(state)}
     try:
-        path = changes_path(directory, last.origin)
+        path = directory / "changes" / last.name
         if read_change_header(changes_path(directory, state.version)).boot != boot_id():
             return False
         for file in backend.manifest(directory, state.version).files:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.checkpoint.change_plan import Fresh, plan_changes
 from tidegate.checkpoint.file_lists import list_in, objects_of
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import (
@@ -33,10 +34,11 @@ from tidegate.checkpoint.metadata import (
     TaskState,
 )
 from tidegate.checkpoint.task_part import UNKNOWN, ListChange, digest_of, encode_part, is_of, list_digest, read_part
+from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, Slot, TaskId, Term
 from tidegate.state.backends import WITH_CHANGELOG, plain_name
-from tidegate.state.changelog.chain import CHANGES_END, VersionChanges, changes_between
+from tidegate.state.changelog.chain import CHANGES_END, VersionChanges, changes_between, merge
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import version_path
 from tidegate.storage import FileHandle, Storage, Upload, unique_name
@@ -51,6 +53,8 @@ _FILES = "files"
 _LOCK = "lock"
 _INLINE_CHANGES_BYTES = 32 << 10
 """Small changes wait in the metadata, up to this many bytes per task: it is written with every checkpoint."""
+_MERGED_BYTES = 32 << 20
+"""Changes of several versions become one file, up to this size."""
 _RECORDS = re.compile(r"(\d+)-(\d+)")
 
 
@@ -210,33 +214,45 @@ class VersionUpload:
         for base in candidates:
             if base is None or plain_name(base.backend) != manifest.backend or base.key_groups != manifest.key_groups:
                 continue
-            changes = changes_between(self._directory, base.version, manifest.version)
+            changes = self._changes_since(base, before, manifest.version)
             if changes is not None:
-                return self._add_changes(manifest, base, before, changes, run)
+                return self._add_changes(manifest, base, changes, run)
         return None
 
+    def _changes_since(
+        self, base: TaskState, before: TaskState | None, version: VersionId
+    ) -> list[StateFile | InlineFile | VersionChanges] | None:
+        """Return the change files from `base` to a version, in order, or None if they are not known. `before` is the task in the
+        latest checkpoint: some of them may be stored with it. Others are merged to few."""
+        changes = changes_between(self._directory, base.version, version)
+        if changes is None:
+            return None
+        plan = plan_changes(changes, () if before is None else _changes_in(before), _MERGED_BYTES)
+        try:
+            return [merge(self._directory, each.changes) if isinstance(each, Fresh) else each for each in plan]
+        except (FileNotFoundError, CorruptState):
+            return None
+
     def _add_changes(
-        self, manifest: Manifest, base: TaskState, before: TaskState | None, changes: Iterable[VersionChanges],
+        self, manifest: Manifest, base: TaskState, changes: Iterable[StateFile | InlineFile | VersionChanges],
         run: UploadRun,
     ) -> tuple[TaskState, tuple[str, ...]]:  # fmt: skip
-        """`before` is the task in the latest checkpoint, which may already have some of the changes since `base`."""
         order = self._order
         assert isinstance(base.files, FileList)
         stored, inline = list(base.files), list(base.inline)
         new: list[str] = []
-        known = {} if before is None else _by_name(before.files)
-        held = {} if before is None else {(file.origin, file.name): file for file in before.inline}
         room = min(order.inline_total, _INLINE_CHANGES_BYTES) - sum(len(file.data) for file in inline)
-        for change in changes:
-            key = change.version, change.name
-            if key in known:
-                stored.append(known[key])
-            elif key in held or (change.size_bytes <= order.inline_threshold and change.size_bytes <= room):
-                inline.append(held.get(key) or InlineFile(change.name, change.version, change.path.read_bytes()))
-                room -= change.size_bytes
+        for each in changes:
+            if isinstance(each, VersionChanges) and each.size_bytes <= min(order.inline_threshold, room):
+                each = InlineFile(each.name, each.version, each.path.read_bytes())
+            if isinstance(each, InlineFile):
+                inline.append(each)
+                room -= len(each.data)
+            elif isinstance(each, StateFile):
+                stored.append(each)
             else:
-                file = VersionFile(change.name, change.size_bytes, change.version)
-                uploaded = self._upload(change.path, file, run)
+                file = VersionFile(each.name, each.size_bytes, each.version)
+                uploaded = self._upload(each.path, file, run)
                 new += uploaded.objects()
                 stored.append(self._state_file(file, uploaded))
         changed = any(name.endswith(CHANGES_END) for name in (*(f.name for f in stored), *(f.name for f in inline)))
@@ -368,6 +384,11 @@ def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]
             of, id = int(found[1]), int(found[2])
             if (of, id) not in kept and (of < term or (of == term and id < newest)):
                 shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _changes_in(state: TaskState) -> list[StateFile | InlineFile]:
+    assert isinstance(state.files, FileList)
+    return [file for file in (*state.files, *state.inline) if file.name.endswith(CHANGES_END)]
 
 
 def _by_name(files: AnyFileList) -> dict[tuple[VersionId, str], StateFile]:

@@ -118,12 +118,13 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         (_C + "local-backup.enabled", "false", "Keep a local copy of what a checkpoint uploads."),
     ),
     *_because(
-        "Small files are uploaded one by one, unless data-inline-threshold puts them into `_metadata`.",
+        "Always done where it pays: small files go into `_metadata` (data-inline-threshold), and with a changelog, what a task "
+        "changed since the last checkpoint is one object of up to 32 MB. Tables of RocksDB stay as they are, so that the next "
+        "checkpoint can share them. Objects are not shared by tasks, which would wait for each other.",
         ("enabled", "false", "Pack the small state files of a task into one object."),
         ("max-file-size", "32 mb", "Maximum size of a packed object."),
         ("max-space-amplification", "2.0", "Repack when objects are this many times larger than their live data."),
         prefix=_C + "file-merging.",
-        later=True,
     ),
     *_because(
         "An object is complete when its checkpoint is; appending later would change what was published.",

@@ -29,9 +29,13 @@ def write_frame(out: BinaryIO, content: Any) -> int:
     payload = msgspec.msgpack.encode(content)
     if len(payload) > _LIMIT:
         raise OSError(f"one entry of {len(payload)} bytes is more than a state file can hold (4 GB)")
+    _write_payload(out, payload)
+    return len(payload) + 8
+
+
+def _write_payload(out: BinaryIO, payload: bytes) -> None:
     out.write(len(payload).to_bytes(4, "big") + zlib.crc32(payload).to_bytes(4, "big"))
     out.write(payload)
-    return len(payload) + 8
 
 
 def rows_of_a_frame(rows: Iterator[tuple[bytes, _Value]]) -> list[tuple[bytes, _Value]]:
@@ -47,6 +51,10 @@ def rows_of_a_frame(rows: Iterator[tuple[bytes, _Value]]) -> list[tuple[bytes, _
 
 def read_frame(path: Path, source: BinaryIO) -> Any:
     """Read the next frame of the file at `path`. Raises `CorruptState`."""
+    return msgspec.msgpack.decode(_read_payload(path, source))
+
+
+def _read_payload(path: Path, source: BinaryIO) -> bytes:
     head = source.read(8)
     size = int.from_bytes(head[:4], "big")
     payload = source.read(size)
@@ -54,7 +62,7 @@ def read_frame(path: Path, source: BinaryIO) -> Any:
         raise corrupt(path, "it ends too early")
     if zlib.crc32(payload) != int.from_bytes(head[4:], "big"):
         raise corrupt(path, "a checksum is wrong")
-    return msgspec.msgpack.decode(payload)
+    return payload
 
 
 def read_rest(path: Path, source: BinaryIO) -> Iterator[Any]:
@@ -67,6 +75,20 @@ def read_rest(path: Path, source: BinaryIO) -> Iterator[Any]:
                 raise corrupt(path, "its last frame does not fit")
             return
         yield content
+        frames += 1
+
+
+def copy_rest(path: Path, source: BinaryIO, out: BinaryIO) -> int:
+    """Append the frames after the header to another file, except the end, and return their number. Raises `CorruptState` if one
+    of them, or the end, is missing or damaged."""
+    size, frames = path.stat().st_size, 0
+    while True:
+        payload = _read_payload(path, source)
+        if source.tell() == size:
+            if msgspec.msgpack.decode(payload) != {"end": frames}:
+                raise corrupt(path, "its last frame does not fit")
+            return frames
+        _write_payload(out, payload)
         frames += 1
 
 

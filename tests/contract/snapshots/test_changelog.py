@@ -26,7 +26,7 @@ from tidegate.checkpoint.metadata import FileList, TaskState
 from tidegate.checkpoint.task_part import digest_of
 from tidegate.checkpoint.version_upload import Stored, UploadOrder
 from tidegate.state.backends import backend_named
-from tidegate.state.changelog.chain import truncate
+from tidegate.state.changelog.chain import changes_path, truncate
 from tidegate.state.keys import key_group_range
 from tidegate.state.version import VersionId
 from tidegate.state.version_directory import version_path
@@ -52,6 +52,7 @@ class Life(RuleBasedStateMachine):
         self.now: Entries = {}
         self.current: VersionId | None = None
         self.last: tuple[int, TaskState, Entries] | None = None
+        self.storing: tuple[int, TaskState] | None = None
         self.ready: tuple[int, TaskState] | None = None
         self.move_away()
 
@@ -109,7 +110,13 @@ class Life(RuleBasedStateMachine):
     @rule()
     def materialize(self) -> None:
         order = replace(self.order(False), materialized=None)
-        self.ready = order.checkpoint_id, self.host.upload(order)[0]
+        self.storing = order.checkpoint_id, self.host.upload(order)[0]
+
+    @precondition(lambda self: self.storing is not None)
+    @rule()
+    def materialization_is_known(self) -> None:
+        """Checkpoints may have been taken since it began."""
+        self.ready, self.storing = self.storing, None
 
     @precondition(lambda self: self.last is not None)
     @rule(lost=st.booleans())
@@ -123,7 +130,7 @@ class Life(RuleBasedStateMachine):
         id, state, self.now = self.last[0], self.last[1], dict(self.last[2])
         target = version(self.number)
         self.current = self.host.restore(state, target=target, stored=(TERM, id))
-        self.ready = None
+        self.ready = self.storing = None
 
     @invariant()
     def the_version_holds_what_was_written(self) -> None:
@@ -200,6 +207,62 @@ def test_a_checkpoint_starts_from_the_version_that_was_stored_last(name: str, tm
     made = other.restore(after, target=version(8))
     assert made is not None
     assert other.read(made) == host.read(version(6))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_changes_of_several_epochs_are_stored_as_one_object(name: str, tmp_path: Path) -> None:
+    forget()
+    host = Host(tmp_path / "host", backend_named(f"{name}+changelog"), LocalStorage(tmp_path / "storage"))
+    host.build(None, version(1), some(0, 500))
+    before, _ = host.upload(host.order(1, version(1)))
+    for number in range(2, 12):
+        host.build(version(number - 1), version(number), some(number, 10, size=60))
+        if number == 4:
+            whole, _ = host.upload(host.order(2, version(4), before, 1))
+        if number in (6, 11):
+            before, new = host.upload(replace(host.order(number, version(number), before, number - 5), changelog=True))
+            assert len(new) == 1
+    names = {file.name for file in before.files if file.name.endswith(".changes")}
+    assert names == {"1-v6-1+5.changes", "1-v11-1+5.changes"}
+
+    host.build(version(11), version(12), some(900, 10))
+    order = replace(host.order(12, version(12), before, 11), changelog=True)
+    after, new = host.upload(replace(order, materialized=Stored(TERM, 2, digest_of(whole))))
+    assert len(new) == 1, "changes that are stored already were stored again"
+    other = Host(tmp_path / "other", host.backend, host.storage)
+    made = other.restore(after, target=version(13))
+    assert made is not None
+    assert other.read(made) == host.read(version(12))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_version_whose_changes_were_merged_is_used_where_it_is(name: str, tmp_path: Path) -> None:
+    forget()
+    host = Host(tmp_path / "host", backend_named(f"{name}+changelog"), LocalStorage(tmp_path / "storage"))
+    host.build(None, version(1), some(0, 500))
+    before, _ = host.upload(host.order(1, version(1)))
+    for number in (2, 3):
+        host.build(version(number - 1), version(number), some(number, 10, size=60))
+    after, _ = host.upload(replace(host.order(2, version(3), before, 1), changelog=True))
+    forget()
+
+    assert host.restore(after, target=version(4)) == version(3)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_damaged_changes_are_not_merged_and_the_whole_version_is_stored(name: str, tmp_path: Path) -> None:
+    forget()
+    host = Host(tmp_path / "host", backend_named(f"{name}+changelog"), LocalStorage(tmp_path / "storage"))
+    host.build(None, version(1), some(0, 500))
+    before, _ = host.upload(host.order(1, version(1)))
+    for number in (2, 3):
+        host.build(version(number - 1), version(number), some(number, 10, size=60))
+    path = changes_path(host.directory, version(2))
+    path.write_bytes(path.read_bytes()[:-10])
+
+    after, _ = host.upload(replace(host.order(2, version(3), before, 1), changelog=True))
+
+    assert not any(file.name.endswith(".changes") for file in (*after.files, *after.inline))
 
 
 @pytest.mark.parametrize("name", BACKENDS)

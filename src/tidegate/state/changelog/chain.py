@@ -2,6 +2,9 @@
 
 A file names the version it starts from, so the changes between two versions are found by going back from the later one.
 They may be missing, for example on a host that has restored the task. Then the whole version is uploaded instead.
+
+Before an upload, files of several versions are merged to one, `{that of the last version}+{number of files}.changes`. It lies
+beside them until the changes are truncated.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,12 +25,12 @@ from tidegate.state.version import VersionId
 
 CHANGES_END = ".changes"
 _WRITING = ".writing-"
-_NAME = re.compile(r"(\d+)-v(\d+)-(\d+)\.changes")
+_NAME = re.compile(r"(\d+)-v(\d+)-(\d+)(?:\+(\d+))?\.changes")
 
 
 @dataclass(frozen=True, slots=True)
 class VersionChanges:
-    """What one version changed, as a file."""
+    """What one version changed, or several did, as a file. `version` is the last of them."""
 
     name: str
     path: Path
@@ -36,6 +40,12 @@ class VersionChanges:
 
 def changes_name(version: VersionId) -> str:
     return str(version).replace("/", "-") + CHANGES_END
+
+
+def versions_in(name: str) -> int:
+    """Return how many versions' changes a file of this name has."""
+    match = _NAME.fullmatch(name)
+    return 1 if match is None or match[4] is None else int(match[4])
 
 
 def changes_path(directory: Path, version: VersionId) -> Path:
@@ -80,6 +90,38 @@ def changes_between(directory: Path, base: VersionId, version: VersionId) -> tup
             return None
         at = header.base
     return tuple(reversed(found))
+
+
+def merge(directory: Path, changes: Sequence[VersionChanges]) -> VersionChanges:
+    """Return one file with these changes, which follow one another. Raises FileNotFoundError, or `CorruptState`."""
+    first, last = changes[0], changes[-1]
+    if len(changes) == 1:
+        return last
+    name = f"{last.name.removesuffix(CHANGES_END)}+{len(changes)}{CHANGES_END}"
+    path = directory / "changes" / name
+    if not _is_of_this_boot(path):
+        private = begin_changes(directory)
+        try:
+            header = ChangeHeader(last.version, read_change_header(first.path).base, boot=boot_id())
+            writer = ChangeWriter(private.path / "log", header)
+            try:
+                for change in changes:
+                    writer.append(change.path)
+                writer.finish()
+            finally:
+                writer.close()
+            os.rename(private.path / "log", path)
+        finally:
+            private.discard()
+    return VersionChanges(name, path, path.stat().st_size, last.version)
+
+
+def _is_of_this_boot(path: Path) -> bool:
+    """Whether a file exists and is complete: what was written before the last boot may not be."""
+    try:
+        return read_change_header(path).boot == boot_id()
+    except (FileNotFoundError, CorruptState):
+        return False
 
 
 def truncate(directory: Path, upto: VersionId) -> None:

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tidegate.state.frames import corrupt, read_frame, read_rest, write_frame
+from tidegate.state.frames import copy_rest, corrupt, read_frame, read_rest, write_frame
 from tidegate.state.port import StateStore
 from tidegate.state.version import VersionId
 
@@ -51,6 +51,12 @@ class ChangeWriter:
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         self._add((start, end))
+
+    def append(self, path: Path) -> None:
+        """Add the changes of another file. Raises `CorruptState` if it is damaged."""
+        with path.open("rb") as source:
+            _header(path, source)
+            self._frames += copy_rest(path, source, self._out)
 
     def finish(self) -> None:
         write_frame(self._out, {"end": self._frames})
