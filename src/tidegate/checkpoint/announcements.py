@@ -35,6 +35,8 @@ class Announcements:
         """The announcement that no epoch has taken yet."""
         self._taken = 0
         """The checkpoint that was announced to an epoch last."""
+        self._offered: Mapping[TaskId, Materialized] = {}
+        """The versions that its tasks may start from."""
         self._unsettled = 0
         """The same, until the loop has seen the end of that epoch."""
         self._running = False
@@ -53,6 +55,7 @@ class Announcements:
                 return None
             self._next = None
             self._taken = self._unsettled = taken.id
+            self._offered = taken.materialized
             return taken
 
     def end_epoch(self) -> None:
@@ -71,6 +74,11 @@ class Announcements:
         """Whether an epoch has begun whose end the loop has not seen."""
         with self._lock:
             return self._running or self._unseen > 0
+
+    def offered(self, id: int) -> Mapping[TaskId, Materialized] | None:
+        """Return the versions that tasks may start from which have begun to store theirs under this id. None: none has begun."""
+        with self._lock:
+            return self._offered if id == self._taken else None
 
     def announce(self, next: Announced | None) -> None:
         """Announce a checkpoint of the epoch that begins next, or none."""

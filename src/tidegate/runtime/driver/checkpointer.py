@@ -78,7 +78,7 @@ class Checkpointer:
         )
         self._coordinator.statistics = statistics
         self._announcer = Announcer(ownership, uploads, self._coordinator, loop)
-        self._materializer = Materializer(ownership, job, uploads, self._coordinator)
+        self._materializer = Materializer(ownership, job, uploads, self._coordinator, cleaning=self._cleaning)
         if ownership.snapshot is not None and (base := entry.base) is not None:
             url = f"{self._history.storage.url}/{base.metadata}"
             statistics.restored(Restored(base.id, self._now().wall_ms, not base.owned, url))
@@ -141,9 +141,10 @@ class Checkpointer:
 
     def on_rewind(self) -> None:
         """Forget the epochs after the latest checkpoint."""
-        self._act(self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now()))
+        aborted = self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND, self._now())
         self._uploads.forget_all()
         self._materializer.forget()
+        self._act(aborted)  # It announces a checkpoint, which must not start from what is forgotten.
         self._cleaning.expect_leftovers()
         base = self._store.entry.base
         reached = None if base is None or base.epoch.term != self._store.term else base.epoch
@@ -222,7 +223,7 @@ class Checkpointer:
             folder=action.request.target,
             tables=tables,
             changelog=changelog,
-            materialized=self._uploads.materialized if changelog else {},
+            materialized=self._uploads.offer(action.id) if changelog else {},
         )
         self._uploads.add(upload)
         if missing:
@@ -281,7 +282,7 @@ class Checkpointer:
             self._not_published(pending.id, error)
             return
         self._uploads.completed(ref, metadata, pending.slowest_upload_ms)
-        self._materializer.completed(upload)
+        self._materializer.completed(upload, draft.changes)
         self._coordinator.statistics.metadata_bytes = len(data)
         self._ownership.snapshot = metadata
         dropped = [old.id for old in before if old not in self._store.entry.retained]

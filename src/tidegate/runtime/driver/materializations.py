@@ -31,13 +31,14 @@ class _Turn:
 class Materializations:
     """Those of one term. `interval_ms` None: there are none."""
 
-    def __init__(self, interval_ms: int | None, tasks: Iterable[TaskId], allowed_failures: int) -> None:
+    def __init__(self, interval_ms: int | None, tasks: Iterable[TaskId], allowed_failures: int, first: int = 0) -> None:
+        """`first`: with which of the tasks to begin."""
         self._tasks = tuple(sorted(tasks))
         self._turns = min(_TURNS, max(1, len(self._tasks)))
         self._step_ms = None if interval_ms is None else max(1, interval_ms // self._turns)
         self._allowed = allowed_failures
         self._next_ms: MonotonicMs | None = None
-        self._number = 0
+        self._number = first % self._turns
         self._running: _Turn | None = None
         self._stored: list[_Turn] = []
         self._failures = 0

@@ -14,15 +14,19 @@ A crash before 3 leaves files that the sweep of the next owner finds. If the job
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from random import randrange
 
 from tidegate.checkpoint.coordinator import Coordinator
 from tidegate.checkpoint.metadata import TaskState
-from tidegate.checkpoint.task_part import digest_of
+from tidegate.checkpoint.task_part import UNKNOWN, ListChange, digest_of
 from tidegate.checkpoint.version_upload import Materialized, Stored
 from tidegate.core.clock import Instant
+from tidegate.core.faults import reach
 from tidegate.core.ids import TaskId
 from tidegate.runtime.driver.epoch_snapshot import PendingUpload
 from tidegate.runtime.driver.failure_latch import CheckpointsFailed
+from tidegate.runtime.driver.job_cleaning import JobCleaning
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.materializations import Materializations
 from tidegate.runtime.driver.ownership import Ownership
@@ -36,11 +40,15 @@ class Materializer:
     """That of one term. Used by the thread of the checkpoint loop."""
 
     def __init__(
-        self, ownership: Ownership, job: JobDescription, uploads: PendingUploads, coordinator: Coordinator
-    ) -> None:
+        self, ownership: Ownership, job: JobDescription, uploads: PendingUploads, coordinator: Coordinator, *,
+        cleaning: JobCleaning,
+    ) -> None:  # fmt: skip
         config = ownership.history.config
         self._ownership, self._uploads, self._coordinator = ownership, uploads, coordinator
-        self._turns = Materializations(config.materialize_interval_ms, job.tasks, config.materialize_failures)
+        self._cleaning, tasks = cleaning, job.tasks
+        # Otherwise the last tasks of a job that restarts more often than the interval passes would never have their turn.
+        first = randrange(max(1, len(tasks)))
+        self._turns = Materializations(config.materialize_interval_ms, tasks, config.materialize_failures, first)
 
     def on_epoch(self, now: Instant) -> None:
         """Ask the tasks whose turn it is for the versions of the epoch that has ended."""
@@ -57,6 +65,7 @@ class Materializer:
         base = self._ownership.store.entry.base
         reuses = self._ownership.history.config.materialize_incrementally and base is not None and base.owned
         id = self._coordinator.reserve(base.metadata if base is not None and reuses else None)
+        reach("materialize.1-reserved", id=id)
         known = {task: stored for task, stored in self._uploads.known().items() if reuses and task in tasks}
         self._uploads.add(
             PendingUpload(
@@ -70,12 +79,15 @@ class Materializer:
             )
         )
         self._turns.begin(id, tasks, now)
+        reach("materialize.2-asked", id=id)
 
     def acknowledge(self, id: int, state: TaskState, now: Instant) -> None:
         """A task has stored its version."""
+        reach("materialize.3-stored", id=id)
         stored = Stored(self._ownership.store.term, id, digest_of(state))
         self._turns.acknowledge(state.task, Materialized(stored, state.version), now)
         self._settle(id)
+        reach("materialize.4-offered", id=id)
 
     def fail(self, id: int, task: TaskId, error: str, now: Instant) -> None:
         """A task cannot store its version. The job fails if that happens too often in a row, as in Flink."""
@@ -85,11 +97,20 @@ class Materializer:
             self._ownership.failure.set(CheckpointsFailed(message), over=())
         self._settle(id)
 
-    def completed(self, upload: PendingUpload) -> None:
-        """A checkpoint has completed. The versions that it was offered are part of it, or are not needed."""
-        self._turns.use(upload.materialized)
-        self._uploads.truncate(upload.materialized)
+    def completed(self, upload: PendingUpload, changes: Mapping[str, ListChange]) -> None:
+        """A checkpoint has completed. The versions that it was offered are part of it, or are not needed. `changes` tells by task
+        how its files differ from those of the checkpoint before."""
+        offered = upload.materialized
+        if offered:
+            reach("materialize.5-completed", id=upload.id)
+        self._turns.use(offered)
+        self._uploads.truncate(offered)
         self._offer()
+        # A task that started from such a version has files that no checkpoint had before. Others have left files.
+        if any((change := changes.get(str(task))) is None or change.base != UNKNOWN for task in offered):
+            self._cleaning.expect_leftovers()
+        if offered:
+            reach("materialize.6-released", id=upload.id)
 
     def forget(self) -> None:
         """The job goes back."""

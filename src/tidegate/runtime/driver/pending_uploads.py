@@ -112,6 +112,12 @@ class PendingUploads:
         self._uploads = {}
         self.announcements.abandon_epoch()
 
+    def offer(self, checkpoint_id: int) -> Mapping[TaskId, Materialized]:
+        """Return the versions that a checkpoint may start from. For one that was announced, those that its tasks were told of:
+        others may have been stored since."""
+        early = self.announcements.offered(checkpoint_id)
+        return self.materialized if early is None else early
+
     def offered(self) -> frozenset[int]:
         """Return the ids under which versions are stored that checkpoints in progress may start from."""
         return frozenset(

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from pathlib import Path
 
 from tidegate.checkpoint.version_restore import restore
 from tidegate.checkpoint.version_upload import forget_uploads
 from tidegate.core.errors import CorruptState, WrongValue
-from tidegate.core.ids import AttemptId, Slot, TaskId
+from tidegate.core.ids import AttemptId, Slot, TaskId, Term
 from tidegate.graph.model import Process, Transform
 from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.messages import Fault, FaultKind
@@ -26,7 +27,7 @@ from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.local_root import LocalRoot
 from tidegate.state.operator_states import OperatorStates
-from tidegate.state.port import MeasuredStore, StateStore, VersionMissing
+from tidegate.state.port import MeasuredStore, StateBackend, StateStore, VersionMissing
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import terms_of
 from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
@@ -125,26 +126,12 @@ class AttemptState:
         """Drop superseded versions, and the records of uploads that no checkpoint needs."""
         if not self._stateful:
             return
-        self._tidy_versions(self._keep)
+        tidy_versions(self.backend, self.directory, self._target.epoch.term, self.base, self._keep)
         truncated = self._assignment.work.truncated
         if truncated and (upto := truncated[self._slot]) is not None:
             truncate(self.directory, upto)
         if self._assignment.archive is not None:
             self.forget_uploads()
-
-    def _tidy_versions(self, keep: Iterable[VersionId]) -> None:
-        """Versions newer than the base stay: the driver may accept a different attempt than this one.
-
-        Earlier terms have ended; of their versions, only those in `keep` stay. Later terms belong to another driver.
-        """
-        own = self._target.epoch.term
-        named = (*keep, *(() if self.base is None else (self.base,)))
-        for term in terms_of(self.directory):
-            kept = tuple(version for version in named if version.epoch.term == term)
-            if term < own:
-                self.backend.tidy(self.directory, term, kept, ended=True)
-            elif term == own and self.base is not None and self.base.epoch.term == own:
-                self.backend.tidy(self.directory, term, kept)
 
     def forget_uploads(self) -> None:
         """Drop the records of uploads for checkpoints that the assignment does not list."""
@@ -154,3 +141,19 @@ class AttemptState:
         """Drop what the attempt wrote."""
         if self._store is not None:
             self._store.abandon()
+
+
+def tidy_versions(
+    backend: StateBackend, directory: Path, own: Term, base: VersionId | None, keep: Iterable[VersionId]
+) -> None:
+    """Drop superseded versions. Those newer than the base stay: the driver may accept a different attempt than this one.
+
+    Terms before `own` have ended; of their versions, only those in `keep` stay. Later terms belong to another driver.
+    """
+    named = (*keep, *(() if base is None else (base,)))
+    for term in terms_of(directory):
+        kept = tuple(version for version in named if version.epoch.term == term)
+        if term < own:
+            backend.tidy(directory, term, kept, ended=True)
+        elif term == own and base is not None and base.epoch.term == own:
+            backend.tidy(directory, term, kept)

@@ -88,6 +88,8 @@ def changes_between(directory: Path, base: VersionId, version: VersionId) -> tup
                 found.append(VersionChanges(path.name, path, path.stat().st_size, at))
         except (FileNotFoundError, CorruptState):
             return None
+        if header.base is not None and header.base.epoch >= at.epoch:
+            return None  # A damaged file: changes lead from earlier epochs to later ones.
         at = header.base
     return tuple(reversed(found))
 

@@ -63,7 +63,7 @@ class Driver:
             job=job, parallelism=1, max_parallelism=KEYS, backend=settings.state_backend, levels=1, sources=(Uid("rows"),),
             operators=(), state_ids={}, spark_version="4.3.0",
         )  # fmt: skip
-        self.backend = backend_named(settings.state_backend, {})
+        self.backend = backend_named(settings.task_backend, {})
         self.home = folder / "local" / str(found.lineage) / str(TASK)
         self.epoch, self.version = EpochId(found.term, 0), None if found.snapshot is None else self._brought_back()
         self.loop = CheckpointLoop(self.owned, described, SinkThreads({}, routed))

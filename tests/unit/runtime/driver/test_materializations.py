@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.runtime.driver.driver_kit import Driver
 from tidegate.checkpoint.version_upload import Materialized, Stored
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
+from tidegate.runtime.driver import materializer
 from tidegate.runtime.driver.materializations import Materializations
 from tidegate.state.version import VersionId
 
@@ -37,6 +41,20 @@ def test_every_task_has_its_turn_in_an_interval() -> None:
                 turns.acknowledge(task, made(ms), at(ms + 10))
         seen += due
     assert sorted(seen) == list(TASKS)
+
+
+def test_the_first_turn_is_that_of_any_task() -> None:
+    """A job that restarts more often than the interval passes would never come to the last tasks."""
+    turns = Materializations(1000, TASKS, 3, first=2)
+    turns.due(at(0))
+    assert turns.due(at(250)) == (TASKS[2],)
+
+
+def test_a_materializer_begins_at_a_random_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    monkeypatch.setattr(materializer, "randrange", lambda below: drawn.append(below) or 0)
+    with Driver(tmp_path):
+        assert drawn == [1]
 
 
 def test_without_an_interval_there_are_none() -> None:

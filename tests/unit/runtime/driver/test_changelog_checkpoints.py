@@ -1,0 +1,91 @@
+"""Checkpoints of what changed, as the driver takes them: which versions they start from, and what is swept afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.runtime.driver.driver_kit import TASK, Driver
+
+INTERVAL_MS = 1_000
+CHANGELOG: dict[str, Any] = {
+    "state.changelog.enabled": True,
+    "state.changelog.periodic-materialize.interval": "600 ms",
+    "execution.checkpointing.data-inline-threshold": "0",
+}
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    """A job whose latest checkpoint consists of a version and of changes."""
+    with Driver(tmp_path, interval=INTERVAL_MS, timeout="10 s", options=CHANGELOG) as driver:
+        driver.checkpoint(0, 1, 2)
+        driver.pass_time(2 * INTERVAL_MS)
+        for key in (3, 4, 5):
+            driver.run_epoch(key)
+            driver.checkpoint(key)
+        assert not driver.pending
+        assert not driver.loop.uploads.materialized
+        assert driver.owned.snapshot is not None
+        assert driver.owned.snapshot.tasks[0].backend == "hashmap+changelog"
+        yield driver
+
+
+def materialize(driver: Driver) -> None:
+    """Have the task store its whole version in the background."""
+    driver.pass_time(700)
+    driver.run_epoch(4, uploads=False)
+    driver.run_epoch()
+
+
+def unreferenced(driver: Driver) -> set[str]:
+    """Stored files of the task that are not in the latest checkpoint."""
+    assert driver.owned.snapshot is not None
+    return {
+        name for name in driver.files("shared") if name not in {f.path for f in driver.owned.snapshot.tasks[0].files}
+    }
+
+
+def test_a_version_that_became_ready_after_the_announcement_stays_for_the_next_checkpoint(driver: Driver) -> None:
+    """The next epoch begins with the announcement before the driver has seen the end of the one that stored the version."""
+    driver.pass_time(700)
+    driver.run_epoch(4, uploads=False)
+    (order,) = driver.orders()
+    driver.pass_time(299)
+    early = driver.begin_epoch().early
+    assert early is not None
+    assert early.materialized == (None,), "it is not stored yet"
+    driver.epoch = driver.epoch.next()
+    driver._report(((TASK, driver._upload(order, None)),))
+    driver.epoch = driver.epoch.next()
+    driver._write((5,))
+    assert driver.version is not None
+    stored = driver._upload(early.order(TASK.slot, driver.version), None)
+    driver._report(((TASK, stored),), early.checkpoint_id)
+    assert early.checkpoint_id == driver.owned.store.entry.last_id
+    assert driver.loop.uploads.materialized, "no checkpoint was offered it"
+    driver.checkpoint(6)
+    assert not driver.loop.uploads.materialized
+    assert not unreferenced(driver)
+
+
+def test_a_version_that_a_checkpoint_did_not_use_is_swept(driver: Driver) -> None:
+    materialize(driver)
+    assert driver.loop.uploads.materialized
+    assert not driver.loop.checkpointer._cleaning._sweeps, "nothing else asks for a sweep"
+    for path in driver.home.glob("changes/*.changes"):
+        path.unlink()
+    driver.checkpoint(5)
+    assert not driver.loop.uploads.materialized
+    assert not unreferenced(driver)
+
+
+def test_nothing_is_announced_that_starts_from_a_version_of_discarded_epochs(driver: Driver) -> None:
+    materialize(driver)
+    driver.pass_time(INTERVAL_MS)
+    driver.loop._thread.call(driver.loop.checkpointer.on_rewind)
+    taken = driver.loop.uploads.announcements.begin_epoch(empty=False)
+    assert taken is None or not taken.materialized
