@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
 
-from chaos.simulation.faults import CALM
+from chaos.simulation.faults import CALM, Crash
 from chaos.simulation.model import Epoch, Handles, Snapshot, StateFile, key_groups, verify
+from chaos.simulation.tasks import RealTasks, check_restore, parts_of_checkpoint
 from chaos.simulation.world import Process, World
 from tidegate.checkpoint.announcements import Announced, Announcements
 from tidegate.checkpoint.claim import claim, claim_again, show_life
@@ -32,7 +33,7 @@ from tidegate.checkpoint.entry import CheckpointRef, Entry, RunOutcome, Signatur
 from tidegate.checkpoint.failure import CheckpointFailureReason
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.checkpoint.metadata import AnyFileList, FileList, StoredFileList
+from tidegate.checkpoint.metadata import AnyFileList, FileList, MetadataError, StoredFileList
 from tidegate.checkpoint.metadata import StateFile as MetadataFile
 from tidegate.checkpoint.pending import PendingCheckpoint, Stage, UploadAck
 from tidegate.checkpoint.pins import remove
@@ -44,11 +45,14 @@ from tidegate.checkpoint.stored_acks import StoredAcks
 from tidegate.checkpoint.task_part import ListChange, list_digest
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
-from tidegate.core.errors import StorageError
+from tidegate.core.errors import CorruptState, StorageError
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
+from tidegate.runtime.exchange.assignment import CheckpointWork
+from tidegate.state.port import VersionMissing
 from tidegate.state.version import VersionId
+from tidegate.storage import CorruptFile, ObjectMissing
 from tidegate.storage.port import Nonce
 
 PATIENCE_MS = 1_500
@@ -87,6 +91,8 @@ class JobPlan:
     epoch_ms: int
     origin: tuple[JobLayout, str] | None = None
     """For a fork: whose checkpoint it began from, and the pin that holds it."""
+    real_state: bool = False
+    """Whether tasks have real state, instead of a model of it."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,16 @@ class RunningEpoch:
     bases: dict[int, Handles]
     """The files of the checkpoint that was the latest when it began: file name → path."""
     tries: int = 0
+    work: CheckpointWork | None = None
+    """If tasks are real."""
+
+
+@dataclass(frozen=True)
+class UploadFailed:
+    """A task cannot store its version."""
+
+    checkpoint_id: int
+    task: TaskId
 
 
 @dataclass(frozen=True)
@@ -126,11 +142,12 @@ class SimDriver:
         self.plan = plan
         self.process = process
         self.parallelism = parallelism
-        self.inbox: deque[Part | int | Published] = deque()
+        self.inbox: deque[Part | UploadFailed | int | Published] = deque()
         self.orders: deque[str] = deque()
         self.winding_down = False
         self.settled = False
         self.savepoints: list[CheckpointRef] = []
+        self.tasks: RealTasks | None = None
         self._start = start
         self._force = force
         self._head: Epoch | None = None
@@ -223,14 +240,18 @@ class SimDriver:
         data = yield from store.recover()
         self.store, self.cleaner = store, Cleaner(store, SLICES[entry.term % len(SLICES)])
         self._releasing = True
+        if plan.real_state:
+            self.tasks = RealTasks(self, store, None if data is None else world.snapshots[data])
         self._restore(data)
         tasks = [TaskId(1, Slot(n)) for n in range(self.parallelism)]
-        epochs = self._announcements = Announcements()
+        epochs = self._announcements = Announcements() if self.tasks is None else self.tasks.uploads.announcements
         self._running, self._announced = None, {}
         self._acks = StoredAcks(plan.layout, store.term)
         coordinator = self.coordinator = Coordinator(
             plan.cadence, tasks, entry.last_id, entry.base, epochs.withdraw, epochs.epoch_runs
         )
+        if self.tasks is not None:
+            self.tasks.attach(coordinator)
         yield from self._act(coordinator.start(self.now, world.rng.randrange(plan.cadence.period_ms or 1)))
         if not self._beating:
             self._beating = True
@@ -281,6 +302,8 @@ class SimDriver:
                 yield from self._acknowledge(message)
             elif isinstance(message, Published):
                 self._note(message)
+            elif isinstance(message, UploadFailed):
+                yield from self._upload_failed(message)
             else:
                 reason = CheckpointFailureReason.CHECKPOINT_DECLINED
                 yield from self._act(self.coordinator.decline(message, reason, self.now))
@@ -298,12 +321,26 @@ class SimDriver:
 
     def _acknowledge(self, part: Part) -> Steps[None]:
         """Only what was accepted counts, as in the product's `PendingUploads`."""
+        if self.tasks is not None:
+            yield from self._act(self.tasks.acknowledge(part.ack))
+            return
         pending = next((p for p in self.coordinator.pending if p.id == part.ack.checkpoint_id), None)
         snapshot = None if pending is None else self._accepted.get(pending.epoch)
         if snapshot is None or snapshot.contains(part.ack.task, part.version):
             yield from self._act(self.coordinator.acknowledge(part.ack, self.now))
         else:
             self.world.tally.events["acknowledgements of other attempts"] += 1
+
+    def _upload_failed(self, failed: UploadFailed) -> Steps[None]:
+        assert self.tasks is not None
+        if not self.tasks.uploads.is_materialization(failed.checkpoint_id):
+            reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
+            yield from self._act(self.coordinator.decline(failed.checkpoint_id, reason, self.now))
+            return
+        self.world.tally.events["materializations failed"] += 1
+        self.tasks.materializer.fail(failed.checkpoint_id, failed.task, "simulated", self.now)
+        if self.tasks.failed:
+            yield from self._rewind()
 
     def _beat(self) -> Steps[None]:
         """Runs beside the main thread."""
@@ -328,6 +365,9 @@ class SimDriver:
         self._versions.clear()
         self._accepted.clear()
         self._uploaded.clear()
+        if self.tasks is not None:
+            self._restore_real(None if data is None else self.world.snapshots[data])
+            return
         if data is None:
             return
         snapshot = self.world.snapshots[data]
@@ -355,12 +395,31 @@ class SimDriver:
         if base is not None:
             self._handles[base.metadata] = snapshot.handles
 
+    def _restore_real(self, snapshot: Snapshot | None) -> None:
+        assert self.tasks is not None
+        self._number += 1
+        try:
+            self.tasks.restore(snapshot, self.store.entry.base, EpochId(self.store.term, self._number))
+        except (ObjectMissing, CorruptFile, CorruptState, MetadataError) as error:
+            newest = self.world.watch(self.plan.layout).newest
+            if newest is not None and newest.term > self.store.term:
+                raise ClaimLost(self.store.term, newest) from error  # a successor has gone on and cleaned up
+            self.world.fail(f"{self.process.name} cannot restore epoch {snapshot and snapshot.epoch.id}: {error}")
+        if snapshot is not None:
+            self._head = snapshot.epoch
+            self.world.tally.events["rescales"] += snapshot.parallelism != self.parallelism
+
     def _begin_epoch(self) -> None:
         """Unless one runs already: the loop may be late, or a try was thrown away."""
         if self._running is not None or self._stopped is not None or (self.winding_down and self._ran):
             return
         store, world = self.store, self.world
-        early = self._announcements.begin_epoch(empty=False)
+        work = None
+        if self.tasks is None:
+            early = self._announcements.begin_epoch(empty=False)
+        else:
+            work = self.tasks.begin_epoch()
+            early = None if work.early is None else Announced(work.early.checkpoint_id, incremental=False)
         self._number += 1
         epoch, base = EpochId(store.term, self._number), store.entry.base
         if early is not None:
@@ -373,27 +432,74 @@ class SimDriver:
                 )
             self._announced[early.id] = epoch
         known = {} if base is None or early is None or not early.incremental else self._handles[base.metadata]
-        self._running = RunningEpoch(epoch, early, known)
+        self._running = RunningEpoch(epoch, early, known, work=work)
 
     def _try_epoch(self, running: RunningEpoch) -> Steps[None]:
         world, rng, store = self.world, self.world.rng, self.store
         running.tries += 1
         epoch = running.id
         start = 0 if self._head is None else self._head.end
-        few = min(self.parallelism, 1 + int(rng.random() * 3))
-        changed = rng.sample(range(self.parallelism), few)
-        version = list(self._version)
-        touched: list[int] = []
-        for task in changed:
-            groups = key_groups(task, self.parallelism, self.plan.groups)
-            if not groups:
-                continue
-            group = rng.choice(groups)
-            touched.append(group)
-            fresh = StateFile(world.serial("sst"), {group: (epoch,)})
-            files = (*version[task], fresh)
-            version[task] = (self._compact(files, groups),) if rng.random() < 0.3 else files
-        committables = []
+        if self.tasks is not None and world.chance(world.odds.rewind):
+            world.hosts.lose_one()
+        version, touched, marks = list(self._version), list[int](), dict[int, int]()
+        if self.tasks is None:
+            touched = self._change(epoch, version)
+        else:
+            assert running.work is not None
+            try:
+                marks |= self.tasks.run_epoch(epoch, running.tries, running.work)
+            except VersionMissing:
+                yield from self._rewind()
+                return
+            except Crash:
+                world.tally.events["tasks that died"] += 1
+                return  # the epoch is tried again
+            touched = list(marks)
+        committables = self._stage(epoch)
+        sealed = VersionId(epoch, AttemptId(running.tries))
+        if running.early is not None and self.tasks is None:
+            self._upload_early(running.early, sealed, version, running.bases)
+        if world.chance(world.odds.rewind):
+            world.tally.events["epochs thrown away"] += 1
+            return  # the attempt is discarded; its files are orphans, and the epoch is tried again
+        output = tuple((c.lineage, c.sink, c.slot) for c in committables)
+        self._head = Epoch(
+            epoch, self._head, store.entry.lineage, start, start + 1 + rng.randrange(9), frozenset(touched), output,
+            marks,
+        )  # fmt: skip
+        self._ran = True
+        self._version = version
+        self._versions[epoch] = version
+        names = (TaskId(1, Slot(task)) for task in range(self.parallelism))
+        announced = None if running.early is None else running.early.id
+        snapshot = EpochSnapshot(epoch, dict.fromkeys(names, sealed), None, Path(), Clocks(), announced)
+        if self.tasks is not None:
+            snapshot = self.tasks.accept(snapshot)
+        self._accepted[epoch] = snapshot
+        store.ledger.accept(committables)
+        world.tally.events["epochs"] += 1
+        self._running = None
+        if self.tasks is None:
+            self._announcements.end_epoch()
+        else:
+            self.tasks.uploads.ended(snapshot)
+        if world.rng.random() < LATE_LOOP:
+            world.tally.events["epochs begun before the end of the last was seen"] += 1
+            self._begin_epoch()
+        if self.tasks is None:
+            self._announcements.saw_end()
+        else:
+            self.tasks.uploads.saw(snapshot)
+        actions = self.coordinator.epoch_finished(epoch, True, self.now, announced)
+        self._announcements.settle(announced)
+        if self.tasks is not None and not self.winding_down:
+            self.tasks.materializer.on_epoch(self.now)
+        yield from self._act(actions)
+
+    def _stage(self, epoch: EpochId) -> list[Committable]:
+        """Stage output of some slots."""
+        world, rng = self.world, self.world.rng
+        committables: list[Committable] = []
         some = sorted(rng.sample(range(self.parallelism), min(self.parallelism, 3)))
         for sink, partition in product(SINKS, some):
             of_slot = key_groups(partition, self.parallelism, self.plan.groups)
@@ -406,38 +512,29 @@ class SimDriver:
                     world.storage.apply_put(path, b"rows")
                     paths.append(path)
                 made = Committable(
-                    lineage=store.entry.lineage, sink=sink, slot=partition, epoch=epoch, payload=paths[-1].encode(),
+                    lineage=self.store.entry.lineage, sink=sink, slot=partition, epoch=epoch, payload=paths[-1].encode(),
                     size_bytes=1,
                 )  # fmt: skip
                 world.keys[channel(made), epoch] = frozenset(rng.choices(groups, k=2))
                 committables.append(made)
-        sealed = VersionId(epoch, AttemptId(running.tries))
-        if running.early is not None:
-            self._upload_early(running.early, sealed, version, running.bases)
-        if world.chance(world.odds.rewind):
-            world.tally.events["epochs thrown away"] += 1
-            return  # the attempt is discarded; its files are orphans, and the epoch is tried again
-        output = tuple((c.lineage, c.sink, c.slot) for c in committables)
-        self._head = Epoch(
-            epoch, self._head, store.entry.lineage, start, start + 1 + rng.randrange(9), frozenset(touched), output
-        )
-        self._ran = True
-        self._version = version
-        self._versions[epoch] = version
-        names = (TaskId(1, Slot(task)) for task in range(self.parallelism))
-        announced = None if running.early is None else running.early.id
-        self._accepted[epoch] = EpochSnapshot(epoch, dict.fromkeys(names, sealed), None, Path(), Clocks(), announced)
-        store.ledger.accept(committables)
-        world.tally.events["epochs"] += 1
-        self._running = None
-        self._announcements.end_epoch()
-        if world.rng.random() < LATE_LOOP:
-            world.tally.events["epochs begun before the end of the last was seen"] += 1
-            self._begin_epoch()
-        self._announcements.saw_end()
-        actions = self.coordinator.epoch_finished(epoch, True, self.now, announced)
-        self._announcements.settle(announced)
-        yield from self._act(actions)
+        return committables
+
+    def _change(self, epoch: EpochId, version: list[tuple[StateFile, ...]]) -> list[int]:
+        """Change the state of some tasks. Return the key groups."""
+        world, rng = self.world, self.world.rng
+        few = min(self.parallelism, 1 + int(rng.random() * 3))
+        changed = rng.sample(range(self.parallelism), few)
+        touched: list[int] = []
+        for task in changed:
+            groups = key_groups(task, self.parallelism, self.plan.groups)
+            if not groups:
+                continue
+            group = rng.choice(groups)
+            touched.append(group)
+            fresh = StateFile(world.serial("sst"), {group: (epoch,)})
+            files = (*version[task], fresh)
+            version[task] = (self._compact(files, groups),) if rng.random() < 0.3 else files
+        return touched
 
     def _compact(self, files: Iterable[StateFile], groups: range) -> StateFile:
         merged: dict[int, tuple[EpochId, ...]] = {}
@@ -452,8 +549,16 @@ class SimDriver:
         self.world.tally.events["rewinds"] += 1
         reason = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
         self._running = None
-        yield from self._act(self.coordinator.abort_all(reason, self.now))
-        self._announcements.abandon_epoch()
+        aborted = self.coordinator.abort_all(reason, self.now)
+        if self.tasks is None:
+            yield from self._act(aborted)
+            self._announcements.abandon_epoch()
+        else:
+            # What is announced after it must not start from a version that is no longer spared.
+            self.tasks.go_back()
+            yield from self._act(aborted)
+            if self.world.chance(self.world.odds.rewind * 10):
+                self.world.hosts.lose_one()
         base = self.store.entry.base
         self.store.ledger.rewind(self.store.term, base.epoch if base is not None else None)
         data: bytes | None = None
@@ -462,6 +567,14 @@ class SimDriver:
         self._restore(data)
 
     # uploads
+
+    def tell_failed(self, checkpoint_id: int, task: TaskId) -> None:
+        life = self._life
+        failed = UploadFailed(checkpoint_id, task)
+        self.world.clock.after(50, lambda: self.inbox.append(failed) if life == self._life else None)
+
+    def tell_stored(self, term: Term, version: VersionId, ack: UploadAck) -> None:
+        self._tell(Part(term, version, ack))
 
     def _upload_all(self, action: StartUpload) -> None:
         if self.world.chance(self.world.odds.hanging_upload):
@@ -606,6 +719,10 @@ class SimDriver:
 
     def _remind(self) -> None:
         """Every epoch carries the question again to tasks that have not answered."""
+        if self.tasks is not None:
+            if self._running is None and self._stopped is None:
+                self.tasks.nudge()
+            return
         for pending in self.coordinator.pending:
             missing = [task.slot for task in pending.missing]
             if missing and self.world.rng.random() < 0.3:
@@ -619,9 +736,16 @@ class SimDriver:
             if isinstance(action, StartUpload):
                 self._check_begun(action)
                 self._acks.watch(action.id, self.now.monotonic_ms)
-                self._upload_all(action)
-            elif isinstance(action, NotifyAborted) and action.reason is CheckpointFailureReason.CHECKPOINT_EXPIRED:
-                self._check_expired(action.id)
+                if self.tasks is None:
+                    self._upload_all(action)
+                else:
+                    for ack in self.tasks.start_upload(action):
+                        yield from self._act(self.coordinator.acknowledge(ack, self.now))
+            elif isinstance(action, NotifyAborted):
+                if self.tasks is not None:
+                    self.tasks.uploads.forget(action.id)
+                if action.reason is CheckpointFailureReason.CHECKPOINT_EXPIRED:
+                    self._check_expired(action.id)
             elif isinstance(action, Publish):
                 yield from self._publish(action.pending)
             elif isinstance(action, DiscardFiles):
@@ -639,7 +763,12 @@ class SimDriver:
         """As the product's `Checkpointer` does it after everything that the coordinator decides."""
         id, base = self.coordinator.announce(self.plan.epoch_ms, self.now), self.store.entry.base
         incremental = base is not None and base.owned
-        self._announcements.announce(None if id is None else Announced(id, incremental))
+        announced = None if id is None else Announced(id, incremental)
+        if announced is not None and self.tasks is not None:
+            changelog = incremental and self.tasks.changelog
+            offered = self.tasks.uploads.materialized if changelog else {}
+            announced = Announced(id, incremental, False, changelog, materialized=offered)
+        self._announcements.announce(announced)
 
     def _check_begun(self, begun: StartUpload) -> None:
         stored = self._announced.get(begun.id)
@@ -694,11 +823,17 @@ class SimDriver:
                 f"checkpoint {pending.id} is to be published without {sorted(map(str, pending.missing))[:3]}"
             )
         states = [pending.acks[TaskId(1, Slot(t))].state for t in range(self.parallelism)]
-        lists = tuple((f"L1-S{t}", files) for t, (_, files) in enumerate(states) if len(files))
         root = self._root(pending.request.target)
-        snapshot = Snapshot(epoch, self.parallelism, [task for task, _ in states], committables, lists, root)
-        if self.parallelism <= SMALL:
-            verify(snapshot, self.plan.groups)
+        if self.tasks is None:
+            lists = tuple((f"L1-S{t}", files) for t, (_, files) in enumerate(states) if len(files))
+            snapshot = Snapshot(epoch, self.parallelism, [task for task, _ in states], committables, lists, root)
+            if self.parallelism <= SMALL:
+                verify(snapshot, self.plan.groups)
+        else:
+            parts, paths = parts_of_checkpoint(self.world, root, states)
+            lists = tuple((str(part.task), part.files) for part in parts if len(part.files))
+            snapshot = Snapshot(epoch, self.parallelism, [], committables, lists, root, paths=paths, parts=parts)
+            check_restore(self.world, snapshot, self.plan.groups, [self.world.rng.randrange(self.parallelism)])
         checksum = hashlib.sha256(f"{self.process.name} {self.store.term} {pending.id}".encode()).hexdigest()
         body = f'{{"checksum": "{checksum}"}}'.encode()
         self.world.snapshots[body] = snapshot
@@ -721,6 +856,8 @@ class SimDriver:
             return
         self.world.tally.events["checkpoints completed"] += 1
         self._handles[ref.metadata] = snapshot.handles
+        if self.tasks is not None:
+            self.tasks.completed(ref, pending, snapshot.parts)
         dropped = [old.id for old in before if old not in store.entry.retained]
         yield from self._act(coordinator.published(pending.id, ref, dropped, self.now))
         if self.plan.origin is not None:
@@ -764,6 +901,8 @@ class SimDriver:
             yield from store.publish_terminal(ref, world.read("", body))
             self._stopped = ref, self.now
             self._schedule.hurry()
+        if self.tasks is not None:
+            self.tasks.uploads.forget(pending.id)
         world.tally.events["savepoints"] += 1
         self.savepoints.append(ref)
         if pending.request.kind is not RequestKind.TERMINAL_SAVEPOINT:
@@ -894,7 +1033,12 @@ class SimDriver:
                     self.coordinator.request(Request(kind=RequestKind.MANUAL, at_ms=self.now.monotonic_ms), self.now)
                 )
             return
-        if len(store.ledger) or self._cleaning or self.coordinator.pending:
+        if self.tasks is not None and self.tasks.holds and not self.coordinator.pending:
+            self._quiet_since = None
+            if self.tasks.uploads.materialized:  # a checkpoint is needed that they are part of
+                request = Request(kind=RequestKind.MANUAL, at_ms=self.now.monotonic_ms)
+                yield from self._act(self.coordinator.request(request, self.now))
+        elif len(store.ledger) or self._cleaning or self.coordinator.pending:
             self._quiet_since = None
         elif self._quiet_since is None:
             self._quiet_since = self.now

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from chaos.simulation.faults import Violation
 from tidegate.checkpoint.committables import Channel
-from tidegate.checkpoint.metadata import AnyFileList, StoredFileList
+from tidegate.checkpoint.metadata import AnyFileList, StoredFileList, TaskState
 from tidegate.connectors.sink import Committable
 from tidegate.core.ids import EpochId, Lineage
 
@@ -23,6 +23,8 @@ class Epoch:
     end: int
     touched: frozenset[int]
     output: tuple[Channel, ...]
+    marks: Mapping[int, int] = field(default_factory=dict)
+    """If tasks are real: the accepted attempt that changed each key group."""
 
     def chain(self) -> Iterator[Epoch]:
         """This one and all before it, newest first."""
@@ -63,8 +65,12 @@ class Snapshot:
     handles: dict[int, Handles] = field(default_factory=dict)
     """By task: what the next checkpoint may reuse."""
     paths: frozenset[str] = frozenset()
+    parts: tuple[TaskState, ...] = ()
+    """If tasks are real: each of them, as the metadata has it."""
 
     def __post_init__(self) -> None:
+        if self.parts:
+            return
         stored = {f"{self.root}/{files.path}" for _, files in self.lists if isinstance(files, StoredFileList)}
         self.paths = frozenset(path for task in self.tasks for _, path in task) | stored
         lists = dict(self.lists)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from chaos.simulation.driver import SINKS, JobPlan, SimDriver
 from chaos.simulation.faults import CALM, Odds, Violation
+from chaos.simulation.tasks import SimHosts, check_restore
 from chaos.simulation.world import Process, Tally, World
 from tidegate.checkpoint.committables import Channel
 from tidegate.checkpoint.coordinator import Cadence
@@ -23,6 +25,9 @@ CALM_MS = 14_000
 """From the last fault until everything must stand still: sleepers have woken, late requests have landed."""
 END_MS = 40_000
 CLOCK_JUMPS_MS = (-7_200_000, 7_200_000, -5_000, 5_000)
+REAL_STATE = (0, 2)
+"""Seeds with this remainder, divided by 5, have tasks with real state (`chaos.simulation.tasks`), with and without changelog."""
+MOST_REAL_TASKS = 8
 ACTIONS = ("rollback", "savepoint", "claim", "stop", "cancel", "fork", "force", "fresh")
 """What an operator does to a job."""
 
@@ -69,7 +74,11 @@ class Run:
             min_pause_ms=rng.choice((0, 200)), max_concurrent=rng.choice((1, 1, 2)), tolerable_failures=rng.choice((0,
             1, 5)),
         )  # fmt: skip
-        plan = JobPlan(JobLayout("job"), tasks, cadence, rng.choice((1, 1, 2, 3)), rng.choice((100, 200, 350)))
+        retained, epoch_ms = rng.choice((1, 1, 2, 3)), rng.choice((100, 200, 350))
+        self._real = seed % 5 in REAL_STATE and tasks <= MOST_REAL_TASKS
+        plan = JobPlan(JobLayout("job"), tasks, cadence, retained, epoch_ms, real_state=self._real)
+        if self._real:
+            self.world.hosts = SimHosts(self.world)
         widths = sorted({tasks, max(1, tasks // 2), max(1, tasks // 3)})
         self._add(SimJob(plan, widths, rng.choice((1, 1, 2, 2, 3))))
         self.world.tally.events[f"seeds with {self.jobs[0].deployments} rivals"] += 1
@@ -81,6 +90,10 @@ class Run:
 
     def go(self) -> Tally:
         """Raises `Violation`."""
+        with self.world.hosts.names() if self._real else nullcontext():
+            return self._go()
+
+    def _go(self) -> Tally:
         world = self.world
         world.arm()
         try:
@@ -217,8 +230,9 @@ class Run:
         origin, pin = job.plan.layout, self.world.serial("pin")
         layout = JobLayout(self.world.serial("fork"))
         plan = JobPlan(
-            layout, job.plan.groups, job.plan.cadence, self.rng.choice((1, 2)), job.plan.epoch_ms, (origin, pin)
-        )
+            layout, job.plan.groups, job.plan.cadence, self.rng.choice((1, 2)), job.plan.epoch_ms, (origin, pin),
+            real_state=job.plan.real_state,
+        )  # fmt: skip
         forked = SimJob(plan, job.parallelisms, 1)
 
         def then() -> None:
@@ -304,6 +318,8 @@ class Run:
                         if e.lineage in lines:
                             completed.add((e.lineage, e.id))
                             wanted.update((lane, e.id) for lane in e.output)
+        if self._real:
+            check_restore(world, world.snapshots[world.storage.objects[newest.base.metadata]], job.plan.groups)
         surviving = list(world.epoch_of(world.storage.objects[newest.base.metadata]).chain())
         self._judge_positions(surviving)
         for lane, shown in world.target(job.plan.layout.job).visible.items():

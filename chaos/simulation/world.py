@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from chaos.simulation.clock import Clock
 from chaos.simulation.faults import CALM, Crash, Odds, Violation
@@ -38,6 +39,9 @@ from tidegate.checkpoint.task_part import list_digest
 from tidegate.core import faults
 from tidegate.core.errors import StorageError, TidegateError
 from tidegate.core.ids import EpochId
+
+if TYPE_CHECKING:
+    from chaos.simulation.tasks import SimHosts
 
 MAX_PAUSE_MS = 6_000
 
@@ -82,6 +86,8 @@ class World:
         self.clock = Clock()
         self.storage = SimStorage(self.clock, self.rng)
         self.targets: dict[str, SimTarget] = {}
+        self.hosts: SimHosts
+        """Of seeds whose tasks are real."""
         self.tally = Tally()
         self.snapshots: dict[bytes, Snapshot] = {}
         self.parts: dict[bytes, Any] = {}
@@ -156,6 +162,15 @@ class World:
         if self.chance(self.odds.pause_at_step * (3 if point.startswith(("clean", "sweep")) else 1)):
             self.tally.pauses[point] += 1
             self._pause(process, f"sleeps at {point}")
+
+    @contextmanager
+    def acting(self, process: Process) -> Iterator[None]:
+        """A process that is no driver reaches steps."""
+        before, self._current = self._current, process
+        try:
+            yield
+        finally:
+            self._current = before
 
     def _pause(self, process: Process, why: str) -> None:
         ms = self.rng.uniform(200, MAX_PAUSE_MS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CHECKPOINT = "src/tidegate/checkpoint"
+DRIVER = "src/tidegate/runtime/driver"
 
 
 @dataclass(frozen=True)
@@ -571,5 +572,79 @@ MUTATIONS = (
         f"{CHECKPOINT}/coordinator.py",
         "self._begun is None and (self._epoch_runs() or not",
         "self._begun is None and (not",
+    ),
+    Mutation(
+        "reserved-spared",
+        "Clean-up spares files that are stored under a reserved id",
+        f"{CHECKPOINT}/coordinator.py",
+        "lowest = min((*self._pending, *self._reserved), default=self._next_id)",
+        "lowest = min(self._pending, default=self._next_id)",
+    ),
+    Mutation(
+        "reserved-base",
+        "Clean-up spares the checkpoint whose files a version in the background shares",
+        f"{CHECKPOINT}/coordinator.py",
+        "for pending in self._pending.values()), *self._reserved.values())",
+        "for pending in self._pending.values()),)",
+        rare=True,
+    ),
+    Mutation(
+        "reserved-until-used",
+        "An id stays reserved until a completed checkpoint contains the version that is stored under it",
+        f"{DRIVER}/materializations.py",
+        "if not turn.ready and turn.id not in offered]",
+        "if turn.id not in offered]",
+    ),
+    Mutation(
+        "reserved-while-offered",
+        "An id stays reserved while a checkpoint in progress was offered the version that is stored under it",
+        f"{DRIVER}/materializations.py",
+        "if not turn.ready and turn.id not in offered]",
+        "if not turn.ready]",
+        rare=True,
+    ),
+    Mutation(
+        "rewind-forgets",
+        "A checkpoint that is announced after a rewind does not start from a version of before",
+        "chaos/simulation/driver.py",
+        "            self.tasks.go_back()\n            yield from self._act(aborted)\n",
+        "            yield from self._act(aborted)\n            self.tasks.go_back()\n",
+        rare=True,
+    ),
+    Mutation(
+        "changes-order",
+        "Changes are applied in the order of versions",
+        f"{CHECKPOINT}/version_restore.py",
+        "f.name.endswith(CHANGES_END)), key=lambda file: (file.origin, file.name))",
+        "f.name.endswith(CHANGES_END)), key=lambda file: file.name)",
+    ),
+    Mutation(
+        "changes-all",
+        "A checkpoint has all changes since the version it starts from, also those that an earlier one has stored",
+        f"{CHECKPOINT}/version_upload.py",
+        "                stored.append(known[key])\n",
+        "                continue\n",
+    ),
+    Mutation(
+        "changes-named",
+        "A task with changes says so in the name of its backend",
+        f"{CHECKPOINT}/version_upload.py",
+        'backend = manifest.backend + (WITH_CHANGELOG if changed else "")',
+        "backend = manifest.backend",
+    ),
+    Mutation(
+        "digest-version",
+        "The record of an attempt that was not accepted does not count, also if its list of files is the same",
+        f"{CHECKPOINT}/task_part.py",
+        "_identity(state.files) + str(state.version).encode(), digest_size",
+        "_identity(state.files), digest_size",
+        rare=True,
+    ),
+    Mutation(
+        "unknown-list",
+        "A list with files of a version that was stored in the background shares files with lists that it does not name",
+        f"{CHECKPOINT}/version_upload.py",
+        "return listed.state, ListChange(UNKNOWN, new, ())",
+        "return listed.state, ListChange(None, new, ())",
     ),
 )
