@@ -80,6 +80,10 @@ STEPS: tuple[Step, ...] = (
         "epoch.2-collected", "epoch.4-recorded", "publish.1-metadata", "publish.2-entry", "release.2-committed",
         "clean.1-marked", "clean.2-metadata", "clean.3-files",
     ),
+    *(
+        Step(f"materialize.{step}", False, backend=CHANGELOG)
+        for step in ("1-reserved", "2-asked", "3-stored", "4-offered", "5-completed", "6-released")
+    ),
     Step("storage.create.1-applied", False, Phase.RUNNING, asks_storage=True),
     *_steps(
         False, Phase.RECOVERING,

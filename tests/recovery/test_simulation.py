@@ -12,6 +12,8 @@ from tests.recovery.mutations.__main__ import search
 from tests.recovery.mutations.rules import MUTATIONS, Mutation
 from tests.scratch import ROOT, ScratchCopy
 
+SEEDS = {"dispose": (4, 8, 9), "materialize": (7, 10, 12)}
+"""Seeds that come to steps which others do not have."""
 QUICK = {"metadata-first", "commit-after", "shared-count", "carry"}
 
 
@@ -27,7 +29,7 @@ def test_seeds(decade: int) -> None:
 def test_a_crash_at_every_numbered_step(step: str) -> None:
     """The same run again and again; its driver dies at the first, second or third time it comes to this step."""
     crashes = 0
-    for seed in (4, 8, 9) if step.startswith("dispose") else (1, 4, 6):
+    for seed in SEEDS.get(step.partition(".")[0], (1, 4, 6)):
         for time in (1, 2, 3):
             crashes += simulate(seed, crash_at=(step, time)).crashes[step]
     assert crashes >= 2

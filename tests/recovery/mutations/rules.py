@@ -586,7 +586,7 @@ MUTATIONS = (
         f"{CHECKPOINT}/coordinator.py",
         "for pending in self._pending.values()), *self._reserved.values())",
         "for pending in self._pending.values()),)",
-        rare=True,
+        test="tests/unit/checkpoint/test_reserved_ids.py::test_clean_up_spares_a_reserved_id_and_its_base_until_it_is_released",
     ),
     Mutation(
         "reserved-until-used",

@@ -29,7 +29,7 @@ from tidegate.state.local_root import LocalRoot
 from tidegate.state.operator_states import OperatorStates
 from tidegate.state.port import MeasuredStore, StateBackend, StateStore, VersionMissing
 from tidegate.state.version import Manifest, VersionId
-from tidegate.state.version_directory import terms_of
+from tidegate.state.version_directory import discard_version, terms_of
 from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
 
 
@@ -86,13 +86,21 @@ class AttemptState:
         except VersionMissing as error:
             return Fault(FaultKind.MISS, str(error))
         except CorruptState as error:
+            discard_version(self.directory, self.base)
             return Fault(FaultKind.CORRUPT, str(error))
         return None
 
     def begin(self) -> StateStore:
         """Open the store, unless it is open."""
         if self._store is None:
-            self._store = self.backend.begin(self.directory, self.base, self._target, self.groups)
+            try:
+                self._store = self.backend.begin(self.directory, self.base, self._target, self.groups)
+            except CorruptState:
+                if self.base is not None:
+                    # A return to the latest checkpoint would find it again: some of its files may never have been stored,
+                    # so no checksum tells that they are damaged.
+                    discard_version(self.directory, self.base)
+                raise
         return self._store
 
     def add_keyed(self, operator: str, states: KeyedStates) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.runtime.driver.driver_kit import TASK, Driver
+from tidegate.core import faults
+from tidegate.savepoint.snapshot import StoredSnapshot
 
 INTERVAL_MS = 1_000
 CHANGELOG: dict[str, Any] = {
@@ -20,18 +23,23 @@ CHANGELOG: dict[str, Any] = {
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Driver]:
-    """A job whose latest checkpoint consists of a version and of changes."""
-    with Driver(tmp_path, interval=INTERVAL_MS, timeout="10 s", options=CHANGELOG) as driver:
-        driver.checkpoint(0, 1, 2)
-        driver.pass_time(2 * INTERVAL_MS)
-        for key in (3, 4, 5):
-            driver.run_epoch(key)
-            driver.checkpoint(key)
-        assert not driver.pending
-        assert not driver.loop.uploads.materialized
-        assert driver.owned.snapshot is not None
-        assert driver.owned.snapshot.tasks[0].backend == "hashmap+changelog"
+    with begun(tmp_path) as driver:
         yield driver
+
+
+def begun(folder: Path) -> Driver:
+    """Return a job whose latest checkpoint consists of a version and of changes."""
+    driver = Driver(folder, interval=INTERVAL_MS, timeout="10 s", options=CHANGELOG)
+    driver.checkpoint(0, 1, 2)
+    driver.pass_time(2 * INTERVAL_MS)
+    for key in (3, 4, 5):
+        driver.run_epoch(key)
+        driver.checkpoint(key)
+    assert not driver.pending
+    assert not driver.loop.uploads.materialized
+    assert driver.owned.snapshot is not None
+    assert driver.owned.snapshot.tasks[0].backend == "hashmap+changelog"
+    return driver
 
 
 def materialize(driver: Driver) -> None:
@@ -76,9 +84,10 @@ def test_a_version_that_a_checkpoint_did_not_use_is_swept(driver: Driver) -> Non
     materialize(driver)
     assert driver.loop.uploads.materialized
     assert not driver.loop.checkpointer._cleaning._sweeps, "nothing else asks for a sweep"
+    driver.run_epoch(5)
     for path in driver.home.glob("changes/*.changes"):
         path.unlink()
-    driver.checkpoint(5)
+    driver.checkpoint(6)
     assert not driver.loop.uploads.materialized
     assert not unreferenced(driver)
 
@@ -89,3 +98,53 @@ def test_nothing_is_announced_that_starts_from_a_version_of_discarded_epochs(dri
     driver.loop._thread.call(driver.loop.checkpointer.on_rewind)
     taken = driver.loop.uploads.announcements.begin_epoch(empty=False)
     assert taken is None or not taken.materialized
+
+
+class Died(Exception):
+    """The thread of the checkpoint loop ends at a step, as with its process."""
+
+
+STEPS = {
+    "materialize.1-reserved": False,
+    "materialize.2-asked": False,
+    "materialize.3-stored": True,
+    "materialize.4-offered": True,
+    "materialize.5-completed": True,
+    "materialize.6-released": True,
+}
+"""And whether a crash there leaves files that are not in the latest checkpoint: those of the version, then those that the
+checkpoint has replaced by them."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_a_crash_leaves_is_swept_by_the_next_owner(step: str, tmp_path: Path) -> None:
+    driver = begun(tmp_path)
+
+    def die(point: str, **context: Any) -> None:
+        if point == step:
+            raise Died
+
+    faults.arm(die)
+    try:
+        with suppress(Exception):
+            materialize(driver)
+            driver.checkpoint(5)
+        with pytest.raises(Died):
+            driver.settle()
+    finally:
+        faults.arm(None)
+    latest = history_of(tmp_path)
+    left = {name for name in driver.files("shared") if name not in latest}
+    assert bool(left) == STEPS[step], left
+    with Driver(tmp_path, interval=INTERVAL_MS, timeout="10 s", options=CHANGELOG) as successor:
+        assert successor.owned.snapshot is not None
+        assert {file.path for file in successor.owned.snapshot.tasks[0].files} == latest
+        for key in (6, 7, 0):
+            successor.checkpoint(key)
+        assert not unreferenced(successor)
+
+
+def history_of(folder: Path) -> set[str]:
+    """Return the files of the latest checkpoint in storage."""
+    newest = max((folder / "checkpoints" / "job").glob("chk-*/_metadata"), key=lambda path: int(path.parent.name[4:]))
+    return {file.path for file in StoredSnapshot.open(str(newest)).metadata.tasks[0].files}

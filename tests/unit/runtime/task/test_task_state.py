@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.messages import decode_ack, decode_barrier
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.task import run_level as task
+from tidegate.state.heap import table
 from tidegate.state.version import VersionId
 
 BACKENDS = pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
@@ -153,3 +155,21 @@ def test_a_task_opens_its_backend_with_the_options_of_the_job(tmp_path):
     place = keyed(PlaceOfTimers(), "place string")
     assert Tasks(tmp_path / "heap", place, "rocksdb", options).run("a") == [("HeapTimers",)]
     assert Tasks(tmp_path / "disk", place, "rocksdb").run("a") == [("TimerState",)]
+
+
+@BACKENDS
+def test_a_damaged_version_is_not_found_again(tmp_path, backend):
+    """Its files may never have been stored, so a return to the latest checkpoint could not tell that it is damaged."""
+    tasks = Tasks(tmp_path, lambda rows: rows.map(Numbered(), schema="word string, n bigint", uid="op"), backend)
+    tasks.run("a")
+    version = tasks.versions[0]
+    assert version is not None
+    (folder,) = [path for path in tmp_path.rglob("v1-*") if path.is_dir()]
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(bytes(len(content)))
+    table.forget()
+    with suppress(Exception):
+        tasks.run("a")
+    assert not folder.exists()
