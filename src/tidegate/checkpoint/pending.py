@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.checkpoint.requests import Request
 from tidegate.core.clock import Instant, MonotonicMs
 from tidegate.core.ids import EpochId, TaskId
+from tidegate.core.storage_cost import NO_REQUESTS, RequestCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class UploadAck:
     checkpointed_size_bytes: int = 0
     sync_ms: int = 0
     async_ms: int = 0
+    requests: RequestCounts = NO_REQUESTS
+    """To storage, for this upload."""
 
 
 class Stage(Enum):

@@ -13,6 +13,7 @@ from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.sink_commits import SinkCommits
 from tidegate.core.clock import Instant
 from tidegate.core.ids import EpochId, TaskId
+from tidegate.core.storage_cost import NO_REQUESTS, RequestCounts, StoragePrices, request_cost
 from tidegate.storage.routed import name_below
 
 HISTORY = 10
@@ -81,6 +82,10 @@ class CheckpointStats:
     savepoint_format: str | None = None
     checkpoint_type: str = "Checkpoint"
     """In Flink's words: `Checkpoint`, `Full Checkpoint`, `Savepoint` or `Terminate Savepoint`."""
+    requests: RequestCounts = NO_REQUESTS
+    """To storage, by the tasks that have acknowledged and, when it has ended, by the driver."""
+    cost_dollars: float | None = None
+    """Estimated cost of these requests. None: storage is a directory."""
 
     def levels(self) -> tuple[LevelStats, ...]:
         by_level: dict[int, list[TaskStats]] = {task.level: [] for task in self.waiting}
@@ -191,6 +196,8 @@ class CheckpointStatistics:
     sinks: SinkCommits = field(default_factory=SinkCommits)
     metadata_bytes: int = 0
     """Size of the `_metadata` of the last completed checkpoint."""
+    prices: StoragePrices | None = None
+    """None: requests cost nothing."""
     on_ended: Callable[[CheckpointStats], None] = lambda stats: None
     """Called once for every checkpoint that completes or fails, as it is counted."""
     _history: deque[CheckpointStats] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
@@ -208,7 +215,7 @@ class CheckpointStatistics:
 
     def completed(self, pending: PendingCheckpoint, now: Instant, external_path: str) -> CheckpointStats:
         place = name_below(self.directory, external_path.removesuffix("/_metadata"))
-        stats = replace(describe(pending, CheckpointStatus.COMPLETED, now), external_path=place)
+        stats = replace(self._described(pending, CheckpointStatus.COMPLETED, now), external_path=place)
         self._under_way.pop(pending.id, None)
         self.counts.in_progress -= 1
         self.counts.completed += 1
@@ -223,7 +230,7 @@ class CheckpointStatistics:
         self, pending: PendingCheckpoint, now: Instant, reason: CheckpointFailureReason, message: str
     ) -> CheckpointStats:
         stats = replace(
-            describe(pending, CheckpointStatus.FAILED, now),
+            self._described(pending, CheckpointStatus.FAILED, now),
             failure=reason, failure_message=message or reason.message, failure_timestamp=now.wall_ms,
         )  # fmt: skip
         self._under_way.pop(pending.id, None)
@@ -243,6 +250,25 @@ class CheckpointStatistics:
         kept = [replace(s, discarded=True) if s.id in gone else s for s in self._history]
         self._history = deque(kept, maxlen=REMEMBERED)
 
+    def charge(self, checkpoint_id: int, requests: RequestCounts) -> None:
+        """The driver has made these requests for a checkpoint that has ended."""
+
+        def charged(stats: CheckpointStats) -> CheckpointStats:
+            if stats.id != checkpoint_id:
+                return stats
+            return self._priced(replace(stats, requests=stats.requests + requests))
+
+        self._history = deque((charged(each) for each in self._history), maxlen=REMEMBERED)
+        self.latest_completed = self.latest_completed and charged(self.latest_completed)
+        self.latest_savepoint = self.latest_savepoint and charged(self.latest_savepoint)
+        self.latest_failed = self.latest_failed and charged(self.latest_failed)
+
+    def _described(self, pending: PendingCheckpoint, status: CheckpointStatus, now: Instant) -> CheckpointStats:
+        return self._priced(describe(pending, status, now))
+
+    def _priced(self, stats: CheckpointStats) -> CheckpointStats:
+        return stats if self.prices is None else replace(stats, cost_dollars=request_cost(stats.requests, self.prices))
+
     def history(self) -> tuple[CheckpointStats, ...]:
         """Return the checkpoints that have ended, newest first."""
         return tuple(reversed(self._history.copy()))
@@ -250,7 +276,7 @@ class CheckpointStatistics:
     def under_way(self, now: Instant) -> tuple[CheckpointStats, ...]:
         """Return the checkpoints in progress, newest first. Can be called from any thread."""
         pending = sorted(self._under_way.copy().values(), key=lambda one: -one.id)
-        return tuple(describe(one, CheckpointStatus.IN_PROGRESS, now) for one in pending)
+        return tuple(self._described(one, CheckpointStatus.IN_PROGRESS, now) for one in pending)
 
     def report(self, now: Instant) -> StatisticsReport:
         """Return everything, as it is now. Can be called from any thread."""
@@ -290,6 +316,7 @@ def describe(pending: PendingCheckpoint, status: CheckpointStatus, now: Instant)
         checkpointed_size_bytes=sum(a.checkpointed_size_bytes for a in acks),
         end_to_end_ms=now.since(pending.triggered),
         tasks=tuple(_task(ack, pending) for ack in acks),
+        requests=RequestCounts.sum(ack.requests for ack in acks),
         waiting=tuple(sorted(pending.tasks - {ack.task for ack in acks})),
     )
 

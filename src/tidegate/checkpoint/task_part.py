@@ -8,12 +8,13 @@ referred to.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from tidegate.checkpoint.metadata import AnyFileList, ElementCount, FileList, InlineFile, StoredFileList, TaskState
 from tidegate.core.ids import Slot, TaskId
+from tidegate.core.storage_cost import NO_REQUESTS, RequestCounts
 from tidegate.state.version import VersionId
 
 
@@ -48,6 +49,8 @@ class _TaskPart(msgspec.Struct, frozen=True, array_like=True):
     """Instead of `files`."""
     base: bytes | None = None
     released: tuple[str, ...] = ()
+    requests: tuple[int, ...] = ()
+    """Writes, their bytes, reads, their bytes, lists, deletes; without zeros at the end."""
 
 
 UNKNOWN = b""
@@ -75,6 +78,8 @@ class TaskPart:
     change: ListChange
     async_ms: int
     """How long the upload took, besides the epochs."""
+    requests: RequestCounts = NO_REQUESTS
+    """What the process that finished the upload has sent to storage for it."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -84,8 +89,11 @@ _decode = msgspec.msgpack.Decoder(_TaskPart).decode
 NO_CHANGE = ListChange(None, (), ())
 
 
-def encode_part(state: TaskState, change: ListChange = NO_CHANGE, async_ms: int = 0) -> bytes:
-    """`change.new` are the names that were stored for this checkpoint, `async_ms` is how long that took."""
+def encode_part(
+    state: TaskState, change: ListChange = NO_CHANGE, async_ms: int = 0, requests: RequestCounts = NO_REQUESTS
+) -> bytes:
+    """`change.new` are the names that were stored for this checkpoint, `async_ms` is how long that took, and `requests` what it
+    needed."""
     inline = tuple(_InlineFile(file.name, str(file.origin), file.data) for file in state.inline)
     task, files = state.task, state.files
     stored = None
@@ -113,6 +121,7 @@ def encode_part(state: TaskState, change: ListChange = NO_CHANGE, async_ms: int 
             stored=stored,
             base=change.base,
             released=change.released,
+            requests=_packed(requests),
         )
     )
 
@@ -142,7 +151,31 @@ def read_part(data: bytes) -> TaskPart:
         inline=tuple(InlineFile(file.name, VersionId.parse(file.origin), file.data) for file in part.inline),
         elements=tuple(ElementCount(id, count) for id, count in part.elements),
     )
-    return TaskPart(state, ListChange(part.base, part.new, part.released), part.async_ms)
+    return TaskPart(state, ListChange(part.base, part.new, part.released), part.async_ms, _unpacked(part.requests))
+
+
+def read_stored_part(data: bytes) -> TaskPart:
+    """Read an acknowledgement that a task has stored, which is one more request."""
+    part = read_part(data)
+    return replace(part, requests=part.requests + RequestCounts(writes=1, written_bytes=len(data)))
+
+
+def _packed(requests: RequestCounts) -> tuple[int, ...]:
+    if not requests:
+        return ()
+    values = [
+        requests.writes, requests.written_bytes, requests.reads, requests.read_bytes, requests.lists, requests.deletes
+    ]  # fmt: skip
+    while not values[-1]:
+        values.pop()
+    return tuple(values)
+
+
+def _unpacked(values: tuple[int, ...]) -> RequestCounts:
+    writes, written_bytes, reads, read_bytes, lists, deletes = (*values, 0, 0, 0, 0, 0, 0)[:6]
+    return RequestCounts(
+        writes=writes, written_bytes=written_bytes, reads=reads, read_bytes=read_bytes, lists=lists, deletes=deletes
+    )
 
 
 def decode_part(data: bytes) -> tuple[TaskState, tuple[str, ...]]:

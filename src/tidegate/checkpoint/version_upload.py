@@ -37,11 +37,12 @@ from tidegate.checkpoint.task_part import UNKNOWN, ListChange, digest_of, encode
 from tidegate.core.errors import CorruptState
 from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, Slot, TaskId, Term
+from tidegate.core.storage_cost import RequestCounts
 from tidegate.state.backends import WITH_CHANGELOG, plain_name
 from tidegate.state.changelog.chain import CHANGES_END, VersionChanges, changes_between, merge
 from tidegate.state.version import Manifest, VersionFile, VersionId
 from tidegate.state.version_directory import version_path
-from tidegate.storage import FileHandle, Storage, Upload, unique_name
+from tidegate.storage import FileHandle, MeteredStorage, Storage, Upload, unique_name
 from tidegate.storage.handle import checksum_of
 from tidegate.storage.upload import remove_private, replace_whole
 
@@ -150,7 +151,7 @@ class VersionUpload:
     def __init__(
         self, storage: Storage, layout: JobLayout, directory: Path, task: TaskId, term: Term, order: UploadOrder
     ) -> None:
-        self._storage, self._layout, self._directory = storage, layout, directory
+        self._storage, self._layout, self._directory = MeteredStorage(storage), layout, directory
         self._task, self._term, self._order = task, term, order
         self._folder = _folder(directory, term, order.checkpoint_id)
 
@@ -180,7 +181,8 @@ class VersionUpload:
             started = time.monotonic()
             run = UploadRun(attempt, go_on, progress)
             state, change = self._list(*(self._store_changes(manifest, run) or self._store(manifest, run)), attempt)
-            part = encode_part(state, change, round((time.monotonic() - started) * 1000))
+            requests = RequestCounts.of(self._storage.traffic.total())
+            part = encode_part(state, change, round((time.monotonic() - started) * 1000), requests)
             replace_whole(self._folder / _PART, part)
             reach("upload.2-noted", of=self._task, checkpoint=self._order.checkpoint_id)
             return part

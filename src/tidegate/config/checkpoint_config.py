@@ -15,8 +15,10 @@ from tidegate.config.choices import (
 )
 from tidegate.config.declared import checkpointing as c
 from tidegate.config.declared import output, recovery, restart, state, unaligned
+from tidegate.config.measuring import read_prices
 from tidegate.config.reading import Options
 from tidegate.config.restart_strategy import ExponentialDelay, FailureRate, FixedDelay, NoRestart, RestartStrategy
+from tidegate.core.storage_cost import LIST_PRICES, StoragePrices
 
 _YEAR_MS = 365 * 86_400_000
 
@@ -52,6 +54,8 @@ class CheckpointConfig:
     materialize_incrementally: bool = False
     materialize_failures: int = 3
     parallel_cleaning: bool = True
+    prices: StoragePrices = LIST_PRICES
+    """Of requests to an object store, for estimates."""
 
     @staticmethod
     def of(options: Options) -> CheckpointConfig:
@@ -87,6 +91,7 @@ class CheckpointConfig:
             materialize_incrementally=options[c.INCREMENTAL],
             materialize_failures=options[state.MATERIALIZE_FAILURES],
             parallel_cleaning=options[c.PARALLEL_CLEANING],
+            prices=read_prices(options),
         )
 
     @property

@@ -33,12 +33,16 @@ from tidegate.control.messages.checkpoints import (
     PendingSubtaskCheckpointStatistics,
     RestoredCheckpointStatistics,
     StatsSummary,
+    StorageRequests,
+    StorageUse,
     SubtaskSummary,
     TaskCheckpointStatistics,
     TaskCheckpointStatisticsWithSubtasks,
 )
 from tidegate.control.plan import vertex_id
+from tidegate.control.stored_jobs import StoredJob
 from tidegate.core.redaction import redacted
+from tidegate.runtime.driver.run_recorder import recorded_runs
 
 _NO_TASKS = LevelStats(
     level=0, tasks=0, acknowledged=0, latest_ack_ms=-1, end_to_end_ms=-1, state_size_bytes=0, checkpointed_size_bytes=0
@@ -150,6 +154,7 @@ def checkpoint_statistics(
         "num_acknowledged_subtasks": stats.num_acknowledged_subtasks,
         "tasks": tasks or {},
         "advice": (tasks and checkpoint_advice(stats)) or msgspec.UNSET,
+        "storage": storage_use(stats) or msgspec.UNSET,
     }
     match stats.status:
         case CheckpointStatus.COMPLETED:
@@ -162,6 +167,32 @@ def checkpoint_statistics(
             )
         case CheckpointStatus.IN_PROGRESS:
             return PendingCheckpointStatistics(**shared)
+
+
+def storage_use(stats: CheckpointStats) -> StorageUse | None:
+    """None: nothing is known."""
+    made = stats.requests
+    if not made:
+        return None
+    return StorageUse(
+        requests=StorageRequests(write=made.writes, list=made.lists, read=made.reads, delete=made.deletes),
+        written_bytes=made.written_bytes,
+        read_bytes=made.read_bytes,
+        estimated_cost_dollars=stats.cost_dollars,
+    )
+
+
+def storage_of_checkpoints(job: StoredJob) -> dict[int, StorageUse]:
+    """By id, what the retained checkpoints of a job needed of storage, as far as records of its runs tell."""
+    wanted = {ref.id for ref in job.newest.retained}
+    found: dict[int, StorageUse] = {}
+    for run in recorded_runs(job.storage, job.layout):
+        for stats in () if run.checkpoints is None else run.checkpoints.history:
+            if stats.id in wanted and (used := storage_use(stats)) is not None:
+                found.setdefault(stats.id, used)
+        if found.keys() >= wanted:
+            break
+    return found
 
 
 def _restored(restored: Restored | None) -> RestoredCheckpointStatistics | None:

@@ -17,9 +17,8 @@ from tidegate.control.stored_jobs import StoredJob, jobs_in
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.processes import has_died
 from tidegate.graph.outline import Outline
-from tidegate.runtime.driver.run_recorder import EVERY_S, recorded_terms
+from tidegate.runtime.driver.run_recorder import EVERY_S, recorded_runs
 from tidegate.runtime.driver.run_report import RunReport
-from tidegate.storage import ObjectMissing
 
 _FRESH_S = 1.0
 """How long an answer is used again before storage is asked."""
@@ -65,7 +64,7 @@ class StoredJobService(ReportedJob):
     def _newest(self) -> RunReport:
         """The record of the newest run, with the status that log, heartbeat and clock give it."""
         job = self._job
-        report = self._recorded() or _without_record(job)
+        report = next(recorded_runs(job.storage, job.layout), None) or _without_record(job)
         outcome = job.newest.outcome
         if outcome is not None and job.newest.term >= report.term:
             status = report.status if report.status in ENDED else _STATUSES[outcome]
@@ -78,16 +77,6 @@ class StoredJobService(ReportedJob):
         beat = perform(read_heartbeat(self._job.layout), self._job.storage)
         process = beat.process if isinstance(beat, Heartbeat) and beat.term >= report.term else report.process
         return has_died(process) or SYSTEM_CLOCK.now().wall_ms - report.written_ms > _SILENT_MS
-
-    def _recorded(self) -> RunReport | None:
-        """The newest record that this version can read."""
-        storage, layout = self._job.storage, self._job.layout
-        for term in recorded_terms(storage, layout):
-            try:
-                return RunReport.from_bytes(storage.get(layout.run(term)))
-            except (ObjectMissing, ValueError):
-                continue
-        return None
 
 
 class StoredJobs:

@@ -48,6 +48,20 @@ LAST_CHECKPOINT_PATH = _gauge(
     "Always 1; the label `path` says where the last completed checkpoint is.",
     "path",
 )
+LAST_CHECKPOINT_REQUESTS = _gauge(
+    _job,
+    "lastCheckpointStorageRequests",
+    "",
+    "Requests to storage for the last completed checkpoint, by kind (write, read, list, delete): of tasks, and of the driver "
+    "with its clean-up.",
+    "kind",
+)
+LAST_CHECKPOINT_COST = _gauge(
+    _job,
+    "lastCheckpointStorageCost",
+    "dollars",
+    "Estimated cost of those requests (metrics.storage-price.*). Absent for directories.",
+)
 CHECKPOINT_INTERVAL = _gauge(
     _job, "checkpointInterval", "ms", "The configured interval (execution.checkpointing.interval)."
 )
@@ -97,8 +111,8 @@ STORAGE_COST = _gauge(
     _job,
     "storageCostPerDay",
     "dollars",
-    "Estimated cost of requests and of stored bytes for a day that goes on like this run, at list prices of S3 Standard. "
-    "Absent for directories.",
+    "Estimated cost of requests and of stored bytes for a day that goes on like this run (metrics.storage-price.*). Absent for "
+    "directories.",
 )
 
 # -- tasks -------------------------------------------------------------------------------------------------------------

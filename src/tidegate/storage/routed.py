@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tidegate.core.storage_cost import NAMES_PER_REQUEST
 from tidegate.storage.open import open_storage
 from tidegate.storage.port import Lost, Nonce, Storage, StoredObject, Won
 from tidegate.storage.traffic import Traffic
@@ -87,12 +88,14 @@ class RoutedStorage:
         return storage.size(name)
 
     def list(self, prefix: str = "", after: str | None = None) -> builtins.list[StoredObject]:
-        self.traffic.add("list")
-        return self.home.list(prefix, after)
+        found = self.home.list(prefix, after)
+        self.traffic.add("list", requests=_pages(len(found)))
+        return found
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
-        self.traffic.add("list")
-        return self.home.folders(prefix)
+        found = self.home.folders(prefix)
+        self.traffic.add("list", requests=_pages(len(found)))
+        return found
 
     def delete(self, paths: Iterable[str]) -> None:
         by_store: dict[int, tuple[Storage, builtins.list[str]]] = {}
@@ -100,8 +103,12 @@ class RoutedStorage:
             storage, name = self._route(path)
             by_store.setdefault(id(storage), (storage, []))[1].append(name)
         for storage, names in by_store.values():
-            self.traffic.add("delete")
+            self.traffic.add("delete", requests=_pages(len(names)))
             storage.delete(names)
 
     def sweep(self, prefix: str = "") -> int:
         return self.home.sweep(prefix)
+
+
+def _pages(names: int) -> int:
+    return max(1, -(-names // NAMES_PER_REQUEST))

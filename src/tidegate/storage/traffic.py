@@ -18,9 +18,9 @@ class Traffic:
         self._bytes: Counter[str] = Counter()
         self._taken: dict[str, tuple[int, int]] = {}
 
-    def add(self, kind: RequestKind, size_bytes: int = 0) -> None:
+    def add(self, kind: RequestKind, size_bytes: int = 0, *, requests: int = 1) -> None:
         with self._lock:
-            self._requests[kind] += 1
+            self._requests[kind] += requests
             self._bytes[kind] += size_bytes
 
     def total(self) -> dict[str, tuple[int, int]]:

@@ -16,9 +16,10 @@ from tests.contract.snapshots.hosts import LAYOUT, Host, key, some, version
 from tidegate.checkpoint import version_upload
 from tidegate.checkpoint.file_lists import loaded_task
 from tidegate.checkpoint.metadata import FileList, MetadataDamaged, StoredFileList, TaskState
-from tidegate.checkpoint.task_part import ListChange, read_part
+from tidegate.checkpoint.task_part import ListChange, encode_part, read_part
 from tidegate.core import faults
 from tidegate.core.ids import AttemptId, Slot, TaskId
+from tidegate.core.storage_cost import RequestCounts
 from tidegate.state.backends import backend_named
 from tidegate.state.port import StateBackend
 from tidegate.state.version import VersionId
@@ -225,6 +226,16 @@ def test_an_upload_tells_how_long_it_took(home: Host) -> None:
     part = upload.run(manifest, AttemptId(5), lambda: True, lambda: time.sleep(0.05))
     assert part is not None
     assert read_part(part).async_ms >= 50
+
+
+def test_an_upload_tells_its_requests_in_a_few_bytes(home: Host) -> None:
+    home.build(None, version(1), some(0, 2000))
+    upload = home.uploader(home.order(1, version(1)))
+    part = upload.run(home.backend.manifest(home.directory, version(1)), AttemptId(1), lambda: True, lambda: None)
+    assert part is not None
+    found, told = home.storage.list("job/shared"), read_part(part)
+    assert told.requests == RequestCounts(writes=len(found), written_bytes=sum(each.size_bytes for each in found))
+    assert len(part) - len(encode_part(told.state, told.change, told.async_ms)) <= 8
 
 
 @pytest.mark.feature("N11", "O16")

@@ -34,6 +34,7 @@ from tidegate.config.restart_strategy import FOREVER, ExponentialDelay, FailureR
 from tidegate.config.user import FIELDS
 from tidegate.config.without_effect import WITHOUT_EFFECT, WithoutEffect
 from tidegate.core.measuring import Measuring, StateTracking
+from tidegate.core.storage_cost import LIST_PRICES, StoragePrices
 
 C = "execution.checkpointing."
 ON = {C + "interval": "10 s", C + "dir": "s3://bucket/ckpt"}
@@ -53,6 +54,16 @@ def problems(given: dict[str, object]) -> str:
     with pytest.raises(OptionError) as caught:
         read_options(given)
     return str(caught.value)
+
+
+def test_prices_of_storage_are_list_prices_unless_given() -> None:
+    assert CheckpointConfig.of(read_options()).prices == LIST_PRICES
+    given = {"million-writes": 6.5, "million-reads": 0.5, "million-deletes": 0.1, "gb-month": 0.02}
+    read = read_options({f"metrics.storage-price.{key}": price for key, price in given.items()})
+    assert CheckpointConfig.of(read).prices == StoragePrices(
+        per_million_writes=6.5, per_million_reads=0.5, per_million_deletes=0.1, per_gb_month=0.02
+    )
+    assert "at least 0" in problems({"metrics.storage-price.million-writes": "-1"})
 
 
 @pytest.mark.feature("D1")

@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.unit.runtime.driver.run_kit import run_report
+from tests.unit.runtime.driver.test_progress import complete, coordinator
 from tests.unit.savepoint.checkpoint_kit import History, Operator, listing, mapping, value
+from tidegate.checkpoint.layout import JobLayout
+from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.control.cli import main
+from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
+from tidegate.testing.clock import at
 
 TOTALS = Operator(
     "totals",
@@ -58,6 +64,23 @@ def test_list_shows_what_the_log_retains(history: History, tmp_path: Path, where
     text = run("checkpoints", "list", tmp_path / "ckpt").output
     assert "chk-2" in text
     assert "Checkpointed data" in text
+
+
+def test_list_shows_the_requests_that_a_record_of_a_run_knows(history: History, tmp_path: Path) -> None:
+    statistics, two = CheckpointStatistics(prices=LIST_PRICES), coordinator()
+    two.statistics = statistics
+    complete(two, 1_000)
+    complete(two, 2_000)
+    statistics.charge(2, RequestCounts(writes=12, lists=3, reads=2, written_bytes=4_096))
+    record = run_report(checkpoints=statistics.report(at(3_000)))
+    history.storage.put(JobLayout("orders").run(record.term), record.to_bytes())
+    first, second = told("checkpoints", "list", tmp_path / "ckpt")["checkpoints"]
+    assert first["storage"] is None
+    assert second["storage"]["requests"] == {"write": 12, "list": 3, "read": 2, "delete": 0}
+    text = run("checkpoints", "list", tmp_path / "ckpt").output
+    assert "Storage requests" in text
+    assert "$0.000076" in text
+    assert "4.0 KiB" in text
 
 
 def test_a_job_and_a_directory_may_have_any_name(tmp_path: Path) -> None:

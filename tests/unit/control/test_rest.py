@@ -28,6 +28,7 @@ from tidegate.control.request_checks import AllowedHosts
 from tidegate.control.rest import application
 from tidegate.control.service import JobService
 from tidegate.core.ids import EpochId, Lineage, Term
+from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
@@ -184,6 +185,24 @@ def test_checkpoints_as_flink_shows_them(client: TestClient) -> None:
     assert parts["subtasks"][0]["state_size"] == 80_200_000
     config = client.get(f"/jobs/{ID}/checkpoints/config").json()
     assert (config["mode"], config["interval"]) == ("exactly_once", 10_000)
+
+
+def test_a_checkpoint_tells_its_requests_bytes_and_estimated_cost(client: TestClient, run: Pretended) -> None:
+    made = RequestCounts(writes=12, lists=3, reads=2, deletes=1, written_bytes=4_200_000, read_bytes=90)
+    run.checkpoints.charge(1, made)
+    told = {
+        "requests": {"write": 12, "list": 3, "read": 2, "delete": 1}, "written_bytes": 4_200_000, "read_bytes": 90,
+        "estimated_cost_dollars": None,
+    }  # fmt: skip
+    assert client.get(f"/jobs/{ID}/checkpoints/details/1").json()["storage"] == told, "a directory costs nothing"
+    run.checkpoints.prices = LIST_PRICES
+    run.checkpoints.charge(1, RequestCounts())
+    for one in (
+        client.get(f"/jobs/{ID}/checkpoints/details/1").json(),
+        client.get(f"/jobs/{ID}/checkpoints").json()["latest"]["completed"],
+        client.get(f"/jobs/{ID}/checkpoints").json()["history"][0],
+    ):
+        assert one["storage"]["estimated_cost_dollars"] == pytest.approx(15 * 5e-6 + 2 * 4e-7)
 
 
 @pytest.mark.feature("I11", "K1")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.config.option import BOOL, INT, Option, at_least
+from tidegate.config.option import BOOL, FLOAT, INT, Option, at_least
+from tidegate.core.storage_cost import LIST_PRICES
 
 TITLE = "Measuring"
 
@@ -74,4 +75,36 @@ SIZE_BY_STATE: Option[bool] = Option(
     BOOL,
     True,
     "Label measurements with the name of the state. If off, all states of an operator are measured together.",
+)
+
+_PRICE_P = "metrics.storage-price."
+
+PRICE_OF_WRITES: Option[float] = Option(
+    _PRICE_P + "million-writes",
+    FLOAT,
+    LIST_PRICES.per_million_writes,
+    "Dollars for a million requests that write or list (PUT, COPY, POST, LIST). Used to estimate what checkpoints and a day cost "
+    "on an object store. The defaults are list prices of S3 Standard in us-east-1.",
+    check=at_least(0),
+)
+PRICE_OF_READS: Option[float] = Option(
+    _PRICE_P + "million-reads",
+    FLOAT,
+    LIST_PRICES.per_million_reads,
+    "Dollars for a million requests that read (GET, HEAD).",
+    check=at_least(0),
+)
+PRICE_OF_DELETES: Option[float] = Option(
+    _PRICE_P + "million-deletes",
+    FLOAT,
+    LIST_PRICES.per_million_deletes,
+    "Dollars for a million requests that delete. Most stores do not charge them.",
+    check=at_least(0),
+)
+PRICE_OF_STORAGE: Option[float] = Option(
+    _PRICE_P + "gb-month",
+    FLOAT,
+    LIST_PRICES.per_gb_month,
+    "Dollars for a gigabyte (2^30 bytes) that is stored during 30 days.",
+    check=at_least(0),
 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import NO, Facts, Line, Output, OutputTable, moment, size
+
+if TYPE_CHECKING:
+    from tidegate.control.messages.checkpoints import StorageUse
 
 
 @click.group("checkpoints")
@@ -20,11 +24,13 @@ def command() -> None:
 @speaks
 def list_(out: Output, directory: str) -> None:
     """List the retained checkpoints of the job in DIRECTORY, or of all jobs of a checkpoint directory."""
+    from tidegate.control.checkpoint_report import storage_of_checkpoints
     from tidegate.control.stored_jobs import jobs_in
 
     documents: list[dict[str, Any]] = []
-    rows = []
+    rows, requests = [], list[tuple[Any, ...]]()
     for job in jobs_in(directory):
+        used = storage_of_checkpoints(job)
         for ref, snapshot in job.snapshots():
             m, base = snapshot.metadata, ref == job.newest.base
             documents.append(
@@ -33,6 +39,7 @@ def list_(out: Output, directory: str) -> None:
                     "external_path": snapshot.url, "trigger_timestamp": m.triggered_ms, "latest_ack_timestamp": m.completed_ms,
                     "end_to_end_duration": m.completed_ms - m.triggered_ms, "checkpointed_size": m.delta_size_bytes,
                     "state_size": m.full_size_bytes, "term": ref.term, "epoch": str(ref.epoch), "restart_from": base,
+                    "storage": msgspec.to_builtins(used.get(ref.id)),
                 }
             )  # fmt: skip
             rows.append(
@@ -41,10 +48,16 @@ def list_(out: Output, directory: str) -> None:
                     size(m.delta_size_bytes), size(m.full_size_bytes), str(ref.epoch), "yes" if base else "", snapshot.url,
                 )
             )  # fmt: skip
+            requests += [] if ref.id not in used else [(job.name, ref.id, *_requests(used[ref.id]))]
     columns = (
         "Job", "ID", "Trigger time", "Duration", "Checkpointed data", "Full data", "Epoch", "Restarts from", "Path"
     )  # fmt: skip
-    out.show({"checkpoints": documents}, OutputTable("", columns, rows) if rows else Line("No checkpoint is retained."))
+    if not rows:
+        out.show({"checkpoints": []}, Line("No checkpoint is retained."))
+        return
+    kinds = ("Job", "ID", "Writes", "Lists", "Reads", "Deletes", "Written", "Estimated cost")
+    told = [OutputTable("Storage requests", kinds, requests)] if requests else []
+    out.show({"checkpoints": documents}, OutputTable("", columns, rows), *told)
 
 
 @command.command("show")
@@ -117,6 +130,12 @@ def diff(out: Output, before: str, after: str) -> None:
             ],
         ),
     )  # fmt: skip
+
+
+def _requests(used: StorageUse) -> tuple[Any, ...]:
+    made, cost = used.requests, used.estimated_cost_dollars
+    shown = None if cost is None else f"${cost:.6f}"
+    return made.write, made.list, made.read, made.delete, size(used.written_bytes), shown
 
 
 def _snapshots(path: str) -> Any:

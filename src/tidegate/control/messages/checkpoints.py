@@ -38,6 +38,25 @@ class TaskCheckpointStatistics(Struct, frozen=True, kw_only=True):
     persisted_data: int = 0
 
 
+class StorageRequests(Struct, frozen=True, kw_only=True):
+    """Requests by kind."""
+
+    write: int
+    list: int
+    read: int
+    delete: int
+
+
+class StorageUse(Struct, frozen=True, kw_only=True):
+    """What a checkpoint needed of storage: its tasks, and the driver with its clean-up."""
+
+    requests: StorageRequests
+    written_bytes: int
+    read_bytes: int
+    estimated_cost_dollars: float | None
+    """Of the requests, at `metrics.storage-price.*`. None: storage is a directory."""
+
+
 class _Statistics(Struct, frozen=True, kw_only=True, tag_field="className"):
     """What all checkpoints have, whatever their status."""
 
@@ -60,6 +79,8 @@ class _Statistics(Struct, frozen=True, kw_only=True, tag_field="className"):
     """By level; empty where several checkpoints are listed."""
     advice: str | UnsetType = UNSET
     """What to do about a slow one; ours, so it is left out of all other answers."""
+    storage: StorageUse | UnsetType = UNSET
+    """Ours. Left out if nothing is known."""
 
 
 class PendingCheckpointStatistics(_Statistics, frozen=True, kw_only=True, tag="in_progress"):

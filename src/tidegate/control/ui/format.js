@@ -54,6 +54,12 @@ export function times(factor) {
   return known(factor) ? `${significant(factor)}×` : UNKNOWN;
 }
 
+/** $12.30, and three significant digits of small amounts: $0.00123. */
+export function dollars(value) {
+  if (!known(value)) return UNKNOWN;
+  return value === 0 || value >= 0.1 ? `$${value.toFixed(2)}` : `$${Number(value.toPrecision(3)).toFixed(8).replace(/0+$/, "")}`;
+}
+
 const PARTS = [
   [86_400_000, "d"],
   [3_600_000, "h"],

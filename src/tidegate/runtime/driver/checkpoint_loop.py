@@ -34,6 +34,7 @@ from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.pending_uploads import PendingUploads
 from tidegate.runtime.driver.sink_threads import SinkThreads
 from tidegate.savepoint.snapshot import CANONICAL, location
+from tidegate.storage.open import is_object_store
 from tidegate.storage.routed import is_absolute
 
 _JOIN_S = 60.0
@@ -53,8 +54,10 @@ class CheckpointLoop:
         `backoff` determines how long a sink waits after a failure.
         """
         self.ownership, self.sinks = ownership, sinks
-        self.statistics = statistics or CheckpointStatistics(directory=location(ownership.history.storage.url))
         self._history, self._failure = ownership.history, ownership.failure
+        url = self._history.storage.url
+        prices = self._history.config.prices if is_object_store(url) else None
+        self.statistics = statistics or CheckpointStatistics(directory=location(url), prices=prices)
         self._thread = LoopThread("tidegate-checkpoints", self._history.clock, self._on_wake, ownership.fail)
         self._answers = Answers()
         self._asked: set[Future[None]] = set()

@@ -31,7 +31,7 @@ from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.statistics import CheckpointStatistics, Restored
 from tidegate.checkpoint.stored_acks import StoredAcks
-from tidegate.checkpoint.task_part import TaskPart, read_part
+from tidegate.checkpoint.task_part import TaskPart, read_part, read_stored_part
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.core.clock import Instant
 from tidegate.core.errors import EpochFailed, ProtocolViolation
@@ -39,6 +39,7 @@ from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, TaskId
 from tidegate.runtime.driver.announcer import Announcer
 from tidegate.runtime.driver.answers import Answers
+from tidegate.runtime.driver.checkpoint_requests import CheckpointRequests
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.failure_latch import CheckpointsFailed
@@ -68,7 +69,8 @@ class Checkpointer:
     ) -> None:  # fmt: skip
         self._ownership, self._job, self._uploads, self._output = ownership, job, uploads, output
         self._answers, self._loop = answers, loop
-        self._history, self._store = ownership.history, ownership.store
+        self._requests = CheckpointRequests(ownership.history, statistics)
+        self._history, self._store = self._requests.history, ownership.store
         self._acks = StoredAcks(self._history.layout, ownership.store.term)
         self._cleaning = JobCleaning(self._history, ownership.store, self._acks)
         epochs = self._announcements = uploads.announcements
@@ -136,7 +138,7 @@ class Checkpointer:
         now_ms = self._now().monotonic_ms
         expiring = [pending.id for pending in self._coordinator.pending if pending.deadline_ms <= now_ms]
         for checkpoint_id, part in self._history.perform(self._acks.new(now_ms, expiring)):
-            self._acknowledge(checkpoint_id, read_part(part))
+            self._acknowledge(checkpoint_id, read_stored_part(part))
         self._loop.wake_at(self._acks.next_ms())
 
     def on_rewind(self) -> None:
@@ -189,6 +191,7 @@ class Checkpointer:
 
     def _aborted(self, id: int | None, request: Request, reason: CheckpointFailureReason, message: str) -> None:
         why = f"{reason.message}: {message}" if message else f"{reason.message}."
+        self._requests.charge(id)
         self._uploads.forget(id)
         self._cleaning.expect_leftovers()
         if id is None and reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
@@ -248,6 +251,7 @@ class Checkpointer:
             self._cleaning.expect_leftovers()  # of an attempt that was not accepted
             return
         if self._uploads.is_materialization(checkpoint_id):
+            self._requests.add(part.requests)
             self._materializer.acknowledge(checkpoint_id, state, self._now())
             return
         ack = _ack(checkpoint_id, part)
@@ -292,6 +296,7 @@ class Checkpointer:
         self._act(actions)
         self._ownership.stand_alone()
         self.clean()
+        self._requests.charge(pending.id)
         self._output.sweep_targets(settled)
         self._act(self._coordinator.cleaned(len(dropped), self._now()))
 
@@ -331,6 +336,7 @@ class Checkpointer:
         else:
             self._store.follow_savepoint(ref, contents)
         actions = self._coordinator.published(pending.id, ref, (), self._now())
+        self._requests.charge(pending.id)
         self._output.release()
         self._act(actions)
 
@@ -385,4 +391,5 @@ def _ack(checkpoint_id: int, part: TaskPart) -> UploadAck:
         state_size_bytes=state.size_bytes,
         checkpointed_size_bytes=state.delta_bytes(checkpoint_id),
         async_ms=part.async_ms,
+        requests=part.requests,
     )

@@ -17,6 +17,7 @@ from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.core.clock import SYSTEM_CLOCK, Clock
 from tidegate.core.ids import Slot, TaskId, Uid
 from tidegate.core.redaction import redacted
+from tidegate.core.storage_cost import LIST_PRICES, StoragePrices
 from tidegate.core.times import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.event_times import of_split_name
 from tidegate.metrics import catalog
@@ -31,7 +32,7 @@ from tidegate.runtime.driver.run_report import TaskLine
 from tidegate.runtime.driver.sink_metrics import sink_samples
 from tidegate.runtime.driver.span_metrics import SpanMetrics
 from tidegate.runtime.driver.status_times import StatusTimes
-from tidegate.runtime.driver.storage_metrics import Transferred, added, storage_samples
+from tidegate.runtime.driver.storage_metrics import Transferred, added, checkpoint_samples, storage_samples
 from tidegate.runtime.driver.task_figures import AccessTotals, TaskFigures
 from tidegate.runtime.exchange.messages import TaskAck
 
@@ -96,15 +97,16 @@ class Figures(Protocol):
 
 class JobMetrics:
     """`sinks` are all sinks of the job: one without waiting output has the value 0. `rescales`: how often the run was
-    restored with another parallelism. `is_priced`: its storage is one that costs money for each request.
+    restored with another parallelism. `prices`: of its storage, if that costs money for each
+    request.
     """
 
     def __init__(
         self, sinks: Iterable[Uid], clock: Clock = SYSTEM_CLOCK, *, interval_ms: int | None = None, rescales: int = 0,
-        is_priced: bool = False,
+        prices: StoragePrices | None = None,
     ) -> None:  # fmt: skip
         self._sinks, self._clock = tuple(sinks), clock
-        self._interval_ms, self._rescales, self._is_priced = interval_ms, rescales, is_priced
+        self._interval_ms, self._rescales, self._prices = interval_ms, rescales, prices
         self.statuses = StatusTimes(clock)
         self.ages = EpochAges(clock)
         self._source_rows: Mapping[str, int] = {}
@@ -247,7 +249,8 @@ class JobMetrics:
         last = None if found is None else found.latest_completed
         yield from storage_samples(
             added([by_driver, self._storage]),
-            is_priced=self._is_priced,
+            is_priced=self._prices is not None,
+            prices=self._prices or LIST_PRICES,
             stored_bytes=0 if last is None else last.state_size_bytes,
             uptime_ms=self._clock.now().since(self._started),
         )
@@ -270,6 +273,7 @@ class JobMetrics:
         yield Sample(catalog.LAST_CHECKPOINT_DURATION, last.end_to_end_ms)
         yield Sample(catalog.LAST_CHECKPOINT_SIZE, last.checkpointed_size_bytes)
         yield Sample(catalog.LAST_CHECKPOINT_FULL_SIZE, last.state_size_bytes)
+        yield from checkpoint_samples(last.requests, last.cost_dollars)
         yield Sample(catalog.LAST_COMPLETED_CHECKPOINT_ID, last.id)
         yield Sample(catalog.LAST_CHECKPOINT_METADATA_SIZE, found.metadata_bytes)
         yield Sample(catalog.LAST_CHECKPOINT_PATH, 1, {"path": redacted(last.external_path or "")})

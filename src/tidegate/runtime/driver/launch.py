@@ -226,7 +226,7 @@ class _Launch:
             (sink.uid for sink in self._graph.sinks),
             interval_ms=None if chosen is None else chosen.checkpoints.interval_ms,
             rescales=int(is_rescaled),
-            is_priced=chosen is not None and is_object_store(chosen.archive.url),
+            prices=chosen.checkpoints.prices if chosen is not None and is_object_store(chosen.archive.url) else None,
         )
 
     def _follow(self, job: RunningJob) -> JobRun:

@@ -10,13 +10,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.core.ids import Term
 from tidegate.runtime.driver.run_report import RunReport
-from tidegate.storage import Storage, StorageError
+from tidegate.storage import ObjectMissing, Storage, StorageError
 
 log = logging.getLogger("tidegate")
 
@@ -97,6 +97,15 @@ def recorded_terms(storage: Storage, layout: JobLayout) -> list[Term]:
     """The terms that have a record, newest first."""
     names = [each.path.rpartition("/")[2] for each in storage.list(layout.runs)]
     return sorted((Term(int(name)) for name in names if name.isdecimal()), reverse=True)
+
+
+def recorded_runs(storage: Storage, layout: JobLayout) -> Iterator[RunReport]:
+    """The records that this version can read, newest first. Each is read when the caller comes to it."""
+    for term in recorded_terms(storage, layout):
+        try:
+            yield RunReport.from_bytes(storage.get(layout.run(term)))
+        except (ObjectMissing, ValueError):
+            continue
 
 
 def remove_old(storage: Storage, layout: JobLayout) -> None:

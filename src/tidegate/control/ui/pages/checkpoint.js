@@ -1,7 +1,7 @@
 // One checkpoint: its phases task by task, slowest first, and how it compares with another.
 
 import { get, jobPath } from "../api.js";
-import { bytes, count, duration } from "../format.js";
+import { bytes, count, dollars, duration } from "../format.js";
 import { CheckFiles } from "../parts/check_files.js";
 import { CopyButton, Id } from "../parts/copy.js";
 import { Empty, Facts, Failure, Panel } from "../parts/panel.js";
@@ -71,6 +71,7 @@ export function CheckpointDetail({ report, id, other }) {
       ["Duration", duration(whole.end_to_end_duration)],
       ["New files", bytes(whole.checkpointed_size)],
       ["Shared with earlier ones", bytes(Math.max(0, whole.state_size - whole.checkpointed_size))],
+      ["Storage requests", whole.storage && storageUse(whole.storage), true],
       ["Path", whole.external_path && html`<${Id} text=${whole.external_path} />`, true],
       ["Files", whole.external_path && !whole.discarded ? html`<${CheckFiles} job=${report.lineage} path=${whole.external_path} />` : null, true],
     ]} />
@@ -88,6 +89,13 @@ function Compare({ report, id, other }) {
   return html`<label class="inline-field">Compare with
     <select value=${other ?? ""} onChange=${chosen}><option value="">none</option>${choices.map((each) => html`<option value=${each.id}>#${each.id} ${each.status === "COMPLETED" ? "" : each.status.toLowerCase().replace("_", " ")}</option>`)}</select>
   </label>`;
+}
+
+/** "31 writes, 2 reads, 4 lists, 1 delete · 1.2 MB written · about $0.00018" */
+function storageUse({ requests, written_bytes, estimated_cost_dollars: cost }) {
+  const kinds = Object.entries(requests).filter(([, number]) => number > 0);
+  const made = kinds.map(([kind, number]) => `${count(number)} ${kind}${number === 1 ? "" : "s"}`).join(", ");
+  return [made, `${bytes(written_bytes)} written`, ...(cost === null ? [] : [`about ${dollars(cost)}`])].join(" · ");
 }
 
 const PHASES = [
@@ -119,6 +127,8 @@ function PhaseBar({ part, longest }) {
   </span>`;
 }
 
+const allRequests = ({ requests }) => Object.values(requests).reduce((sum, number) => sum + number, 0);
+
 function Comparison({ a, b }) {
   const slowest = (whole) => Math.max(0, ...whole.parts.filter((each) => !each.pending).map((each) => each.took));
   const rows = [
@@ -126,6 +136,7 @@ function Comparison({ a, b }) {
     { name: "Slowest task", show: duration, a: slowest(a), b: slowest(b) },
     { name: "New files", show: bytes, a: a.checkpointed_size, b: b.checkpointed_size },
     { name: "Full size", show: bytes, a: a.state_size, b: b.state_size },
+    ...(a.storage && b.storage ? [{ name: "Storage requests", show: count, a: allRequests(a.storage), b: allRequests(b.storage) }] : []),
     { name: "Tasks acknowledged", show: count, a: a.num_acknowledged_subtasks, b: b.num_acknowledged_subtasks },
     ...a.parts.flatMap((part) => {
       const twin = b.parts.find((each) => each.task === part.task);
