@@ -22,6 +22,7 @@ _COMMANDS = {
     "completion": "Print the completion script for a shell.",
     "dashboards": "Write a Grafana dashboard and Prometheus alert rules.",
     "list": "List running jobs.",
+    "plan": "Compute what a job of given rates, keys and state needs.",
     "run": "Run the job in a file.",
     "savepoint": "Take a savepoint of a running job; show, copy, change and dispose of savepoints.",
     "stop": "Stop a running job with a savepoint.",
