@@ -165,7 +165,7 @@ def capacity(work: Workload, constants: Constants | None = None) -> Capacity:
     per_slot, per_executor = work.state_bytes / slots, work.state_bytes / executors
     requests = _requests(work, c, slots, uploads)
     line = min(work.uplink_bytes_per_s, c.upload_speed * MB * work.cores_per_executor)
-    writes_per_slot = _objects_per_slot(work, c, uploads.checkpoint_bytes / slots)
+    writes_per_slot = _objects_per_slot(c, uploads.checkpoint_bytes / slots)
     driver_cpu_s = c.driver_cpu / 1e6 * tasks
     checkpoint_s = (
         uploads.checkpoint_bytes / executors / line
@@ -281,7 +281,7 @@ def _uploads(work: Workload, c: Constants) -> _Uploads:
 def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads) -> RequestCounts:
     """Of one checkpoint, with its share of what is stored in the background."""
     part = c.part_size * MB
-    stored = slots * _objects_per_slot(work, c, uploads.checkpoint_bytes / slots)
+    stored = slots * _objects_per_slot(c, uploads.checkpoint_bytes / slots)
     stored += uploads.background_bytes_per_s * work.interval_s / part
     lists = slots if work.state_bytes / slots / (c.file_size * MB) > _FILES_IN_METADATA and stored else 0
     acks = slots * work.levels if work.epoch_s > _SLOW_EPOCH_S else 0
@@ -295,11 +295,10 @@ def _requests(work: Workload, c: Constants, slots: int, uploads: _Uploads) -> Re
     )
 
 
-def _objects_per_slot(work: Workload, c: Constants, size_bytes: float) -> float:
-    """How many objects a task stores for a checkpoint; with a changelog at least one for each epoch. Small ones are inside the
-    metadata."""
-    files = max(1.0, work.interval_s / work.epoch_s) if work.changelog else 1.0
-    return 0.0 if size_bytes <= files * _INLINE_BYTES else max(files, size_bytes / (c.part_size * MB))
+def _objects_per_slot(c: Constants, size_bytes: float) -> float:
+    """How many objects a task stores for a checkpoint. A small one is inside the metadata. With a changelog, the changes of
+    several epochs are one object."""
+    return 0.0 if size_bytes <= _INLINE_BYTES else max(1.0, size_bytes / (c.part_size * MB))
 
 
 def _key_groups(slots: int, c: Constants) -> int:
