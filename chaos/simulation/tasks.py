@@ -381,14 +381,16 @@ class RealTasks:
 
 
 def parts_of_checkpoint(
-    world: World, root: str, states: list[TaskState]
+    world: World, root: str, states: list[TaskState], superseded: bool
 ) -> tuple[tuple[TaskState, ...], frozenset[str]]:
-    """Return the tasks, and all objects that they need."""
+    """Return the tasks, and all objects that they need. `superseded`: another driver may have deleted some."""
     paths: set[str] = set()
     for state in states:
         try:
             files = with_files(_storage(world), root, state).files
         except MetadataError as error:
+            if superseded:
+                continue
             world.fail(f"the list of {state.task} cannot be read: {error}")
         assert isinstance(files, FileList)
         own = state.files.path if isinstance(state.files, StoredFileList) else None

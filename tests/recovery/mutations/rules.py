@@ -601,15 +601,16 @@ MUTATIONS = (
         f"{DRIVER}/materializations.py",
         "if not turn.ready and turn.id not in offered]",
         "if not turn.ready]",
-        rare=True,
+        test="tests/unit/runtime/driver/test_materializations.py::test_an_id_stays_reserved_while_a_checkpoint_in_progress_was_offered_it",
     ),
     Mutation(
         "rewind-forgets",
         "A checkpoint that is announced after a rewind does not start from a version of before",
-        "chaos/simulation/driver.py",
-        "            self.tasks.go_back()\n            yield from self._act(aborted)\n",
-        "            yield from self._act(aborted)\n            self.tasks.go_back()\n",
-        rare=True,
+        f"{DRIVER}/checkpointer.py",
+        "        self._materializer.forget()\n        self._act(aborted)",
+        "        self._act(aborted)\n        self._materializer.forget()",
+        test="tests/unit/runtime/driver/test_changelog_checkpoints.py"
+        "::test_nothing_is_announced_that_starts_from_a_version_of_discarded_epochs",
     ),
     Mutation(
         "changes-order",
@@ -631,14 +632,6 @@ MUTATIONS = (
         f"{CHECKPOINT}/version_upload.py",
         'backend = manifest.backend + (WITH_CHANGELOG if changed else "")',
         "backend = manifest.backend",
-    ),
-    Mutation(
-        "digest-version",
-        "The record of an attempt that was not accepted does not count, also if its list of files is the same",
-        f"{CHECKPOINT}/task_part.py",
-        "_identity(state.files) + str(state.version).encode(), digest_size",
-        "_identity(state.files), digest_size",
-        rare=True,
     ),
     Mutation(
         "unknown-list",

@@ -93,6 +93,15 @@ def test_a_success_ends_the_row() -> None:
     assert not turns.fail(TASKS[2], at(1))
 
 
+def test_an_id_stays_reserved_while_a_checkpoint_in_progress_was_offered_it() -> None:
+    turns = Materializations(400, TASKS, 3)
+    turns.begin(1, TASKS[:1], at(0))
+    turns.acknowledge(TASKS[0], made(1), at(1))
+    turns.use(dict(turns.ready))
+    assert turns.released({1}) == ()
+    assert turns.released(()) == (1,)
+
+
 def test_going_back_forgets_everything() -> None:
     turns = Materializations(400, TASKS, 3)
     turns.begin(1, TASKS[:1], at(0))
