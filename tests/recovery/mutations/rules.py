@@ -623,7 +623,7 @@ MUTATIONS = (
         "changes-all",
         "A checkpoint has all changes since the version it starts from, also those that an earlier one has stored",
         f"{CHECKPOINT}/version_upload.py",
-        "                stored.append(known[key])\n",
+        "                stored.append(each)\n",
         "                continue\n",
     ),
     Mutation(
