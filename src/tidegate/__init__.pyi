@@ -30,6 +30,7 @@ from tidegate.api.evictors import (
     TimeEvictor as TimeEvictor,
 )
 from tidegate.api.functions import (
+    CheckpointListener as CheckpointListener,
     CheckpointedFunction as CheckpointedFunction,
     FilterFunction as FilterFunction,
     FlatMapFunction as FlatMapFunction,

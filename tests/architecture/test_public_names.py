@@ -13,6 +13,7 @@ PUBLIC = {
     "BroadcastState",
     "CallbackSink",
     "CheckpointEvent",
+    "CheckpointListener",
     "CheckpointedFunction",
     "Checkpointing",
     "CollectSink",

@@ -148,6 +148,14 @@ class Positions(tg.MapFunction[Order], tg.ListCheckpointed[int], element=int):
         self.at = sum(state)
 
 
+class Published(tg.FilterFunction[Order], tg.CheckpointListener):
+    def filter(self, row: Order) -> bool:
+        return row.amount > 0
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        assert_type(checkpoint_id, int)
+
+
 class EveryTenth(tg.Trigger):
     def on_element(
         self, element: Order, timestamp: int, window: tg.TimeWindow | tg.GlobalWindow, ctx: TriggerContext

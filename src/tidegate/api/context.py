@@ -137,7 +137,10 @@ class SnapshotContext(Protocol):
     """Passed to `snapshot_state`."""
 
     def get_checkpoint_id(self) -> int:
-        """Return the number of the epoch that ends. Every checkpoint belongs to an epoch, but not every epoch gets one."""
+        """Return the id of the epoch that ends: greater than that of every earlier epoch of the job, also across restarts. Every
+        checkpoint belongs to an epoch, but not every epoch gets one. `CheckpointListener` is told of checkpoints by these ids,
+        which are not those in the names of checkpoints.
+        """
         ...
 
     def get_checkpoint_timestamp(self) -> int:

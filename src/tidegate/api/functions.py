@@ -60,6 +60,27 @@ class CheckpointedFunction(ABC):
         """Anything that is not saved to declared state here is lost."""
 
 
+class CheckpointListener(ABC):
+    """Mixin for a function that is told what became of checkpoints, with the contract of Flink's `CheckpointListener`.
+
+    Both methods are called after `open` and before the first row of an epoch, in every task, in the order of ids. There is no
+    key, so keyed state and output are not available; operator state is. An error fails the epoch, as one in `open` does.
+
+    A checkpoint has the id that `snapshot_state` got in the last epoch that the checkpoint contains. Delivery is best effort: a
+    function may be told of a checkpoint twice, or not at all. So keep what waits for a checkpoint in operator state, with the id
+    of its epoch. When a checkpoint is complete, commit everything up to its id, in a way that may be repeated.
+    """
+
+    @abstractmethod
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """All epochs up to this one are in a checkpoint, which the job returns to after a failure. No checkpoint of a lower id
+        will complete later. After a restart, the first epoch is told of the checkpoint that the job has returned to.
+        """
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:  # noqa: B027
+        """A checkpoint of this epoch failed. Discard nothing: a later checkpoint contains the same work, perhaps with this id."""
+
+
 class ListCheckpointed(ABC, Generic[Element]):
     """The shorter form of `CheckpointedFunction`, with one list: `class Offsets(MapFunction, ListCheckpointed, element=int)`.
 
@@ -75,7 +96,8 @@ class ListCheckpointed(ABC, Generic[Element]):
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Element]:
-        """The elements to keep. The id is that of the epoch, the time its processing time in milliseconds."""
+        """The elements to keep. The id is that of the epoch, as in `SnapshotContext`, the time its processing time in
+        milliseconds."""
 
     @abstractmethod
     def restore_state(self, state: list[Element]) -> None:

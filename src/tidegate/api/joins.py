@@ -19,6 +19,7 @@ from tidegate.api.windows import WindowAssigner
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, WrongValue
 from tidegate.core.times import TimeDomain
+from tidegate.graph.listening import pass_hooks_on
 from tidegate.graph.model import Input
 from tidegate.graph.row_types import restorer, row_type
 from tidegate.graph.schema import Schema
@@ -48,6 +49,8 @@ class IntervalJoin:
         self._bounds = (lower_ms, upper_ms), (-upper_ms, -lower_ms)
         self._function = function
         self._schemas = left, right
+        if isinstance(function, Function):
+            pass_hooks_on(function, self)
 
     def states(self) -> tuple[StateSpec, ...]:
         buffers = (

@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from tidegate.api.states import Declaration
 from tidegate.core.errors import GraphError
+from tidegate.graph.listening import ABORTED, COMPLETE
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +35,8 @@ _CALLED_WITH = {
     "map": ("row",),
     "filter": ("row",),
     "flat_map": ("row",),
+    COMPLETE: ("checkpoint_id",),
+    ABORTED: ("checkpoint_id",),
 }
 
 
@@ -42,6 +45,8 @@ _CALLED_WITH_BATCHES = {
     "on_timers": ("keys", "timestamps", "ctx"),
     "combine": ("batch", "keys"),
     "open": ("ctx",),
+    COMPLETE: ("checkpoint_id",),
+    ABORTED: ("checkpoint_id",),
 }
 
 

@@ -102,8 +102,8 @@ class Declaration:
         where = "" if owner is None else f" of {owner.__name__}"
         return StateUnbound(
             f"State {self._name!r}{where} was used where there is no key: every key has its own state. Use it in "
-            "process_element or on_timer, not in __init__ or open. To try a function without a job, use "
-            "tidegate.testing.harness."
+            "process_element or on_timer, not in __init__ or open, nor when a checkpoint is notified. To try a function without "
+            "a job, use tidegate.testing.harness."
         )
 
     def __repr__(self) -> str:

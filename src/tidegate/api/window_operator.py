@@ -23,6 +23,7 @@ from tidegate.api.window_quick_path import fire_many, quick_path
 from tidegate.api.windows import EventTimeSessionWindows, WindowAssigner
 from tidegate.core.errors import WrongValue
 from tidegate.core.times import MAX_WATERMARK, TimeDomain
+from tidegate.graph.listening import pass_hooks_on
 from tidegate.graph.states import TIMERS, StateSpec
 from tidegate.state.keys import Namespace, TimeWindow
 
@@ -43,6 +44,7 @@ class WindowOperator:
         self.late_rows_dropped = 0
         self.__name__ = f"{assigner!r}, {trigger!r}"
         """Shown by `explain`, like the class name of a function."""
+        pass_hooks_on(function, self)
 
     def states(self) -> tuple[StateSpec, ...]:
         trigger = [
@@ -61,9 +63,8 @@ class WindowOperator:
         trigger = self._trigger.with_state()
         for spec in declared_states(trigger):
             setattr(trigger, spec.name, accessors[f"trigger.{spec.name}"])
-        for spec in () if self._function is None else declared_states(self._function):
-            setattr(self._function, spec.name, accessors[spec.name])
         own = () if self._function is None else declared_states(self._function)
+        self._states_of_function = {spec.name: accessors[spec.name] for spec in own}
         self._of_windows = [accessors[spec.name] for spec in own if spec.windowed]
         self._sessions = Sessions(accessors[SESSIONS.name]) if self._assigner.is_merging else None
         self._context: _WindowContext | None = None
@@ -105,6 +106,11 @@ class WindowOperator:
             own_way, self._assigner.assign_windows, add, self._scope, self._window_scope, self._timers.register,
             self._armed, side, self._lateness,
         )  # fmt: skip
+
+    def bind_function(self) -> None:
+        """Called by the runtime after `open`, as soon as there may be a key."""
+        for name, accessor in self._states_of_function.items():
+            setattr(self._function, name, accessor)
 
     def open(self, ctx: Any) -> None:
         self._contents.open()

@@ -87,6 +87,8 @@ class NotifyAborted:
     reason: CheckpointFailureReason
     message: str = ""
     """What happened, if the reason alone does not say."""
+    epoch: EpochId | None = None
+    """The epoch that it was to contain, if it was started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +403,7 @@ class Coordinator:
         del self._pending[pending.id]
         self._moved = True
         self.statistics.failed(pending, now, reason, message)
-        actions: list[Action] = [NotifyAborted(pending.id, pending.request, reason, message)]
+        actions: list[Action] = [NotifyAborted(pending.id, pending.request, reason, message, epoch=pending.epoch)]
         files = tuple(path for ack in pending.acks.values() for path in ack.new_files)
         if files:
             actions.append(DiscardFiles(files))

@@ -42,6 +42,12 @@ class EpochId:
     def __str__(self) -> str:
         return f"{self.term}.{self.number}"
 
+    @property
+    def as_checkpoint_id(self) -> int:
+        """The epoch as functions know it: one number, greater for every later epoch of the job. In the first run of a job it is
+        the number of the epoch."""
+        return (self.term - 1) << 32 | self.number
+
     def next(self) -> EpochId:
         return EpochId(self.term, self.number + 1)
 

@@ -144,6 +144,12 @@ class OperatorList:
                 self._store.write((), [start, *places])
             self._own, self._given, self._changed = now, None, False
 
+    def differs(self) -> bool:
+        """Whether it is not what the version has that the attempt started from."""
+        return self._changed and (
+            self._given is not None or self._own != [self._encode(each) for each in self._elements]
+        )
+
     def held(self) -> int:
         """The number of elements in a snapshot."""
         return len(self._own or ())
@@ -306,6 +312,10 @@ class OperatorStates:
     def flush(self) -> None:
         for state in self.all.values():
             state.flush()
+
+    def differ(self) -> bool:
+        """Whether a list is not what the version has that the attempt started from."""
+        return any(each.differs() for each in self.lists.values())
 
     def held(self) -> dict[int, int]:
         """Return the list lengths by state id, for `StateStore.seal`. Call `flush` first."""

@@ -39,6 +39,7 @@ from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.parallelism import check_parallelism
 from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import TRANSFORM_KINDS, check_event_time
+from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.batch_operator import BatchOperator
 from tidegate.runtime.task.operators import (
@@ -89,8 +90,9 @@ class _Subtask:
         self._number = 0
         self.begin()
 
-    def begin(self) -> None:
-        """Start the next epoch: a new attempt over the last sealed version, with a new copy of the function."""
+    def begin(self, notices: Sequence[CheckpointNotice] = ()) -> None:
+        """Start the next epoch: a new attempt over the last sealed version, with a new copy of the function, which is told of
+        checkpoints."""
         h = self._harness
         self._number += 1
         self._target = VersionId(EpochId(Term(1), self._number), AttemptId(self._number))
@@ -109,7 +111,7 @@ class _Subtask:
                 self.transform = TransformOperator(
                     node=unkeyed, context=context, emit=emit, time=h.time, operator_states=lists
                 )
-                self.transform.open()
+                self.transform.open(notices)
                 return
             self.states = KeyedStates(
                 store=self.store, specs=node.states, ids=lambda name: h.state_ids[h.uid, name],
@@ -131,7 +133,7 @@ class _Subtask:
                 time=h.time,
                 operator_states=lists,
             )
-            self.operator.open()
+            self.operator.open(notices)
 
     def adopt(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Start with restored entries."""
@@ -139,7 +141,7 @@ class _Subtask:
         self._version = self.store.seal().version
         self.begin()
 
-    def seal(self) -> None:
+    def seal(self, *notices: CheckpointNotice) -> None:
         """End the epoch and start the next."""
         operator = self.transform if isinstance(self._harness.node, Transform) else self.operator
         with own_errors():
@@ -150,7 +152,12 @@ class _Subtask:
             self.states.flush()
             self.states.clean_up()
         self._version = self.store.seal(self.lists.held()).version
-        self.begin()
+        self.begin(notices)
+
+    @property
+    def checkpoint_id(self) -> int:
+        """The id of the epoch, as the function knows it."""
+        return self._target.epoch.as_checkpoint_id
 
     def close(self) -> None:
         self.store.abandon()
@@ -249,7 +256,7 @@ class Harness:
     def _process_batches(self, rows: Sequence[Any], schema: Schema, places: Sequence[int]) -> None:
         """Give each instance its rows as one batch."""
         if self._uncombined is not None and rows:
-            rows = self._combine(rows, self._uncombined)
+            rows = _combined(self, rows, self._uncombined)
         shares: dict[int, tuple[list[Any], list[int]]] = {}
         for row in as_in_a_job(rows, schema):
             values = tuple(row[place] for place in places)
@@ -263,18 +270,6 @@ class Harness:
             with own_errors():
                 operator.accept_columns(batch_from_rows(some, schema).columns, np.array(groups, np.int32))
                 operator.process_waiting()
-
-    def _combine(self, rows: Sequence[Any], read: Input) -> Sequence[Any]:
-        batch = batch_from_rows(rows, read.schema)
-        fields = [read.schema.fields[read.schema.index(column)] for column in read.key]
-        keys = KeyIndex.of_columns(
-            fields, [batch.column(f.name) for f in fields], np.zeros(batch.num_rows, int), KeyScope()
-        )
-        partial, function = self.node.input.schema, copy.deepcopy(self.node.function)
-        function.open(FunctionContext(str(self.uid), 0, self.parallelism))
-        made = output_batch(function.combine(batch, keys), partial)
-        function.close()
-        return rows_of(made.columns, partial, struct_class(partial.fields))
 
     def advance_watermark(self, timestamp: int | datetime) -> None:
         """Advance the watermark and fire the timers up to it: all rows up to this event time have
@@ -352,6 +347,16 @@ class Harness:
             operator=tuple(held),
         )
 
+    def notify_checkpoint_complete(self, checkpoint_id: int | None = None) -> None:
+        """End the epoch, and tell every instance at the start of the next one that a checkpoint is complete: one of everything so
+        far, or one that contains the epochs up to this id, as `snapshot_state` got it.
+        """
+        _tell(self._subtasks, checkpoint_id, complete=True)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int | None = None) -> None:
+        """The same for a checkpoint that failed."""
+        _tell(self._subtasks, checkpoint_id, complete=False)
+
     def subtask_of(self, key: Any) -> int:
         """Return the index of the parallel instance that owns a key."""
         return int(self._owner(self._codec.normalized(key))[1].slot)
@@ -387,6 +392,25 @@ class Harness:
                 share += operator
         for subtask, share in zip(self._subtasks, shares):
             subtask.adopt(share)
+
+
+def _combined(harness: Harness, rows: Sequence[Any], read: Input) -> Sequence[Any]:
+    """Combine rows as the function does before the shuffle."""
+    batch = batch_from_rows(rows, read.schema)
+    fields = [read.schema.fields[read.schema.index(column)] for column in read.key]
+    keys = KeyIndex.of_columns(
+        fields, [batch.column(f.name) for f in fields], np.zeros(batch.num_rows, int), KeyScope()
+    )
+    partial, function = harness.node.input.schema, copy.deepcopy(harness.node.function)
+    function.open(FunctionContext(str(harness.uid), 0, harness.parallelism))
+    made = output_batch(function.combine(batch, keys), partial)
+    function.close()
+    return rows_of(made.columns, partial, struct_class(partial.fields))
+
+
+def _tell(subtasks: Iterable[_Subtask], checkpoint_id: int | None, *, complete: bool) -> None:
+    for subtask in subtasks:
+        subtask.seal(CheckpointNotice(subtask.checkpoint_id if checkpoint_id is None else checkpoint_id, complete))
 
 
 def _time(clock_ms: int, watermark_ms: int) -> EpochTime:

@@ -233,7 +233,7 @@ def test_a_newer_completed_checkpoint_subsumes_an_older_pending_one_without_blam
     assert [p.id for p in coordinator.pending] == [1, 2]
     actions = completed(coordinator, 2, 1_200)
     assert of(NotifyAborted, actions) == [
-        NotifyAborted(1, Request(kind=RequestKind.PERIODIC, at_ms=100), Reason.CHECKPOINT_SUBSUMED)
+        NotifyAborted(1, Request(kind=RequestKind.PERIODIC, at_ms=100), Reason.CHECKPOINT_SUBSUMED, epoch=epoch(1))
     ]
     assert not of(FailJob, actions)
 
@@ -312,7 +312,7 @@ def test_the_requester_learns_why_a_task_declined() -> None:
     coordinator.request(wish, at(100))
     actions = coordinator.decline(1, Reason.CHECKPOINT_ASYNC_EXCEPTION, at(200), "L1-S0: no such bucket")
     assert of(NotifyAborted, actions) == [
-        NotifyAborted(1, wish, Reason.CHECKPOINT_ASYNC_EXCEPTION, "L1-S0: no such bucket")
+        NotifyAborted(1, wish, Reason.CHECKPOINT_ASYNC_EXCEPTION, "L1-S0: no such bucket", epoch=epoch(1))
     ]
 
 

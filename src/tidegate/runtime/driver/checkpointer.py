@@ -171,8 +171,8 @@ class Checkpointer:
                     self._publish(pending)
                 case NotifyComplete(ref, request):
                     self._complete(ref, request)
-                case NotifyAborted(id, request, reason, message):
-                    self._aborted(id, request, reason, message)
+                case NotifyAborted():
+                    self._aborted(action)
                 case DiscardFiles(paths):
                     self._cleaning.discard(paths)
                 case FailJob(message):
@@ -189,14 +189,17 @@ class Checkpointer:
         else:
             self._answers.give(request.token, ref)
 
-    def _aborted(self, id: int | None, request: Request, reason: CheckpointFailureReason, message: str) -> None:
-        why = f"{reason.message}: {message}" if message else f"{reason.message}."
-        self._requests.charge(id)
-        self._uploads.forget(id)
+    def _aborted(self, aborted: NotifyAborted) -> None:
+        reason = aborted.reason
+        why = f"{reason.message}: {aborted.message}" if aborted.message else f"{reason.message}."
+        self._requests.charge(aborted.id)
+        self._uploads.forget(aborted.id)
         self._cleaning.expect_leftovers()
-        if id is None and reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
+        if aborted.epoch is not None and aborted.request.kind is not RequestKind.SAVEPOINT:
+            self._uploads.notices.add(aborted.epoch, complete=False)
+        if aborted.id is None and reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
             log.warning("a checkpoint was refused: %s", why)
-        self._answers.give(request.token, EpochFailed(f"The checkpoint failed: {why}"))
+        self._answers.give(aborted.request.token, EpochFailed(f"The checkpoint failed: {why}"))
 
     def _start_upload(self, action: StartUpload) -> None:
         snapshot, job = self._uploads.latest, self._job
@@ -332,6 +335,7 @@ class Checkpointer:
         contents = contents_of(path, metadata, staged_by)
         if pending.request.kind is RequestKind.TERMINAL_SAVEPOINT:
             self._history.perform(self._store.publish_terminal(ref, contents))
+            self._uploads.notices.add(ref.epoch, complete=True)
             self._ownership.snapshot = metadata
         else:
             self._store.follow_savepoint(ref, contents)

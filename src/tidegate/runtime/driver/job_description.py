@@ -39,6 +39,8 @@ class JobDescription:
     spark_version: str
     task_sinks: Mapping[Uid, TaskSink] = field(default_factory=dict)
     """Sinks whose output is published by tasks."""
+    listening: frozenset[int] = frozenset()
+    """Levels with functions that are told what became of checkpoints."""
 
     @property
     def tasks(self) -> list[TaskId]:

@@ -27,6 +27,7 @@ from tidegate.core.times import MAX_WATERMARK
 from tidegate.events.listener import JobListener
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan as plan_levels
+from tidegate.graph.listening import listening_levels
 from tidegate.graph.model import Graph
 from tidegate.reporters.reporter import Reporter
 from tidegate.reporters.start import create_reporters
@@ -296,6 +297,7 @@ class _Launch:
             task_sinks={}
             if checkpoints is None or not checkpoints.publishes_in_tasks
             else task_sinks(graph, runner.plan, checkpoints.publisher),
+            listening=listening_levels(graph, runner.plan),
         )
 
 

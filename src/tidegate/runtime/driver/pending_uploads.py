@@ -16,6 +16,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, TaskState
 from tidegate.checkpoint.task_part import digest_of
 from tidegate.checkpoint.version_upload import Materialized, Stored
 from tidegate.core.ids import TaskId
+from tidegate.runtime.driver.checkpoint_notices import CheckpointNotices
 from tidegate.runtime.driver.checkpoint_work import ChangelogPlan, plan_checkpoint_work
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.job_description import JobDescription
@@ -33,6 +34,7 @@ class PendingUploads:
         self._term, self._inline_bytes = ownership.store.term, ownership.history.config.inline_threshold_bytes
         self._uploads: dict[int, PendingUpload] = {}
         self.announcements = Announcements()
+        self.notices = CheckpointNotices(job.listening)
         self.slow_epochs = False
         """Whether epochs take so long that tasks store their acknowledgements without trying to send them."""
         self.upload_ms: int | None = None
@@ -63,7 +65,12 @@ class PendingUploads:
             self._inline_bytes, empty, self._output.for_tasks, early, self.announcements.unsettled,
             ChangelogPlan(self.materialized, self._truncated),
         )  # fmt: skip
-        return {level: replace(each, stores_acks=self.slow_epochs) for level, each in planned.items()}
+        notices = self.notices.take(empty)
+        work = {
+            level: replace(each, stores_acks=self.slow_epochs, notices=notices.get(level, ()))
+            for level, each in planned.items()
+        }
+        return {0: CheckpointWork(notices=notices[0]), **work} if 0 in notices else work
 
     def ended(self, snapshot: EpochSnapshot) -> None:
         """The epoch has ended with this snapshot, which the loop has not seen yet."""
@@ -71,9 +78,9 @@ class PendingUploads:
         self.announcements.end_epoch()
 
     def has_work(self) -> bool:
-        """Whether uploads of a checkpoint, or output that tasks publish, wait for an epoch."""
+        """Whether uploads of a checkpoint, output that tasks publish, or notices for functions wait for an epoch."""
         waits = any(each.is_awaited and not each.materializes for each in self._uploads.values())
-        return bool(self._output.for_tasks) or waits
+        return bool(self._output.for_tasks) or waits or self.notices.are_waiting()
 
     def saw(self, snapshot: EpochSnapshot) -> None:
         """Mark the oldest unseen snapshot as seen by the loop."""
@@ -108,9 +115,12 @@ class PendingUploads:
         self._uploads = {id: each for id, each in self._uploads.items() if id != checkpoint_id}
 
     def forget_all(self) -> None:
-        """Forget all uploads, and the epoch that was running: it will not end."""
+        """Forget all uploads, and the epoch that was running: it will not end. What functions did when they were told of the
+        latest checkpoint may be undone, so they are told again."""
         self._uploads = {}
         self.announcements.abandon_epoch()
+        if self._stored[0] is not None:
+            self.notices.add(self._stored[0].epoch, complete=True)
 
     def offer(self, checkpoint_id: int) -> Mapping[TaskId, Materialized]:
         """Return the versions that a checkpoint may start from. For one that was announced, those that its tasks were told of:
@@ -138,5 +148,6 @@ class PendingUploads:
         upload took."""
         self.upload_ms = upload_ms
         self.forget(ref.id)
+        self.notices.add(ref.epoch, complete=True)
         self._stored = (ref, {state.task: digest_of(state) for state in metadata.tasks})
         self._kept = {state.task: state.version for state in metadata.tasks if state.size_bytes}

@@ -189,6 +189,11 @@ class Epochs:
             raise OutputNotPublished(place, loop.waiting_output, str(stopped), stop.is_asked()) from stopped
         raise OutputNotPublished.in_time(place, loop.waiting_output, timeout_s, stop.is_asked())
 
+    def tell_last(self, loop: CheckpointLoop) -> None:
+        """Tell functions of the snapshot that the job ends with, unless an epoch has done so. No timer fires."""
+        if loop.uploads.notices.are_waiting():
+            self.run_empty(time_stands=True)
+
     def _await_restored_output(self, loop: CheckpointLoop) -> None:
         """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints is published before that of this one."""
         answer, latest = loop.published(), time.monotonic() + self._job.timeout_s

@@ -271,6 +271,7 @@ class Supervisor:
                 # From here on, the log says that the job has ended with it.
                 self.last_savepoint = epochs.run_until(loop, answer)
                 epochs.await_output(loop, f"the savepoint {self.last_savepoint}")
+            epochs.tell_last(loop)
 
     def _run_out(self) -> None:
         """Finish after the sources are exhausted. Fire the timers that are due by their rows; if no later run can continue

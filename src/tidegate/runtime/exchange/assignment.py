@@ -46,6 +46,16 @@ class PublishOrder:
 ALL_SLOTS = -1
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class CheckpointNotice:
+    """What became of a checkpoint, for functions that want to know. Ordered as they are told."""
+
+    checkpoint_id: int
+    """The id that `snapshot_state` got in the last epoch that the checkpoint contains."""
+    complete: bool
+    """False: it was aborted. A later checkpoint may contain the same epoch, and complete."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointWork:
     """What the tasks of one level do for checkpoints in one epoch, besides its rows. Sequences have an item for each slot."""
@@ -71,6 +81,8 @@ class CheckpointWork:
     """Whether results of uploads are stored for the driver as soon as they exist: no epoch takes them there soon."""
     truncated: tuple[VersionId | None, ...] = ()
     """With a changelog: the version up to which no checkpoint needs the changes of a slot."""
+    notices: tuple[CheckpointNotice, ...] = ()
+    """What functions are told before the first row. Empty if no function of the level wants to know."""
 
     def of(self, slot: Slot) -> tuple[tuple[UploadOrder, ...], tuple[VersionId, ...], RestoreOrder | None]:
         return (

@@ -4,7 +4,8 @@ it seals. Independent of Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,15 @@ from tidegate.state.port import MeasuredStore, StateBackend, StateStore, Version
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import discard_version, terms_of
 from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
+
+
+@contextmanager
+def _errors_of(operator: str) -> Iterator[None]:
+    """Values of another type than their state are the function's error."""
+    try:
+        yield
+    except WrongValue as error:
+        raise FunctionFailed(operator, error) from error
 
 
 class AttemptState:
@@ -111,16 +121,22 @@ class AttemptState:
         """Flush these states before the version is sealed."""
         self._lists.append((operator, states))
 
+    def lists_differ(self) -> bool:
+        """Whether functions have changed operator state. Not meant for every epoch: it encodes lists that were written."""
+        for operator, states in self._lists:
+            with _errors_of(operator):
+                if states.differ():
+                    return True
+        return False
+
     def seal(self) -> Manifest | None:
         """Create the next version. None if the store was not opened."""
         if self._store is None:
             return None
         every: tuple[tuple[str, KeyedStates | OperatorStates], ...] = (*self._keyed, *self._lists)
         for operator, states in every:
-            try:
+            with _errors_of(operator):
                 states.flush()
-            except WrongValue as error:
-                raise FunctionFailed(operator, error) from error
         for _, keyed in self._keyed:
             keyed.clean_up()
         held: dict[int, int] = {}

@@ -10,6 +10,7 @@ import numpy as np
 from tidegate.graph.model import Transform
 from tidegate.graph.output_batches import output_batch
 from tidegate.graph.output_columns import batch_from_rows
+from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.operators import Emit, FunctionContext
 from tidegate.runtime.task.waiting_rows import WaitingRows
@@ -35,7 +36,8 @@ class CombineOperator:
         self._fields = [self._read.fields[place] for place in self._places]
         self._waiting = WaitingRows(self._read)
 
-    def open(self) -> None:
+    def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
+        """Notices are for the copy of the function behind the shuffle, which has the state."""
         try:
             self._combiner.function.open(self._context)
         except Exception as error:

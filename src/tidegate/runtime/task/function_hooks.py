@@ -1,11 +1,15 @@
-"""The hooks through which a function's own variables are saved to and restored from operator state."""
+"""The hooks of a function: its own variables are saved to and restored from operator state, and it is told what became of
+checkpoints."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tidegate.core.ids import EpochId
+from tidegate.graph.listening import ABORTED, COMPLETE
 from tidegate.graph.states import Distribution
+from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.state.operator_states import OperatorStates
 
@@ -39,10 +43,10 @@ class _Snapshot:
     """The context of `snapshot_state`."""
 
     def __init__(self, epoch: EpochId | None, clock_ms: int) -> None:
-        self._number, self._clock_ms = 0 if epoch is None else epoch.number, clock_ms
+        self._id, self._clock_ms = 0 if epoch is None else epoch.as_checkpoint_id, clock_ms
 
     def get_checkpoint_id(self) -> int:
-        return self._number
+        return self._id
 
     def get_checkpoint_timestamp(self) -> int:
         return self._clock_ms
@@ -72,6 +76,16 @@ class FunctionHooks:
                 self._function.initialize_state(_Initialization(self._states))
         except Exception as error:
             raise FunctionFailed(self._name, error) from error
+
+    def tell(self, notices: Iterable[CheckpointNotice]) -> None:
+        """Called after `open`, before the first row."""
+        for notice in notices:
+            call = getattr(self._function, COMPLETE if notice.complete else ABORTED, None)
+            try:
+                if callable(call):
+                    call(notice.checkpoint_id)
+            except Exception as error:
+                raise FunctionFailed(self._name, error) from error
 
     def snapshot(self) -> None:
         """Called after the last row and timer of an epoch, before `close`."""

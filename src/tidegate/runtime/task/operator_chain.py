@@ -64,13 +64,13 @@ class OperatorChain:
         """By operator. Empty unless accesses to state are measured."""
 
     def open(self) -> None:
-        """Create the operators, consumers before producers, and open their functions."""
+        """Create the operators, consumers before producers, open their functions, and tell them what became of checkpoints."""
         for node in reversed(self._program.nodes):
             operator = self._operator(node)
             if operator is not None:
                 self.operators[node.id] = operator
         for operator in self.operators.values():
-            operator.open()
+            operator.open(self._assignment.work.notices)
 
     def finish(self) -> None:
         """After the last row and timer: let operators pass on what they still hold, producers before consumers."""

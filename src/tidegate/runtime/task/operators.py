@@ -23,6 +23,7 @@ from tidegate.graph.model import Input, Process, SinkNode, Transform
 from tidegate.graph.on_error import ErrorAction
 from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.schema import Schema
+from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.runtime.exchange.messages import TaskCommittable
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.broadcast import BroadcastSide
@@ -54,7 +55,7 @@ class Operator(Protocol):
     rows_in: int
     rows_out: int
 
-    def open(self) -> None: ...
+    def open(self, notices: Sequence[CheckpointNotice] = ()) -> None: ...
     def accept(self, rows: Sequence[Any]) -> None: ...
     def accept_batch(self, batch: pa.RecordBatch) -> None: ...
     def accept_edge(self, rows: EdgeRows) -> None: ...
@@ -282,11 +283,14 @@ class ProcessOperator:
             return [function.process_element]
         return [function.process_element1, function.process_element2]
 
-    def open(self) -> None:
+    def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
         self._hooks.initialize()
         _opened(self._function, self._context, self.name)
-        # Not earlier: there is no key in `open`, and a declared state reports that until it is bound.
-        if not hasattr(self._function, "attach_states"):
+        self._hooks.tell(notices)
+        # Not earlier: up to here there is no key, and a declared state reports that until it is bound.
+        if hasattr(self._function, "bind_function"):
+            self._function.bind_function()
+        elif not hasattr(self._function, "attach_states"):
             self._states.bind(self._function)
 
     def snapshot(self) -> None:
@@ -495,10 +499,11 @@ class TransformOperator:
         self._context, self.spans = context, context.spans
         self._emit = emit
 
-    def open(self) -> None:
+    def open(self, notices: Sequence[CheckpointNotice] = ()) -> None:
         self._hooks.initialize()
         if self._call is not self._function:
             _opened(self._function, self._context, self.name)
+            self._hooks.tell(notices)
 
     def snapshot(self) -> None:
         self._hooks.snapshot()
@@ -554,7 +559,7 @@ class SinkOperator:
         self._writer: SinkWriter | None = None
         self._written_bytes = 0
 
-    def open(self) -> None: ...
+    def open(self, notices: Sequence[CheckpointNotice] = ()) -> None: ...
     def snapshot(self) -> None: ...
     def close(self) -> None: ...
 

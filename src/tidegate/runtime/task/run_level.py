@@ -103,7 +103,10 @@ class _TaskAttempt:
         )
 
     def read(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run every row through the operators, which the first row opens. Yield what is ready to be sent."""
+        """Run every row through the operators, which the first row opens, unless functions are to be told something. Yield what
+        is ready to be sent."""
+        if self.assignment.work.notices:
+            self.chain.open()
         for rows in self._arriving(batches):
             if not self.operators:
                 reach("task.2-first-row", task=self)
@@ -182,8 +185,9 @@ class _TaskAttempt:
 
     @property
     def untouched(self) -> bool:
-        """Whether neither a row nor a timer could have changed state, although the store may be open."""
-        return self.barriers.rows == 0 and self.fired == 0
+        """Whether neither a row nor a timer nor a notice has changed state, although the store may be open."""
+        told = bool(self.assignment.work.notices)
+        return self.barriers.rows == 0 and self.fired == 0 and not (told and self.state.lists_differ())
 
     def drain(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Read the input and process no row: Spark kills a worker that leaves input unread. Keep the acknowledgements for the

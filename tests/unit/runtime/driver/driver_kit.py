@@ -45,7 +45,7 @@ class Driver:
 
     def __init__(
         self, folder: Path, job: str = "job", *, options: Mapping[str, Any] | None = None, path: str | None = None,
-        **checkpointing: Any,
+        listening: frozenset[int] = frozenset(), **checkpointing: Any,
     ) -> None:  # fmt: skip
         chosen = Checkpointing(**{"dir": str(folder / "checkpoints"), "interval": 1_000} | checkpointing)
         settings, durability = read_settings(2, parallelism=1, max_parallelism=KEYS, checkpoint=chosen, options=options)
@@ -61,7 +61,7 @@ class Driver:
         found = self.owned.restore_point()
         described = JobDescription(
             job=job, parallelism=1, max_parallelism=KEYS, backend=settings.state_backend, levels=1, sources=(Uid("rows"),),
-            operators=(), state_ids={}, spark_version="4.3.0",
+            operators=(), state_ids={}, spark_version="4.3.0", listening=listening,
         )  # fmt: skip
         self.backend = backend_named(settings.task_backend, {})
         self.home = folder / "local" / str(found.lineage) / str(TASK)

@@ -16,6 +16,7 @@ from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.running_job import Epochs
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import Supervisor
+from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.savepoint.snapshot import StoredSnapshot
 
 
@@ -79,3 +80,23 @@ def test_a_job_that_is_stopped_ends_with_the_savepoint_that_was_asked_for_and_re
     assert (taken.format, taken.metadata.epoch) == (format, epoch)
     with place.run(out=target) as job:
         assert job.loop.ownership.restore_point().snapshot == taken.metadata
+
+
+@pytest.mark.feature("J27")
+@pytest.mark.parametrize("savepoint", [False, True])
+def test_functions_are_told_of_the_snapshot_that_the_job_ends_with(tmp_path: Path, savepoint: bool) -> None:
+    """No batch follows, so an empty epoch in which no timer fires tells them."""
+    with Place(tmp_path).run(listening=frozenset({1}), out=Target()) as job:
+        last, told = job.epoch("out"), []
+        supervisor = supervisor_of(job)
+        if savepoint:
+            supervisor._job.stop.savepoint = (str(tmp_path / "savepoints"), "CANONICAL")
+            supervisor._job.stop.asked.set()
+
+        def run_empty(*, time_stands: bool) -> None:
+            assert time_stands
+            told.extend(job.loop.uploads.work(empty=True)[1].notices)
+
+        supervisor.attempt.epochs.run_empty = run_empty  # type: ignore[method-assign,assignment]
+        supervisor._conclude()
+    assert told == [CheckpointNotice(last.as_checkpoint_id, True)]

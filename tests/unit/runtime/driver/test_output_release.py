@@ -129,7 +129,8 @@ class Place:
     @contextlib.contextmanager
     def run(
         self, job: str = "job", path: str | None = None, strict: bool = False, tasks: TaskSink | None = None,
-        fresh: bool = False, claim: bool = False, allow: bool = False, **targets: Target,
+        fresh: bool = False, claim: bool = False, allow: bool = False, listening: frozenset[int] = frozenset(),
+        **targets: Target,
     ) -> Iterator[Job]:  # fmt: skip
         layout = JobLayout(job)
         options = {
@@ -160,6 +161,7 @@ class Place:
             state_ids={},
             spark_version="4.3.0",
             task_sinks={} if tasks is None else {Uid(name): tasks for name in targets},
+            listening=listening,
         )
         waited = len(summary(owned.store.due(), ReleaseSchedule()))
         quick = Backoff(first_ms=10, greatest_ms=20)
