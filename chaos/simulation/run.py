@@ -6,10 +6,12 @@ import random
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from chaos.simulation.driver import SINKS, JobPlan, SimDriver
 from chaos.simulation.faults import CALM, Odds, Violation
-from chaos.simulation.tasks import SimHosts, check_restore
+from chaos.simulation.hosts import SimHosts
+from chaos.simulation.tasks import check_restore
 from chaos.simulation.world import Process, Tally, World
 from tidegate.checkpoint.committables import Channel
 from tidegate.checkpoint.coordinator import Cadence
@@ -78,7 +80,7 @@ class Run:
         self._real = seed % 5 in REAL_STATE and tasks <= MOST_REAL_TASKS
         plan = JobPlan(JobLayout("job"), tasks, cadence, retained, epoch_ms, real_state=self._real)
         if self._real:
-            self.world.hosts = SimHosts(self.world)
+            self.world.hosts = SimHosts(rng, self.world.tally.events, partial(self.world.serial, "f"))
         widths = sorted({tasks, max(1, tasks // 2), max(1, tasks // 3)})
         self._add(SimJob(plan, widths, rng.choice((1, 1, 2, 2, 3))))
         self.world.tally.events[f"seeds with {self.jobs[0].deployments} rivals"] += 1

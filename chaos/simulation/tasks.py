@@ -7,19 +7,16 @@ group that it changes, so what was restored can be compared with the epochs that
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from chaos.simulation.faults import Crash
 from chaos.simulation.model import Epoch, Snapshot
 from chaos.simulation.world import Process, World
-from tidegate.checkpoint import version_upload
 from tidegate.checkpoint.assignment import KeyedShare, TaskRestore, assign_key_groups
 from tidegate.checkpoint.completed_store import CompletedCheckpointStore
 from tidegate.checkpoint.coordinator import Action, Coordinator, StartUpload
@@ -30,9 +27,9 @@ from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
 from tidegate.checkpoint.task_part import TaskPart, read_part
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload, forget_uploads
+from tidegate.core.clock import Instant
 from tidegate.core.errors import CorruptState
-from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term
-from tidegate.runtime.driver import materializer
+from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot, PendingUpload
 from tidegate.runtime.driver.job_description import JobDescription
 from tidegate.runtime.driver.materializer import Materializer
@@ -41,7 +38,6 @@ from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.runtime.task.attempt_state import tidy_versions
 from tidegate.state.backends import backend_named
 from tidegate.state.changelog import truncate, without_changelog
-from tidegate.state.heap import table
 from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keys import key_group_range, state_prefix
 from tidegate.state.port import VersionMissing
@@ -49,64 +45,10 @@ from tidegate.state.version import VersionId
 from tidegate.storage import CorruptFile, ObjectMissing, Storage
 from tidegate.storage.errors import StorageError
 
-if TYPE_CHECKING:
-    from chaos.simulation.driver import SimDriver
-
-HOSTS = 3
 _STATE = 1
 _FORGETS = 4
 """An epoch whose number is divisible by this removes the marks of earlier ones, as a range."""
-_SHORT_LIST_BYTES = 250
-"""Of some seeds: longer lists of files are objects of their own."""
-_MEMORY = Path("/dev/shm")
 Entries = dict[bytes, bytes]
-
-
-class SimHosts:
-    """The disks of all hosts, as folders."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._root = Path(tempfile.mkdtemp(prefix="tidegate-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
-        self._places: dict[tuple[str, int], int] = {}
-        self._stands = 0
-        self.list_bytes = world.rng.choice((_SHORT_LIST_BYTES, version_upload.LONGEST_INSIDE_BYTES))
-
-    def host_of(self, job: str, slot: int, move: bool = False) -> int:
-        """Return the host of a task. It stays there until it moves."""
-        if move or (job, slot) not in self._places:
-            self._places[job, slot] = self._world.rng.randrange(HOSTS)
-        return self._places[job, slot]
-
-    def directory(self, host: int, job: str, lineage: Lineage, task: TaskId) -> Path:
-        return self._root / f"host-{host}" / job / str(lineage) / str(task)
-
-    def scratch(self) -> Path:
-        self._stands += 1
-        return self._root / f"scratch-{self._stands}"
-
-    def lose_one(self) -> None:
-        self._world.tally.events["hosts lost"] += 1
-        shutil.rmtree(self._root / f"host-{self._world.rng.randrange(HOSTS)}", ignore_errors=True)
-        table.forget()
-
-    def close(self) -> None:
-        table.forget()
-        shutil.rmtree(self._root, ignore_errors=True)
-
-    @contextmanager
-    def names(self) -> Iterator[None]:
-        """While a seed runs: names that follow from it, and the length of lists that it wants."""
-        before = version_upload.unique_name, version_upload.LONGEST_INSIDE_BYTES
-        turn, materializer.randrange = materializer.randrange, self._world.rng.randrange
-        version_upload.unique_name = partial(self._world.serial, "f")
-        version_upload.LONGEST_INSIDE_BYTES = self.list_bytes
-        try:
-            yield
-        finally:
-            materializer.randrange = turn
-            version_upload.unique_name, version_upload.LONGEST_INSIDE_BYTES = before
-            self.close()
 
 
 class TaskStorage:
@@ -136,10 +78,24 @@ class Parts:
     tasks: tuple[TaskState, ...]
 
 
+class TaskDriver(Protocol):
+    """The driver of a term, as its tasks know it."""
+
+    world: World
+    plan: Any
+    process: Process
+    parallelism: int
+
+    @property
+    def now(self) -> Instant: ...
+    def tell_failed(self, checkpoint_id: int, task: TaskId) -> None: ...
+    def tell_stored(self, term: Term, version: VersionId, ack: UploadAck) -> None: ...
+
+
 class RealTasks:
     """The tasks of one term."""
 
-    def __init__(self, driver: SimDriver, store: CompletedCheckpointStore, snapshot: Snapshot | None) -> None:
+    def __init__(self, driver: TaskDriver, store: CompletedCheckpointStore, snapshot: Snapshot | None) -> None:
         world, rng = driver.world, driver.world.rng
         self._driver, self._world, self._store = driver, world, store
         self._layout, self._groups, self._width = driver.plan.layout, driver.plan.groups, driver.parallelism

@@ -41,7 +41,7 @@ from tidegate.core.errors import StorageError, TidegateError
 from tidegate.core.ids import EpochId
 
 if TYPE_CHECKING:
-    from chaos.simulation.tasks import SimHosts
+    from chaos.simulation.hosts import SimHosts
 
 MAX_PAUSE_MS = 6_000
 

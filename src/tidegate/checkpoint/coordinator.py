@@ -90,6 +90,10 @@ class NotifyAborted:
     epoch: EpochId | None = None
     """The epoch that it was to contain, if it was started."""
 
+    @property
+    def why(self) -> str:
+        return f"{self.reason.message}: {self.message}" if self.message else f"{self.reason.message}."
+
 
 @dataclass(frozen=True, slots=True)
 class DiscardFiles:

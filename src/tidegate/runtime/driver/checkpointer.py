@@ -157,9 +157,7 @@ class Checkpointer:
         self._act(self._coordinator.close(self._now()))
 
     def abort(self) -> None:
-        """Abort everything in progress: the job is claimed again, so none of it can complete. The
-        loop's thread must have ended.
-        """
+        """Abort everything in progress: the job is claimed again, so none of it can complete. The loop's thread has ended."""
         self._coordinator.abort_all(CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN, self._now())
 
     def _act(self, actions: Iterable[Action]) -> None:
@@ -190,16 +188,14 @@ class Checkpointer:
             self._answers.give(request.token, ref)
 
     def _aborted(self, aborted: NotifyAborted) -> None:
-        reason = aborted.reason
-        why = f"{reason.message}: {aborted.message}" if aborted.message else f"{reason.message}."
         self._requests.charge(aborted.id)
         self._uploads.forget(aborted.id)
         self._cleaning.expect_leftovers()
         if aborted.epoch is not None and aborted.request.kind is not RequestKind.SAVEPOINT:
             self._uploads.notices.add(aborted.epoch, complete=False)
-        if aborted.id is None and reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
-            log.warning("a checkpoint was refused: %s", why)
-        self._answers.give(aborted.request.token, EpochFailed(f"The checkpoint failed: {why}"))
+        if aborted.id is None and aborted.reason is not CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN:
+            log.warning("a checkpoint was refused: %s", aborted.why)
+        self._answers.give(aborted.request.token, EpochFailed(f"The checkpoint failed: {aborted.why}"))
 
     def _start_upload(self, action: StartUpload) -> None:
         snapshot, job = self._uploads.latest, self._job
