@@ -21,6 +21,7 @@ NAMES = {
     "latency": "benchmarks.latency",
     "release": "benchmarks.release",
     "savepoint": "benchmarks.savepoint",
+    "slow-epochs": "benchmarks.slow_epochs",
     "start": "benchmarks.start",
     "state-growth": "benchmarks.state_growth",
     "timers": "benchmarks.timers",
