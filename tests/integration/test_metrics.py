@@ -161,7 +161,7 @@ class EveryState(tg.KeyedProcessFunction):
         raise AssertionError("all rows are long before it")
 
 
-ELSEWHERE = {catalog.PENDING_RECORDS, catalog.STORAGE_COST}
+ELSEWHERE = {catalog.PENDING_RECORDS, catalog.STORAGE_COST, catalog.LAST_CHECKPOINT_COST}
 """What only Kafka can tell, and what only storage with a price has."""
 
 
