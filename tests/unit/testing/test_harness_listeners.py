@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pydoc import locate
 
 import pytest
 
 import tidegate as tg
 from tidegate.core.errors import StateUnbound
 
-PUBLISHED: list[str] = []
-"""Stands for another system."""
+
+class OtherSystem(list[str]):
+    """There is one, also for functions that are sent by value, as those of tests are once another test has asked for it."""
+
+    def __reduce__(self):
+        return locate, (f"{__name__}.PUBLISHED",)
+
+
+PUBLISHED = OtherSystem()
 
 
 @pytest.fixture(autouse=True)
