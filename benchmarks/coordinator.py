@@ -48,7 +48,7 @@ from tidegate.checkpoint.metadata import (
     decode,
     encode,
 )
-from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
+from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.requests import Request, RequestKind
 from tidegate.checkpoint.start import Start
 from tidegate.checkpoint.task_part import ListChange, encode_part, list_digest, read_part
@@ -352,21 +352,7 @@ class _Job:
     def _acknowledge(self, id: int, parts: Iterable[bytes]) -> Publish:
         actions: list[Action] = []
         for data in parts:
-            part = read_part(data)
-            state = part.state
-            actions = self._coordinator.acknowledge(
-                UploadAck(
-                    checkpoint_id=id,
-                    task=state.task,
-                    state=state,
-                    new_files=part.change.new,
-                    change=part.change,
-                    state_size_bytes=state.size_bytes,
-                    checkpointed_size_bytes=state.delta_bytes(id),
-                    async_ms=part.async_ms,
-                ),
-                self._now(),
-            )
+            actions = self._coordinator.acknowledge(read_part(data).acknowledges(id), self._now())
         return next(action for action in actions if isinstance(action, Publish))
 
     def _publish(self, pending: PendingCheckpoint) -> None:

@@ -24,7 +24,7 @@ from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.file_lists import objects_of, with_files
 from tidegate.checkpoint.metadata import FileList, MetadataError, StoredFileList, TaskState
 from tidegate.checkpoint.pending import PendingCheckpoint, UploadAck
-from tidegate.checkpoint.task_part import TaskPart, read_part
+from tidegate.checkpoint.task_part import read_part
 from tidegate.checkpoint.version_restore import RestoreOrder, restore
 from tidegate.checkpoint.version_upload import UploadOrder, VersionUpload, forget_uploads
 from tidegate.core.clock import Instant
@@ -269,7 +269,7 @@ class RealTasks:
             found = read_part(part)
             if found.state.backend.endswith("+changelog"):
                 world.tally.events["tasks stored as changes"] += 1
-            driver.tell_stored(self._store.term, found.state.version, _ack(order.checkpoint_id, found))
+            driver.tell_stored(self._store.term, found.state.version, found.acknowledges(order.checkpoint_id))
 
     # checkpoints, as `Checkpointer` has them
 
@@ -442,13 +442,3 @@ def _inclusive(groups: tuple[int, int]) -> range:
 
 def _storage(world: World) -> Storage:
     return TaskStorage(world)  # type: ignore[return-value]
-
-
-def _ack(checkpoint_id: int, part: TaskPart) -> UploadAck:
-    return UploadAck(
-        checkpoint_id=checkpoint_id,
-        task=part.state.task,
-        state=part.state,
-        new_files=part.change.new,
-        change=part.change,
-    )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol, TypeVar
 
-from tidegate.state.changelog.chain import VersionChanges, versions_in
+from tidegate.checkpoint.metadata import FileList, InlineFile, StateFile, TaskState
+from tidegate.state.backends import WITH_CHANGELOG
+from tidegate.state.changelog.chain import CHANGES_END, VersionChanges, versions_in
 from tidegate.state.version import VersionId
 
 
@@ -19,6 +21,16 @@ class _ChangeFile(Protocol):
 
 
 F = TypeVar("F", bound=_ChangeFile)
+
+
+def change_files(state: TaskState) -> list[StateFile | InlineFile]:
+    """Return the change files of a task, in the order of the changes. The list of its files must be loaded."""
+    if not state.backend.endswith(WITH_CHANGELOG):
+        return []
+    if not isinstance(state.files, FileList):
+        raise TypeError(f"The list of files of {state.task} is not loaded.")
+    found = [file for file in (*state.files, *state.inline) if file.name.endswith(CHANGES_END)]
+    return sorted(found, key=lambda file: (file.origin, file.name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from tidegate.checkpoint.metadata import AnyFileList, ElementCount, FileList, InlineFile, StoredFileList, TaskState
+from tidegate.checkpoint.pending import UploadAck
 from tidegate.core.ids import Slot, TaskId
 from tidegate.core.storage_cost import NO_REQUESTS, RequestCounts
 from tidegate.state.version import VersionId
@@ -80,6 +81,20 @@ class TaskPart:
     """How long the upload took, besides the epochs."""
     requests: RequestCounts = NO_REQUESTS
     """What the process that finished the upload has sent to storage for it."""
+
+    def acknowledges(self, checkpoint_id: int) -> UploadAck:
+        """Return the acknowledgement that the part is."""
+        return UploadAck(
+            checkpoint_id=checkpoint_id,
+            task=self.state.task,
+            state=self.state,
+            new_files=self.change.new,
+            change=self.change,
+            state_size_bytes=self.state.size_bytes,
+            checkpointed_size_bytes=self.state.delta_bytes(checkpoint_id),
+            async_ms=self.async_ms,
+            requests=self.requests,
+        )
 
 
 _encode = msgspec.msgpack.Encoder().encode

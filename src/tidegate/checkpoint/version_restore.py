@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.change_plan import change_files
 from tidegate.checkpoint.file_lists import with_files
-from tidegate.checkpoint.metadata import FileList, InlineFile, StateFile, StateInfo, TaskState
+from tidegate.checkpoint.metadata import FileList, StateFile, StateInfo, TaskState
 from tidegate.checkpoint.metadata.validation import CANONICAL
 from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.version_upload import remember
 from tidegate.core.errors import CorruptState, RestoreError
 from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId, TaskId, Term
-from tidegate.state.backends import WITH_CHANGELOG, built_in_backend, plain_name
-from tidegate.state.changelog import CHANGES_END, apply, changes_path, note_same
+from tidegate.state.backends import built_in_backend, plain_name
+from tidegate.state.changelog import apply, changes_path, note_same
 from tidegate.state.changelog.change_file import read_change_header
 from tidegate.state.keys import OF_NO_KEY, key_group_range
 from tidegate.state.local_root import boot_id
@@ -120,7 +121,7 @@ def _as_it_was(
     if not len(state.files) and not state.inline:
         return None
     reach("restore.1-begun", of=order.plan.task)
-    changed = bool(_changes_of(state))
+    changed = bool(change_files(state))
     version, is_here = state.version, _is_changed_version_here if changed else _intact
     if not (order.from_local and is_here(directory, state, backend)):
         if changed:
@@ -165,21 +166,13 @@ def _listed(state: TaskState) -> FileList:
     return state.files
 
 
-def _changes_of(state: TaskState) -> list[StateFile | InlineFile]:
-    """Return the change files of a task, in the order of the changes."""
-    every: list[StateFile | InlineFile] = (
-        [*_listed(state), *state.inline] if state.backend.endswith(WITH_CHANGELOG) else []
-    )
-    return sorted((f for f in every if f.name.endswith(CHANGES_END)), key=lambda file: (file.origin, file.name))
-
-
 def begin_fetched(
     backend: StateBackend, directory: Path, state: TaskState, target: VersionId, groups: tuple[int, int]
 ) -> StateStore:
     """Open a task that `fetch_version` has brought to `directory`, with all its changes applied."""
     store = backend.begin(directory, state.version, target, groups)
     try:
-        for file in _changes_of(state):
+        for file in change_files(state):
             apply(directory / "changes" / file.name, store)
     except BaseException:
         store.abandon()
@@ -190,7 +183,7 @@ def begin_fetched(
 def _is_changed_version_here(directory: Path, state: TaskState, backend: StateBackend) -> bool:
     """Whether the version that was stored as files and changes is on local disk, written since the machine was booted. Some of
     its files were never stored; those that were have the stored checksums, and so have its last changes."""
-    last = _changes_of(state)[-1]
+    last = change_files(state)[-1]
     stored: dict[tuple[str, VersionId], str] = {(file.name, file.origin): file.checksum for file in _listed(state)}
     try:
         path = directory / "changes" / last.name
@@ -237,7 +230,7 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
     """Build the version of `state` below `directory` from storage. Change files go to `changes` there; see `begin_fetched`. The
     list of its files must be loaded."""
     building = Building.begin(directory, state.version)
-    changes = {file.name for file in _changes_of(state)}
+    changes = {file.name for file in change_files(state)}
     if changes:
         (directory / "changes").mkdir(parents=True, exist_ok=True)
 

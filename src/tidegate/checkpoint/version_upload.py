@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from tidegate.checkpoint.change_plan import Fresh, plan_changes
+from tidegate.checkpoint.change_plan import Fresh, change_files, plan_changes
 from tidegate.checkpoint.file_lists import list_in, objects_of
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import (
@@ -229,7 +229,7 @@ class VersionUpload:
         changes = changes_between(self._directory, base.version, version)
         if changes is None:
             return None
-        plan = plan_changes(changes, () if before is None else _changes_in(before), _MERGED_BYTES)
+        plan = plan_changes(changes, () if before is None else change_files(before), _MERGED_BYTES)
         try:
             return [merge(self._directory, each.changes) if isinstance(each, Fresh) else each for each in plan]
         except (FileNotFoundError, CorruptState):
@@ -386,11 +386,6 @@ def forget_uploads(directory: Path, term: Term, keep: Iterable[tuple[Term, int]]
             of, id = int(found[1]), int(found[2])
             if (of, id) not in kept and (of < term or (of == term and id < newest)):
                 shutil.rmtree(entry.path, ignore_errors=True)
-
-
-def _changes_in(state: TaskState) -> list[StateFile | InlineFile]:
-    assert isinstance(state.files, FileList)
-    return [file for file in (*state.files, *state.inline) if file.name.endswith(CHANGES_END)]
 
 
 def _by_name(files: AnyFileList) -> dict[tuple[VersionId, str], StateFile]:

@@ -152,6 +152,14 @@ class Life(RuleBasedStateMachine):
         forget()
 
 
+def first_checkpoint(name: str, folder: Path, keys: int = 500) -> tuple[Host, TaskState]:
+    """A host whose task has stored its first version, and what it stored."""
+    forget()
+    host = Host(folder / "host", backend_named(f"{name}+changelog"), LocalStorage(folder / "storage"))
+    host.build(None, version(1), some(0, keys))
+    return host, host.upload(host.order(1, version(1)))[0]
+
+
 @pytest.mark.feature("G8")
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_restore_gives_back_what_was_there(name: str) -> None:
@@ -163,10 +171,7 @@ def test_a_restore_gives_back_what_was_there(name: str) -> None:
 @pytest.mark.feature("G2", "G4", "G8")
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_checkpoint_uploads_what_changed_and_nothing_else(name: str, tmp_path: Path) -> None:
-    forget()
-    host = Host(tmp_path / "host", backend_named(f"{name}+changelog"), LocalStorage(tmp_path / "storage"))
-    host.build(None, version(1), some(0, 5_000))
-    before, _ = host.upload(host.order(1, version(1)))
+    host, before = first_checkpoint(name, tmp_path, keys=5_000)
     for number in range(2, 40):  # enough for compactions
         changed = some(number * 100, 100, size=60)
         host.build(version(number - 1), version(number), changed)
@@ -188,10 +193,7 @@ def test_a_checkpoint_uploads_what_changed_and_nothing_else(name: str, tmp_path:
 @pytest.mark.feature("G3")
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_checkpoint_starts_from_the_version_that_was_stored_last(name: str, tmp_path: Path) -> None:
-    forget()
-    host = Host(tmp_path / "host", backend_named(f"{name}+changelog"), LocalStorage(tmp_path / "storage"))
-    host.build(None, version(1), some(0, 500))
-    before, _ = host.upload(host.order(1, version(1)))
+    host, before = first_checkpoint(name, tmp_path)
     for number in range(2, 6):
         host.build(version(number - 1), version(number), some(number, 10, size=60))
         before, _ = host.upload(replace(host.order(number, version(number), before, number - 1), changelog=True))
@@ -211,10 +213,7 @@ def test_a_checkpoint_starts_from_the_version_that_was_stored_last(name: str, tm
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_changes_of_several_epochs_are_stored_as_one_object(name: str, tmp_path: Path) -> None:
-    forget()
-    host = Host(tmp_path / "host", backend_named(f"{name}+changelog"), LocalStorage(tmp_path / "storage"))
-    host.build(None, version(1), some(0, 500))
-    before, _ = host.upload(host.order(1, version(1)))
+    host, before = first_checkpoint(name, tmp_path)
     for number in range(2, 12):
         host.build(version(number - 1), version(number), some(number, 10, size=60))
         if number == 4:
@@ -237,10 +236,7 @@ def test_changes_of_several_epochs_are_stored_as_one_object(name: str, tmp_path:
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_version_whose_changes_were_merged_is_used_where_it_is(name: str, tmp_path: Path) -> None:
-    forget()
-    host = Host(tmp_path / "host", backend_named(f"{name}+changelog"), LocalStorage(tmp_path / "storage"))
-    host.build(None, version(1), some(0, 500))
-    before, _ = host.upload(host.order(1, version(1)))
+    host, before = first_checkpoint(name, tmp_path)
     for number in (2, 3):
         host.build(version(number - 1), version(number), some(number, 10, size=60))
     after, _ = host.upload(replace(host.order(2, version(3), before, 1), changelog=True))
@@ -251,10 +247,7 @@ def test_a_version_whose_changes_were_merged_is_used_where_it_is(name: str, tmp_
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_damaged_changes_are_not_merged_and_the_whole_version_is_stored(name: str, tmp_path: Path) -> None:
-    forget()
-    host = Host(tmp_path / "host", backend_named(f"{name}+changelog"), LocalStorage(tmp_path / "storage"))
-    host.build(None, version(1), some(0, 500))
-    before, _ = host.upload(host.order(1, version(1)))
+    host, before = first_checkpoint(name, tmp_path)
     for number in (2, 3):
         host.build(version(number - 1), version(number), some(number, 10, size=60))
     path = changes_path(host.directory, version(2))
@@ -270,10 +263,7 @@ def test_damaged_changes_are_not_merged_and_the_whole_version_is_stored(name: st
 def test_a_version_on_local_disk_is_used_only_if_it_is_what_was_stored(
     name: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forget()
-    host = Host(tmp_path / "host", backend_named(f"{name}+changelog"), LocalStorage(tmp_path / "storage"))
-    host.build(None, version(1), some(0, 500))
-    before, _ = host.upload(host.order(1, version(1)))
+    host, before = first_checkpoint(name, tmp_path)
     host.build(version(1), version(2), some(900, 10))
     state, _ = host.upload(replace(host.order(2, version(2), before, 1), changelog=True))
     assert host.restore(state, target=version(3)) == version(2), "it is here and sound"

@@ -615,9 +615,9 @@ MUTATIONS = (
     Mutation(
         "changes-order",
         "Changes are applied in the order of versions",
-        f"{CHECKPOINT}/version_restore.py",
-        "f.name.endswith(CHANGES_END)), key=lambda file: (file.origin, file.name))",
-        "f.name.endswith(CHANGES_END)), key=lambda file: file.name)",
+        f"{CHECKPOINT}/change_plan.py",
+        "    return sorted(found, key=lambda file: (file.origin, file.name))",
+        "    return sorted(found, key=lambda file: file.name)",
     ),
     Mutation(
         "changes-all",

@@ -253,7 +253,7 @@ class Checkpointer:
             self._requests.add(part.requests)
             self._materializer.acknowledge(checkpoint_id, state, self._now())
             return
-        ack = _ack(checkpoint_id, part)
+        ack = part.acknowledges(checkpoint_id)
         self._act(self._coordinator.acknowledge(ack, self._now()))
 
     def _publish(self, pending: PendingCheckpoint) -> None:
@@ -377,19 +377,4 @@ def _empty_state(job: JobDescription, task: TaskId, snapshot: EpochSnapshot, bac
         key_groups=range_of_slot(task.slot, job.parallelism, job.max_parallelism),
         backend=backend,
         version=VersionId(snapshot.epoch, AttemptId(0)),
-    )
-
-
-def _ack(checkpoint_id: int, part: TaskPart) -> UploadAck:
-    state = part.state
-    return UploadAck(
-        checkpoint_id=checkpoint_id,
-        task=state.task,
-        state=state,
-        new_files=part.change.new,
-        change=part.change,
-        state_size_bytes=state.size_bytes,
-        checkpointed_size_bytes=state.delta_bytes(checkpoint_id),
-        async_ms=part.async_ms,
-        requests=part.requests,
     )
