@@ -42,6 +42,7 @@ class Announcements:
         self._running = False
         self._unseen = 0
         """Epochs that have ended, whose end the loop has not seen."""
+        self._decided = True
 
     # -- called by the thread that runs epochs -----------------------------------------------------------------------
 
@@ -62,6 +63,12 @@ class Announcements:
         with self._lock:
             self._running = False
             self._unseen += 1
+            self._decided = False
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the loop has seen the ends of all epochs, and no checkpoint keeps it from announcing the next one."""
+        return self._decided
 
     @property
     def unsettled(self) -> int:
@@ -80,10 +87,11 @@ class Announcements:
         with self._lock:
             return self._offered if id == self._taken else None
 
-    def announce(self, next: Announced | None) -> None:
-        """Announce a checkpoint of the epoch that begins next, or none."""
+    def announce(self, next: Announced | None, in_progress: bool = False) -> None:
+        """Announce a checkpoint of the epoch that begins next, or none; `in_progress`: because another one is."""
         with self._lock:
             self._next = next
+            self._decided = self._unseen == 0 and not in_progress
 
     def withdraw(self, id: int) -> bool:
         """Take back the announcement of a checkpoint. Return False if an epoch has begun with it."""

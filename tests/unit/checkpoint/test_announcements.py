@@ -68,3 +68,20 @@ def test_an_announcement_is_unsettled_until_the_loop_knows_what_became_of_it() -
     assert epochs.unsettled == 5
     epochs.settle(5)
     assert epochs.unsettled == 0
+
+
+def test_an_announcement_is_decided_when_all_ends_are_seen_and_no_checkpoint_is_in_progress() -> None:
+    epochs = announced(5)
+    assert epochs.is_decided
+    epochs.begin_epoch(empty=False)
+    epochs.end_epoch()
+    epochs.begin_epoch(empty=False)
+    epochs.end_epoch()
+    epochs.saw_end()
+    epochs.announce(None)
+    assert not epochs.is_decided, "the loop has not seen the end of the second epoch"
+    epochs.saw_end()
+    epochs.announce(None, in_progress=True)
+    assert not epochs.is_decided
+    epochs.announce(None)
+    assert epochs.is_decided, "no checkpoint is due"

@@ -39,6 +39,6 @@ class Announcer:
         if id is not None:
             wait_ms = early_wait_ms(self._uploads.upload_ms, rows_ms)
             announced = Announced(id, incremental, to_empty, changelog, materialized=offered, wait_ms=wait_ms)
-        self._uploads.announcements.announce(announced)
+        self._uploads.announcements.announce(announced, in_progress=bool(self._coordinator.pending))
         for known, expected_ms in ((id is not None, rows_ms), (to_empty, empty_ms)):
             self._loop.wake_at(None if known else self._coordinator.announces_at(expected_ms))

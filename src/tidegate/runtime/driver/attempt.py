@@ -161,6 +161,7 @@ class Attempt:
             if job.loop is not None:
                 self._check_sources(job.loop, end)
                 self._hold_for_output(job.loop)
+                epochs.settle_checkpoint(job.loop)
             epochs.run(batch, end, streaming_ms=self._streaming.ms(self.query))
             if end is not None:
                 self._ends.append(end)

@@ -24,6 +24,8 @@ _UPLOAD_WAIT_MS, _EMPTY_EPOCH_WAIT_MS = 50, 500
 _EARLY_WAIT_MS, _LONGEST_WAIT_MS = 300, 1_000
 """How long they may wait for the upload of what they have just sealed, if it will probably end within this time: the shorter
 time, or a quarter of an epoch up to the longer one."""
+_SLOW_EPOCH_MS, _LONGEST_PAUSE_MS = 5_000, 1_000
+"""Before an epoch that probably takes the first time or longer, a checkpoint in progress is given up to the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,15 @@ def early_wait_ms(last_ms: int | None, epoch_ms: int = 0) -> int:
     acknowledged an epoch later. One that is far too slow for that is not waited for."""
     longest_ms = max(_EARLY_WAIT_MS, min(epoch_ms // 4, _LONGEST_WAIT_MS))
     return longest_ms if last_ms is not None and 2 * last_ms <= longest_ms else _UPLOAD_WAIT_MS
+
+
+def pause_ms(last_ms: int | None, epoch_ms: int) -> int:
+    """Return how long an epoch may wait for the checkpoint in progress, given how long the slowest upload of the last checkpoint
+    and the last epoch took. No checkpoint is announced while one is in progress, so an epoch that begins meanwhile ends with one
+    whose uploads have to wait for the epoch after it, and so on. A short epoch does not wait: `NextEpoch` has another way."""
+    if epoch_ms < _SLOW_EPOCH_MS or (last_ms is not None and 2 * last_ms > _LONGEST_PAUSE_MS):
+        return 0
+    return _LONGEST_PAUSE_MS
 
 
 def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on

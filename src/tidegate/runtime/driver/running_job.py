@@ -17,6 +17,7 @@ from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId
 from tidegate.graph.model import Graph
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
+from tidegate.runtime.driver.checkpoint_work import pause_ms
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.epoch_runner import EpochRunner
@@ -33,7 +34,7 @@ from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.exchange.assignment import CheckpointWork
 from tidegate.runtime.sources.query_directory import Positions
 
-_PACE_S = 0.05
+_PACE_S, _POLL_S = 0.05, 0.01
 
 
 @dataclass(kw_only=True)
@@ -100,6 +101,8 @@ class Epochs:
         """`directory` is that of the streaming query, `done` where the checkpoint ends that the attempt started from."""
         self._job, self.directory, self.done = job, directory, done
         self.loop = job.loop
+        self._last_ms = 0
+        """How long the last epoch with a batch took."""
 
     def run(
         self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False,
@@ -122,6 +125,7 @@ class Epochs:
             moved = batch is not None or bool(report.committables) or before != job.runner.versions
             snapshot = replace(self.snapshot(), announced=_announced(work))
             loop.epoch_finished(report, snapshot, moved, output=not job.at_least_once)
+        self._last_ms = self._last_ms if batch is None else report.duration_ms
         job.last_epoch_s = time.monotonic()
         job.reports.append(report)
         job.metrics.epoch(report, report.acks)
@@ -172,8 +176,22 @@ class Epochs:
             if loop.uploads.has_work():
                 self.run_empty(time_stands=time_stands)
             else:
-                time.sleep(0.01)
+                time.sleep(_POLL_S)
         return True
+
+    def settle_checkpoint(self, loop: CheckpointLoop) -> None:
+        """Before an epoch that is probably slow: give the checkpoint in progress, if there is one, a moment to complete, and an
+        empty epoch for its uploads. Then the slow epoch is told of the next one, and its tasks store what they seal at once."""
+        uploads = loop.uploads
+        latest = time.monotonic() + pause_ms(uploads.upload_ms, self._last_ms) / 1000
+        helped = False
+        while not uploads.announcements.is_decided and time.monotonic() < latest:
+            loop.check()
+            if uploads.has_work() and not helped:
+                helped = True
+                self.run_empty(time_stands=True)
+            else:
+                time.sleep(_POLL_S)
 
     def await_output(self, loop: CheckpointLoop, place: str) -> None:
         """Wait until all output is published. `place` names the snapshot that the job ends with."""
