@@ -85,6 +85,12 @@ class RestoreOrder:
     migrations: tuple[Migration, ...] = ()
     """States whose values are converted during the restore. A task that takes any of them is never restored unchanged."""
 
+    def local_version(self) -> VersionId | None:
+        """Return the version that the task uses as it is, if it is on local disk. None: there is none that it could use."""
+        if not self.from_local or self.plan.as_is is None:
+            return None
+        return next(state.version for state in self.sources if state.task == self.plan.as_is)
+
     def sizes_bytes(self) -> tuple[int, int]:
         """Return the bytes of the files in storage that it may read, and of those that the metadata contains."""
         inlined = sum(len(file.data) for state in self.sources for file in state.inline)

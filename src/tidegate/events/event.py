@@ -294,4 +294,8 @@ class JobInitializationEvent(JobEvent):
     def __str__(self) -> str:
         if self.checkpoint_id is None:
             return f"job {self.job} is ready after {show_ms(self.duration_ms)}"
-        return f"state of checkpoint {self.checkpoint_id} is back after {show_ms(self.duration_ms)}"
+        found, fetched = (sum(each) for each in zip(*((t.local_bytes, t.remote_bytes) for t in self.tasks), (0, 0)))
+        return (
+            f"state of checkpoint {self.checkpoint_id} is back after {show_ms(self.duration_ms)}: "
+            f"{found / 1e6:,.1f} MB found on local disk, {fetched / 1e6:,.1f} MB fetched"
+        )

@@ -21,7 +21,7 @@ from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import TaskId
 from tidegate.core.log_setup import in_this_context
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.empty_epochs import empty_epoch
+from tidegate.runtime.driver.empty_epochs import empty_epoch, idle_s
 from tidegate.runtime.driver.epoch_frame import combine
 from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.epoch_reports import EpochReport
@@ -41,8 +41,6 @@ from tidegate.runtime.sources.source_checks import begins_anew
 
 log = logging.getLogger("tidegate")
 
-_IDLE_S = 0.5
-"""How long no batch must have arrived before uploads get an empty epoch."""
 _PACE_S = 0.05
 _LOOK_S = 2.0
 """How often a job that waits for a sink checks that its Spark session is still alive."""
@@ -69,6 +67,8 @@ class Attempt:
         self._ends: deque[Positions] = deque(maxlen=_LOOK_BACK)
         """Where the last batches of this attempt ended."""
         self._streaming = StreamingTime()
+        self._idle_s = idle_s(None)
+        """How long no batch must have arrived before uploads get an empty epoch."""
         directory = Path(tempfile.mkdtemp(prefix=f"tidegate-{job.name}-")) / "query"
         try:
             self._orders, done, self._pinned = _go_to_checkpoint(job, directory)
@@ -162,7 +162,9 @@ class Attempt:
                 self._check_sources(job.loop, end)
                 self._hold_for_output(job.loop)
                 epochs.settle_checkpoint(job.loop)
-            epochs.run(batch, end, streaming_ms=self._streaming.ms(self.query))
+            streaming_ms = self._streaming.ms(self.query)
+            self._idle_s = idle_s(streaming_ms)
+            epochs.run(batch, end, streaming_ms=streaming_ms)
             if end is not None:
                 self._ends.append(end)
 
@@ -233,7 +235,7 @@ class Attempt:
                 if loop is not None:
                     self._break_off()
                 return
-            if time.monotonic() - job.last_epoch_s <= _IDLE_S or self._lock.is_held():
+            if time.monotonic() - job.last_epoch_s <= self._idle_s or self._lock.is_held():
                 continue
             held = loop is not None and loop.held_by() is not None
             waiting = loop is not None and loop.uploads.has_work()

@@ -200,10 +200,14 @@ class CheckpointLoop:
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
+    def keeps_checkpoints(self, end: JobEnd) -> bool:
+        """Whether a run that ends like this leaves its checkpoints. One that has read all its input continues with the next
+        start, whatever retention says about other endings."""
+        return end is JobEnd.SUSPENDED or Retention(self._history.config.retention).keeps(end)
+
     def finish(self, end: JobEnd) -> None:
         """End the run gracefully, and record it in the log."""
-        # A run that has read all its input continues with the next start, whatever retention says about other endings.
-        keep = end is JobEnd.SUSPENDED or Retention(self._history.config.retention).keeps(end)
+        keep = self.keeps_checkpoints(end)
 
         def last() -> None:
             self.checkpointer.close()

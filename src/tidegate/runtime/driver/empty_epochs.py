@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_SHORTEST_IDLE_S, _LONGEST_IDLE_S = 0.5, 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class EmptyEpoch:
@@ -20,3 +22,10 @@ def empty_epoch(waiting: bool, timers_due: bool, held: bool) -> EmptyEpoch | Non
     if held:
         return EmptyEpoch(time_stands=True) if waiting else None
     return EmptyEpoch(time_stands=False) if waiting or timers_due else None
+
+
+def idle_s(streaming_ms: int | None) -> float:
+    """Return how long no batch must have arrived before uploads get an empty epoch, given what Structured Streaming takes between
+    two epochs. An empty epoch that begins just before a batch arrives delays it, and every later one if the machine is busy."""
+    expected_s = 0.0 if streaming_ms is None else 1.5 * streaming_ms / 1000
+    return min(max(_SHORTEST_IDLE_S, expected_s), _LONGEST_IDLE_S)

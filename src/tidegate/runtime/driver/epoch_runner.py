@@ -50,6 +50,7 @@ from tidegate.runtime.driver.slot_placement import PlacedSlots, SlotPlacement
 from tidegate.runtime.exchange import user_code
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.program import exchange, programs
+from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.state.version import VersionId, VersionRef
 
 log = logging.getLogger("tidegate")
@@ -334,10 +335,10 @@ class EpochRunner:
         """Release the anchor."""
         self._placement.release()
 
-    def close(self) -> None:
-        """Remove the local versions: the run ends gracefully, and a later one starts from a checkpoint or without state."""
+    def close(self, leave: bool = False) -> None:
+        """The run ends gracefully: remove its local versions, or `leave` them to the next run, which may start with them."""
         if self.versions:
-            self._placement.remove_versions(self.graph.job, self.lineage, self.settings.local_dir)
+            self._placement.remove_versions(self.graph.job, self.lineage, self.settings.local_dir, leave)
 
     # -- state and time ----------------------------------------------------------------------------------------------
 
@@ -347,7 +348,7 @@ class EpochRunner:
 
         Nothing of the epochs after the checkpoint counts any more. Hosts that still have versions are preferred, not required.
         """
-        self._placement.prefer(self._hosts())
+        self._placement.prefer(self._hosts(), LocalVersions.of(self.graph.job, self.lineage, orders))
         self.versions = {}
         slots = [Slot(slot) for slot in range(self.settings.parallelism)]
         records = tuple({order.stored for order in orders.values() if order.stored is not None})

@@ -6,6 +6,7 @@ supervisor, the rest by the start of an attempt or of the run.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -32,6 +33,8 @@ from tidegate.events.event import (
 from tidegate.events.listener import JobListener
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.exchange.messages import TaskAck
+
+log = logging.getLogger("tidegate")
 
 
 class JobEvents:
@@ -146,17 +149,17 @@ class JobEvents:
         task, the bytes of files in storage and of those in the metadata.
         """
         now, sizes = self._clock.now(), sizes or {}
-        self._bus.emit(
-            JobInitializationEvent(
-                job=self._job,
-                at_ms=now.wall_ms,
-                started_ms=started.wall_ms,
-                duration_ms=now.since(started),
-                checkpoint_id=checkpoint_id,
-                full_size_bytes=sum(map(sum, sizes.values())),
-                tasks=tuple(_restored(acks, sizes)),
-            )
+        event = JobInitializationEvent(
+            job=self._job,
+            at_ms=now.wall_ms,
+            started_ms=started.wall_ms,
+            duration_ms=now.since(started),
+            checkpoint_id=checkpoint_id,
+            full_size_bytes=sum(map(sum, sizes.values())),
+            tasks=tuple(_restored(acks, sizes)),
         )
+        log.info("%s", event)
+        self._bus.emit(event)
 
     def close(self, within_s: float = DRAIN_S) -> None:
         """The run has ended: let the listeners finish, within this time. May be repeated."""

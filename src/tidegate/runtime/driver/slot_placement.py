@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
@@ -15,7 +15,8 @@ from tidegate.runtime.driver.deadline import deadline
 from tidegate.runtime.driver.failover import Rewind, first_line
 from tidegate.runtime.driver.settings import Settings
 from tidegate.runtime.placement import executor_quota, permutation
-from tidegate.runtime.placement.anchor import Anchor, drop_anchor
+from tidegate.runtime.placement.anchor import Anchor, Probe, drop_anchor
+from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.runtime.placement.permutation import Placed, Unplaceable
 
 log = logging.getLogger("tidegate")
@@ -53,6 +54,16 @@ class SlotHomes:
     required: bool
     """Whether a slot must be on its host. If not, a task on another host fetches its files from the checkpoint."""
 
+    def or_where(self, found: Mapping[TaskId, HostId]) -> SlotHomes:
+        """Return the same, with the hosts on which files were found for slots that may be on any host."""
+        return replace(
+            self,
+            levels=tuple(
+                tuple(home or found.get(TaskId(level, Slot(slot))) for slot, home in enumerate(homes))
+                for level, homes in enumerate(self.levels, start=1)
+            ),
+        )
+
     def place(self, layout: Sequence[HostId]) -> tuple[Placed, ...] | Unplaceable:
         """Place the slots. `layout` is the host of each partition."""
         levels: list[Placed] = []
@@ -88,6 +99,8 @@ class SlotPlacement:
         self._levels = levels
         self._preferred: Mapping[TaskId, HostId] = {}
         """Hosts where tasks without a version may still find files of earlier ones."""
+        self._looked_for: LocalVersions | None = None
+        """Versions that any host may have."""
         self._placed: PlacedSlots | None = None
 
     def place(self, hosts: Mapping[TaskId, HostId], settings: Settings) -> PlacedSlots | Rewind:
@@ -120,10 +133,11 @@ class SlotPlacement:
             if round((latest - time.monotonic()) * 1000) <= 0:
                 return _given_up(found.reason, timeout_ms)
 
-    def prefer(self, hosts: Mapping[TaskId, HostId]) -> None:
-        """Release the anchor. As long as tasks have no versions, place them on these hosts if possible."""
+    def prefer(self, hosts: Mapping[TaskId, HostId], versions: LocalVersions) -> None:
+        """Release the anchor. As long as tasks have no versions, place them on these hosts if possible, and others on the host
+        that has their version, if one is found."""
         self.release()
-        self._preferred = hosts
+        self._preferred, self._looked_for = hosts, versions
 
     def release(self) -> None:
         """Release the anchor: the next epoch places its slots again."""
@@ -131,13 +145,14 @@ class SlotPlacement:
             self._placed.anchor.release()
             self._placed = None
 
-    def remove_versions(self, job: str, lineage: Lineage, local_dir: str | None) -> None:
-        """Remove the versions of a lineage from the hosts of the anchor. A failure is logged: the versions stay there."""
+    def remove_versions(self, job: str, lineage: Lineage, local_dir: str | None, leave: bool) -> None:
+        """Remove the versions of a lineage from the hosts of the anchor, or `leave` them there for the next run. A failure is
+        logged: the versions stay there."""
         if self._placed is None:
             return
         try:
             with deadline(self._session, "tidying up", _TIDY_MS):
-                self._placed.anchor.forget(job, lineage, local_dir)
+                self._placed.anchor.forget(job, lineage, local_dir, leave)
         except Exception as error:
             log.warning("local state of this run was left behind: %s", first_line(error))
 
@@ -151,10 +166,12 @@ class SlotPlacement:
     ) -> PlacedSlots | _NoPlace:
         try:
             with deadline(self._session, "placing the tasks", timeout_ms):
-                anchor = drop_anchor(self._session, settings.parallelism, settings.local_dir, spread_ms, quotas)
+                looked_for = None if homes.required else self._looked_for
+                probe = Probe(settings.local_dir, spread_ms, quotas, looked_for)
+                anchor = drop_anchor(self._session, settings.parallelism, probe)
         except Exception as error:
             return _NoPlace(first_line(error))
-        levels = homes.place(anchor.layout)
+        levels = homes.or_where(anchor.found).place(anchor.layout)
         if isinstance(levels, Unplaceable):
             anchor.release()
             return _NoPlace(levels, frozenset(anchor.layout))

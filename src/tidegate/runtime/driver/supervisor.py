@@ -305,7 +305,7 @@ class Supervisor:
         try:
             if job.loop is None or (not isinstance(error, ClaimLost) and job.loop.is_owner()):
                 # This driver may remove local versions of the lineage only while it owns the job.
-                job.runner.close()
+                job.runner.close(leave=job.loop is not None and self._can_continue(job.loop))
             if job.loop is not None:
                 self._end(job.loop, error)
         finally:
@@ -313,9 +313,17 @@ class Supervisor:
             job.runner.release()
             self.attempt.discard_directory()
 
+    def _how_it_ends(self) -> JobEnd:
+        if self.outcome is not None:
+            return JobEnd.FAILED
+        return JobEnd.CANCELED if self._job.stop.is_asked() else JobEnd.SUSPENDED
+
+    def _can_continue(self, loop: CheckpointLoop) -> bool:
+        """Whether the next run can start from a checkpoint or savepoint of this one."""
+        return self.last_savepoint is not None or loop.keeps_checkpoints(self._how_it_ends())
+
     def _end(self, loop: CheckpointLoop, error: BaseException | None) -> None:
-        stopped = self._job.stop.is_asked()
-        end = JobEnd.FAILED if error is not None else JobEnd.CANCELED if stopped else JobEnd.SUSPENDED
+        end = self._how_it_ends()
         try:
             if isinstance(error, ClaimLost) or self.last_savepoint is not None:
                 loop.leave()  # The savepoint in the log has already recorded it.

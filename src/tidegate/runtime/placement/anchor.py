@@ -5,10 +5,12 @@ Unioned with each level's input, partition by partition, it makes Spark prefer t
 
 from __future__ import annotations
 
+import shutil
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,14 +19,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidegate.core.errors import ProtocolViolation
-from tidegate.core.ids import HostId, Lineage
+from tidegate.core.ids import HostId, Lineage, TaskId
 from tidegate.runtime.placement.executor_quota import Quotas, ballast, hold_core
+from tidegate.runtime.placement.local_versions import LocalVersions
+from tidegate.state import left_lineages
 from tidegate.state.key_groups import salts
+from tidegate.state.local_root import LocalRoot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_PROBED = pa.schema([pa.field("partition", pa.int32()), pa.field("host", pa.string())])
+_PROBED = pa.schema(
+    [pa.field("partition", pa.int32()), pa.field("host", pa.string()), pa.field("found", pa.list_(pa.string()))]
+)
+_SWEPT_AFTER_S = 24 * 3600
+"""Versions that a run has left on a host are removed if no run has continued with them for this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,8 @@ class Anchor:
     """The host of each partition."""
     salts: tuple[int, ...]
     """For each partition, an integer that Spark's hash maps to it."""
+    found: Mapping[TaskId, HostId] = field(default_factory=dict)
+    """The hosts that have versions which a restore looks for."""
 
     def join(self, rows: DataFrame) -> DataFrame:
         """Return `rows`, which have a column `part`, in their partitions, each on its own host."""
@@ -41,9 +52,9 @@ class Anchor:
         nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields[1:]]
         return rows.repartition(len(self.salts), F.col("part")).union(self.frame.select(F.col("part"), *nulls))
 
-    def forget(self, job: str, lineage: Lineage, local_dir: str | None) -> None:
-        """Remove a lineage's versions from every host that has a partition."""
-        self.frame.mapInArrow(_forget(job, lineage, local_dir), "partition int, host string").toArrow()
+    def forget(self, job: str, lineage: Lineage, local_dir: str | None, leave: bool = False) -> None:
+        """Remove a lineage's versions from every host that has a partition, or `leave` them there for the next run."""
+        self.frame.mapInArrow(_forget(job, lineage, local_dir, leave), "host string").toArrow()
 
     def release(self) -> None:
         try:
@@ -53,64 +64,77 @@ class Anchor:
             pass
 
 
-def drop_anchor(
-    spark: SparkSession, parallelism: int, local_dir: str | None, spread_ms: int, quotas: Quotas | None = None
-) -> Anchor:
-    """Place the partitions again. The first job on the anchor fills its cache, spreads its tasks over the executors by
-    letting each wait for `spread_ms`, and reports the host of each partition. `quotas` steer that placement.
-    """
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What the first job on an anchor does on each host, besides reporting it."""
+
+    local_dir: str | None
+    spread_ms: int
+    """How long each of its tasks waits, so that they spread over the executors."""
+    quotas: Quotas | None = None
+    """These steer where its tasks run."""
+    versions: LocalVersions | None = None
+    """What it looks for."""
+
+    def run(self) -> tuple[HostId, list[TaskId]]:
+        """In a worker: return the host, and the tasks whose versions it has."""
+        root = LocalRoot.open(self.local_dir)
+        found = [] if self.versions is None else self.versions.claim_on(root)
+        left_lineages.sweep(root, _SWEPT_AFTER_S)
+        if self.quotas is None:
+            time.sleep(self.spread_ms / 1000)
+        else:
+            hold_core(root.path, root.host, self.quotas)
+        return root.host, found
+
+
+def drop_anchor(spark: SparkSession, parallelism: int, probe: Probe) -> Anchor:
+    """Place the partitions again. The first job on the anchor fills its cache, and reports the host of each partition."""
     numbers = salts(parallelism)
     # Spark finds cached data by its plan. A random id makes this plan unique: different from other
     # jobs' and from our previous one.
     ids = [uuid.uuid4().hex] * parallelism
-    rows = pa.table({"part": pa.array(numbers, pa.int32()), "id": pa.array(ids)})
-    frame = spark.createDataFrame(rows).repartition(parallelism, F.col("part")).cache()
+    table = pa.table({"part": pa.array(numbers, pa.int32()), "id": pa.array(ids)})
+    frame = spark.createDataFrame(table).repartition(parallelism, F.col("part")).cache()
     try:
-        probe = frame.mapInArrow(_probe(local_dir, spread_ms, quotas), "partition int, host string")
-        with ballast(spark, parallelism, local_dir, quotas) if quotas is not None else nullcontext():
-            found = probe.toArrow()
-        layout: dict[int, str] = dict(zip(found["partition"].to_pylist(), found["host"].to_pylist()))
+        probing = frame.mapInArrow(_probing(probe), "partition int, host string, found array<string>")
+        with ballast(spark, parallelism, probe.local_dir, probe.quotas) if probe.quotas is not None else nullcontext():
+            rows = probing.toArrow().to_pylist()
+        layout = {row["partition"]: HostId(row["host"]) for row in rows}
         if sorted(layout) != list(range(parallelism)):
             raise ProtocolViolation(f"The anchor lies in partitions {sorted(layout)} instead of {parallelism}.")
     except BaseException:
         frame.unpersist()
         raise
-    return Anchor(frame, tuple(HostId(layout[p]) for p in range(parallelism)), numbers)
+    names = {} if probe.versions is None else {str(task): task for task in probe.versions.wanted}
+    found = {names[name]: HostId(row["host"]) for row in rows for name in row["found"]}
+    return Anchor(frame, tuple(layout[p] for p in range(parallelism)), numbers, found)
 
 
-def _forget(job: str, lineage: Lineage, local_dir: str | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _forget(job: str, lineage: Lineage, local_dir: str | None, leave: bool) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def forget(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import shutil  # noqa: PLC0415 in the worker
-
-        from tidegate.state.local_root import LocalRoot  # noqa: PLC0415 in the worker
-
         for _ in batches:
             pass
-        shutil.rmtree(LocalRoot.open(local_dir).lineage_directory(job, lineage), ignore_errors=True)
+        root = LocalRoot.open(local_dir)
+        if leave:
+            left_lineages.leave(root, job, lineage)
+        else:
+            shutil.rmtree(root.lineage_directory(job, lineage), ignore_errors=True)
         yield from ()
 
     return forget
 
 
-def _probe(local_dir: str | None, spread_ms: int, quotas: Quotas | None) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import time  # noqa: PLC0415 in the worker
-
+def _probing(probe: Probe) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext  # noqa: PLC0415 in the worker
-
-        from tidegate.state.local_root import LocalRoot  # noqa: PLC0415 in the worker
 
         for _ in batches:
             pass
-        root = LocalRoot.open(local_dir)
-        if quotas is None:
-            time.sleep(spread_ms / 1000)
-        else:
-            hold_core(root.path, root.host, quotas)
+        host, found = probe.run()
         context = TaskContext.get()
         assert context is not None
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([context.partitionId()], pa.int32()), pa.array([root.host], pa.string())], schema=_PROBED
-        )
+        row = {"partition": context.partitionId(), "host": host, "found": [str(task) for task in found]}
+        yield pa.RecordBatch.from_pylist([row], schema=_PROBED)
 
-    return probe
+    return run

@@ -16,6 +16,7 @@ from tidegate.runtime.driver.slot_placement import PlacedSlots
 from tidegate.runtime.exchange.assignment import Archive, TaskAssignment
 from tidegate.runtime.exchange.messages import TaskAck
 from tidegate.runtime.placement.anchor import Anchor
+from tidegate.runtime.placement.local_versions import LocalVersions
 from tidegate.runtime.placement.permutation import Placed
 from tidegate.state.version import VersionId, VersionRef
 
@@ -144,7 +145,8 @@ def test_at_its_end_a_run_removes_its_versions_from_the_local_directory_of_the_j
     assert told == [], "there are none"
     runner.versions[TaskId(1, Slot(0))] = VersionRef(VersionId.parse("3/v6-5"), HOSTS[0])
     runner.close()
-    assert told == [("counts", "line", "/fast")]
+    runner.close(leave=True)
+    assert told == [("counts", "line", "/fast", False), ("counts", "line", "/fast", True)]
 
 
 class Restoring(EpochRunner):
@@ -156,11 +158,14 @@ class Restoring(EpochRunner):
 
 @pytest.mark.feature("H2", "H11", "H12")
 def test_a_return_to_a_checkpoint_prefers_hosts_with_versions_and_keeps_what_they_know_of_its_files():
-    runner, task, order = runner_of(), TaskId(1, Slot(1)), SimpleNamespace(stored=(Term(2), 7))
+    stored = VersionId.parse("2/v5-1")
+    runner, task = runner_of(), TaskId(1, Slot(1))
+    order = SimpleNamespace(stored=(Term(2), 7), local_version=lambda: stored)
     runner.__class__ = Restoring
     runner.versions[task] = VersionRef(VersionId.parse("3/v6-5"), HOSTS[1])
     ran = runner.restore({task: order})
     assert runner._placement._preferred == {task: HOSTS[1]}
+    assert runner._placement._looked_for == LocalVersions("counts", "line", {task: stored})
     assert runner.versions == {}, "nothing after the checkpoint counts"
     assert (ran["work"][1].restores, ran["work"][2].restores) == ((None, order), (None, None))
     assert (ran["work"][1].records, ran["time_stands"]) == (((Term(2), 7),), True)

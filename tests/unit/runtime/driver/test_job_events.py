@@ -112,13 +112,15 @@ def test_a_restore_tells_what_each_task_fetched() -> None:
     started = clock.now()
     clock.advance(500)
     metrics = TaskMetrics(restore_ms=90, download_ms=80, download_bytes=700)
-    sizes = {TaskId(1, Slot(0)): (600, 50)}
+    sizes = {TaskId(1, Slot(0)): (600, 50), TaskId(1, Slot(1)): (2_500_000, 0)}
     events.initialized(started, 7, sizes, (ack(1, 0, metrics=metrics), ack(1, 1), ack(0, 0)))
     event = only(events, heard)
     assert isinstance(event, JobInitializationEvent)
-    assert (event.checkpoint_id, event.full_size_bytes, event.duration_ms) == (7, 650, 500)
-    (task,) = event.tasks
+    assert (event.checkpoint_id, event.full_size_bytes, event.duration_ms) == (7, 2_500_650, 500)
+    task, other = event.tasks
     assert (task.restore_ms, task.download_ms, task.remote_bytes, task.memory_bytes) == (90, 80, 600, 50)
+    assert (other.remote_bytes, other.local_bytes) == (0, 2_500_000)
+    assert str(event).endswith("2.5 MB found on local disk, 0.0 MB fetched")
 
 
 def test_every_checkpoint_that_is_counted_is_told_once(tmp_path: Any) -> None:

@@ -1,0 +1,37 @@
+"""The versions that a restore wants, and where hosts have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.core.ids import Lineage, TaskId
+from tidegate.state import left_lineages
+from tidegate.state.local_root import LocalRoot
+from tidegate.state.version import VersionId
+from tidegate.state.version_directory import version_path
+
+
+@dataclass(frozen=True, slots=True)
+class LocalVersions:
+    """Of one lineage."""
+
+    job: str
+    lineage: Lineage
+    wanted: Mapping[TaskId, VersionId]
+    """The version of each task that it can use as it is."""
+
+    @classmethod
+    def of(cls, job: str, lineage: Lineage, orders: Mapping[TaskId, RestoreOrder]) -> LocalVersions:
+        wanted = {task: version for task, order in orders.items() if (version := order.local_version()) is not None}
+        return cls(job, lineage, wanted)
+
+    def claim_on(self, root: LocalRoot) -> list[TaskId]:
+        """Return the tasks whose version is on this host. Nobody removes them from now on."""
+        left_lineages.take_back(root, self.job, self.lineage)
+        return [
+            task
+            for task, version in sorted(self.wanted.items())
+            if version_path(root.task_directory(self.job, self.lineage, task), version).is_dir()
+        ]

@@ -1,0 +1,66 @@
+"""What a host reports of the versions that a restore looks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.core.ids import AttemptId, EpochId, HostId, Lineage, Slot, TaskId, Term
+from tidegate.runtime.driver.slot_placement import SlotHomes
+from tidegate.runtime.placement.anchor import Probe
+from tidegate.runtime.placement.local_versions import LocalVersions
+from tidegate.state import left_lineages
+from tidegate.state.local_root import LocalRoot
+from tidegate.state.version import VersionId
+from tidegate.state.version_directory import version_path
+
+JOB, LINEAGE = "counts", Lineage("one")
+TASKS = [TaskId(1, Slot(slot)) for slot in range(3)]
+WANTED = VersionId(EpochId(Term(2), 7), AttemptId(1))
+OLDER = VersionId(EpochId(Term(2), 6), AttemptId(1))
+VERSIONS = LocalVersions(JOB, LINEAGE, dict.fromkeys(TASKS, WANTED))
+
+
+def host_with(folder: Path, *versions: tuple[TaskId, VersionId]) -> LocalRoot:
+    root = LocalRoot.open(folder)
+    for task, version in versions:
+        version_path(root.task_directory(JOB, LINEAGE, task), version).mkdir(parents=True)
+    return root
+
+
+def test_a_host_reports_the_tasks_whose_wanted_version_it_has(tmp_path: Path) -> None:
+    root = host_with(tmp_path, (TASKS[2], WANTED), (TASKS[0], WANTED), (TASKS[1], OLDER))
+    assert Probe(str(tmp_path), 0, versions=VERSIONS).run() == (root.host, [TASKS[0], TASKS[2]])
+
+
+def test_versions_are_found_in_a_directory_that_has_moved(tmp_path: Path) -> None:
+    """As a volume does that another pod mounts."""
+    host = host_with(tmp_path / "old", (TASKS[0], WANTED)).host
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert Probe(str(tmp_path / "new"), 0, versions=VERSIONS).run() == (host, [TASKS[0]])
+
+
+def test_what_is_reported_is_not_swept(tmp_path: Path) -> None:
+    root = host_with(tmp_path, (TASKS[0], WANTED))
+    left_lineages.leave(root, JOB, LINEAGE)
+    Probe(str(tmp_path), 0, versions=VERSIONS).run()
+    left_lineages.sweep(root, older_than_s=-1)
+    assert VERSIONS.claim_on(root) == [TASKS[0]]
+
+
+@pytest.mark.feature("H11")
+def test_a_slot_that_may_be_anywhere_goes_where_its_version_was_found() -> None:
+    a, b = HostId("a"), HostId("b")
+    homes = SlotHomes(levels=((a, None, None),), required=False)
+    found = homes.or_where({TASKS[0]: b, TASKS[1]: b})
+    assert found == SlotHomes(levels=((a, b, None),), required=False)
+    (placed,) = found.place((b, a, b))
+    assert placed.partitions[0] == 1, "the host of the run before comes first"
+
+
+def test_a_slot_whose_host_has_no_free_core_goes_elsewhere() -> None:
+    a, b = HostId("a"), HostId("b")
+    homes = SlotHomes(levels=((None, None),), required=False).or_where({TASKS[0]: a, TASKS[1]: a})
+    (placed,) = homes.place((a, b))
+    assert sorted(placed.partitions) == [0, 1]
