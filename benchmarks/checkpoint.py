@@ -53,7 +53,7 @@ class Size:
     intervals: int = 20
     changelog_keys: int = 500_000
     changelog_intervals: int = 200
-    job_epochs: int = 16
+    job_epochs: int = 60
     job_load_epochs: int = 5
 
 
