@@ -27,6 +27,22 @@ class MetricNaming(StrEnum):
     FLINK = "FLINK"
 
 
+class BusyTimeAggregator(StrEnum):
+    """Which task of a level says how busy the level is."""
+
+    MAX = "MAX"
+    AVG = "AVG"
+    MIN = "MIN"
+
+
+class ParallelismAlignment(StrEnum):
+    """How the autoscaler fits a parallelism to the number of key groups."""
+
+    BALANCED = "BALANCED"
+    EVENLY_SPREAD = "EVENLY_SPREAD"
+    OFF = "OFF"
+
+
 class LogFormat(StrEnum):
     """How the lines of a job's log look."""
 

@@ -20,9 +20,9 @@ Keys, defaults and rules are Flink's. They are given to the job: in `tg.Checkpoi
 `-Dkey=value`; no configuration file is read. Old names are still read, and the job's log says what they are called now. An
 unknown key is refused with the nearest known one.
 
-One default is not Flink's: `execution.checkpointing.externalized-checkpoint-retention`. A job is found again by its
-name, so cancelling it must not destroy its only checkpoint. `execution.checkpointing.incremental` is off as in Flink; switch it
-on for large state.
+Two defaults are not Flink's. `execution.checkpointing.externalized-checkpoint-retention`: a job is found again by its
+name, so cancelling it must not destroy its only checkpoint. `job.autoscaler.scaling.enabled`: the autoscaler recommends, and acts
+only if it is asked to. `execution.checkpointing.incremental` is off as in Flink; switch it on for large state.
 
 Flink options that change nothing here are accepted, so that a configuration can be shared with Flink. They are in a table of
 their own [below](#flink-options-without-effect).

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 from tidegate.config.choices import CheckpointingMode, ClaimMode, RestartType
-from tidegate.config.declared import checkpointing, recovery, reporting, restart, state, unaligned
+from tidegate.config.declared import (
+    autoscaler,
+    checkpointing,
+    measuring,
+    recovery,
+    reporting,
+    restart,
+    state,
+    unaligned,
+)
 from tidegate.config.errors import OptionNote
 from tidegate.config.option import Option
 from tidegate.core.durations import show_ms
@@ -43,8 +52,22 @@ def conflicts(get: GetOption) -> Iterator[str]:
         if get(recovery.PATH) and get(recovery.CLAIM_MODE) is ClaimMode.NO_CLAIM:
             yield f"{state.CHANGELOG.key} cannot restore with NO_CLAIM; set {recovery.CLAIM_MODE.key} to CLAIM."
     yield from _without_endpoint(get)
+    yield from _utilizations(get)
     if get(restart.EXP_INITIAL) > get(restart.EXP_MAX):
         yield f"{restart.EXP_INITIAL.key} must be at most {restart.EXP_MAX.key}."
+
+
+def _utilizations(get: GetOption) -> Iterator[str]:
+    """As in Flink, only if the autoscaler is on."""
+    if not get(autoscaler.ENABLED):
+        return
+    target, least, most = get(autoscaler.TARGET), get(autoscaler.MIN_UTILIZATION), get(autoscaler.MAX_UTILIZATION)
+    if most is not None and most < target:
+        yield f"{autoscaler.MAX_UTILIZATION.key} must be at least {autoscaler.TARGET.key}, which is {target:g}."
+    if least is not None and least > target:
+        yield f"{autoscaler.MIN_UTILIZATION.key} must be at most {autoscaler.TARGET.key}, which is {target:g}."
+    if get(autoscaler.MIN_PARALLELISM) > get(autoscaler.MAX_PARALLELISM):
+        yield f"{autoscaler.MIN_PARALLELISM.key} must be at most {autoscaler.MAX_PARALLELISM.key}."
 
 
 def _without_endpoint(get: GetOption) -> Iterator[str]:
@@ -67,5 +90,11 @@ def remarks(get: GetOption) -> Iterator[OptionNote]:
         )
     if get(unaligned.ALIGNED_TIMEOUT) and not get(unaligned.UNALIGNED):
         yield OptionNote(unaligned.ALIGNED_TIMEOUT.key, f"Unused without {unaligned.UNALIGNED.key}.")
+    if get(autoscaler.SCALING_ENABLED) and not get(autoscaler.ENABLED):
+        yield OptionNote(autoscaler.SCALING_ENABLED.key, f"Unused without {autoscaler.ENABLED.key}.")
+    if get(autoscaler.ENABLED) and not get(measuring.TASKS):
+        yield OptionNote(
+            autoscaler.ENABLED.key, f"Without {measuring.TASKS.key} no task says how busy it is; nothing is decided."
+        )
     if interval is None and get(restart.TYPE) not in (None, RestartType.NONE):
         yield OptionNote(restart.TYPE.key, "Checkpointing is off, so the job is not restarted.")

@@ -264,6 +264,23 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         ("traces.reporter.otel.factory.class", "", "The Java class of the reporter `otel`."),
         ("events.reporter.otel.factory.class", "", "The Java class of the reporter `otel`."),
     ),
+    *_because(
+        "All operators of a job have the same parallelism, so none can be left out.",
+        ("job.autoscaler.vertex.exclude.ids", "", "Vertices that the autoscaler does not scale."),
+    ),
+    *_because(
+        "The autoscaler runs in the driver and asks no other process.",
+        ("job.autoscaler.flink.rest-client.timeout", "10 s", "How long the autoscaler waits for the job's answer."),
+    ),
+    *_because(
+        "The current decision can be read at any time; no event repeats it.",
+        ("job.autoscaler.scaling.event.interval", "30 min", "How often an event about the same decision is sent."),
+    ),
+    *_because(
+        "Decisions do not depend on the time of day.",
+        ("job.autoscaler.excluded.periods", "", "Times at which the autoscaler does not act."),
+        later=True,
+    ),
 )
 
 FAMILIES: dict[str, str] = {
@@ -277,6 +294,11 @@ FAMILIES: dict[str, str] = {
     "yarn.": "Deployment is Spark's.",
     "env.": "The environment of processes is Spark's.",
     "io.tmp.dirs": "Local directories are Spark's, and execution.checkpointing.local-backup.dirs for state.",
+    "job.autoscaler.memory.": "The autoscaler chooses a parallelism; memory is given to Spark's executors.",
+    "job.autoscaler.quota.": "`job.autoscaler.vertex.max-parallelism` limits what the autoscaler may ask for.",
+    "job.autoscaler.observed-scalability.": "Capacity is taken to grow with parallelism; scaling that did not help is noticed.",
+    "job.autoscaler.metrics.custom-evaluator": "Evaluators would be Java classes.",
+    "job.autoscaler.scaling.custom-executor": "Executors would be Java classes.",
     "state.backend.forst.": "The ForSt backend is not offered; `rocksdb` is the backend for state beyond memory.",
 }
 """Prefixes of keys, none of which means anything here."""

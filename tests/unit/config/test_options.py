@@ -25,8 +25,9 @@ from tidegate.config import (
     read_file,
     read_options,
 )
+from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.config.choices import Publisher
-from tidegate.config.declared import ALL, checkpointing, pipeline, reporting, unaligned
+from tidegate.config.declared import ALL, autoscaler, checkpointing, pipeline, reporting, unaligned
 from tidegate.config.docs import render
 from tidegate.config.measuring import read_measuring
 from tidegate.config.option import Option
@@ -104,7 +105,11 @@ def test_defaults_are_flinks_except_retention() -> None:
         claim_mode=ClaimMode.NO_CLAIM,
     )
     over_http = [exporter.protocol.key for exporter in reporting.EXPORTERS.values()]
-    assert [option.key for option in ALL if option.flink_default] == [checkpointing.RETENTION.key, *over_http]
+    assert [option.key for option in ALL if option.flink_default] == [
+        checkpointing.RETENTION.key,
+        *over_http,
+        autoscaler.SCALING_ENABLED.key,
+    ]
 
 
 @pytest.mark.feature("D2", "D4", "N6")
@@ -539,3 +544,42 @@ def test_an_unset_option_has_its_default() -> None:
 def test_the_page_of_options_is_in_step() -> None:
     page = Path(__file__).parents[3] / "docs" / "operations" / "options.md"
     assert page.read_text() == render(), "run: python -m tidegate.config.docs > docs/operations/options.md"
+
+
+def test_the_autoscaler_has_the_defaults_of_flinks_operator_and_only_recommends() -> None:
+    read = AutoscalerConfig.of(read_options())
+    assert read == AutoscalerConfig()
+    assert (read.enabled, read.scaling_enabled) == (False, False)
+    assert (read.target, read.min_utilization, read.max_utilization) == (0.7, pytest.approx(0.4), 1.0)
+    minutes = (read.window_ms, read.stabilization_ms, read.restart_ms, read.catch_up_ms, read.scale_down_interval_ms)
+    assert [ms // 60_000 for ms in minutes] == [15, 5, 5, 30, 60]
+
+
+def test_the_boundaries_of_utilization_follow_its_target_unless_they_are_set() -> None:
+    a = "job.autoscaler."
+    moved = AutoscalerConfig.of(read_options({a + "target.utilization": 0.5, a + "target.utilization.boundary": 0.1}))
+    assert (moved.target, moved.min_utilization, moved.max_utilization) == (0.5, pytest.approx(0.4), pytest.approx(0.6))
+    given = AutoscalerConfig.of(read_options({a + "utilization.min": 0.2, a + "utilization.max": 0.8}))
+    assert (given.min_utilization, given.max_utilization) == (0.2, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"utilization.max": 0.6}, "utilization.max must be at least job.autoscaler.utilization.target, which is 0.7"),
+        ({"utilization.min": 0.8}, "utilization.min must be at most"),
+        ({"vertex.min-parallelism": 9, "vertex.max-parallelism": 8}, "vertex.min-parallelism must be at most"),
+    ],
+)
+def test_limits_of_the_autoscaler_that_contradict_each_other_are_refused_if_it_is_on(
+    given: dict[str, object], text: str
+) -> None:
+    options = {f"job.autoscaler.{key}": value for key, value in given.items()}
+    read_options(options)
+    assert text in problems(options | {"job.autoscaler.enabled": True})
+
+
+def test_an_autoscaler_that_cannot_work_is_noted() -> None:
+    assert "Unused" in notes({"job.autoscaler.scaling.enabled": True})["job.autoscaler.scaling.enabled"]
+    blind = notes({"job.autoscaler.enabled": True, "metrics.tasks.enabled": False})
+    assert "nothing is decided" in blind["job.autoscaler.enabled"]

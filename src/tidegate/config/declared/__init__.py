@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from tidegate.config.declared import (
+    autoscaler,
     checkpointing,
     measuring,
     metrics,
@@ -30,7 +31,19 @@ def _options(module: ModuleType) -> tuple[Option[Any], ...]:
 
 SECTIONS: tuple[tuple[str, str, tuple[Option[Any], ...]], ...] = tuple(
     (module.TITLE, (module.__doc__ or "").strip(), _options(module))
-    for module in (checkpointing, unaligned, output, recovery, restart, state, measuring, metrics, pipeline, reporting)
+    for module in (
+        checkpointing,
+        unaligned,
+        output,
+        recovery,
+        restart,
+        state,
+        measuring,
+        metrics,
+        pipeline,
+        reporting,
+        autoscaler,
+    )
 )
 
 ALL: tuple[Option[Any], ...] = tuple(option for _, _, options in SECTIONS for option in options)
