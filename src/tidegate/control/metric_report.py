@@ -36,13 +36,15 @@ AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def of_job(samples: Iterable[Sample]) -> dict[str, float]:
-    """The metrics of the job, and those of its epochs as `epoch.numEpochs`."""
+    """The metrics of the job, of its epochs as `epoch.numEpochs`, and of its autoscaler as `AutoScaler.LOAD.Average.job`."""
     found: dict[str, float] = {}
     for sample in samples:
         if sample.metric.scope is Scope.JOB:
             found[_id(sample)] = sample.value
         elif sample.metric.scope is Scope.EPOCH:
             found[f"epoch.{_id(sample)}"] = sample.value
+        elif sample.metric.scope is Scope.AUTOSCALER:
+            found[f"AutoScaler.{_id(sample)}"] = sample.value
     return found
 
 

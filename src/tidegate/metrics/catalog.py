@@ -301,4 +301,43 @@ HELD_BY = _gauge(
 HELD_BATCHES_TOTAL = _counter(_epoch, "numHeld", "", "Batches that waited for a sink before they were read.", "sink")
 HELD_TIME = _counter(_epoch, "heldTime", "ms", "Time in which batches waited for a sink.", "sink")
 
+# -- autoscaler --------------------------------------------------------------------------------------------------------
+
+SCALINGS = _counter(Scope.AUTOSCALER, "scalings", "", "Changes of parallelism that the autoscaler started.")
+SCALING_ERRORS = _counter(Scope.AUTOSCALER, "errors", "", "How often it could not decide because of an error.")
+BALANCED = _counter(Scope.AUTOSCALER, "balanced", "", "How often it found that the parallelism is right.")
+
+
+def _vertex(name: str, help: str) -> Metric:
+    return _gauge(Scope.AUTOSCALER, name, "", help, "vertex")
+
+
+LOAD = _vertex(
+    "LOAD.Average", "The share of the time in which the tasks were busy. That of the job is the sum of its levels."
+)
+TRUE_PROCESSING_RATE = _vertex(
+    "TRUE_PROCESSING_RATE.Average", "Rows per second that it can process at most. Absent if nothing arrived."
+)
+TARGET_DATA_RATE = _vertex("TARGET_DATA_RATE.Average", "Rows per second that arrived.")
+CATCH_UP_DATA_RATE = _vertex(
+    "CATCH_UP_DATA_RATE.Current",
+    "Rows per second that have to be processed in addition, to finish the backlog in time.",
+)
+LAG = _vertex("LAG.Current", "Rows of backlog.")
+PARALLELISM = _vertex("PARALLELISM.Current", "The parallelism of the job.")
+RECOMMENDED_PARALLELISM = _vertex(
+    "RECOMMENDED_PARALLELISM.Current", "The parallelism that it recommends. Absent until the window is full."
+)
+MAX_PARALLELISM = _vertex("MAX_PARALLELISM.Current", "The number of key groups.")
+SCALE_UP_RATE_THRESHOLD = _vertex(
+    "SCALE_UP_RATE_THRESHOLD.Current", "If it can process fewer rows per second than this, it is too small."
+)
+SCALE_DOWN_RATE_THRESHOLD = _vertex(
+    "SCALE_DOWN_RATE_THRESHOLD.Current", "If it can process more rows per second than this, it is too large."
+)
+EXPECTED_PROCESSING_RATE = _vertex(
+    "EXPECTED_PROCESSING_RATE.Current",
+    "Rows per second that it is expected to process with the recommended parallelism.",
+)
+
 METRICS: tuple[Metric, ...] = (*_ALL, *STATE_ACCESS.values(), MEASURED, MEASURED_TOTAL, *NATIVE.values())

@@ -14,6 +14,7 @@ _TITLES = {
     Scope.EPOCH: "Epochs",
     Scope.STATE: "State accesses",
     Scope.ROCKSDB: "RocksDB",
+    Scope.AUTOSCALER: "Autoscaler",
 }
 
 _HEAD = """# Metrics
@@ -53,6 +54,9 @@ _INTRODUCTIONS = {
     Scope.ROCKSDB: """Off by default. Each has Flink's option, such as `state.backend.rocksdb.metrics.block-cache-hit: true`.
 Values are read at the end of an epoch, before its changes are flushed. Counters need RocksDB's statistics, which make its
 accesses somewhat slower.
+""",
+    Scope.AUTOSCALER: """Off by default: `job.autoscaler.enabled: true`. Values are those of the last decision.
+`vertex` is `job`, or a level such as `level-1`.
 """,
 }
 

@@ -44,7 +44,7 @@ def flink_samples(job: str, job_id: str, samples: Iterable[Sample]) -> Iterator[
     operators = sorted({sample.labels["operator"] for sample in given if sample.metric.scope is Scope.OPERATOR})
     for sample in given:
         metric = sample.metric
-        if metric in _OWN or metric.scope is Scope.EPOCH:
+        if metric in _OWN or metric.scope in (Scope.EPOCH, Scope.AUTOSCALER):
             continue
         if metric in _OF_OPERATORS:
             for operator in operators:

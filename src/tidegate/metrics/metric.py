@@ -19,6 +19,7 @@ class Scope(StrEnum):
     EPOCH = "epoch"
     STATE = "state"
     ROCKSDB = "rocksdb"
+    AUTOSCALER = "autoscaler"
 
 
 class Kind(StrEnum):
@@ -36,6 +37,7 @@ LABELS: Mapping[Scope, tuple[str, ...]] = {
     Scope.EPOCH: (),
     Scope.STATE: ("operator", "state"),
     Scope.ROCKSDB: ("task",),
+    Scope.AUTOSCALER: (),
 }
 """The labels that every sample of a scope has, besides `job`. A metric may add some of its own."""
 

@@ -164,7 +164,7 @@ class Attempt:
                 epochs.settle_checkpoint(job.loop)
             streaming_ms = self._streaming.ms(self.query)
             self._idle_s = idle_s(streaming_ms)
-            epochs.run(batch, end, streaming_ms=streaming_ms)
+            epochs.run(batch, end, streaming_ms=streaming_ms, pending_rows=self._streaming.pending_rows)
             if end is not None:
                 self._ends.append(end)
 

@@ -19,6 +19,7 @@ from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import Lineage, TaskId
 from tidegate.core.log_setup import in_this_context
 from tidegate.metrics.metric import Sample
+from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.failover import Counters
@@ -54,6 +55,8 @@ class JobRun(NotebookCell):
         self.metric_naming: MetricNaming = settings.metric_naming
         self.tasks: list[TaskId] = job.description.tasks
         self.checkpoint_config: CheckpointConfig | None = None if job.durability is None else job.durability.checkpoints
+        self.autoscaler: Autoscaler | None = job.autoscaler
+        """What recommends a parallelism; None if it is off."""
         self.reports: EpochReports = job.reports
         """The reports of the last epochs."""
         self.failures: deque[Failure] = self._supervisor.failures
@@ -116,7 +119,8 @@ class JobRun(NotebookCell):
 
     def samples(self) -> list[Sample]:
         """The current value of every metric."""
-        return self._job.metrics.samples(self, self._figures)
+        found, scaler = self._job.metrics.samples(self, self._figures), self.autoscaler
+        return found if scaler is None else [*found, *scaler.samples()]
 
     @property
     def checkpoints(self) -> CheckpointStatistics | None:

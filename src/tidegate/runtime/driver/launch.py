@@ -31,6 +31,7 @@ from tidegate.graph.listening import listening_levels
 from tidegate.graph.model import Graph
 from tidegate.reporters.reporter import Reporter
 from tidegate.reporters.start import create_reporters
+from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.datasets import read_datasets, written_datasets
@@ -218,6 +219,7 @@ class _Launch:
             progress=self._progress,
             stop=StopRequest(),
             events=self._events,
+            autoscaler=_autoscaler(self._graph.job, self._settings),
         )
 
     def _metrics(self, chosen: Durability | None, loop: CheckpointLoop | None) -> JobMetrics:
@@ -299,6 +301,11 @@ class _Launch:
             else task_sinks(graph, runner.plan, checkpoints.publisher),
             listening=listening_levels(graph, runner.plan),
         )
+
+
+def _autoscaler(job: str, settings: Settings) -> Autoscaler | None:
+    config = settings.autoscaler
+    return Autoscaler(job, config, settings.max_parallelism) if config.enabled else None
 
 
 def _release(committers: Committers, runner: EpochRunner | None) -> None:

@@ -16,6 +16,7 @@ from tidegate.config.choices import CheckpointingMode
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId
 from tidegate.graph.model import Graph
+from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.checkpoint_work import pause_ms
 from tidegate.runtime.driver.committers import Committers
@@ -56,6 +57,8 @@ class RunningJob:
     progress: Progress
     stop: StopRequest
     events: JobEvents
+    autoscaler: Autoscaler | None = None
+    """None: it is off."""
     skipped_batches: int = 0
     held_by: WaitingOutput | None = None
     """The sink for which so much output waits that no batch is read until it has caught up."""
@@ -103,13 +106,15 @@ class Epochs:
         self.loop = job.loop
         self._last_ms = 0
         """How long the last epoch with a batch took."""
+        if job.autoscaler is not None:
+            job.autoscaler.started(job.settings.parallelism)
 
     def run(
         self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False,
-        streaming_ms: int | None = None,
+        streaming_ms: int | None = None, pending_rows: int | None = None,
     ) -> EpochReport:  # fmt: skip
         """Run one epoch on a batch (None: an empty epoch) that ends at `end`. `streaming_ms` is what Structured Streaming takes
-        between two epochs, if known."""
+        between two epochs, and `pending_rows` what the last batch left in its sources, if known."""
         job, loop = self._job, self.loop
         before = dict(job.runner.versions)
         work = loop.uploads.work(batch is None) if loop is not None else None
@@ -129,6 +134,8 @@ class Epochs:
         job.last_epoch_s = time.monotonic()
         job.reports.append(report)
         job.metrics.epoch(report, report.acks)
+        if job.autoscaler is not None:
+            job.autoscaler.epoch(report, pending_rows)
         if loop is not None:
             self._note_age(report.epoch, loop, moved)
         job.progress.epoch(report, None if loop is None else loop.statistics)

@@ -15,6 +15,7 @@ from tidegate.config import (
     RestartConfig,
     read_options,
 )
+from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.config.choices import MetricNaming
 from tidegate.config.declared.metrics import NAMING
 from tidegate.config.declared.pipeline import MAX_PARALLELISM
@@ -54,6 +55,7 @@ class Settings:
     effective: tuple[EffectiveOption, ...] = ()
     """Every option with its value and where that comes from, for reports."""
     metric_naming: MetricNaming = MetricNaming.TIDEGATE
+    autoscaler: AutoscalerConfig = field(default_factory=AutoscalerConfig)
     measuring: Measuring = MEASURING
     """What tasks measure of themselves."""
 
@@ -87,6 +89,7 @@ _TUNING = {f.name for f in fields(Settings)} - {
     "metric_naming",
     "reporting",
     "measuring",
+    "autoscaler",
 }
 _STORE_KEYS = {
     "s3.endpoint": "endpoint",
@@ -142,6 +145,7 @@ def read_settings(
         metric_naming=read[NAMING],
         reporting=ReportingConfig.of(read),
         measuring=read_measuring(read),
+        autoscaler=AutoscalerConfig.of(read),
         **({"local_dir": config.local_dirs} | tuning),
     )
     if config.dir is None:
