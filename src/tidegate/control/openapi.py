@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
+from tidegate.autoscaler.trace import ScalingTrace
 from tidegate.control.messages import (
     accumulators,
+    autoscaler,
     checkpoints,
     cluster,
     job,
@@ -136,6 +138,12 @@ _PATHS: dict[str, dict[str, _Operation]] = {
     },
     "/jobs/{jobid}/report": {
         "get": _Operation("all that pages show, in tidegate's own form", dict[str, Any], parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/autoscaler": {
+        "get": _Operation("the parallelism that it recommends, and why", autoscaler.AutoscalerInfo, parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/autoscaler/trace": {
+        "get": _Operation("what it has seen, to be replayed", ScalingTrace, parameters=(_JOB,))
     },
     "/jobs/{jobid}/snapshots": {
         "get": _Operation("retained checkpoints and savepoints", state.SnapshotList, parameters=(_JOB,))

@@ -1,4 +1,4 @@
-"""Paths that Flink does not have: the whole report of a job, its snapshots, and what is in its state."""
+"""Paths that Flink does not have: the whole report of a job, its autoscaler, its snapshots, and what is in its state."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ def own_paths(jobs: ServedJobs, allow_actions: bool) -> dict[str, Act]:
 
     return {
         "/jobs/{jobid}/report": lambda r, b: job(r).full_report(allow_actions),
+        "/jobs/{jobid}/autoscaler": lambda r, b: job(r).autoscaler(),
+        "/jobs/{jobid}/autoscaler/trace": lambda r, b: job(r).scaling().trace,
         "/jobs/{jobid}/snapshots": lambda r, b: job(r).snapshots().listed(),
         "/jobs/{jobid}/snapshots/check": lambda r, b: job(r).snapshots().check(path(r)),
         "/jobs/{jobid}/state": lambda r, b: job(r).snapshots().state(path(r)),

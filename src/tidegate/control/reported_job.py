@@ -20,6 +20,7 @@ from tidegate.control.checkpoint_report import (
 )
 from tidegate.control.job_errors import NotFound
 from tidegate.control.job_snapshots import JobSnapshots
+from tidegate.control.messages.autoscaler import AutoscalerInfo, autoscaler_info
 from tidegate.control.messages.checkpoints import (
     AnyCheckpointStatistics,
     CheckpointConfigInfo,
@@ -42,6 +43,7 @@ from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.redaction import redacted
 from tidegate.events.event import TERMINAL
 from tidegate.metrics.metric import Sample
+from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
 
 _ROW = re.compile(r"^(  (?:row|key):  ).*$", re.MULTILINE)
@@ -129,6 +131,14 @@ class ReportedJob(ABC):
     def samples(self) -> Sequence[Sample]:
         """The metrics of the job now; none if its driver does not answer itself."""
         return ()
+
+    def autoscaler(self) -> AutoscalerInfo:
+        """What it recommends now."""
+        return autoscaler_info(self.scaling())
+
+    def scaling(self) -> Autoscaler:
+        """The autoscaler of the job. Raises `NotFound` if it has none."""
+        raise NotFound("Only a running job has an autoscaler.")
 
     def exceptions(self, most: int = 20) -> JobExceptionsInfo:
         entries = [

@@ -29,6 +29,7 @@ from tidegate.control.stored_jobs import StoredJob
 from tidegate.core.errors import TidegateError
 from tidegate.core.redaction import redacted
 from tidegate.metrics.metric import Sample
+from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.run_report import RunReport
 
 if TYPE_CHECKING:
@@ -113,6 +114,11 @@ class JobService(ReportedJob):
 
     def samples(self) -> Sequence[Sample]:
         return self._run.samples()
+
+    def scaling(self) -> Autoscaler:
+        if self._run.autoscaler is None:
+            raise NotFound("The autoscaler of this job is off. Start it with -Djob.autoscaler.enabled=true.")
+        return self._run.autoscaler
 
     def metrics(self) -> bytes:
         """All metrics in the text format of Prometheus."""

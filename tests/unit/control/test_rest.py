@@ -31,6 +31,7 @@ from tidegate.core.ids import EpochId, Lineage, Term
 from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
+from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
 from tidegate.storage import Storage
 from tidegate.testing.clock import at
@@ -45,6 +46,7 @@ class Pretended:
     tasks = (TASK,)
     metric_naming = MetricNaming.TIDEGATE
     status, has_ended = "RUNNING", False
+    autoscaler: Autoscaler | None = None
 
     def __init__(self) -> None:
         made = self.made = coordinator()

@@ -15,6 +15,7 @@ from tidegate.core.errors import TidegateError
 from tidegate.core.redaction import redacted
 
 _COMMANDS = {
+    "autoscale": "Explain which parallelism the autoscaler recommends, and why.",
     "cancel": "Cancel a running job.",
     "checkpoint": "Take a checkpoint of a running job.",
     "checkpoints": "List, show, verify and compare the checkpoints of a job.",

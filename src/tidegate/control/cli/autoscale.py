@@ -1,0 +1,113 @@
+"""`tidegate autoscale`: which parallelism the autoscaler recommends, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from tidegate.control.cli.jobs import at
+from tidegate.control.cli.main import speaks
+from tidegate.control.cli.output import BadOption, Block, Line, Output, OutputTable
+from tidegate.control.client import Client
+
+if TYPE_CHECKING:
+    from tidegate.autoscaler.decision import ScalingDecision
+    from tidegate.autoscaler.trace import ScalingTrace
+
+
+@click.group("autoscale")
+def command() -> None:
+    """Explain which parallelism the autoscaler recommends, and why."""
+
+
+@command.command("explain")
+@click.argument("job", required=False)
+@click.option(
+    "--trace",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Replay a recorded trace instead of asking a running job.",
+)
+@click.option(
+    "-D", "given", multiple=True, metavar="KEY=VALUE", help="With --trace: an option that the job did not have."
+)
+@at
+@speaks
+def explain(out: Output, address: str, job: str | None, file: Path | None, given: tuple[str, ...]) -> None:
+    """Say what the autoscaler of JOB would do now, and why; or what it would have done during a recorded trace."""
+    if (job is None) == (file is None):
+        raise click.UsageError("Give a JOB, or --trace FILE.")
+    if file is not None:
+        _replay(out, _read(file, given))
+        return
+    if given:
+        raise BadOption("-D works with --trace: a running job has its own options.")
+    found = Client(address).ask("GET", f"{_path(job)}")
+    out.show(found, *map(Line, found["reasons"]))
+
+
+@command.command("record")
+@click.argument("job")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@at
+@speaks
+def record(out: Output, address: str, job: str, file: Path) -> None:
+    """Store what the autoscaler of JOB has seen as a trace in FILE."""
+    import msgspec
+
+    from tidegate.autoscaler.trace import ScalingTrace
+
+    trace = msgspec.convert(Client(address).ask("GET", f"{_path(job)}/trace"), ScalingTrace)
+    file.write_bytes(trace.to_bytes())
+    out.show({"file": str(file), "samples": len(trace.samples)}, Line(f"{len(trace.samples)} samples in {file}."))
+
+
+def _path(job: str | None) -> str:
+    return f"/jobs/{quote(job or '', safe='')}/autoscaler"
+
+
+def _read(file: Path, given: Sequence[str]) -> ScalingTrace:
+    from tidegate.autoscaler.trace import ScalingTrace
+    from tidegate.config.autoscaler import AutoscalerConfig
+    from tidegate.config.reading import read_options
+
+    try:
+        trace = ScalingTrace.from_bytes(file.read_bytes())
+    except ValueError as error:
+        raise BadOption(f"{file} is not a trace of the autoscaler: {error}") from None
+    if not given:
+        return trace
+    pairs = [each.partition("=") for each in given]
+    options: dict[str, Any] = {key: value for key, _, value in pairs}
+    return trace.with_config(AutoscalerConfig.of(read_options(options)))
+
+
+def _replay(out: Output, trace: ScalingTrace) -> None:
+    import msgspec
+
+    replayed = trace.replay()
+    told = [{"decision": msgspec.to_builtins(decision), "reasons": list(reasons)} for decision, reasons in replayed]
+    if not replayed:
+        out.show(
+            {"job": trace.job, "decisions": told}, Line("The trace has no samples, so there is nothing to decide.")
+        )
+        return
+    start_ms = trace.samples[0].from_ms
+    changes = [now for before, now in zip([None, *replayed], replayed) if before is None or _differ(before[0], now[0])]
+    rows = [(_clock(each.at_ms - start_ms), str(each.kind), each.parallelism, each.recommended) for each, _ in changes]
+    blocks: list[Block] = [OutputTable("", ("Time", "Decision", "Parallelism", "Recommended"), rows), Line("")]
+    out.show({"job": trace.job, "decisions": told}, *blocks, *map(Line, replayed[-1][1]))
+
+
+def _differ(before: ScalingDecision, now: ScalingDecision) -> bool:
+    return (before.kind, before.parallelism, before.recommended) != (now.kind, now.parallelism, now.recommended)
+
+
+def _clock(ms: int) -> str:
+    """Hours, minutes and seconds since the start of the trace."""
+    seconds = ms // 1000
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
