@@ -1,4 +1,4 @@
-"""Whether another parallelism would be better. The keys are those of Flink's Kubernetes operator."""
+"""Whether [another parallelism would be better](autoscaling.md). The keys are those of Flink's Kubernetes operator."""
 
 from __future__ import annotations
 
