@@ -40,7 +40,7 @@ class EpochSample:
     """When the epoch before the first one ended: the sample also covers the time between epochs."""
     to_ms: int
     last_began_ms: int
-    """When the last epoch was planned: it read what had arrived by then."""
+    """When the last epoch with rows was planned: it read what had arrived by then. An epoch for a checkpoint reads nothing."""
     running_since_ms: int
     """When the attempt started."""
     parallelism: int
@@ -69,6 +69,7 @@ class EpochSample:
         return replace(
             later,
             from_ms=self.from_ms,
+            last_began_ms=later.last_began_ms if later.rows_in else self.last_began_ms,
             epochs=self.epochs + later.epochs,
             rows_in=self.rows_in + later.rows_in,
             largest_epoch=max(self.largest_epoch, later.largest_epoch),

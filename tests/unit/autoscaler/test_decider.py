@@ -259,6 +259,11 @@ def test_epochs_are_put_together_without_losing_any(lengths: list[int]) -> None:
     assert sum(lengths) - covered < 10
 
 
+def test_an_epoch_that_reads_nothing_does_not_move_the_time_up_to_which_rows_were_read() -> None:
+    joined = minute(0).plus(minute(1, rows_in=0, pending_rows=None))
+    assert (joined.to_ms, joined.last_began_ms, joined.pending_rows) == (2 * MINUTE, 0, 0)
+
+
 def test_epochs_of_two_attempts_are_not_put_together() -> None:
     collector = SampleCollector(60 * 90_000)
     assert collector.add(minute(0)) is None
