@@ -19,6 +19,7 @@ NAMES = {
     "kafka": "benchmarks.kafka",
     "keyed-count": "benchmarks.keyed_count",
     "latency": "benchmarks.latency",
+    "local-recovery": "benchmarks.local_recovery",
     "release": "benchmarks.release",
     "savepoint": "benchmarks.savepoint",
     "slow-epochs": "benchmarks.slow_epochs",

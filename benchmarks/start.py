@@ -78,7 +78,7 @@ def _recovery(name: str) -> Callable[[], float]:
             with _process(name, folder, 1) as first:
                 _await_rows(folder, _ROWS_BEFORE_KILL, feeder, first)
                 begin = time.monotonic()
-                _kill(first)
+                kill(first)
             shown = _rows_out(folder)
             with _process(name, folder, 2) as second:
                 seen_at = _await_rows(folder, shown + 1, feeder, second)
@@ -107,13 +107,13 @@ def _process(name: str, folder: Path, turn: int) -> Iterator[subprocess.Popen[by
         harness.say((folder / f"run-{turn}.log").read_text()[-3000:])
         raise
     finally:
-        _kill(process)
+        kill(process)
         if keep := os.environ.get("TIDEGATE_START_LOGS"):
             target = Path(keep) / f"{name.replace(' ', '-')}-{turn}.log"
             target.write_bytes((folder / f"run-{turn}.log").read_bytes())
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: subprocess.Popen[bytes]) -> None:
     """The process and its JVM, as when a host dies."""
     if process.returncode is None:
         os.killpg(process.pid, signal.SIGKILL)
