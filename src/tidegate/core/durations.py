@@ -57,6 +57,14 @@ def show_ms(ms: int) -> str:
     return f"{ms / 86_400_000:g} d"
 
 
+def show_bytes(size: int) -> str:
+    """Format a size for people, in the units that `size_bytes` reads."""
+    for shift, name in ((30, "GB"), (20, "MB"), (10, "KB")):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.4g} {name}"
+    return f"{size} bytes"
+
+
 def _scaled(text: str, units: dict[str, float], expected: str) -> float:
     match = _FORM.fullmatch(text)
     if match is None or match[2].lower() not in units:

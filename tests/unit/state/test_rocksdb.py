@@ -12,7 +12,7 @@ from rocksdict import Rdict
 from tidegate.core.ids import AttemptId, EpochId, Term
 from tidegate.state.failure import StateDiskFull, state_failure
 from tidegate.state.rocksdb import RocksDBBackend, RocksDBOptions, database, home
-from tidegate.state.rocksdb.database import block_cache
+from tidegate.state.rocksdb.shared_memory import shared_memory
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import version_path
 
@@ -96,9 +96,9 @@ def test_what_the_dead_left_in_memory_is_removed(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.feature("F41")
 def test_index_and_filter_blocks_of_level_0_are_pinned_in_the_cache(tmp_path: Path) -> None:
-    backend = RocksDBBackend(RocksDBOptions(block_cache_size=5 << 20))
+    backend = RocksDBBackend(RocksDBOptions(memory_managed=False, block_cache_size=5 << 20))
     step(tmp_path, 1, *(b"%06d" % n for n in range(20_000)), backend=backend)
-    cache = block_cache(5 << 20)
+    cache = shared_memory(backend.options).cache
     before = cache.get_pinned_usage()
     store = backend.begin(tmp_path, v(1), v(2), (0, 1))
     store.get(b"000001")
@@ -109,9 +109,9 @@ def test_index_and_filter_blocks_of_level_0_are_pinned_in_the_cache(tmp_path: Pa
 
 @pytest.mark.feature("F41")
 def test_all_stores_of_a_process_share_one_cache_that_stays_warm(tmp_path: Path) -> None:
-    backend = RocksDBBackend(RocksDBOptions(block_cache_size=3 << 20))
-    cache = block_cache(3 << 20)
-    assert block_cache(3 << 20) is cache
+    backend = RocksDBBackend(RocksDBOptions(memory_managed=False, block_cache_size=3 << 20))
+    cache = shared_memory(backend.options).cache
+    assert shared_memory(RocksDBOptions(memory_managed=False, block_cache_size=3 << 20)).cache is cache
     step(tmp_path, 1, *(b"%06d" % n for n in range(20_000)), backend=backend)
     store = backend.begin(tmp_path, v(1), v(2), (0, 1))
     before = cache.get_usage()
@@ -143,7 +143,9 @@ def test_a_flush_that_makes_compaction_due_does_not_lose_tables(
     """As that of range tombstones over most of the tables does. A compaction that began after the tables were listed would
     take some away and add others; a slow process gives it the time."""
     small = RocksDBBackend(
-        RocksDBOptions(target_file_size_base=1 << 20, max_size_level_base=2 << 20, writebuffer_size=4 << 20)
+        RocksDBOptions(
+            memory_managed=False, target_file_size_base=1 << 20, max_size_level_base=2 << 20, writebuffer_size=4 << 20
+        )
     )
     count = 160_000
     store = small.begin(tmp_path, None, v(1), (0, 127))

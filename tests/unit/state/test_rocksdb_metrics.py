@@ -95,20 +95,24 @@ def after_an_epoch(directory: Path, options: RocksDBOptions, *, reads: int) -> d
     return found
 
 
+def unmanaged(**sizes: int) -> RocksDBOptions:
+    return RocksDBOptions(memory_managed=False, metrics=WATCHED, **sizes)
+
+
 WATCHED = frozenset({"block-cache-miss", "block-cache-hit", "num-files-at-level"})
 
 
 @pytest.mark.feature("K13")
 def test_misses_show_that_the_block_cache_is_too_small(tmp_path: Path) -> None:
-    small = after_an_epoch(tmp_path / "s", RocksDBOptions(block_cache_size=32 << 10, metrics=WATCHED), reads=3)
-    large = after_an_epoch(tmp_path / "l", RocksDBOptions(block_cache_size=33 << 20, metrics=WATCHED), reads=3)
+    small = after_an_epoch(tmp_path / "s", unmanaged(block_cache_size=32 << 10), reads=3)
+    large = after_an_epoch(tmp_path / "l", unmanaged(block_cache_size=33 << 20), reads=3)
     assert small["block-cache-miss"] > 2 * large["block-cache-miss"]
     assert large["block-cache-hit"] > 10 * large["block-cache-miss"]
 
 
 @pytest.mark.feature("K13")
 def test_files_within_an_epoch_show_that_the_write_buffer_is_too_small(tmp_path: Path) -> None:
-    small = after_an_epoch(tmp_path / "s", RocksDBOptions(writebuffer_size=64 << 10, metrics=WATCHED), reads=0)
+    small = after_an_epoch(tmp_path / "s", unmanaged(writebuffer_size=64 << 10), reads=0)
     large = after_an_epoch(tmp_path / "l", RocksDBOptions(metrics=WATCHED), reads=0)
     assert large["num-files-at-level0"] == 1
     assert sum(small[f"num-files-at-level{level}"] for level in range(7)) > 2

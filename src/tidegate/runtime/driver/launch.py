@@ -50,7 +50,7 @@ from tidegate.runtime.driver.progress import Progress
 from tidegate.runtime.driver.restore_point import plan_return
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.session import check_session
-from tidegate.runtime.driver.settings import Durability, Settings, read_settings
+from tidegate.runtime.driver.settings import Durability, Settings, read_settings, within_memory
 from tidegate.runtime.driver.sink_threads import SinkThreads
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import kind_of
@@ -73,7 +73,7 @@ def run_job(
     _speak(choices)
     if all(source.bounded for source in graph.sources):
         session = spark or _session_of(graph)
-        settings, durability = read_settings(_cores(session), **choices)
+        settings, durability = _settings(session, choices)
         if durability is not None:
             raise PreconditionFailed(
                 "A job on batch DataFrames runs once, to the end, and takes no checkpoints: Spark repeats tasks that "
@@ -136,7 +136,7 @@ def start_job(
     _speak(choices)
     session = spark or _session_of(graph)
     check_session(session.conf.get, session.version)
-    settings, durability = read_settings(_cores(session), **choices)
+    settings, durability = _settings(session, choices)
     check_sources(graph.sources, durable=durability is not None)
     chosen, reporters = EpochTrigger.parse(trigger), _reporters(graph, settings)
     with _events(graph.job, [*listeners, *reporters]) as events:
@@ -341,6 +341,11 @@ def _speak(choices: Mapping[str, Any]) -> None:
 def _session_of(graph: Graph) -> SparkSession:
     session: SparkSession = graph.sources[0].frame.sparkSession
     return session
+
+
+def _settings(spark: SparkSession, choices: Mapping[str, Any]) -> tuple[Settings, Durability | None]:
+    settings, durability = read_settings(_cores(spark), **choices)
+    return within_memory(settings, spark.conf.get), durability
 
 
 def _cores(spark: SparkSession) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tidegate.config import (
@@ -169,6 +169,23 @@ def _check_backend(name: str, options: Mapping[str, Any]) -> None:
         backend_named(name, options)
     except ValueError as error:
         raise OptionError((str(error),)) from None
+
+
+def within_memory(settings: Settings, spark_setting: Callable[[str, str | None], str | None]) -> Settings:
+    """Give every slot its share of the memory of an executor. Raises `OptionError` if it is too small, or larger than what Spark
+    leaves to Python. `spark_setting(key, default)` reads a setting of Spark.
+    """
+    if settings.state_backend != "rocksdb":
+        return settings
+    from tidegate.runtime.driver.executor_memory import ExecutorMemory, describe_budget  # noqa: PLC0415 start-up time
+    from tidegate.state.rocksdb.options import option_notes  # noqa: PLC0415 start-up time
+
+    divided = ExecutorMemory.read(spark_setting).with_budget(settings.backend_options)
+    for key, note in option_notes({**settings.backend_options, **divided}):
+        if key in settings.backend_options:
+            log.warning("option %s: %s", key, note)
+    log.info("%s", describe_budget(divided))
+    return replace(settings, backend_options=divided)
 
 
 def _tuned(key: str, value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -11,8 +10,8 @@ from operator import lt
 from pathlib import Path
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
-    Cache,
     DBCompressionType,
     DBPath,
     IngestExternalFileOptions,
@@ -25,6 +24,7 @@ from rocksdict import (
 from tidegate.state.rocksdb.home import Home
 from tidegate.state.rocksdb.native_metrics import counts_entries, needs_statistics
 from tidegate.state.rocksdb.options import RocksDBOptions
+from tidegate.state.rocksdb.shared_memory import shared_memory
 
 LEVEL0_FILES = 8
 """Compaction of level 0 starts at this many files (every epoch that writes adds one)."""
@@ -39,19 +39,6 @@ _COMPRESSION = {
     "LZ4_COMPRESSION": DBCompressionType.lz4,
     "ZSTD_COMPRESSION": DBCompressionType.zstd,
 }
-_caches: dict[tuple[int, int], Cache] = {}
-
-
-def block_cache(size_bytes: int) -> Cache:
-    """Return the block cache of this process, shared by all its stores and warm across versions.
-
-    RocksDB identifies a cached block by the first writer of the file, which a hard link preserves: a block read by one
-    version is a hit for the next. Keyed by process id, since a cache created before a fork must not be used after it.
-    """
-    key = (os.getpid(), size_bytes)
-    if key not in _caches:
-        _caches[key] = Cache(size_bytes)
-    return _caches[key]
 
 
 def without_wal() -> WriteOptions:
@@ -78,8 +65,8 @@ def open_database(home: Home, options: RocksDBOptions, *, create: bool) -> tuple
 
 
 def _settings(options: RocksDBOptions) -> Options:
-    table = BlockBasedOptions()
-    table.set_block_cache(block_cache(options.block_cache_size))
+    table, memory, budget = BlockBasedOptions(), shared_memory(options), options.budget
+    table.set_block_cache(memory.cache)
     table.set_block_size(options.block_blocksize)
     table.set_format_version(6)
     # Index and filter blocks live in the bounded cache, so that memory does not grow with the number of files. They
@@ -88,10 +75,17 @@ def _settings(options: RocksDBOptions) -> Options:
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     if options.use_bloom_filter:
         table.set_bloom_filter(10, False)
+    if options.memory_partitioned_index_filters:
+        # Only the part of an index or filter that a read needs has to be in the cache. Filters are partitioned with the index.
+        table.set_index_type(BlockBasedIndexType.two_level_index_search())
+        table.set_partition_filters(options.use_bloom_filter)
+        table.set_pin_top_level_index_and_filter(True)
     settings = Options(raw_mode=True)
     settings.set_block_based_table_factory(table)
     settings.set_compression_type(_COMPRESSION[options.compression]())
-    settings.set_write_buffer_size(options.writebuffer_size)
+    settings.set_write_buffer_size(options.writebuffer_size if budget is None else budget.memtable_bytes)
+    if memory.write_buffers is not None:
+        settings.set_write_buffer_manager(memory.write_buffers)
     # One thread and no statistics make an open cheaper, and a database lives for one epoch.
     settings.set_max_file_opening_threads(1)
     settings.set_max_background_jobs(1)

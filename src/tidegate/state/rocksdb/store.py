@@ -15,6 +15,7 @@ from rocksdict import Options, Rdict, RdictIter, ReadOptions, WriteBatch
 from tidegate.core.errors import StateError
 from tidegate.core.faults import reach
 from tidegate.state.failure import state_failure
+from tidegate.state.frames import rows_of_a_frame
 from tidegate.state.rocksdb.database import flush_and_settle, ingest_sorted, open_database, without_wal
 from tidegate.state.rocksdb.home import Home
 from tidegate.state.rocksdb.native_metrics import read_native_metrics
@@ -24,8 +25,9 @@ from tidegate.state.version_directory import Building, base_of
 
 log = logging.getLogger("tidegate")
 
-_BATCH_ROWS = 1000
-"""Rows per RocksDB write, which holds the GIL: small enough for other threads of the worker to keep uploading."""
+_BATCH_KEYS = 1000
+"""Deletions per RocksDB write, which holds the GIL: few enough for other threads of the worker to keep uploading. Puts come
+in as many rows, or a megabyte of values: a memtable takes a whole batch, however large."""
 _SCAN_FIRST, _SCAN_MOST = 16, 1024
 """Entries read ahead by a scan: few at first, as most scans cover the map entries of one key, then doubling."""
 
@@ -118,14 +120,14 @@ class RocksDBStore:
             database = self._database or self._open()
             self._written = True
             rows = iter(puts)
-            while chunk := list(islice(rows, _BATCH_ROWS)):
+            while chunk := rows_of_a_frame(rows):
                 batch = WriteBatch(raw_mode=True)
                 put = batch.put
                 for key, value in chunk:
                     put(key, value)
                 database.write(batch, self._no_wal)
             gone = iter(deletes)
-            while keys := list(islice(gone, _BATCH_ROWS)):
+            while keys := list(islice(gone, _BATCH_KEYS)):
                 batch = WriteBatch(raw_mode=True)
                 for key in keys:
                     batch.delete(key)

@@ -84,7 +84,7 @@ def test_a_backend_of_ones_own_that_does_not_exist_is_reported_before_the_job_st
         read_settings(2, **NONE, options={"state.backend.type": "no_such_module.Factory"})
 
 
-@pytest.mark.parametrize("key", ["memory.managed", "block.cache-sise"])
+@pytest.mark.parametrize("key", ["memory.manged", "block.cache-sise"])
 def test_an_option_that_the_backend_does_not_have_is_reported_before_the_job_starts(key: str) -> None:
     with pytest.raises(OptionError, match=f"{key} is not an option of the rocksdb backend"):
         read_settings(2, **NONE, state_backend="rocksdb", options={f"state.backend.rocksdb.{key}": "true"})
