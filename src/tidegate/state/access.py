@@ -15,6 +15,8 @@ from __future__ import annotations
 import copy
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from tidegate.core.copies import copier_of
@@ -24,6 +26,7 @@ from tidegate.core.types import Codec, codec_of
 from tidegate.graph.states import StateSpec
 from tidegate.state.key_scope import KeyScope
 from tidegate.state.keys import VOID_NAMESPACE, KeyCodec, list_segment, prefix_end
+from tidegate.state.object_size import object_bytes, places_of, spread
 from tidegate.state.port import StateStore
 from tidegate.state.ttl import Expiry, unstamped
 
@@ -35,6 +38,8 @@ _HEAD = struct.Struct(">HH")
 SEGMENT_ELEMENTS = 4096
 """Maximum number of list elements in one stored segment."""
 _SMALL_LIST = 1024
+_FLUSHED_AT_ONCE = 1000
+"""Encoded entries that a flush holds in memory."""
 
 
 class Accessor(Protocol):
@@ -49,6 +54,12 @@ class Accessor(Protocol):
     def cached(self) -> int:
         """The number of entries in memory."""
 
+    def sampled_bytes(self, most: int) -> tuple[int, int]:
+        """Return the number of entries under at most `most` keys, and about how many bytes these take."""
+
+    def release(self) -> None:
+        """Drop everything that is cached, written or not. The attempt is over."""
+
 
 class _Keyed:
     """Shared by all keyed accessors: the current key (scope), the store, and the prefix of entry keys."""
@@ -56,6 +67,7 @@ class _Keyed:
     __slots__ = (
         "_copied", "_decode", "_encode", "_encode_key", "_encode_user_key", "_id", "_scope", "_store", "expiry", "written",
     )  # fmt: skip
+    _live: dict[Any, Any]
 
     def __init__(
         self, scope: KeyScope, store: StateStore, state_id: int, keys: KeyCodec, codec: Codec, expiry: Expiry | None,
@@ -86,6 +98,16 @@ class _Keyed:
 
     def _prefix(self, key: Any, key_group: int) -> bytes:
         return _HEAD.pack(key_group, self._id) + self._encode_key(key) + VOID_NAMESPACE
+
+    def forget(self) -> None:
+        """See `Accessor`."""
+        self._live.clear()
+
+    def release(self) -> None:
+        """See `Accessor`."""
+        self.forget()
+        for changes in ("_dirty", "_added", "_cleared"):
+            getattr(self, changes, {}).clear()
 
     def key_bytes(self, *user_key: Any) -> int:
         """The size of the current key as it is stored, with key group and state id, and of the key of a map's entry."""
@@ -319,10 +341,11 @@ class ValueAccessor(_Keyed):
         prefix, encode, live = self._prefix, self._encode, self._live
         known = self._prefixes.get
         self.written += len(self._dirty)
-        self._store.write(
-            [(known(key) or prefix(key, group), encode(live[key])) for key, group in self._dirty.items()],
-            [known(key) or prefix(key, group) for key, group in self._cleared.items()],
-        )
+        dirty = iter(self._dirty.items())
+        while puts := [(known(k) or prefix(k, g), encode(live[k])) for k, g in islice(dirty, _FLUSHED_AT_ONCE)]:
+            self._store.write(puts)
+        if self._cleared:
+            self._store.write((), [known(key) or prefix(key, group) for key, group in self._cleared.items()])
         self._dirty.clear()
         self._cleared.clear()
 
@@ -332,6 +355,12 @@ class ValueAccessor(_Keyed):
 
     def cached(self) -> int:
         return len(self._live) + len(self._cleared)
+
+    def sampled_bytes(self, most: int) -> tuple[int, int]:
+        seen = list(spread(self._live.items(), len(self._live), most))
+        size = sum(object_bytes(key) + object_bytes(value) for key, value in seen)
+        size += sum(getsizeof(self._prefixes.get(key)) for key, _ in seen)
+        return len(seen), size + places_of(seen, self._live, self._dirty, self._prefixes)
 
 
 class ListAccessor(_Keyed):
@@ -439,16 +468,29 @@ class ListAccessor(_Keyed):
                 # Counted across all keys: only the order of one key's parts matters.
                 self._part += 1
             self._stored.pop(key, None)
-        self._store.write(puts)
-        self.written += len(puts)
+            if len(puts) >= _FLUSHED_AT_ONCE:
+                self._write(puts)
+        self._write(puts)
         self._added.clear()
         self._cleared.clear()
+
+    def _write(self, puts: list[tuple[bytes, bytes]]) -> None:
+        self._store.write(puts)
+        self.written += len(puts)
+        puts.clear()
 
     def forget(self) -> None:
         self._stored.clear()
 
     def cached(self) -> int:
-        return sum(len(e) for e in self._stored.values()) + sum(len(e[1]) for e in self._added.values())
+        return sum(map(len, self._stored.values())) + sum(len(e[1]) for e in self._added.values())
+
+    def sampled_bytes(self, most: int) -> tuple[int, int]:
+        added = spread(self._added.items(), len(self._added), most)
+        stored = spread(self._stored.items(), len(self._stored), most)
+        seen = [*((key, elements) for key, (_, elements) in added), *stored]
+        size = sum(object_bytes(key) + object_bytes(elements) for key, elements in seen)
+        return sum(len(elements) for _, elements in seen), size + places_of(seen, self._added, self._stored)
 
 
 ABSENT = object()
@@ -644,15 +686,22 @@ class MapAccessor(_Keyed):
             more_puts, more_deletes = self._entries(key, *dirty)
             puts += more_puts
             deletes += more_deletes
+            if len(puts) >= _FLUSHED_AT_ONCE:
+                self._store.write(puts)
+                self.written += len(puts)
+                puts = []
         self._store.write(puts, deletes)
         self.written += len(puts)
         self._dirty.clear()
 
-    def forget(self) -> None:
-        self._live.clear()
-
     def cached(self) -> int:
-        return sum(len(entries) for entries in self._live.values())
+        return sum(map(len, self._live.values()))
+
+    def sampled_bytes(self, most: int) -> tuple[int, int]:
+        seen = list(spread(self._live.items(), len(self._live), most))
+        size = sum(object_bytes(key) + object_bytes(entries) for key, entries in seen)
+        size += sum(getsizeof(part) for key, _ in seen if key in self._dirty for part in self._dirty[key])
+        return sum(len(entries) for _, entries in seen), size + places_of(seen, self._live, self._dirty)
 
 
 def _has_floats(tp: Any) -> bool:

@@ -16,13 +16,26 @@ from tidegate.state.access import ValueAccessor
 class _Folding:
     """Built on a value accessor, and shares its cache, time to live and rollback."""
 
-    __slots__ = ("_value", "cached", "clear", "expiry", "flush", "forget", "key_bytes", "pending", "stored")
+    __slots__ = (
+        "_value",
+        "cached",
+        "clear",
+        "expiry",
+        "flush",
+        "forget",
+        "key_bytes",
+        "pending",
+        "release",
+        "sampled_bytes",
+        "stored",
+    )
 
     def __init__(self, value: ValueAccessor) -> None:
         self._value: Any = value
         self.clear, self.stored, self.expiry = value.clear, value.stored, value.expiry
         self.flush, self.forget, self.cached = value.flush, value.forget, value.cached
         self.pending, self.key_bytes = value.pending, value.key_bytes
+        self.release, self.sampled_bytes = value.release, value.sampled_bytes
 
     def value_bytes(self, _: Any) -> int | None:
         """The size of the stored value, whatever was added or computed from it."""

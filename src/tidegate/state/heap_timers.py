@@ -64,6 +64,12 @@ class HeapTimers(TimerState):
     def count(self, most: int) -> int:
         return min(most, sum(len(self._held(domain)) for domain in TimeDomain))
 
+    def release(self) -> None:
+        super().release()
+        self._all = [None, None]
+        for heap in self._heaps:
+            heap.clear()
+
     def _gone(self, domain: TimeDomain, name: _Name, group: int) -> None:
         if self._added[domain].pop(name, None) is None:
             self._removed[domain][name] = group

@@ -26,6 +26,7 @@ from tidegate.state.windowed import (
     WindowedMap,
     WindowedValue,
 )
+from tidegate.state.write_cache import WriteCache
 
 _KINDS: dict[tuple[bool, bool], tuple[Any, Any, Any]] = {
     (False, False): (ValueAccessor, ListAccessor, MapAccessor),
@@ -47,7 +48,7 @@ class KeyedStates:
     """All keyed states of one operator in one attempt."""
 
     CACHE_ENTRIES = 400_000
-    """Above this many cached entries, an operator flushes and clears its cache to bound memory."""
+    """Above this many cached entries, an operator flushes and clears its cache, unless it has a limit in bytes."""
 
     def __init__(  # noqa: PLR0913 all that the states of an operator depend on
         self,
@@ -60,9 +61,11 @@ class KeyedStates:
         clock: StateClock | None = None,
         guarded: bool = False,
         meter: AccessMeter | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
         """`groups` are the key groups of the task. `guarded`: the state changes of one row can be undone (see `rollback`).
-        `meter` measures accesses; None: accessors are bound as they are."""
+        `meter` measures accesses; None: accessors are bound as they are. `cache_bytes` is how much memory cached entries may
+        take; None: their number is limited."""
         self.scope = KeyScope()
         self.window_scope = KeyScope()
         """The scope of windowed states: its key is (key, window)."""
@@ -96,9 +99,12 @@ class KeyedStates:
                 case StateKind.AGGREGATING:
                     self.accessors[spec.name] = aggregating(values(*common), spec.value, spec.function)
 
+        timers = [] if self.timers is None else [self.timers]
+        self._caching: list[Any] = [*self.accessors.values(), *timers]
+        self.cache = WriteCache(self._caching, cache_bytes)
         if meter is not None:
             self.accessors = {name: meter.around(each, self._specs[name]) for name, each in self.accessors.items()}
-        self._guarded: list[Any] = [*self.accessors.values(), *([] if self.timers is None else [self.timers])]
+        self._guarded: list[Any] = [*self.accessors.values(), *timers]
 
     def bind(self, function: Any) -> None:
         """Bind the accessor of the declared state `total` to `function.total`. Built-in operators written as functions
@@ -193,11 +199,15 @@ class KeyedStates:
                 sweep(self._store, self.ids[name], self.groups, accessor.expiry, budget)
 
     def bound_memory(self) -> None:
-        """Called between batches of rows."""
-        timers = 0 if self.timers is None else self.timers.cached()
-        if timers + sum(accessor.cached() for accessor in self.accessors.values()) > self.CACHE_ENTRIES:
+        """Write and drop cached entries if they take too much memory. Called between batches of rows."""
+        if self.cache.is_full(self.CACHE_ENTRIES):
             self.flush()
-            for accessor in self.accessors.values():
-                accessor.forget()
-            if self.timers is not None:
-                self.timers.forget()
+            for each in self._caching:
+                each.forget()
+            self.cache.emptied()
+
+    def release(self) -> None:
+        """Drop everything that is cached. The attempt is over: accessors and what they refer to are cyclic garbage, which may
+        stay in memory for many epochs."""
+        for each in self._caching:
+            each.release()

@@ -81,6 +81,16 @@ class MeasuredStore(Protocol):
         ...
 
 
+@runtime_checkable
+class BudgetedBackend(Protocol):
+    """A backend with a memory budget. Optional: without it, the number of cached entries of an operator is limited."""
+
+    @property
+    def write_cache_bytes(self) -> int | None:
+        """How much memory the values that an attempt has read or changed may take. None: no budget."""
+        ...
+
+
 class StateBackend(Protocol):
     """Opens versions below a task's directory. Holds only configuration, so a crash loses nothing."""
 

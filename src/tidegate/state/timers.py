@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from tidegate.core.times import MAX_WATERMARK, TimeDomain
 from tidegate.state.keys import KeyCodec, Namespace, namespace_bytes, prefix_end, read_namespace
+from tidegate.state.object_size import object_bytes, spread
 from tidegate.state.ordered import damaged
 from tidegate.state.port import StateStore
 
@@ -25,6 +26,8 @@ _head = struct.Struct(">HHB")
 _time = struct.Struct(">Q")
 _SIGN = 1 << 63
 _KEY_AT = _head.size + _time.size
+_OVERHEAD = 100
+"""Bytes that a cached timer takes in a dictionary."""
 
 _Name = tuple[int, Any, Namespace]
 """A timer of one domain: time, key, namespace."""
@@ -175,8 +178,21 @@ class TimerState:
         added, removed = self._added, self._removed
         return len(added[0]) + len(added[1]) + len(removed[0]) + len(removed[1]) + len(self.armed)
 
+    def sampled_bytes(self, most: int) -> tuple[int, int]:
+        """Return a number of cached timers, at most `most` of each kind, and about how many bytes they take."""
+        changed = [*self._added, *self._removed]
+        seen: list[Any] = [name for names in changed for name in spread(names, len(names), most)]
+        seen += spread(self.armed, len(self.armed), most)
+        return len(seen), sum(object_bytes(name) + _OVERHEAD for name in seen)
+
     def forget(self) -> None:
         self.armed.clear()
+
+    def release(self) -> None:
+        """Drop everything that is cached, written or not. The attempt is over."""
+        self.forget()
+        for names in (*self._added, *self._removed, *self._fresh, *self._queues, *self._cancelled):
+            names.clear()
 
     def _raw(self, domain: int, name: _Name, group: int) -> bytes:
         time_ms, key, namespace = name

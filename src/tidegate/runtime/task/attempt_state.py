@@ -28,7 +28,7 @@ from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.local_root import LocalRoot
 from tidegate.state.operator_states import OperatorStates
-from tidegate.state.port import MeasuredStore, StateBackend, StateStore, VersionMissing
+from tidegate.state.port import BudgetedBackend, MeasuredStore, StateBackend, StateStore, VersionMissing
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import discard_version, terms_of
 from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
@@ -68,6 +68,8 @@ class AttemptState:
         self.directory_of = partial(root.task_directory, assignment.job, assignment.lineage)
         self.directory = self.directory_of(TaskId(level, slot))
         self.backend = backend_named(assignment.backend, assignment.backend_options)
+        self.cache_bytes = _cache_bytes(self.backend, program)
+        """How much memory cached state of each operator may take. None: their number is limited."""
         self.groups = range_of_slot(slot, assignment.parallelism, assignment.max_parallelism) if level > 0 else (0, 0)
 
     def restore(self) -> Fault | None:
@@ -144,6 +146,7 @@ class AttemptState:
             held |= lists.held()
         if self._assignment.measuring.tasks and isinstance(self._store, MeasuredStore):
             self.store_metrics = self._store.metrics()
+        self._release()
         return self._store.seal(held)
 
     def tidy(self) -> None:
@@ -163,8 +166,20 @@ class AttemptState:
 
     def abandon(self) -> None:
         """Drop what the attempt wrote."""
+        self._release()
         if self._store is not None:
             self._store.abandon()
+
+    def _release(self) -> None:
+        for _, states in self._keyed:
+            states.release()
+
+
+def _cache_bytes(backend: StateBackend, program: LevelProgram) -> int | None:
+    """Divide the write cache of the slot among the operators of the level that have keyed state."""
+    size = backend.write_cache_bytes if isinstance(backend, BudgetedBackend) else None
+    keyed = sum(isinstance(node, Process) and any(spec.keyed for spec in node.states) for node in program.nodes)
+    return None if size is None else size // max(1, keyed)
 
 
 def tidy_versions(

@@ -9,9 +9,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 
 YOUNG = 50_000
 """Allocations of containers, less deallocations, before the youngest generation is collected. Python's default is 700."""
+
+
+WHOLE_EVERY = 32
+"""After so many attempts of a worker, everything is collected once. What an attempt leaves behind has cycles (functions,
+accessors and operators refer to each other) and would otherwise wait in the oldest generation, which Python hardly ever
+collects."""
+_attempts = count(1)
 
 
 @contextmanager
@@ -25,3 +33,5 @@ def seldom_collecting() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+        if next(_attempts) % WHOLE_EVERY == 0:
+            gc.collect()

@@ -153,6 +153,7 @@ class OperatorChain:
             clock=StateClock(time.clock_ms, time.applied_ms),
             guarded=node.on_error.action is not ErrorAction.FAIL,
             meter=meter,
+            cache_bytes=self._state.cache_bytes,
         )
         self._state.add_keyed(node.name, states)
         return states

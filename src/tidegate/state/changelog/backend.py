@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidegate.core.ids import Term
 from tidegate.state.changelog.store import ChangelogStore
-from tidegate.state.port import StateBackend
+from tidegate.state.port import BudgetedBackend, StateBackend
 from tidegate.state.version import Manifest, VersionId
 
 
@@ -25,6 +25,11 @@ class ChangelogBackend:
     @property
     def cuts_cheaply(self) -> bool:
         return self.inner.cuts_cheaply
+
+    @property
+    def write_cache_bytes(self) -> int | None:
+        """See `BudgetedBackend`."""
+        return self.inner.write_cache_bytes if isinstance(self.inner, BudgetedBackend) else None
 
     def begin(
         self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]

@@ -22,6 +22,12 @@ class RocksDBBackend:
     cuts_cheaply: ClassVar[bool] = True
     options: RocksDBOptions = field(default_factory=RocksDBOptions)
 
+    @property
+    def write_cache_bytes(self) -> int | None:
+        """See `BudgetedBackend`."""
+        budget = self.options.budget
+        return None if budget is None else budget.write_cache_bytes
+
     def begin(
         self, directory: Path, base: VersionId | None, target: VersionId, key_groups: tuple[int, int]
     ) -> RocksDBStore:
