@@ -159,6 +159,28 @@ ALIGNMENT_TIME = _gauge(
     _task, "checkpointAlignmentTime", "ns", "Always 0: a checkpoint takes a finished epoch and waits for no barrier."
 )
 RESIDENT = _gauge(_task, "residentMemory", "bytes", "Resident memory of the Python worker that ran the task.")
+BLOCK_CACHE_USAGE = _gauge(
+    _task, "blockCacheUsage", "bytes", "Bytes in RocksDB's block cache, which all tasks of a Python worker share."
+)
+BLOCK_CACHE_CAPACITY = _gauge(_task, "blockCacheCapacity", "bytes", "Capacity of that cache, with its write buffers.")
+BLOCK_CACHE_HIT_RATIO = _gauge(
+    _task,
+    "blockCacheHitRatio",
+    "",
+    "Share of block reads that the cache answered, in the last epoch that counted them: one in ten.",
+)
+WRITE_BUFFER_USAGE = _gauge(
+    _task,
+    "writeBufferUsage",
+    "bytes",
+    "Bytes in RocksDB's write buffers at the end of the last epoch, before they were flushed.",
+)
+WRITE_CACHE_USAGE = _gauge(
+    _task,
+    "writeCacheUsage",
+    "bytes",
+    "The most that state which was read or changed took as Python objects, estimated.",
+)
 MEMORY_USED = _gauge(
     _task,
     "memoryUsed",

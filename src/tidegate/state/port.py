@@ -82,6 +82,15 @@ class MeasuredStore(Protocol):
 
 
 @runtime_checkable
+class MemoryUsingStore(Protocol):
+    """A store that can tell how much memory it uses. Optional as well."""
+
+    def memory(self) -> Mapping[str, float]:
+        """Return figures of the memory that the stores of this process share, under the names of metrics. Called as `metrics`."""
+        ...
+
+
+@runtime_checkable
 class BudgetedBackend(Protocol):
     """A backend with a memory budget. Optional: without it, the number of cached entries of an operator is limited."""
 

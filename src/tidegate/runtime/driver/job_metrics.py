@@ -60,6 +60,13 @@ _RESOURCES: tuple[tuple[Metric, str], ...] = (
     (catalog.DISK_FREE, "disk_free_bytes"),
     (catalog.DISK_SIZE, "disk_size_bytes"),
 )
+_STATE_MEMORY = (
+    catalog.BLOCK_CACHE_USAGE,
+    catalog.BLOCK_CACHE_CAPACITY,
+    catalog.BLOCK_CACHE_HIT_RATIO,
+    catalog.WRITE_BUFFER_USAGE,
+    catalog.WRITE_CACHE_USAGE,
+)
 MOST_SPLITS = 100
 """A source of files has a split for each of them."""
 _SHARES = (catalog.BUSY, catalog.IDLE, catalog.HELD)
@@ -383,6 +390,7 @@ def _measured(figures: TaskFigures, labels: dict[str, str], period_ms: int) -> I
     yield Sample(catalog.SNAPSHOT_DURATION, found.seal_ms, labels)
     yield Sample(catalog.RESIDENT, found.resident_bytes, labels)
     yield Sample(catalog.UPLOAD_QUEUE, found.uploads_queued, labels)
+    yield from (Sample(m, figures.memory[m.name], labels) for m in _STATE_MEMORY if m.name in figures.memory)
     yield from _native(figures, labels)
 
 

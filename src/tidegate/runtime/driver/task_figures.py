@@ -29,6 +29,7 @@ class TaskFigures:
         "last_rows_in",
         "last_rows_out",
         "late_dropped",
+        "memory",
         "metrics",
         "pending_timers",
         "restore_ms",
@@ -54,6 +55,8 @@ class TaskFigures:
         self.state_bytes = self.restore_ms = 0
         self.pending_timers: dict[str, int] = {}
         """By operator, as of the last epoch that counted them."""
+        self.memory: dict[str, float] = {}
+        """Figures of the memory of state, each as it was last measured."""
         self.store: dict[str, float] = {}
         """What the state backend told: the last value of a gauge, the total of a counter."""
         self.add(first)
@@ -78,6 +81,8 @@ class TaskFigures:
         self.restore_ms = found.restore_ms or self.restore_ms
         if found.pending_timers:
             self.pending_timers = found.pending_timers
+        if found.memory:
+            self.memory = {**self.memory, **found.memory}
         if found.store:
             counted = {n: v for n, v in self.store.items() if n in NATIVE and NATIVE[n].kind is Kind.COUNTER}
             self.store = {name: value + counted.get(name, 0.0) for name, value in found.store.items()}

@@ -153,6 +153,8 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     states: tuple[StateAccess, ...] = ()
     store: dict[str, float] = {}
     """What the state backend tells about itself."""
+    memory: dict[str, float] = {}
+    """Figures of the memory of state, under the names of metrics."""
 
 
 class TaskAck(msgspec.Struct, frozen=True, array_like=True):

@@ -28,7 +28,14 @@ from tidegate.state.key_groups import range_of_slot
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.local_root import LocalRoot
 from tidegate.state.operator_states import OperatorStates
-from tidegate.state.port import BudgetedBackend, MeasuredStore, StateBackend, StateStore, VersionMissing
+from tidegate.state.port import (
+    BudgetedBackend,
+    MeasuredStore,
+    MemoryUsingStore,
+    StateBackend,
+    StateStore,
+    VersionMissing,
+)
 from tidegate.state.version import Manifest, VersionId
 from tidegate.state.version_directory import discard_version, terms_of
 from tidegate.storage import CorruptFile, MeteredStorage, ObjectMissing
@@ -62,6 +69,8 @@ class AttemptState:
         self._lists: list[tuple[str, OperatorStates]] = []
         self.store_metrics: Mapping[str, float] = {}
         """What the store told about itself before it was sealed."""
+        self.memory: dict[str, float] = {}
+        """Figures of the memory of state, under the names of metrics."""
         self.base = assignment.versions[slot] if level > 0 else None
         """The version to start from; for restored state, the version that `restore` created."""
         self.uploads, self._keep, self._restore_order = assignment.work.of(slot) if level > 0 else ((), (), None)
@@ -138,14 +147,16 @@ class AttemptState:
         every: tuple[tuple[str, KeyedStates | OperatorStates], ...] = (*self._keyed, *self._lists)
         for operator, states in every:
             with _errors_of(operator):
+                if self._assignment.measuring.tasks and isinstance(states, KeyedStates):
+                    states.cache.size_bytes()
                 states.flush()
         for _, keyed in self._keyed:
             keyed.clean_up()
         held: dict[int, int] = {}
         for _, lists in self._lists:
             held |= lists.held()
-        if self._assignment.measuring.tasks and isinstance(self._store, MeasuredStore):
-            self.store_metrics = self._store.metrics()
+        if self._assignment.measuring.tasks:
+            self._measure(self._store)
         self._release()
         return self._store.seal(held)
 
@@ -169,6 +180,13 @@ class AttemptState:
         self._release()
         if self._store is not None:
             self._store.abandon()
+
+    def _measure(self, store: StateStore) -> None:
+        if isinstance(store, MeasuredStore):
+            self.store_metrics = store.metrics()
+        self.memory = {"writeCacheUsage": float(sum(states.cache.peak_bytes for _, states in self._keyed))}
+        if isinstance(store, MemoryUsingStore):
+            self.memory |= store.memory()
 
     def _release(self) -> None:
         for _, states in self._keyed:

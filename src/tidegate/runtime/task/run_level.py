@@ -218,6 +218,7 @@ class _TaskAttempt:
             access_meters=self.chain.access_meters,
             pending_timers=self.pending_timers,
             store=self.state.store_metrics,
+            memory=self.state.memory,
         )
 
     def finish(

@@ -28,6 +28,7 @@ def with_details(
     access_meters: Mapping[str, AccessMeter],
     pending_timers: Mapping[str, int],
     store: Mapping[str, float],
+    memory: Mapping[str, float],
 ) -> TaskMetrics:
     """Add what operators, their states and background work measured in an attempt; nothing if it does not measure."""
     if not measured.started_ms:
@@ -41,6 +42,7 @@ def with_details(
         hot_keys=_hot_keys(operators),
         states=_states(access_meters),
         store=dict(store),
+        memory=dict(memory),
     )
 
 

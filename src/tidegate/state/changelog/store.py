@@ -13,7 +13,7 @@ from tidegate.state.changelog.change_file import ChangeHeader, ChangeWriter
 from tidegate.state.failure import state_failure
 from tidegate.state.frames import rows_of_a_frame
 from tidegate.state.local_root import boot_id
-from tidegate.state.port import MeasuredStore, StateStore
+from tidegate.state.port import MeasuredStore, MemoryUsingStore, StateStore
 from tidegate.state.private_directory import PrivateDirectory
 from tidegate.state.version import Manifest, VersionId
 
@@ -97,6 +97,10 @@ class ChangelogStore:
     def metrics(self) -> Mapping[str, float]:
         """See `MeasuredStore`."""
         return self._inner.metrics() if isinstance(self._inner, MeasuredStore) else {}
+
+    def memory(self) -> Mapping[str, float]:
+        """See `MemoryUsingStore`."""
+        return self._inner.memory() if isinstance(self._inner, MemoryUsingStore) else {}
 
     def _logged(self, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         rows = iter(entries)

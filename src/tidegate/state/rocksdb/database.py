@@ -49,17 +49,19 @@ def without_wal() -> WriteOptions:
     return options
 
 
-def open_database(home: Home, options: RocksDBOptions, *, create: bool) -> tuple[Rdict, Options]:
+def open_database(
+    home: Home, options: RocksDBOptions, *, create: bool, counting: bool = False
+) -> tuple[Rdict, Options]:
     """Open the database in `home`, which must be private to the caller. Raises rocksdict's errors. The second result are
     the settings it was opened with.
 
     With `create`, the database is new. Otherwise it must exist: if its files were lost, an empty database would
-    silently take the place of the state.
+    silently take the place of the state. With `counting`, it counts what it does.
     """
     settings = _settings(options)
     settings.create_if_missing(create)
     settings.set_db_paths([DBPath(str(home.tables), 1 << 62)])
-    if needs_statistics(options.metrics):
+    if counting or needs_statistics(options.metrics):
         settings.enable_statistics()
     return Rdict(str(home.path), settings), settings
 

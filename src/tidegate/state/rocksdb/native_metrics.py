@@ -70,6 +70,13 @@ def counts_entries(names: Iterable[str]) -> bool:
     return "estimate-num-keys" in names or "estimate-live-data-size" in names
 
 
+def hit_ratio(settings: Options) -> float | None:
+    """Return the share of block reads that the cache answered since the database was opened, if it counts them."""
+    counted = dict(_COUNT.findall(settings.get_statistics() or ""))
+    hits, misses = (float(counted.get(TICKERS[name], 0)) for name in ("block-cache-hit", "block-cache-miss"))
+    return hits / (hits + misses) if hits + misses else None
+
+
 def read_native_metrics(database: Rdict, settings: Options, names: Iterable[str]) -> dict[str, float]:
     """Return the wanted values. `settings` are those that the database was opened with."""
     wanted = frozenset(names)

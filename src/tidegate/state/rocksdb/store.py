@@ -18,8 +18,9 @@ from tidegate.state.failure import state_failure
 from tidegate.state.frames import rows_of_a_frame
 from tidegate.state.rocksdb.database import flush_and_settle, ingest_sorted, open_database, without_wal
 from tidegate.state.rocksdb.home import Home
-from tidegate.state.rocksdb.native_metrics import read_native_metrics
+from tidegate.state.rocksdb.native_metrics import hit_ratio, read_native_metrics
 from tidegate.state.rocksdb.options import RocksDBOptions
+from tidegate.state.rocksdb.shared_memory import shared_memory
 from tidegate.state.version import Manifest, VersionFile, VersionId, counted
 from tidegate.state.version_directory import Building, base_of
 
@@ -28,6 +29,8 @@ log = logging.getLogger("tidegate")
 _BATCH_KEYS = 1000
 """Deletions per RocksDB write, which holds the GIL: few enough for other threads of the worker to keep uploading. Puts come
 in as many rows, or a megabyte of values: a memtable takes a whole batch, however large."""
+_COUNT_HITS_EVERY = 10
+"""Hits and misses of the block cache are counted in one epoch out of so many."""
 _SCAN_FIRST, _SCAN_MOST = 16, 1024
 """Entries read ahead by a scan: few at first, as most scans cover the map entries of one key, then doubling."""
 
@@ -234,6 +237,21 @@ class RocksDBStore:
             log.warning("RocksDB does not tell about itself: %s", error)
             return {}
 
+    def memory(self) -> Mapping[str, float]:
+        """See `MemoryUsingStore`. The hit ratio is there in one epoch out of ten: to count hits makes reads slower."""
+        if self._database is None or self._settings is None:
+            return {}
+        shared = shared_memory(self._options)
+        found = {"blockCacheCapacity": float(shared.capacity_bytes), "blockCacheUsage": float(shared.cache.get_usage())}
+        if shared.write_buffers is not None:
+            found["writeBufferUsage"] = float(shared.write_buffers.get_usage())
+        ratio = hit_ratio(self._settings) if self._counts_hits else None
+        return found if ratio is None else found | {"blockCacheHitRatio": ratio}
+
+    @property
+    def _counts_hits(self) -> bool:
+        return self._target.epoch.number % _COUNT_HITS_EVERY == 1
+
     def abandon(self) -> None:
         if self._ended is None:
             self._ended = "abandoned"
@@ -257,7 +275,10 @@ class RocksDBStore:
                     if file not in linked:
                         shutil.copyfile(source / file.name, home.path / file.name)
         self._database, self._settings = open_database(
-            home, self._options, create=self._base is None or not self._base.files
+            home,
+            self._options,
+            create=self._base is None or not self._base.files,
+            counting=self._counts_hits,
         )
         reach("begin.1-opened", version=self._target)
         return self._database

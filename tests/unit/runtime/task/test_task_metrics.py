@@ -95,6 +95,24 @@ def test_a_task_reports_what_rocksdb_tells(tmp_path: Path) -> None:
     assert first.metrics.store["num-files-at-level0"] == 0  # Read before the first flush.
 
 
+@pytest.mark.feature("F36")
+def test_a_task_reports_the_memory_of_its_state(tmp_path: Path) -> None:
+    first, second = run(tmp_path, [["a", "b"], ["a"]], Measuring(), "rocksdb")
+    for ack in (first, second):
+        memory = ack.metrics.memory
+        assert 0 < memory["blockCacheUsage"] <= memory["blockCacheCapacity"] == 160 << 20
+        assert 0 < memory["writeBufferUsage"] <= 64 << 20
+        assert 0 < memory["writeCacheUsage"] < 1 << 20
+    (heap,) = run(tmp_path / "heap", [["a"]], Measuring())
+    assert set(heap.metrics.memory) == {"writeCacheUsage"}
+
+
+def test_hits_of_the_block_cache_are_counted_in_one_epoch_out_of_ten(tmp_path: Path) -> None:
+    acks = run(tmp_path, [["a"]] * 11, Measuring(), "rocksdb")
+    assert [ack.number for ack in acks if "blockCacheHitRatio" in ack.metrics.memory] == [11]
+    assert 0 <= acks[-1].metrics.memory["blockCacheHitRatio"] <= 1
+
+
 def test_a_task_reports_sampled_accesses_by_operator_and_state(tmp_path: Path) -> None:
     (ack,) = run(tmp_path, [["a"] * 10], Measuring(latencies=StateTracking(2)))
     found = {(each.state, each.name): each for each in ack.metrics.states}
