@@ -20,6 +20,7 @@ NAMES = {
     "keyed-count": "benchmarks.keyed_count",
     "latency": "benchmarks.latency",
     "local-recovery": "benchmarks.local_recovery",
+    "memory": "benchmarks.memory",
     "release": "benchmarks.release",
     "savepoint": "benchmarks.savepoint",
     "slow-epochs": "benchmarks.slow_epochs",
@@ -40,10 +41,12 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, help="instead of the benchmark's own number")
     parser.add_argument("--only", help="comma-separated contestants; their ratios to absent ones are left out")
     parser.add_argument("--megabytes", type=int, help="of state, where a benchmark has a choice")
+    parser.add_argument("--seconds", type=int, help="how long to measure, where a benchmark has a choice")
     arguments = parser.parse_args()
     choices = {
         "repetitions": arguments.repetitions,
         "megabytes": arguments.megabytes,
+        "seconds": arguments.seconds,
         "only": arguments.only.split(",") if arguments.only else None,
     }
     module = importlib.import_module(NAMES[arguments.name])

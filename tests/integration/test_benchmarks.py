@@ -72,3 +72,16 @@ def test_latency_tells_percentiles_and_where_the_time_goes(tmp_path):
     }
     assert set(report["steps_ms"]) == {ours}
     assert "waits for its epoch" in told.stdout
+
+
+def test_memory_compares_resident_memory_with_the_budget(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "memory", "--quick", "--seconds", "2"]
+    told = subprocess.run([*command, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True)
+
+    assert told.returncode == 0, told.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    ratio = report["ratios"]["resident / (base + budget)"]
+    assert (ratio["wanted"], ratio["at_most"]) == (1.15, True)
+    assert 0.3 < ratio["value"] < 1.5
+    assert report["ratios"]["rate, budget / unlimited"]["value"] > 0
+    assert {"budget, resident", "unlimited, resident", "budget, write cache"} < set(report["figures"])

@@ -53,7 +53,7 @@ def render() -> str:
     parts.append(
         "All other keys that begin with one of these prefixes:\n\n"
         + "\n".join(["| keys | reason |", "|---|---|", *families])
-        + f"\n\nHanded on to the state backend, which checks them: {own}.\n"
+        + f"\n\nHanded on to the state backend, which checks them: {own}. For memory, see [memory of RocksDB](memory.md).\n"
     )
     return "\n".join(parts)
 

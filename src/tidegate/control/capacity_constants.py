@@ -62,7 +62,7 @@ DEFAULTS = (
     Constant("utilization", 0.6, "of the cores", f"{ASSUMED}: the rest works off a backlog"),
     Constant("state_per_slot", 20, "GB", f"{ASSUMED}: at most so much; 1 GB was measured"),
     Constant("worker_memory", 200, "MB per slot", f"{ASSUMED}: a Python worker with pyarrow, without state"),
-    Constant("rocksdb_memory", 256, "MB per slot", "default: block cache 128 MB, two write buffers of 64 MB"),
+    Constant("rocksdb_memory", 256, "MB per slot", "default budget of a slot: block cache, write buffers, write cache"),
     Constant("changed_key_memory", 500, "bytes per key of an epoch", f"{ASSUMED}: besides the value, until the epoch is sealed"),
     Constant("executor_heap", 4, "GB", f"{ASSUMED}: the JVM of an executor"),
     Constant("driver_heap", 4, "GB", f"{ASSUMED}: the JVM of the driver"),
