@@ -95,7 +95,9 @@ class RocksDBOptions:
         if fixed is None and not self.memory_managed:
             return None
         size = DEFAULT_SLOT_BYTES if fixed is None else fixed
-        return MemoryBudget(slot_bytes=size, write_buffer_ratio=self.memory_write_buffer_ratio)
+        of_executor = self.memory_fixed_per_slot is None and self.memory_fixed_per_tm is not None
+        name = PREFIX + ("memory.fixed-per-tm" if of_executor else "memory.fixed-per-slot")
+        return MemoryBudget(slot_bytes=size, write_buffer_ratio=self.memory_write_buffer_ratio, name=name)
 
     @staticmethod
     def from_configuration(configuration: Mapping[str, Any]) -> RocksDBOptions:
