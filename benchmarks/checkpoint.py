@@ -260,7 +260,8 @@ def _intervals(folder: Path, size: Size, changelog: bool) -> _Intervals:
             took.whole_processor_s.append(time.process_time() - worked)
             took.whole_mb.append((_stored_bytes(folder) - before) / 1e6)
     plan = TaskRestore(task=TASK, key_groups=(0, GROUPS - 1), as_is=TASK)
-    order, target = RestoreOrder(plan, (known[1],), LAYOUT.root, None), VersionId(EpochId(Term(2), 1), AttemptId(1))
+    order = RestoreOrder(plan=plan, sources=(known[1],), root=LAYOUT.root, stored=None)
+    target = VersionId(EpochId(Term(2), 1), AttemptId(1))
     begun = time.monotonic()
     restore(storage, folder / "restored", order, without_changelog(task.backend), {}, target)
     took.restored_s = time.monotonic() - begun
@@ -282,7 +283,7 @@ class _Copies:
         target = self._work / "elsewhere"
         harness.drop_cache(self._work / "storage")
         plan = TaskRestore(task=TASK, key_groups=(0, GROUPS - 1), as_is=TASK)
-        order = RestoreOrder(plan, (self._state,), LAYOUT.root, None)
+        order = RestoreOrder(plan=plan, sources=(self._state,), root=LAYOUT.root, stored=None)
         version = VersionId(EpochId(Term(2), 1), AttemptId(1))
         speed = self._speed(lambda: restore(self._storage, target, order, self._task.backend, {}, version))
         shutil.rmtree(target)

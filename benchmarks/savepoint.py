@@ -146,7 +146,9 @@ class _Bench:
         target, calls = self._work / "back", []
         for plan in plan_restore(metadata, RestoreTarget(GROUPS, parallelism, {Uid("op"): 1})):
             names = {*plan.sources, *(() if plan.as_is is None else (plan.as_is,))}
-            order = RestoreOrder(plan, tuple(old[one] for one in sorted(names)), "bench", None, False)
+            order = RestoreOrder(
+                plan=plan, sources=tuple(old[one] for one in sorted(names)), root="bench", stored=None, from_local=False
+            )
             calls.append((_restore, self._work / name, order, target / str(plan.task.slot)))
         return self._speed(target, calls, self._work / name)
 

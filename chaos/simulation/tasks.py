@@ -387,7 +387,9 @@ def restore_order(
         as_is=task if snapshot.parallelism == width else None,
         parallelism=width,
     )
-    return RestoreOrder(plan, tuple(old[source] for source, _ in shares), snapshot.root, stored)
+    return RestoreOrder(
+        plan=plan, sources=tuple(old[source] for source, _ in shares), root=snapshot.root, stored=stored
+    )
 
 
 def run_restore(storage: Any, directory: Path, order: RestoreOrder, target: VersionId) -> VersionId | None:

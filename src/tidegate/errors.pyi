@@ -94,6 +94,10 @@ from tidegate.runtime.driver.failure_latch import CheckpointsFailed as Checkpoin
 from tidegate.runtime.driver.job_history import UnpublishedOutput as UnpublishedOutput
 from tidegate.runtime.driver.output_release import OutputNotPublished as OutputNotPublished
 from tidegate.runtime.driver.ownership import UnclaimedOutput as UnclaimedOutput
+from tidegate.runtime.driver.rescaler import (
+    RescaleFailed as RescaleFailed,
+    RescaleRefused as RescaleRefused,
+)
 from tidegate.runtime.driver.sink_threads import OutputStopped as OutputStopped
 from tidegate.runtime.sources.kept_files import (
     FilesVanish as FilesVanish,

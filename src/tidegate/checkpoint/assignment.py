@@ -111,6 +111,15 @@ class TaskRestore:
         return tuple(run for run in self.union if run.source.slot % self.parallelism == self.task.slot)
 
     @property
+    def main_source(self) -> TaskId | None:
+        """The old task that contributes most."""
+        if self.as_is is not None:
+            return self.as_is
+        if self.keyed:
+            return max(self.keyed, key=lambda share: share.key_groups[1] - share.key_groups[0]).source
+        return self.task if self.task in self.sources else next(iter(self.sources), None)
+
+    @property
     def sources(self) -> tuple[TaskId, ...]:
         """The old tasks whose files are needed."""
         parts = (self.keyed, self.split, self.union, self.broadcast)

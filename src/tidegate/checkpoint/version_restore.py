@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -20,7 +20,7 @@ from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.version_upload import remember
 from tidegate.core.errors import CorruptState, RestoreError
 from tidegate.core.faults import reach
-from tidegate.core.ids import EpochId, TaskId, Term
+from tidegate.core.ids import EpochId, HostId, TaskId, Term
 from tidegate.state.backends import built_in_backend, plain_name
 from tidegate.state.changelog import apply, changes_path, note_same
 from tidegate.state.changelog.change_file import read_change_header
@@ -69,7 +69,7 @@ Convert: TypeAlias = Callable[[bytes], bytes]
 Converter: TypeAlias = Callable[[Migration], Convert]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOrder:
     """Everything that one task needs to know for its restore."""
 
@@ -82,6 +82,9 @@ class RestoreOrder:
     """Term and id of the checkpoint, if the next one may reuse its files. Not for a savepoint or another job's checkpoint."""
     from_local: bool = True
     """Whether a version that is still on local disk may be used, if its checksums match."""
+    trusted: Mapping[TaskId, HostId] = field(default_factory=dict)
+    """Old tasks whose version the driver has just accepted, and its host. It is used there without checksums, as the next epoch
+    would."""
     migrations: tuple[Migration, ...] = ()
     """States whose values are converted during the restore. A task that takes any of them is never restored unchanged."""
 
@@ -97,16 +100,26 @@ class RestoreOrder:
         return sum(state.size_bytes for state in self.sources) - inlined, inlined
 
 
-def restore(
+@dataclass(frozen=True, slots=True)
+class HostVersions:
+    """Where the versions of tasks are on this host."""
+
+    host: HostId
+    directory_of: Callable[[TaskId], Path]
+
+
+def restore(  # noqa: PLR0913 what a restore reads from, and where it writes to
     storage: Storage, directory: Path, order: RestoreOrder, backend: StateBackend, options: Mapping[str, Any],
     target: VersionId, open_tables: OpenTables | None = None, converter: Converter | None = None,
+    local: HostVersions | None = None,
 ) -> VersionId | None:  # fmt: skip
     """Create the task's version. Return its id, or None for a task without state. Can be repeated, also concurrently.
 
     1. If nothing is added, left out or moved, the version keeps its name and files. A version on local disk with
        matching checksums is used as it is. If changes must be applied to the files, the result is a new version.
-    2. Otherwise the files are fetched into a private directory, and entries are read from there; those of migrated
-       states are converted by the result of `converter`. A crash leaves the directory unlocked, and `tidy` removes it.
+    2. Otherwise the files are fetched into a private directory, or linked from a version that is on local disk (`local`), and
+       entries are read from there; those of migrated states are converted by the result of `converter`. A crash leaves the
+       directory unlocked, and `tidy` removes it.
     3. The version is renamed to its final name atomically.
     4. The files already in storage are recorded, so that the next checkpoint uploads only changes.
     """
@@ -118,7 +131,8 @@ def restore(
     converts = {} if converter is None else {each.old.id: converter(each) for each in order.migrations}
     if len(converts) != len(order.migrations):
         raise RestoreError("State must be migrated, but no converter was provided. Restore it in its job.")
-    return _put_together(storage, directory, order, old, backend, options, target, open_tables, converts)
+    fetcher = _Fetcher(storage, order, backend, local)
+    return _put_together(storage, directory, order, old, backend, options, target, open_tables, converts, fetcher)
 
 
 def _as_it_was(
@@ -276,9 +290,49 @@ def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, group
         building.discard()
 
 
+@dataclass(frozen=True, slots=True)
+class _Fetcher:
+    """Brings the versions of old tasks to a private directory."""
+
+    storage: Storage
+    order: RestoreOrder
+    backend: StateBackend
+    local: HostVersions | None
+
+    def begin(
+        self, place: Path, state: TaskState, stored_in: StateBackend, target: VersionId, groups: tuple[int, int]
+    ) -> StateStore:
+        """Open the version of `state` below `place`, for a task of these key groups."""
+        if self._link(place, state):
+            return stored_in.begin(place, state.version, target, groups)
+        _fetch(self.storage, place, self.order.root, state, state.key_groups)
+        return begin_fetched(stored_in, place, state, target, groups)
+
+    def _link(self, place: Path, state: TaskState) -> bool:
+        """Link the version on local disk, which contains all its changes, if there is one with the stored content."""
+        local, version = self.local, state.version
+        if local is None or not self.order.from_local or plain_name(state.backend) != self.backend.name:
+            return False
+        home = local.directory_of(state.task)
+        is_intact = _is_changed_version_here if change_files(state) else _intact
+        if self.order.trusted.get(state.task) != local.host and not is_intact(home, state, self.backend):
+            return False
+        building = Building.begin(place, version)
+        try:
+            manifest = self.backend.manifest(home, version)
+            building.link(version_path(home, version), manifest.files)
+            building.publish(replace(manifest, base=None))
+            return True
+        except (VersionMissing, CorruptState, FileNotFoundError):
+            return False  # Removed meanwhile, or damaged: storage has it.
+        finally:
+            building.discard()
+
+
 def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
     storage: Storage, directory: Path, order: RestoreOrder, old: Mapping[TaskId, TaskState], backend: StateBackend,
     options: Mapping[str, Any], target: VersionId, open_tables: OpenTables | None, converts: Mapping[int, Convert],
+    fetcher: _Fetcher,
 ) -> VersionId:  # fmt: skip
     """Create a new version from the shares of old tasks, each read with its own backend or from tables.
 
@@ -297,9 +351,7 @@ def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
         if taken is None:
             store = backend.begin(directory, None, target, plan.key_groups)
         else:
-            base = old[taken.source]
-            _fetch(storage, scratch.path, order.root, base, base.key_groups)
-            store = begin_fetched(backend, scratch.path, base, target, plan.key_groups)
+            store = fetcher.begin(scratch.path, old[taken.source], backend, target, plan.key_groups)
             begin, end = key_group_range(*taken.key_groups)
             store.delete_range(b"", begin)
             store.delete_range(end, OF_NO_KEY[0])
@@ -321,10 +373,9 @@ def _put_together(  # noqa: C901, PLR0913 the steps of one restore, in order
                 lists.take(tables, source)
                 continue
             place = scratch.path / str(state.task)
-            _fetch(storage, place, order.root, state, state.key_groups)
             same = plain_name(state.backend) == backend.name
             stored_in = backend if same else built_in_backend(state.backend, options)
-            reader = begin_fetched(stored_in, place, state, target, state.key_groups)
+            reader = fetcher.begin(place, state, stored_in, target, state.key_groups)
             try:
                 for share in plan.keyed:
                     if share.source == source:

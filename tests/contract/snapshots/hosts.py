@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +10,9 @@ from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.metadata import TaskState
 from tidegate.checkpoint.task_part import decode_part, digest_of
-from tidegate.checkpoint.version_restore import RestoreOrder, restore
+from tidegate.checkpoint.version_restore import HostVersions, RestoreOrder, restore
 from tidegate.checkpoint.version_upload import Stored, UploadOrder, VersionUpload
-from tidegate.core.ids import AttemptId, EpochId, Slot, TaskId, Term
+from tidegate.core.ids import AttemptId, EpochId, HostId, Slot, TaskId, Term
 from tidegate.state.changelog import without_changelog
 from tidegate.state.keys import state_prefix
 from tidegate.state.port import StateBackend
@@ -79,6 +80,8 @@ class Host:
         target: VersionId | None = None,
         complete: bool = False,
         stored: tuple[Term, int] = (TERM, 1),
+        local: HostVersions | None = None,
+        trusted: Mapping[TaskId, HostId] | None = None,
     ) -> VersionId | None:
         """As it was when there is one source with just these key groups; put together otherwise. `complete`: the two states
         are all that the sources have."""
@@ -88,7 +91,6 @@ class Host:
             for s in sources
         )
         plan = TaskRestore(task=TASK, key_groups=groups, keyed=shares, as_is=sources[0].task if as_is else None)
-        order = RestoreOrder(plan, sources, LAYOUT.root, stored)
-        return restore(
-            self.storage, self.directory, order, without_changelog(self.backend), {}, target or version(50, term=2)
-        )
+        order = RestoreOrder(plan=plan, sources=sources, root=LAYOUT.root, stored=stored, trusted=trusted or {})
+        backend, new = without_changelog(self.backend), target or version(50, term=2)
+        return restore(self.storage, self.directory, order, backend, {}, new, local=local)

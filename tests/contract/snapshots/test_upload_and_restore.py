@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,8 +18,9 @@ from tidegate.checkpoint import version_upload
 from tidegate.checkpoint.file_lists import loaded_task
 from tidegate.checkpoint.metadata import FileList, MetadataDamaged, StoredFileList, TaskState
 from tidegate.checkpoint.task_part import ListChange, encode_part, read_part
+from tidegate.checkpoint.version_restore import HostVersions
 from tidegate.core import faults
-from tidegate.core.ids import AttemptId, Slot, TaskId
+from tidegate.core.ids import AttemptId, HostId, Slot, TaskId
 from tidegate.core.storage_cost import RequestCounts
 from tidegate.state.backends import backend_named
 from tidegate.state.port import StateBackend
@@ -440,6 +442,52 @@ def test_state_is_put_together_by_key_group(
     origins = {file.origin for file in backend.manifest(elsewhere.directory, made).files}
     taken_over = backend.name == "rocksdb" and complete and target != version(3) and (first, last) != (7, 7)
     assert (version(3) in origins - {target}) == taken_over
+
+
+class HereOnly(LocalStorage):
+    """Storage that nothing may be read from."""
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        raise AssertionError(f"{path} was fetched")
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.feature("H12", "H13")
+def test_state_is_put_together_from_versions_on_local_disk(
+    tmp_path: Path, backend: StateBackend, storage: Storage, trusted: bool
+) -> None:
+    entries, states = two_halves(tmp_path, backend, storage)
+    local = HostVersions(HostId("here"), lambda task: tmp_path / f"old-{task.slot}" / str(task))
+    trusts = {state.task: HostId("here") for state in states} if trusted else {}
+    host = Host(tmp_path / "new" / "L1-S0", backend, HereOnly(tmp_path / "storage"))
+    made = host.restore(*states, groups=(0, 7), complete=True, local=local, trusted=trusts)
+    assert made is not None
+    assert host.read(made) == entries
+    for state in states:
+        backend.manifest(local.directory_of(state.task), state.version)  # still whole
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize("damage", ["gone", "shorter", "on another host"])
+@pytest.mark.feature("H11", "H12")
+def test_a_version_that_is_not_whole_on_local_disk_is_fetched(
+    tmp_path: Path, backend: StateBackend, storage: Storage, trusted: bool, damage: str
+) -> None:
+    entries, states = two_halves(tmp_path, backend, storage)
+    local = HostVersions(HostId("here"), lambda task: tmp_path / f"old-{task.slot}" / str(task))
+    place = version_path(local.directory_of(states[0].task), states[0].version)
+    largest = place / max(states[0].files, key=lambda f: f.size_bytes).name
+    if damage == "gone":
+        shutil.rmtree(place)
+    else:
+        content = largest.read_bytes()
+        largest.unlink()
+        largest.write_bytes(content[:-1] if damage == "shorter" else content[:-1] + bytes([content[-1] ^ 1]))
+    trusts = {state.task: HostId("here" if damage != "on another host" else "there") for state in states if trusted}
+    host = Host(tmp_path / "new" / "L1-S0", backend, storage)
+    made = host.restore(*states, groups=(0, 7), complete=True, local=local, trusted=trusts)
+    assert made is not None
+    assert host.read(made) == entries
 
 
 @pytest.mark.feature("F2", "I27")

@@ -125,7 +125,9 @@ class Job:
         for plan in plan_restore(snapshot, RestoreTarget(128, parallelism, {UID: 1})):
             self.number += 1
             target = VersionId(EpochId(Term(1), self.number), AttemptId(self.number))
-            order = RestoreOrder(plan, tuple(old[source] for source in plan.sources), LAYOUT.root, None)
+            order = RestoreOrder(
+                plan=plan, sources=tuple(old[each] for each in plan.sources), root=LAYOUT.root, stored=None
+            )
             slot = plan.task.slot
             self.versions[slot] = restore(self.storage, self.directory(slot), order, self.backend, {}, target)
 

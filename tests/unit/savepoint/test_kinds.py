@@ -151,7 +151,15 @@ def test_a_restore_from_tables_gives_every_task_its_share(
         sources, directory = tuple(old[source] for source in order.sources), tmp_path / str(order.task)
         first, second = (VersionId(EpochId(Term(9), number), AttemptId(1)) for number in (1, 2))
         backend = backend_named("rocksdb")
-        made = restore(storage, directory, RestoreOrder(order, sources, "", None), backend, {}, first, CanonicalTask)
+        made = restore(
+            storage,
+            directory,
+            RestoreOrder(plan=order, sources=sources, root="", stored=None),
+            backend,
+            {},
+            first,
+            CanonicalTask,
+        )
         store = backend.begin(directory, made, second, order.key_groups)
         codec = KeyCodec(origin.layout("op", "seen").key_types)
         keyed = KeyedStates(store, SPECS, ids.__getitem__, codec, copied.epoch, order.key_groups)

@@ -99,7 +99,7 @@ class Landing:
     def _task(self, operator: OperatorInfo, fitted: Fitted, plan: Any) -> dict[tuple[str, Any, Any, Any], Any]:
         backend, directory = backend_named(self.backend), self.folder / str(plan.task)
         old = tuple(t for t in self.snapshot.metadata.tasks if t.task in plan.sources)
-        order = RestoreOrder(plan, old, self.snapshot.root, None, migrations=fitted.migrations)
+        order = RestoreOrder(plan=plan, sources=old, root=self.snapshot.root, stored=None, migrations=fitted.migrations)
         target = VersionId(EpochId(Term(2), 1), AttemptId(plan.task.slot))
         made = restore(self.snapshot.storage, directory, order, backend, {}, target, CanonicalTask, converter)
         store = backend.begin(directory, made, VersionId(EpochId(Term(2), 2), AttemptId(0)), plan.key_groups)

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -106,6 +106,26 @@ class Attempt:
         """Reject all further batches. The epoch lock must be held."""
         self._retired = True
 
+    def end_at_checkpoint(self, first: Callable[[], None], then: Callable[[], None]) -> None:
+        """After the running epoch, and under the epoch lock: call `first`, take a checkpoint, unless the latest one contains all
+        changes, run no further epoch, and call `then`. If the checkpoint fails, raise why, and continue. Raises `Stopping` if the
+        attempt has ended.
+        """
+        try:
+            with self._epoch():
+                first()
+                failure = None if self._job.loop is None else self.epochs.save(self._job.loop)
+                if failure is None:
+                    then()
+                    self.retire()
+        except Stopping:
+            raise
+        except Exception:
+            self._break_off()
+            raise
+        if failure is not None:
+            raise failure
+
     def discard_directory(self) -> None:
         shutil.rmtree(self.epochs.directory.parent, ignore_errors=True)
 
@@ -136,11 +156,12 @@ class Attempt:
         reads that note, because the next attempt starts from a checkpoint, and no source is told, because no batch follows.
         Usually somebody else stops the query as well, but whoever asked for it may have been interrupted.
         """
-        threading.Thread(target=self._stop_query, name="tidegate-stop-query", daemon=True).start()
+        threading.Thread(target=self.stop_query, name="tidegate-stop-query", daemon=True).start()
         while self.query.isActive:
             time.sleep(_PACE_S)
 
-    def _stop_query(self) -> None:
+    def stop_query(self) -> None:
+        """Stop the query. The epoch lock must not be held: Spark waits for a batch that waits for it."""
         try:
             self.query.stop()
         except Exception:
@@ -212,6 +233,11 @@ class Attempt:
                 job.held_by = None
                 raise Stopping
             loop.check()
+            if job.rescale_waits.is_set():
+                self._lock.make_way(_PACE_S)
+                if not self._is_running():
+                    job.held_by = None
+                    raise Stopping
             if time.monotonic() - looked > _LOOK_S:
                 looked = time.monotonic()
                 if job.is_session_dead():

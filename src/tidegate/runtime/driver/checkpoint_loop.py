@@ -100,7 +100,8 @@ class CheckpointLoop:
     @property
     def broken(self) -> BaseException | None:
         """Return what ended the term, if anything did. Then the job must be claimed again."""
-        return None if isinstance(self._failure.error, CheckpointsFailed) else self._failure.error
+        error = self._failure.error
+        return self._over if error is None or isinstance(error, CheckpointsFailed) else error
 
     @property
     def waiting_output(self) -> tuple[WaitingOutput, ...]:
@@ -229,16 +230,17 @@ class CheckpointLoop:
             self.output.record_last_results()
         self._answer_no_more(EpochFailed("The run of the job has ended."))
 
-    def claim_again(self) -> Ownership:
-        """After `broken`: own the job under a new term. Raises `ClaimLost` if another driver owns it.
+    def claim_again(self, reason: str = "the job was claimed again after a failure") -> Ownership:
+        """After `broken`, or to rescale: own the job under a new term. Raises `ClaimLost` if another driver owns it.
 
         If it fails, it may be called again.
         """
+        self._over = self._over or EpochFailed(f"The checkpoint failed: {reason}.")
         self._stop()
         if self._thread.is_alive:
             raise EpochFailed("The thread that writes checkpoints is still waiting for storage.")
         self.checkpointer.abort()
-        self._refuse_answers(EpochFailed("The checkpoint failed: the job was claimed again after a failure."))
+        self._refuse_answers(EpochFailed(f"The checkpoint failed: {reason}."))
         return self.ownership.claim_again()
 
     def is_owner(self) -> bool:

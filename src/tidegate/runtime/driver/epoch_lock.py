@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import TracebackType
 
 
@@ -22,6 +23,12 @@ class EpochLock:
     ) -> None:
         self._holder = None
         self._lock.release()
+
+    def make_way(self, seconds: float) -> None:
+        """Let another thread take the lock that this one holds, for at least so long, and take it back afterwards."""
+        self.__exit__(None, None, None)
+        time.sleep(seconds)
+        self.__enter__()
 
     def is_held(self) -> bool:
         return self._lock.locked()

@@ -45,6 +45,7 @@ from tidegate.runtime.driver.job_clock import JobClock
 from tidegate.runtime.driver.own_modules import ship_own_modules
 from tidegate.runtime.driver.pickling import pickled
 from tidegate.runtime.driver.processing_time import ProcessingClock
+from tidegate.runtime.driver.restore_work import homes, restore_work, trusting
 from tidegate.runtime.driver.settings import Settings
 from tidegate.runtime.driver.slot_placement import PlacedSlots, SlotPlacement
 from tidegate.runtime.exchange import user_code
@@ -105,6 +106,8 @@ class EpochRunner:
         """The greatest number given to an epoch. Rewinds do not reset it: no two epochs share an id."""
         self.counters = Counters()
         self.versions: dict[TaskId, VersionRef] = {}
+        self._accepted: Mapping[TaskId, VersionRef] = {}
+        """Versions that the next restore may use without checksums."""
         self.plan = plan_levels(graph)
         self.levels = len(self.plan.levels) - 1
         self._clock = JobClock(graph, self.plan, ProcessingClock())
@@ -348,16 +351,18 @@ class EpochRunner:
 
         Nothing of the epochs after the checkpoint counts any more. Hosts that still have versions are preferred, not required.
         """
-        self._placement.prefer(self._hosts(), LocalVersions.of(self.graph.job, self.lineage, orders))
+        accepted, self._accepted = self._accepted, {}
+        self._placement.prefer(homes(orders, self._hosts()), LocalVersions.of(self.graph.job, self.lineage, orders))
         self.versions = {}
-        slots = [Slot(slot) for slot in range(self.settings.parallelism)]
-        records = tuple({order.stored for order in orders.values() if order.stored is not None})
-        work = {
-            level: CheckpointWork(records=records, restores=tuple(orders.get(TaskId(level, slot)) for slot in slots))
-            for level in range(1, self.levels + 1)
-        }
+        work = restore_work(trusting(orders, accepted), self.levels, self.settings.parallelism)
         self._clock.forget_timers()
         return self.run_epoch(None, work=work, time_stands=True)
+
+    def change_parallelism(self, parallelism: int) -> None:
+        """Use so many slots from the next restore on, which returns to the last accepted epoch."""
+        self.settings = replace(self.settings, parallelism=parallelism)
+        self._accepted = self.versions
+        self._placement.release()
 
     def forget_versions(self) -> None:
         """Return to the beginning: no task has state."""

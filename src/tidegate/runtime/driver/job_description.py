@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidegate.checkpoint.metadata import OperatorInfo
 from tidegate.config.choices import Publisher
@@ -41,6 +41,11 @@ class JobDescription:
     """Sinks whose output is published by tasks."""
     listening: frozenset[int] = frozenset()
     """Levels with functions that are told what became of checkpoints."""
+
+    def at(self, parallelism: int) -> JobDescription:
+        """Describe the same job with another parallelism."""
+        operators = tuple(replace(each, parallelism=parallelism) for each in self.operators)
+        return replace(self, parallelism=parallelism, operators=operators)
 
     @property
     def tasks(self) -> list[TaskId]:

@@ -180,6 +180,14 @@ class JobMetrics:
                 figures.add(ack)
             figures.seen = self._epochs + 1
 
+    def rescaled(self) -> None:
+        """The run has another parallelism than before."""
+        self._rescales += 1
+
+    def forget_slots(self, first: int) -> None:
+        """Forget the tasks of this slot and of those after it. No epoch runs."""
+        self._tasks = {task: each for task, each in self._tasks.items() if task.level == 0 or task.slot < first}
+
     def tasks(self) -> tuple[TaskLine, ...]:
         """Every task of the last epoch, with its totals."""
         found = [(task, figures) for task, figures in list(self._tasks.items()) if figures.seen >= self._epochs]

@@ -6,24 +6,20 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 
-from pyspark.sql.streaming.query import StreamingQuery
-
 from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.release_plan import WaitingOutput
-from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import MetricNaming
 from tidegate.config.errors import OptionError
 from tidegate.core.errors import PreconditionFailed
-from tidegate.core.ids import Lineage, TaskId
+from tidegate.core.ids import Lineage
 from tidegate.core.log_setup import in_this_context
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
-from tidegate.runtime.driver.failover import Counters
-from tidegate.runtime.driver.notebook import NotebookCell
+from tidegate.runtime.driver.observed_run import ObservedRun
+from tidegate.runtime.driver.rescale_history import Rescale
 from tidegate.runtime.driver.run_figures import RunFigures
 from tidegate.runtime.driver.run_recorder import RunRecorder
 from tidegate.runtime.driver.run_report import RunReport
@@ -37,7 +33,7 @@ _LAST_RECORD_S = 5.0
 """How long the end of a run waits until its record says so."""
 
 
-class JobRun(NotebookCell):
+class JobRun(ObservedRun):
     """A running job. `await_termination()` waits for its end and raises the error that ended it."""
 
     HISTORY = 1000
@@ -45,15 +41,13 @@ class JobRun(NotebookCell):
 
     def __init__(self, job: RunningJob) -> None:
         """Start the first attempt. Raises before any epoch runs if it cannot start."""
-        self._job, settings = job, job.settings
-        self._supervisor = Supervisor(job, self.HISTORY)
+        super().__init__(job, Supervisor(job, self.HISTORY))
+        settings = job.settings
         self.name: str = job.name
         self.lineage: Lineage = job.runner.lineage
-        self.parallelism: int = settings.parallelism
         self.max_parallelism: int = settings.max_parallelism
         self.state_backend: str = settings.state_backend
         self.metric_naming: MetricNaming = settings.metric_naming
-        self.tasks: list[TaskId] = job.description.tasks
         self.checkpoint_config: CheckpointConfig | None = None if job.durability is None else job.durability.checkpoints
         self.autoscaler: Autoscaler | None = job.autoscaler
         """What recommends a parallelism; None if it is off."""
@@ -88,53 +82,10 @@ class JobRun(NotebookCell):
         """Everything that can be told about the run now. `GET /jobs/ID/report` answers with it."""
         return self._reporter.report()
 
-    @property
-    def query(self) -> StreamingQuery:
-        """The Structured Streaming query that delivers the batches."""
-        return self._supervisor.attempt.query
-
-    @property
-    def counters(self) -> Counters:
-        """How often epochs had to be run again, and why."""
-        return self._job.runner.counters
-
-    @property
-    def restarts(self) -> int:
-        return self._supervisor.restarts
-
-    @property
-    def skipped_batches(self) -> int:
-        """Batches that Spark delivered twice."""
-        return self._job.skipped_batches
-
-    @property
-    def held_by(self) -> WaitingOutput | None:
-        """The sink for which so much output waits that no batch is read until it has caught up."""
-        return self._job.held_by
-
-    @property
-    def waiting_output(self) -> tuple[WaitingOutput, ...]:
-        """The output of completed checkpoints that is not published yet, by sink."""
-        return () if self._job.loop is None else self._job.loop.waiting_output
-
     def samples(self) -> list[Sample]:
         """The current value of every metric."""
         found, scaler = self._job.metrics.samples(self, self._figures), self.autoscaler
         return found if scaler is None else [*found, *scaler.samples()]
-
-    @property
-    def checkpoints(self) -> CheckpointStatistics | None:
-        """The statistics of the checkpoints of this run; None without checkpointing."""
-        return None if self._job.loop is None else self._job.loop.statistics
-
-    @property
-    def has_ended(self) -> bool:
-        return self._supervisor.ended.is_set()
-
-    @property
-    def status(self) -> str:
-        """The status, in Flink's terms."""
-        return self._supervisor.status
 
     def run_empty_epoch(self) -> EpochReport:
         """Run an epoch without a batch, between two batches."""
@@ -157,6 +108,12 @@ class JobRun(NotebookCell):
         loop, chosen = self._checkpointed(), _format(format)
         loop.check_target(target)
         return loop.savepoint(target, terminal=False, format=chosen)
+
+    def rescale(self, parallelism: int) -> Future[Rescale]:
+        """Continue with another parallelism, from a checkpoint of the running epoch, in the same driver and session. The future
+        completes when the job runs again. Raises `RescaleRefused` if it is impossible.
+        """
+        return self._supervisor.rescaler.ask(parallelism)
 
     def _checkpointed(self) -> CheckpointLoop:
         if self._job.loop is None:

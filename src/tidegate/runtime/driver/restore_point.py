@@ -56,7 +56,9 @@ class RestorePoint:
                 taken = {id for share in plan.keyed for id in share.states}
                 taken |= {item.state for part in (plan.split, plan.union, plan.broadcast) for item in part}
                 migrations = tuple(each for each in fitted.migrations if each.old.id in taken)
-                orders[plan.task] = RestoreOrder(plan, sources, self.root, self.stored, migrations=migrations)
+                orders[plan.task] = RestoreOrder(
+                    plan=plan, sources=sources, root=self.root, stored=self.stored, migrations=migrations
+                )
         return orders
 
     def sources(self, job: JobDescription, allow_unclaimed: bool) -> tuple[tuple[SourceNotes, ...], str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +65,8 @@ class RunningJob:
     """The sink for which so much output waits that no batch is read until it has caught up."""
     last_epoch_s: float = field(default_factory=time.monotonic)
     """When the last epoch ended, in monotonic time."""
+    rescale_waits: Event = field(default_factory=Event)
+    """Set while a rescale waits for the end of the running epoch."""
 
     @property
     def name(self) -> str:
@@ -87,6 +90,13 @@ class RunningJob:
     def renamed_fields(self) -> Mapping[tuple[str, str], Mapping[str, str]]:
         return {} if self.durability is None else self.durability.recovery.renamed_fields
 
+    def change_parallelism(self, parallelism: int) -> None:
+        """Run with so many slots from the next attempt on. No epoch runs meanwhile."""
+        self.settings = replace(self.settings, parallelism=parallelism)
+        self.description = self.description.at(parallelism)
+        self.runner.change_parallelism(parallelism)
+        self.metrics.forget_slots(parallelism)
+
     def is_session_dead(self) -> bool:
         """Whether the Spark session was stopped: then no restart helps."""
         try:
@@ -108,6 +118,8 @@ class Epochs:
         """How long the last epoch with a batch took."""
         if job.autoscaler is not None:
             job.autoscaler.started(job.settings.parallelism)
+        self._moved: EpochId | None = None
+        """The last epoch that changed something."""
 
     def run(
         self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False,
@@ -143,9 +155,10 @@ class Epochs:
         return report
 
     def _note_age(self, epoch: EpochId, loop: CheckpointLoop, moved: bool) -> None:
-        """Remember when the epoch ended, until a checkpoint contains it and its output is published."""
+        """Remember which epoch changed something, and when, until a checkpoint contains it and its output is published."""
         ages, last = self._job.metrics.ages, loop.statistics.latest_completed
         if moved:
+            self._moved = epoch
             ages.ended(epoch)
         since = min((each.since for each in loop.waiting_output), default=None)
         ages.forget(None if last is None else last.epoch, since)
@@ -164,14 +177,27 @@ class Epochs:
             clocks=runner.clocks,
         )
 
+    def save(self, loop: CheckpointLoop) -> BaseException | None:
+        """Take a checkpoint of the last epoch, unless the latest one contains all changes. Return why it failed."""
+        base = loop.ownership.store.entry.base
+        if base is not None and (self._moved is None or self._moved <= base.epoch):
+            return None
+        answer = loop.request(published=False)
+        if not self._run_for(loop, answer, self._job.timeout_s, time_stands=True):
+            return self._too_late()
+        return answer.exception()
+
     def run_until(self, loop: CheckpointLoop, answer: Future[Any]) -> Any:
         """Run empty epochs, as long as uploads need them, until the answer is available."""
         if not self._run_for(loop, answer, self._job.timeout_s):
-            raise EpochFailed(
-                "A checkpoint that the job waits for did not complete within "
-                f"{self._job.timeout_s:g} s (execution.checkpointing.timeout)."
-            )
+            raise self._too_late()
         return answer.result()
+
+    def _too_late(self) -> EpochFailed:
+        return EpochFailed(
+            "A checkpoint that the job waits for did not complete within "
+            f"{self._job.timeout_s:g} s (execution.checkpointing.timeout)."
+        )
 
     def _run_for(self, loop: CheckpointLoop, answer: Future[Any], timeout_s: float, time_stands: bool = False) -> bool:
         """The same, for a limited time, in which no timer fires if `time_stands`. Return whether the answer is available."""
@@ -182,6 +208,7 @@ class Epochs:
             loop.check()
             if loop.uploads.has_work():
                 self.run_empty(time_stands=time_stands)
+                wait([answer], timeout=_PACE_S)  # The loop has to see the epoch first: another one may not be needed.
             else:
                 time.sleep(_POLL_S)
         return True
@@ -218,6 +245,29 @@ class Epochs:
         """Tell functions of the snapshot that the job ends with, unless an epoch has done so. No timer fires."""
         if loop.uploads.notices.are_waiting():
             self.run_empty(time_stands=True)
+
+    def run_out(self) -> None:
+        """Finish after the sources are exhausted. Fire the timers that are due by their rows; if no later run can continue
+        from here, that is also the end of event time.
+        """
+        job, latest = self._job, time.monotonic() + self._job.timeout_s
+        while job.runner.timers_due() and time.monotonic() < latest:
+            self.run_empty()
+        if job.loop is None and job.runner.timers_pending():
+            self.run_empty(final=True)
+
+    def drain(self) -> None:
+        """Let all event time pass: event-time timers fire, windows close, and their output belongs to the savepoint."""
+        job, latest = self._job, time.monotonic() + self._job.timeout_s
+        while True:
+            self.run_empty(final=True)
+            if not job.runner.timers_pending():
+                return
+            if time.monotonic() > latest:
+                raise EpochFailed(
+                    f"The job still has event-time timers {job.timeout_s:g} s after the end of event time: a function "
+                    "sets a new one whenever one fires. Stop the job without drain."
+                )
 
     def _await_restored_output(self, loop: CheckpointLoop) -> None:
         """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints is published before that of this one."""

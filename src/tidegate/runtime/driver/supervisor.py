@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from tidegate.config.choices import JobEnd
 from tidegate.config.restart_strategy import FailureHistory, GiveUp
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import (
-    EpochFailed,
     GraphError,
     PreconditionFailed,
     RestoreError,
@@ -31,11 +29,15 @@ from tidegate.core.errors import (
     UnsupportedType,
     UserCodeError,
 )
+from tidegate.core.faults import reach
 from tidegate.core.log_setup import in_this_context
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.epoch_runner import StateLost
+from tidegate.runtime.driver.ownership import Ownership
+from tidegate.runtime.driver.rescale_history import Rescale
+from tidegate.runtime.driver.rescaler import Rescaler
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.sink_threads import OutputStopped
 from tidegate.runtime.sources.kafka_source import recognise
@@ -75,6 +77,7 @@ class Supervisor:
         """The savepoint that the job ended with."""
         self.ended = threading.Event()
         self._memory = FailureHistory()
+        self.rescaler = Rescaler(job, self.lock, lambda: self.attempt)
         self.attempt = self._begin(lambda: None)
         job.metrics.statuses.enter("RUNNING")
         self.announce_status()
@@ -89,7 +92,7 @@ class Supervisor:
             return self._final_status()
         if self._job.stop.is_asked():
             return "CANCELLING"
-        return "RUNNING" if self.attempt.error is None else "RESTARTING"
+        return "RUNNING" if self.attempt.error is None and self.rescaler.due is None else "RESTARTING"
 
     def _final_status(self) -> str:
         if self.outcome is not None:
@@ -132,6 +135,10 @@ class Supervisor:
             while True:
                 try:
                     self._wait_for_query()
+                    asked = self.rescaler.take()
+                    if asked is not None:
+                        self._rescale(asked)
+                        continue
                     self._conclude()
                     return
                 except Exception as error:
@@ -165,6 +172,8 @@ class Supervisor:
         try:
             attempt.query.awaitTermination()
         except Exception as error:
+            if self.rescaler.due is not None:
+                return  # The attempt has ended at a checkpoint: whatever its query says, nothing is lost.
             if self._job.stop.is_asked() and (attempt.error is None or isinstance(attempt.error, Stopping)):
                 return
             raise (attempt.error or recognise(error)) from None
@@ -179,6 +188,8 @@ class Supervisor:
         job = self._job
         with self.lock:
             self.attempt.error = self.attempt.error or error
+            if self.rescaler.due is not None:
+                self.rescaler.give_way()
         job.metrics.statuses.enter("RESTARTING")
         while True:
             loop, kind = job.loop, kind_of(error)
@@ -216,7 +227,8 @@ class Supervisor:
             if loop.broken is None:
                 loop.rewind()
             else:
-                self._job.loop = self._claim_again(loop)
+                log.warning("the job is claimed again: %s", loop.broken)
+                self._job.loop = self._claim_again(loop.claim_again(), loop)
             self.attempt.discard_directory()
 
         self._begin(prepare)
@@ -224,20 +236,59 @@ class Supervisor:
         self._job.metrics.statuses.enter("RUNNING")
         self.announce_status()
 
-    def _claim_again(self, broken: CheckpointLoop) -> CheckpointLoop:
-        """Claim the job again. The thread that wrote checkpoints is gone, possibly in the middle of a write whose outcome
-        is unknown. Claiming the job under a new term settles it: the log has the entry, or never will.
+    def _claim_again(self, owned: Ownership, before: CheckpointLoop) -> CheckpointLoop:
+        """Take checkpoints under a new term. The thread that wrote them is gone, possibly in the middle of a write whose outcome
+        is unknown. The claim has settled it: the log has the entry, or never will.
         """
         job = self._job
-        log.warning("the job is claimed again: %s", broken.broken)
-        owned = broken.claim_again()
         try:
             owned.check_output(job.committers.committers, job.allow_non_restored_state)
             job.runner.continue_under(owned.restore_point().term)
-            return CheckpointLoop(owned, job.description, broken.sinks, broken.statistics)
+            return CheckpointLoop(owned, job.description, before.sinks, before.statistics)
         except BaseException:
             owned.stop()
             raise
+
+    def _rescale(self, asked: Rescale) -> None:
+        """Start an attempt with another parallelism: the last one has ended for that, at a checkpoint. If it cannot start, start
+        one with the old parallelism. If that fails, too, raise why: it is a failure like any other.
+        """
+        job = self._job
+        job.metrics.statuses.enter("RESTARTING")
+        self.announce_status()
+        try:
+            self._begin_with(asked.new_parallelism)
+        except Stopping:
+            self.rescaler.give_way()
+            raise
+        except Exception as error:
+            log.warning("job %s could not be rescaled to %d: %s", job.name, asked.new_parallelism, error)
+            try:
+                self._begin_with(asked.old_parallelism)
+            except Stopping:
+                raise error from None  # The state of no attempt is complete: nothing can be saved.
+            finally:
+                self.rescaler.fail(error)
+        else:
+            self.rescaler.succeed()
+        job.metrics.statuses.enter("RUNNING")
+        self.announce_status()
+
+    def _begin_with(self, parallelism: int) -> None:
+        """Claim the job under a new term, and start an attempt with so many slots."""
+
+        def prepare() -> None:
+            job, loop = self._job, self._job.loop
+            if job.stop.is_asked() or loop is None:
+                raise Stopping
+            self.attempt.retire()
+            job.change_parallelism(parallelism)
+            job.loop = self._claim_again(loop.claim_again("the job was rescaled"), loop)
+            reach("rescale.4-claimed", parallelism=parallelism)
+            self.attempt.discard_directory()
+
+        self._begin(prepare)
+        reach("rescale.5-restored", parallelism=parallelism)
 
     def _give_up(self, error: BaseException, kind: str) -> NoReturn:
         self._note(error, kind)
@@ -255,12 +306,14 @@ class Supervisor:
         """End the job, because the sources are exhausted or a stop was requested: a last checkpoint makes its output visible."""
         job, epochs, stop = self._job, self.attempt.epochs, self._job.stop
         if not stop.is_asked():
-            self._run_out()
+            with self.lock:
+                epochs.run_out()
         loop = job.loop
         if loop is None or stop.cancelled:
             return
         if stop.drain:
-            self._drain()
+            with self.lock:
+                epochs.drain()
         with self.lock:
             if stop.savepoint is None:
                 ref = epochs.run_until(loop, loop.request(published=False))
@@ -272,33 +325,6 @@ class Supervisor:
                 self.last_savepoint = epochs.run_until(loop, answer)
                 epochs.await_output(loop, f"the savepoint {self.last_savepoint}")
             epochs.tell_last(loop)
-
-    def _run_out(self) -> None:
-        """Finish after the sources are exhausted. Fire the timers that are due by their rows; if no later run can continue
-        from here, that is also the end of event time.
-        """
-        job, epochs = self._job, self.attempt.epochs
-        latest = time.monotonic() + job.timeout_s
-        with self.lock:
-            while job.runner.timers_due() and time.monotonic() < latest:
-                epochs.run_empty()
-            if job.loop is None and job.runner.timers_pending():
-                epochs.run_empty(final=True)
-
-    def _drain(self) -> None:
-        """Let all event time pass: event-time timers fire, windows close, and their output belongs to the savepoint."""
-        job, epochs = self._job, self.attempt.epochs
-        latest = time.monotonic() + job.timeout_s
-        with self.lock:
-            while True:
-                epochs.run_empty(final=True)
-                if not job.runner.timers_pending():
-                    return
-                if time.monotonic() > latest:
-                    raise EpochFailed(
-                        f"The job still has event-time timers {job.timeout_s:g} s after the end of event time: a function "
-                        "sets a new one whenever one fires. Stop the job without drain."
-                    )
 
     def _close(self) -> None:
         job, error = self._job, self.outcome

@@ -4,12 +4,13 @@ it seals. Independent of Spark.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from tidegate.checkpoint.version_restore import restore
+from tidegate.checkpoint.version_restore import HostVersions, restore
 from tidegate.checkpoint.version_upload import forget_uploads
 from tidegate.core.errors import CorruptState, WrongValue
 from tidegate.core.ids import AttemptId, Slot, TaskId, Term
@@ -57,7 +58,7 @@ class AttemptState:
         self, *, assignment: TaskAssignment, program: LevelProgram, slot: Slot, attempt: AttemptId, root: LocalRoot
     ) -> None:
         level = program.level
-        self._assignment, self._slot = assignment, slot
+        self._assignment, self._slot, self._host = assignment, slot, root.host
         self._stateful = level > 0 and any(
             isinstance(node, Process | Transform) and node.states for node in program.nodes
         )
@@ -92,6 +93,7 @@ class AttemptState:
             self.base = restore(
                 self.downloads, self.directory, self._restore_order, without_changelog(self.backend),
                 assignment.backend_options, self._target, CanonicalTask, converter,
+                HostVersions(self._host, self.directory_of),
             )  # fmt: skip
         except (CorruptFile, ObjectMissing, CorruptState, MigrationFailed) as error:
             return Fault(FaultKind.RESTORE, str(error))
@@ -164,12 +166,23 @@ class AttemptState:
         """Drop superseded versions, and the records of uploads that no checkpoint needs."""
         if not self._stateful:
             return
-        tidy_versions(self.backend, self.directory, self._target.epoch.term, self.base, self._keep)
+        own = self._target.epoch.term
+        if any(term < own for term in terms_of(self.directory)) and self._restore_order is None:
+            self._tidy_old_slots(own)
+        tidy_versions(self.backend, self.directory, own, self.base, self._keep)
         truncated = self._assignment.work.truncated
         if truncated and (upto := truncated[self._slot]) is not None:
             truncate(self.directory, upto)
         if self._assignment.archive is not None:
             self.forget_uploads()
+
+    def _tidy_old_slots(self, own: Term) -> None:
+        """After a rescale: drop the versions of slots that the job no longer has. Each task takes its share of them."""
+        prefix, count = self.directory.name.removesuffix(str(self._slot)), self._assignment.parallelism
+        for name in os.listdir(self.directory.parent):
+            slot = name.removeprefix(prefix)
+            if name.startswith(prefix) and slot.isdigit() and int(slot) >= count and int(slot) % count == self._slot:
+                tidy_versions(self.backend, self.directory.parent / name, own, None, ())
 
     def forget_uploads(self) -> None:
         """Drop the records of uploads for checkpoints that the assignment does not list."""

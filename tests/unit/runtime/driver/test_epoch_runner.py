@@ -8,6 +8,9 @@ from typing import Any, ClassVar
 import pytest
 
 import tidegate as tg
+from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
+from tidegate.checkpoint.metadata import TaskState
+from tidegate.checkpoint.version_restore import RestoreOrder
 from tidegate.core.ids import EpochId, HostId, Lineage, Partition, Slot, TaskId, Term
 from tidegate.runtime.driver.epoch_check import Accepted, Missed
 from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity, StateLost, _Epoch
@@ -158,17 +161,51 @@ class Restoring(EpochRunner):
 
 @pytest.mark.feature("H2", "H11", "H12")
 def test_a_return_to_a_checkpoint_prefers_hosts_with_versions_and_keeps_what_they_know_of_its_files():
-    stored = VersionId.parse("2/v5-1")
     runner, task = runner_of(), TaskId(1, Slot(1))
-    order = SimpleNamespace(stored=(Term(2), 7), local_version=lambda: stored)
+    plan = TaskRestore(task=task, key_groups=(20, 39), as_is=task)
+    order = RestoreOrder(plan=plan, sources=(task_state(1, "3/v4-1", (20, 39)),), root="job", stored=(Term(2), 7))
     runner.__class__ = Restoring
     runner.versions[task] = VersionRef(VersionId.parse("3/v6-5"), HOSTS[1])
     ran = runner.restore({task: order})
     assert runner._placement._preferred == {task: HOSTS[1]}
-    assert runner._placement._looked_for == LocalVersions("counts", "line", {task: stored})
+    assert runner._placement._looked_for == LocalVersions("counts", "line", {task: VersionId.parse("3/v4-1")})
     assert runner.versions == {}, "nothing after the checkpoint counts"
     assert (ran["work"][1].restores, ran["work"][2].restores) == ((None, order), (None, None))
     assert (ran["work"][1].records, ran["time_stands"]) == (((Term(2), 7),), True)
+    assert order.trusted == {}, "after a failure, checksums decide"
+
+
+def task_state(slot: int, version: str, key_groups: tuple[int, int]) -> TaskState:
+    task = TaskId(1, Slot(slot))
+    return TaskState(task=task, key_groups=key_groups, backend="rocksdb", version=VersionId.parse(version))
+
+
+def test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there():
+    runner = runner_of()
+    runner.__class__ = Restoring
+    accepted = {0: "3/v6-5", 1: "3/v5-2"}
+    runner.versions = {
+        TaskId(1, Slot(slot)): VersionRef(VersionId.parse(version), HOSTS[slot]) for slot, version in accepted.items()
+    }
+    runner.change_parallelism(3)
+    old = [task_state(0, "3/v6-5", (0, 19)), task_state(1, "3/v4-1", (20, 39))]  # the second is not the accepted one
+    shares = [[(0, (0, 13))], [(0, (14, 19)), (1, (20, 26))], [(1, (27, 39))]]
+    orders = {}
+    for slot, parts in enumerate(shares):
+        keyed = tuple(KeyedShare(TaskId(1, Slot(source)), groups, (1,), True) for source, groups in parts)
+        plan = TaskRestore(task=TaskId(1, Slot(slot)), key_groups=(0, 0), keyed=keyed, parallelism=3)
+        orders[plan.task] = RestoreOrder(plan=plan, sources=tuple(old[n] for n, _ in parts), root="job", stored=None)
+    work = runner.restore(orders)["work"][1]
+    preferred = runner._placement._preferred
+    assert [preferred[TaskId(1, Slot(slot))] for slot in range(3)] == [HOSTS[0], HOSTS[1], HOSTS[1]]
+    assert [order.trusted for order in work.restores] == [
+        {TaskId(1, Slot(0)): HOSTS[0]},
+        {TaskId(1, Slot(0)): HOSTS[0]},
+        {},
+    ]
+    assert work.keep == ((old[0].version,), (old[1].version,), ()), "others may take from them"
+    again = runner.restore(orders)["work"][1]
+    assert [order.trusted for order in again.restores] == [{}, {}, {}], "once"
 
 
 @pytest.mark.feature("H1")

@@ -121,7 +121,9 @@ def test_tables_go_out_with_an_epoch_and_come_back_into_another_type_and_backend
     again = Savepoint(tmp_path, later)
     old, new = savepoint.operator.states[0], again.operator.states[0]
     plan = TaskRestore(task=TASK, key_groups=(0, 63), keyed=(KeyedShare(TASK, (0, 63), (old.id,), True),))
-    order = RestoreOrder(plan, (state,), str(tmp_path / "savepoint-2"), None, migrations=(Migration(old, new),))
+    order = RestoreOrder(
+        plan=plan, sources=(state,), root=str(tmp_path / "savepoint-2"), stored=None, migrations=(Migration(old, new),)
+    )
     back = feed(later, [], 5, archive=savepoint.archive, work=CheckpointWork(restores=(order, None)))
     assert back.fault is None
     more = feed(later, ["a"], 6, version=VersionId.parse(back.version))
@@ -149,7 +151,7 @@ def test_a_missing_table_is_reported_by_name(tmp_path, counted):
     plan = TaskRestore(
         task=TASK, key_groups=(0, 63), keyed=(KeyedShare(TASK, (0, 63), (savepoint.operator.states[0].id,), True),)
     )
-    order = RestoreOrder(plan, (state,), str(tmp_path / "savepoint-2"), None)
+    order = RestoreOrder(plan=plan, sources=(state,), root=str(tmp_path / "savepoint-2"), stored=None)
     ack = feed(
         Level(tmp_path / "new"), ["a"], 5, archive=savepoint.archive, work=CheckpointWork(restores=(order, None))
     )

@@ -1,0 +1,180 @@
+"""Changes the parallelism of a running job: takes a checkpoint, and ends the attempt there for the supervisor to go on.
+
+1. While epochs run, a checkpoint stores what has changed since the last one. A crash leaves a checkpoint like any other.
+2. After the running epoch, a checkpoint of it is taken, unless the latest one contains everything. The attempt runs no epoch
+   after that. A crash leaves that checkpoint.
+3. The query ends.
+4. The supervisor claims the job under a new term, with the other parallelism. A crash leaves a claim, based on that checkpoint.
+5. The tasks restore it. A crash leaves what a crash of any restore leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from tidegate.core.errors import EpochFailed, PreconditionFailed
+from tidegate.core.faults import reach
+from tidegate.core.log_setup import in_this_context
+from tidegate.runtime.driver.attempt import Attempt, Stopping
+from tidegate.runtime.driver.epoch_lock import EpochLock
+from tidegate.runtime.driver.rescale_history import Rescale, RescaleHistory, RescalePhase, RescaleReason
+from tidegate.runtime.driver.running_job import RunningJob
+
+log = logging.getLogger("tidegate")
+
+
+class RescaleRefused(PreconditionFailed):
+    """The job cannot be rescaled as asked. It runs on as it is."""
+
+    code = "RESCALE_REFUSED"
+
+
+class RescaleFailed(EpochFailed):
+    """A rescale has failed. The job continues with its old parallelism, from a checkpoint that contains all it did."""
+
+    code = "RESCALE_FAILED"
+    retryable = True
+
+
+class Rescaler:
+    """One for each run, for one rescale at a time. `attempt` returns the attempt that runs now."""
+
+    def __init__(self, job: RunningJob, lock: EpochLock, attempt: Callable[[], Attempt]) -> None:
+        self._job, self._lock, self._attempt = job, lock, attempt
+        self._asking = threading.Lock()
+        self._answer: Future[Rescale] | None = None
+        self._due: Rescale | None = None
+        """The attempt has ended for this one. Changed under the epoch lock."""
+        self._closed = False
+        self.history = RescaleHistory(self._completed)
+
+    @property
+    def due(self) -> Rescale | None:
+        """The rescale that the attempt has ended for, until the next attempt runs."""
+        return self._due
+
+    def ask(self, parallelism: int) -> Future[Rescale]:
+        """Begin a rescale. Raises `RescaleRefused` if it is impossible; completes when the job runs again."""
+        with self._asking:
+            before = self._job.settings.parallelism
+            self._check(parallelism)
+            answer: Future[Rescale] = Future()
+            rescale = self.history.begin(before, parallelism)
+            if parallelism == before:
+                answer.set_result(self.history.end(RescaleReason.NO_CHANGE))
+                return answer
+            self._answer = answer
+        log.info("job %s is rescaled from %d to %d", self._job.name, before, parallelism)
+        threading.Thread(
+            target=in_this_context(self._end_attempt), args=(rescale,), name="tidegate-rescale", daemon=True
+        ).start()
+        return answer
+
+    def _check(self, parallelism: int) -> None:
+        job, most = self._job, self._job.settings.max_parallelism
+        if job.loop is None:
+            raise RescaleRefused(
+                "A job without checkpoints cannot be rescaled: it would lose its state. Start it with checkpoint=…."
+            )
+        if parallelism < 1:
+            raise RescaleRefused(f"Parallelism {parallelism} is impossible: a job has at least one slot.")
+        if parallelism > most:
+            raise RescaleRefused(
+                f"Parallelism {parallelism} is above max parallelism {most}, which decides the key group of every key and is "
+                f"fixed for the life of the state. Rescale to {most} at most, or write a savepoint for a greater one offline "
+                "with `tidegate savepoint copy --max-parallelism`."
+            )
+        if self._answer is not None:
+            raise RescaleRefused("Another rescale of the job is in progress. Ask again when it has ended.")
+        if self._closed or job.stop.is_asked():
+            raise RescaleRefused("The job is not running: it stops, or has ended.")
+        if self._attempt().error is not None:
+            raise RescaleRefused(
+                "The job is not running: it returns to its latest checkpoint after a failure. Ask again when it runs."
+            )
+
+    # -- steps 1 to 3, on a thread of their own ------------------------------------------------------------------------
+
+    def _end_attempt(self, rescale: Rescale) -> None:
+        attempt = self._attempt()
+        try:
+            reach("rescale.1-asked", rescale=rescale)
+            self._save()
+            attempt.end_at_checkpoint(lambda: self.history.enter(RescalePhase.ENDING), lambda: self._hand_over(rescale))
+        except Stopping:
+            self.give_way()
+        except Exception as error:
+            log.warning("job %s is not rescaled: %s", self._job.name, error)
+            self.fail(error)
+        else:
+            attempt.stop_query()
+
+    def _save(self) -> None:
+        """Store what has changed, so that the last checkpoint has little to store."""
+        job, loop = self._job, self._job.loop
+        self.history.enter(RescalePhase.SAVING)
+        if loop is not None:
+            try:
+                loop.request(published=False).result(job.timeout_s)
+            except TimeoutError:
+                raise EpochFailed(
+                    f"its checkpoint did not complete within {job.timeout_s:g} s (execution.checkpointing.timeout)."
+                ) from None
+        job.rescale_waits.set()  # A batch that is held for a sink makes way.
+
+    def _hand_over(self, rescale: Rescale) -> None:
+        """The attempt is at a checkpoint, and runs no other epoch. The epoch lock is held."""
+        reach("rescale.2-saved", rescale=rescale)
+        self._due = rescale
+
+    # -- called by the supervisor --------------------------------------------------------------------------------------
+
+    def take(self) -> Rescale | None:
+        """After the end of a query: return the rescale that it ended for. If there is none, the job ends, and is not rescaled."""
+        with self._lock:
+            if self._due is None:
+                self._closed = True
+                self._attempt().retire()
+            else:
+                reach("rescale.3-ended", rescale=self._due)
+                self.history.enter(RescalePhase.RESTORING)
+            return self._due
+
+    def succeed(self) -> None:
+        answer, ended = self._end(RescaleReason.SUCCEEDED)
+        if answer is None or ended is None:
+            return
+        new, pause_ms = ended.new_parallelism, ended.pause_ms
+        log.info("job %s runs with parallelism %d after a pause of %d ms", self._job.name, new, pause_ms)
+        answer.set_result(ended)
+
+    def fail(self, error: BaseException, reason: RescaleReason = RescaleReason.EXCEPTION_OCCURRED) -> None:
+        """End the rescale in progress, if there is one: the job continues as it was, or ends."""
+        answer, _ = self._end(reason, str(error))
+        if answer is not None:
+            answer.set_exception(RescaleFailed(f"The job keeps parallelism {self._job.settings.parallelism}: {error}"))
+
+    def give_way(self) -> None:
+        """The job stops, or returns to a checkpoint after a failure: that comes first."""
+        if self._job.stop.is_asked():
+            self.fail(Stopping("the job stops."), RescaleReason.JOB_CANCELING)
+        elif self._closed:
+            self.fail(Stopping("the job has ended."), RescaleReason.JOB_FINISHED)
+        else:
+            self.fail(
+                Stopping("the job returns to its latest checkpoint after a failure."), RescaleReason.JOB_RESTARTING
+            )
+
+    def _end(self, reason: RescaleReason, message: str | None = None) -> tuple[Future[Rescale] | None, Rescale | None]:
+        """Return the answer that somebody waits for, and the rescale. None if no rescale is in progress."""
+        self._job.rescale_waits.clear()
+        with self._asking:
+            answer, self._answer, self._due = self._answer, None, None
+            return (None, None) if answer is None else (answer, self.history.end(reason, message))
+
+    def _completed(self, rescale: Rescale) -> None:
+        self._job.metrics.rescaled()
+        self._job.events.rescaled(rescale.old_parallelism, rescale.new_parallelism)
