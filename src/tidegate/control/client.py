@@ -6,6 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Container
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
@@ -85,6 +86,20 @@ class Client:
                 if operation.get(failure):
                     raise OperationFailed(str(operation[failure].get("stack-trace") or operation[failure]))
                 return operation
+            time.sleep(poll_s)
+
+    def await_rescale(self, path: str, before: Container[str], poll_s: float = 0.2) -> dict[str, Any]:
+        """Wait until a rescale that is not in `before` has ended. Answer: its details."""
+        while True:
+            found = [each["rescaleUuid"] for each in self.ask("GET", f"{path}/history")]
+            newer = [uuid for uuid in found if uuid not in before]
+            if newer:
+                details: dict[str, Any] = self.ask("GET", f"{path}/details/{newer[-1]}")
+                if details["terminalState"] is not None:
+                    states: list[dict[str, Any]] = details["schedulerStates"]
+                    if states and states[-1]["stringifiedException"]:
+                        raise OperationFailed(f"The job is not rescaled: {states[-1]['stringifiedException']}")
+                    return details
             time.sleep(poll_s)
 
 

@@ -21,12 +21,14 @@ from tidegate.control.messages import (
     operation,
     plan,
     requests,
+    rescales,
     state,
     vertices,
 )
 
 _JOB = {"name": "jobid", "in": "path", "required": True, "schema": {"type": "string"}}
 _TRIGGER = {"name": "triggerid", "in": "path", "required": True, "schema": {"type": "string"}}
+_RESCALE = {"name": "uuid", "in": "path", "required": True, "schema": {"type": "string"}}
 _CHECKPOINT = {"name": "cid", "in": "path", "required": True, "schema": {"type": "string"}}
 _VERTEX = {"name": "vertex", "in": "path", "required": True, "schema": {"type": "string"}}
 _MODE = {"name": "mode", "in": "query", "schema": {"type": "string", "enum": ["cancel"]}}
@@ -53,7 +55,7 @@ class _Operation:
     answer: Any
     _: KW_ONLY
     parameters: tuple[dict[str, Any], ...] = ()
-    body: type[msgspec.Struct] | None = None
+    body: Any = None
     status: int = 200
 
 
@@ -175,6 +177,30 @@ _PATHS: dict[str, dict[str, _Operation]] = {
         )
     },
     "/jobs/{jobid}/stop": {"post": _trigger("stop with a savepoint", requests.StopWithSavepointRequest, _JOB)},
+    "/jobs/{jobid}/resource-requirements": {
+        "get": _Operation("its parallelism", dict[str, rescales.JobVertexResourceRequirements], parameters=(_JOB,)),
+        "put": _Operation(
+            "change its parallelism",
+            operation.EmptyResponseBody,
+            parameters=(_JOB,),
+            body=dict[str, rescales.JobVertexResourceRequirements],
+        ),
+    },
+    "/jobs/{jobid}/rescales/overview": {
+        "get": _Operation("how many rescales, and the latest", rescales.JobRescalesOverview, parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/rescales/history": {
+        "get": _Operation("the last rescales, newest first", list[rescales.JobRescaleDetails], parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/rescales/summary": {
+        "get": _Operation("how long rescales take", rescales.JobRescalesSummary, parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/rescales/config": {
+        "get": _Operation("how rescales are remembered", rescales.JobRescaleConfigInfo, parameters=(_JOB,))
+    },
+    "/jobs/{jobid}/rescales/details/{uuid}": {
+        "get": _Operation("one rescale, phase by phase", rescales.JobRescaleDetails, parameters=(_JOB, _RESCALE))
+    },
     "/savepoint-disposal": {"post": _trigger("delete a savepoint", requests.SavepointDisposalRequest)},
     "/savepoint-disposal/{triggerid}": {
         "get": _Operation(

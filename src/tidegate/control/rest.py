@@ -64,7 +64,7 @@ def application(
             method = "GET" if request.method == "HEAD" else request.method
             act, status = by_method[method]
             try:
-                body = await _body(request) if method in ("POST", "PATCH") else {}
+                body = await _body(request) if method in ("POST", "PATCH", "PUT") else {}
                 result = await asyncio.to_thread(act, request, body)
             except (NotFound, BadRequest, NotPossible) as error:
                 return _errors({NotFound: 404, BadRequest: 400, NotPossible: 409}[type(error)], str(error))

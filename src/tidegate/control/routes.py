@@ -15,11 +15,13 @@ from tidegate.control.messages.accumulators import JobAccumulatorsInfo
 from tidegate.control.messages.job import JobIdsWithStatusOverview, JobIdWithStatus, MultipleJobsDetails
 from tidegate.control.messages.operation import EmptyResponseBody, TriggerResponse
 from tidegate.control.messages.plan import JobPlanInfo
+from tidegate.control.messages.rescales import JobVertexResourceRequirements
 from tidegate.control.metric_report import AGGREGATES
 from tidegate.control.openapi import document
 from tidegate.control.own_paths import ServedJobs
 from tidegate.control.plan import Vertex
 from tidegate.control.reported_job import ReportedJob
+from tidegate.control.rescale_report import RescaleReport
 from tidegate.control.service import JobService
 from tidegate.control.vertices import JobVertices
 from tidegate.core.errors import TidegateError
@@ -27,6 +29,11 @@ from tidegate.core.errors import TidegateError
 Body = dict[str, Any]
 Act = Callable[[Request, Body], object]
 B = TypeVar("B", bound=msgspec.Struct)
+
+
+_REQUIREMENTS = (
+    'A body is {"level-1": {"parallelism": {"lowerBound": 1, "upperBound": 4}}}, with every vertex of the job.'
+)
 
 
 class BadRequest(TidegateError):
@@ -63,6 +70,18 @@ def flink_paths(jobs: ServedJobs) -> list[tuple[str, str, Act, int]]:
     def dispose(request: Request, body: Body) -> TriggerResponse:
         asked = _decoded(body, requests.SavepointDisposalRequest)
         return TriggerResponse(_running(*jobs.all()).trigger_disposal(asked.savepoint_path, asked.trigger_id or None))
+
+    def rescales(request: Request) -> RescaleReport:
+        return RescaleReport(job(request).report())
+
+    def require(request: Request, body: Body) -> EmptyResponseBody:
+        found = running(request)
+        try:
+            asked = msgspec.convert(body, dict[str, JobVertexResourceRequirements])
+        except msgspec.ValidationError as error:
+            raise BadRequest(f"{error}. {_REQUIREMENTS}") from error
+        found.rescale(asked)
+        return EmptyResponseBody()
 
     add("/openapi.json", "GET", lambda r, b: document())
     add("/metrics", "GET", lambda r, b: _running(*jobs.all()).metrics())
@@ -110,6 +129,13 @@ def flink_paths(jobs: ServedJobs) -> list[tuple[str, str, Act, int]]:
         lambda r, b: running(r).savepoint_status(r.path_params["triggerid"]),
     )
     add("/jobs/{jobid}/stop", "POST", stop, 202)
+    add("/jobs/{jobid}/resource-requirements", "GET", lambda r, b: rescales(r).requirements())
+    add("/jobs/{jobid}/resource-requirements", "PUT", require)
+    add("/jobs/{jobid}/rescales/overview", "GET", lambda r, b: rescales(r).overview())
+    add("/jobs/{jobid}/rescales/history", "GET", lambda r, b: rescales(r).history())
+    add("/jobs/{jobid}/rescales/summary", "GET", lambda r, b: rescales(r).summary())
+    add("/jobs/{jobid}/rescales/config", "GET", lambda r, b: rescales(r).config())
+    add("/jobs/{jobid}/rescales/details/{uuid}", "GET", lambda r, b: rescales(r).details(r.path_params["uuid"]))
     add("/savepoint-disposal", "POST", dispose, 202)
     add(
         "/savepoint-disposal/{triggerid}",

@@ -25,8 +25,9 @@ from tidegate.control.messages.operation import (
     SavepointInfo,
 )
 from tidegate.control.reported_job import ReportedJob
+from tidegate.control.rescale_report import Requirements, RescaleReport
 from tidegate.control.stored_jobs import StoredJob
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import PreconditionFailed, TidegateError
 from tidegate.core.redaction import redacted
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
@@ -154,6 +155,14 @@ class JobService(ReportedJob):
         return self._savepoints.status(
             trigger_id, lambda path: SavepointInfo(location=path), lambda cause: SavepointInfo(failure_cause=cause)
         )
+
+    def rescale(self, asked: Requirements) -> None:
+        """Begin to change the parallelism. `/rescales` tells what becomes of it."""
+        parallelism = RescaleReport(self.report()).parallelism_in(asked)
+        try:
+            self._run.rescale(parallelism)
+        except PreconditionFailed as refused:
+            raise NotPossible(str(refused)) from refused
 
     def cancel(self) -> None:
         if self._run.has_ended:

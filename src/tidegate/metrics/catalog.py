@@ -88,7 +88,10 @@ CHECKPOINTS_FAILED = _counter(_job, "numberOfFailedCheckpoints", "", "Checkpoint
 CHECKPOINTS_TOTAL = _counter(_job, "totalNumberOfCheckpoints", "", "Checkpoints triggered by this run.")
 RESTARTS = _counter(_job, "numRestarts", "", "Restarts from a checkpoint within this run.")
 RESCALES = _counter(
-    _job, "numRescales", "", "1 if this run started from a snapshot that was taken with another parallelism, else 0."
+    _job,
+    "numRescales",
+    "",
+    "Rescales of this run, and a start from a snapshot that was taken with another parallelism.",
 )
 STATE = _gauge(_job, "state", "", "1 for the status that the job has, 0 for the others.", "status")
 STATUS_TIME = _gauge(

@@ -52,6 +52,20 @@ def test_savepoint_stop_checkpoint_and_cancel_say_what_flink_says(server: RestSe
     assert ("stop", "/s", False, "CANONICAL") in run.asked
 
 
+def test_rescale_says_how_long_the_job_paused_or_why_it_keeps_its_parallelism(
+    server: RestServer, run: Pretended
+) -> None:
+    assert (
+        f"Job {ID} runs with parallelism 4 after a pause of " in call("rescale", ID, "-p", "4", "-m", server.url).output
+    )
+    failed = call("rescale", ID, "-p", "13", "-m", server.url)
+    assert (failed.exit_code, "not rescaled: no place" in failed.output) == (3, True)
+    refused = call("rescale", ID, "-p", "0", "-m", server.url)
+    assert (refused.exit_code, "at least one slot" in refused.output) == (3, True)
+    assert "Triggered the rescale" in call("rescale", ID, "-p", "3", "--detached", "-m", server.url).output
+    assert [asked[1] for asked in run.asked] == [4, 13, 3]
+
+
 @pytest.mark.feature("I11", "I14", "N23")
 def test_savepoints_have_flinks_types_and_a_stop_may_drain(server: RestServer, run: Pretended) -> None:
     assert call("savepoint", ID, "/s", "--type", "native", "-m", server.url).exit_code == 0

@@ -32,6 +32,8 @@ from tidegate.core.storage_cost import LIST_PRICES, RequestCounts
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
+from tidegate.runtime.driver.rescale_history import Rescale, RescaleHistory, RescalePhase, RescaleReason
+from tidegate.runtime.driver.rescaler import RescaleRefused
 from tidegate.runtime.driver.run_report import FailureLine, RunReport
 from tidegate.storage import Storage
 from tidegate.testing.clock import at
@@ -58,6 +60,7 @@ class Pretended:
         self.failures = [FailureLine(at_ms=7, kind="user-code", message="not today", restarted=True)]
         self.place: tuple[Storage, JobLayout] | None = None
         self.asked: list[Any] = []
+        self.rescales = RescaleHistory()
 
     def report(self) -> RunReport:
         return run_report(
@@ -66,6 +69,8 @@ class Pretended:
             checkpoints=self.checkpoints.report(at(2_000)),
             checkpoint_config=self.checkpoint_config,
             failures=tuple(self.failures),
+            rescales=self.rescales.rescales,
+            rescale_counts=self.rescales.counts,
         )
 
     def samples(self) -> list[Sample]:
@@ -91,6 +96,17 @@ class Pretended:
     def stop_with_savepoint(self, target: str | None, *, drain: bool, format: str) -> str:
         self.asked.append(("stop", target, drain, format))
         return f"{target}/savepoint-2"
+
+    def rescale(self, parallelism: int) -> Future[Rescale]:
+        if parallelism < 1:
+            raise RescaleRefused("a job has at least one slot")
+        self.asked.append(("rescale", parallelism))
+        self.rescales.begin(2, parallelism)
+        for phase in RescalePhase:
+            self.rescales.enter(phase)
+        if parallelism == 13:
+            return _done(self.rescales.end(RescaleReason.EXCEPTION_OCCURRED, "no place"))
+        return _done(self.rescales.end(RescaleReason.SUCCEEDED))
 
     def cancel(self) -> None:
         self.asked.append("cancel")
@@ -118,6 +134,14 @@ FIELDS = {
     f"/jobs/{Pretended.lineage}/checkpoints/details/1/subtasks/level-1": "id status latest_ack_timestamp checkpointed_size "
     "state_size end_to_end_duration num_subtasks num_acknowledged_subtasks alignment_buffered processed_data "
     "persisted_data summary subtasks",
+    f"/jobs/{Pretended.lineage}/resource-requirements": "level-1",
+    f"/jobs/{Pretended.lineage}/rescales/overview": "rescalesCounts latest",
+    f"/jobs/{Pretended.lineage}/rescales/summary": "rescalesCounts rescalesDurationStatsInMillis "
+    "completedRescalesDurationStatsInMillis ignoredRescalesDurationStatsInMillis failedRescalesDurationStatsInMillis",
+    f"/jobs/{Pretended.lineage}/rescales/config": "rescaleHistoryMax schedulerExecutionMode "
+    "submissionResourceWaitTimeoutInMillis submissionResourceStabilizationTimeoutInMillis slotIdleTimeoutInMillis "
+    "executingCooldownTimeoutInMillis executingResourceStabilizationTimeoutInMillis "
+    "maximumDelayForTriggeringRescaleInMillis rescaleOnFailedCheckpointCount",
     "/overview": "taskmanagers slots-total slots-available jobs-running jobs-finished jobs-cancelled jobs-failed "
     "flink-version flink-commit",
     "/config": "refresh-interval timezone-name timezone-offset flink-version flink-revision features",
@@ -173,6 +197,53 @@ def test_jobs_under_both_prefixes(client: TestClient) -> None:
         assert client.get(f"{prefix}/jobs").json() == {"jobs": [{"id": ID, "status": "RUNNING"}]}
     assert client.get(f"/jobs/{ID}").json()["name"] == "orders"
     assert client.get("/jobs/overview").json()["jobs"][0]["jid"] == ID
+
+
+def required(upper: int, lower: int = 1, **others: int) -> dict[str, Any]:
+    wanted = {"level-1": upper} | {name.replace("_", "-"): bound for name, bound in others.items()}
+    return {name: {"parallelism": {"lowerBound": lower, "upperBound": bound}} for name, bound in wanted.items()}
+
+
+def test_a_job_is_rescaled_and_its_rescales_are_as_flink_shows_them(client: TestClient, run: Pretended) -> None:
+    where = f"/jobs/{ID}/resource-requirements"
+    assert client.get(where).json() == required(2)
+    answer = client.put(where, json=required(4))
+    assert (answer.status_code, answer.json()) == (200, {})
+    assert client.put(where, json=required(13)).status_code == 200
+    assert run.asked == [("rescale", 4), ("rescale", 13)]
+    failed, done = client.get(f"/jobs/{ID}/rescales/history").json()
+    assert done["vertices"]["level-1"] == {
+        "jobVertexId": "level-1", "jobVertexName": "totals -> Sink: out", "slotSharingGroupId": "default",
+        "slotSharingGroupName": "default", "desiredParallelism": 4, "sufficientParallelism": 1, "preRescaleParallelism": 2,
+        "postRescaleParallelism": 4,
+    }  # fmt: skip
+    assert (done["terminalState"], done["terminatedReason"]) == ("COMPLETED", "SUCCEEDED")
+    assert (done["triggerCause"], done["schedulerStates"]) == ("UPDATE_REQUIREMENT", None)
+    assert (failed["terminalState"], failed["slots"]["default"]["postRescaleSlots"]) == ("FAILED", 2)
+    overview = client.get(f"/jobs/{ID}/rescales/overview").json()
+    assert overview["rescalesCounts"] == {"ignored": 0, "inProgress": 0, "completed": 1, "failed": 1}
+    assert (overview["latest"]["completed"], overview["latest"]["ignored"]) == (done, None)
+    details = client.get(f"/jobs/{ID}/rescales/details/{failed['rescaleUuid']}").json()
+    states = [(span["state"], span["stringifiedException"]) for span in details["schedulerStates"]]
+    assert states == [("Executing", None), ("Restarting", None), ("CreatingExecutionGraph", "no place")]
+    assert client.get(f"/jobs/{ID}/rescales/details/none").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        (required(0), 409, "at least one slot"),
+        ({}, 409, "every vertex"),
+        (required(4, level_2=4), 409, "every vertex"),
+        (required(4, lower=5), 409, "lowerBound"),
+        (required(4, lower=0), 409, "lowerBound"),
+        ({"level-1": {"parallelism": 4}}, 400, "A body is"),
+    ],
+)
+def test_a_rescale_that_is_impossible_is_refused(client: TestClient, body: Any, status: int, why: str) -> None:
+    answer = client.put(f"/jobs/{ID}/resource-requirements", json=body)
+    assert answer.status_code == status
+    assert why in answer.json()["errors"][0]
 
 
 @pytest.mark.feature("K4")

@@ -1,4 +1,4 @@
-"""The verbs on running jobs: `list`, `checkpoint`, `stop`, `cancel`, and `savepoint JOB`. Flags and phrases are Flink's."""
+"""The verbs on running jobs: list, checkpoint, rescale, stop, cancel, and savepoint JOB. Flags and phrases are Flink's."""
 
 from __future__ import annotations
 
@@ -82,6 +82,27 @@ def stop(out: Output, address: str, job: str, target: str | None, drain: bool, f
         return
     done = client.await_operation(f"/jobs/{job}/savepoints/{trigger}", "failure-cause")
     out.show(done, Line(f"Savepoint completed. Path: {done['location']}"))
+
+
+@click.command("rescale")
+@click.argument("job")
+@click.option("-p", "--parallelism", type=int, required=True, help="The number of slots to continue with.")
+@click.option("-detached", "--detached", "detached", is_flag=True, help="Do not wait.")
+@at
+@speaks
+def rescale(out: Output, address: str, job: str, parallelism: int, detached: bool) -> None:
+    """Continue JOB with another parallelism, in the same driver, from a checkpoint of its running epoch."""
+    client = Client(address)
+    before = {each["rescaleUuid"] for each in client.ask("GET", f"/jobs/{job}/rescales/history")}
+    vertices = client.ask("GET", f"/jobs/{job}/resource-requirements")
+    bounds = {"parallelism": {"lowerBound": 1, "upperBound": parallelism}}
+    client.ask("PUT", f"/jobs/{job}/resource-requirements", dict.fromkeys(vertices, bounds))
+    if detached:
+        out.show({"parallelism": parallelism}, Line(f"Triggered the rescale of job {job} to {parallelism}."))
+        return
+    done = client.await_rescale(f"/jobs/{job}/rescales", before)
+    pause_ms = sum(span["durationInMillis"] for span in done["schedulerStates"][1:])
+    out.show(done, Line(f"Job {job} runs with parallelism {parallelism} after a pause of {pause_ms} ms."))
 
 
 @click.command("cancel")

@@ -24,6 +24,7 @@ _COMMANDS = {
     "dashboards": "Write a Grafana dashboard and Prometheus alert rules.",
     "list": "List running jobs.",
     "plan": "Compute what a job of given rates, keys and state needs.",
+    "rescale": "Change the parallelism of a running job.",
     "run": "Run the job in a file.",
     "savepoint": "Take a savepoint of a running job; show, copy, change and dispose of savepoints.",
     "stop": "Stop a running job with a savepoint.",
@@ -33,7 +34,13 @@ _COMMANDS = {
 }
 """Command → help. Its module, of the same name in this package, is imported when the command is called."""
 
-_AMONG_JOBS = {"cancel": "cancel", "checkpoint": "checkpoint", "list": "list_jobs", "stop": "stop"}
+_AMONG_JOBS = {
+    "cancel": "cancel",
+    "checkpoint": "checkpoint",
+    "list": "list_jobs",
+    "rescale": "rescale",
+    "stop": "stop",
+}
 """Commands in the module `jobs`, and their names there."""
 
 

@@ -103,7 +103,7 @@ class Figures(Protocol):
 
 
 class JobMetrics:
-    """`sinks` are all sinks of the job: one without waiting output has the value 0. `rescales`: how often the run was
+    """`sinks` are all sinks of the job: one without waiting output has the value 0. `rescales`: 1 if the run was
     restored with another parallelism. `prices`: of its storage, if that costs money for each
     request.
     """

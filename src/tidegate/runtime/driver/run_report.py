@@ -12,6 +12,7 @@ from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.effective import EffectiveOption
 from tidegate.core.ids import Lineage, Term
 from tidegate.graph.outline import Outline
+from tidegate.runtime.driver.rescale_history import Rescale
 
 FORMAT = 1
 """Grows when an older reader would misunderstand a record."""
@@ -133,6 +134,10 @@ class RunReport:
     options: tuple[EffectiveOption, ...]
     hot_keys: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     """By operator: the keys with most rows, and their share."""
+    rescales: tuple[Rescale, ...] = ()
+    """The last ones, newest first."""
+    rescale_counts: Mapping[str, int] = field(default_factory=dict)
+    """All of the run, by state."""
 
     def to_bytes(self) -> bytes:
         """Encode for storage: without rows of users, and with the tasks of the last checkpoints only."""

@@ -79,13 +79,17 @@ class RunReporter:
             checkpoint_config=self._config,
             operators=job.metrics.operators,
             options=job.settings.effective,
+            rescales=supervisor.rescaler.history.rescales,
+            rescale_counts={str(state): count for state, count in supervisor.rescaler.history.counts.items()},
             hot_keys={operator: tuple(keys) for operator, keys in job.metrics.hot_keys.items()},
         )
 
     def notable(self) -> tuple[Any, Any]:
         """What a record must have at once, and what can wait for a moment."""
         failures, loop = self._supervisor.failures, self._job.loop
-        urgent = (self._status(), len(failures), failures[-1] if failures else None, self._job.runner.term)
+        newest = failures[-1] if failures else None
+        rescaled = sum(self._supervisor.rescaler.history.counts.values())
+        urgent = (self._status(), len(failures), newest, self._job.runner.term, rescaled)
         counts = None if loop is None else (loop.statistics.counts.completed, loop.statistics.counts.failed)
         return urgent, counts
 
