@@ -46,6 +46,7 @@ from tidegate.checkpoint.task_part import ListChange, list_digest
 from tidegate.connectors.sink import Committable
 from tidegate.core.clock import Instant, MonotonicMs, WallMs
 from tidegate.core.errors import CorruptState, StorageError
+from tidegate.core.faults import reach
 from tidegate.core.ids import AttemptId, EpochId, Lineage, Slot, TaskId, Term, Uid
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_snapshot import EpochSnapshot
@@ -76,6 +77,8 @@ LATE_LOOP = 0.2
 """How often the next epoch begins before the loop has seen the end of the last one."""
 FEW_ACKS = 20
 """About how many tasks store their acknowledgement instead of sending it, at most."""
+RESCALED = "rescaled"
+"""How a term ends whose job continues with another parallelism."""
 BACKOFF = Backoff(first_ms=100, greatest_ms=800)
 """Of a sink whose target does not answer."""
 
@@ -170,6 +173,8 @@ class SimDriver:
         self._cleaning = False
         self._quiet_since: Instant | None = None
         self._attempt = 0
+        self._rescale_to: int | None = None
+        """The parallelism that the job continues with, once a checkpoint contains its last epoch."""
         self._hanging: set[tuple[int, int]] = set()
         """(checkpoint, task) whose upload never comes to an end."""
         self._triggered_ms: dict[int, float] = {}
@@ -198,7 +203,14 @@ class SimDriver:
         world.tally.events["claims"] += 1
         while True:
             try:
-                return (yield from self._own())
+                ended = yield from self._own()
+                if self._rescale_to is None or ended != RESCALED:
+                    return ended
+                reach("rescale.3-ended")
+                self.parallelism, self._rescale_to = self._rescale_to, None
+                self._entry = yield from self._claim_again()
+                reach("rescale.4-claimed")
+                world.tally.events["rescales in place"] += 1
             except StorageError:
                 if world.rng.random() < 0.2:
                     raise
@@ -213,6 +225,7 @@ class SimDriver:
         self._schedule = ReleaseSchedule(BACKOFF)
         self._choice = PublisherChoice(IN_TASKS, PUBLISHER)
         self._stopped = None
+        self._rescale_to = None
         self._triggered_ms.clear()
         self._idle_since_ms = None
         for left in (2, 1, 0):
@@ -288,6 +301,9 @@ class SimDriver:
             else:
                 if self._stopped is not None and (ended := self._stop(*self._stopped)):
                     return ended
+            if self._rescale_to is not None and self._is_saved():
+                reach("rescale.2-saved")
+                return RESCALED
             while self.orders and self._stopped is None:
                 ended = yield from self._obey(self.orders.popleft())
                 if ended:
@@ -412,6 +428,8 @@ class SimDriver:
     def _begin_epoch(self) -> None:
         """Unless one runs already: the loop may be late, or a try was thrown away."""
         if self._running is not None or self._stopped is not None or (self.winding_down and self._ran):
+            return
+        if self._rescale_to is not None:
             return
         store, world = self.store, self.world
         work = None
@@ -1015,7 +1033,25 @@ class SimDriver:
 
     # the end
 
+    def _is_saved(self) -> bool:
+        """Whether the latest checkpoint contains all epochs. If none is under way that will, the rescale has failed."""
+        base, head = self.store.entry.base, self._head
+        if self._running is not None:
+            return False
+        if head is None or (base is not None and base.epoch == head.id):
+            return True
+        if not any(pending.epoch == head.id for pending in self.coordinator.pending):
+            self._rescale_to = None
+            self.world.tally.events["rescales that failed"] += 1
+        return False
+
     def _obey(self, order: str) -> Steps[str | None]:
+        if order.startswith("rescale "):
+            reach("rescale.1-asked")
+            self._rescale_to = int(order.removeprefix("rescale "))
+            request = Request(kind=RequestKind.MANUAL, at_ms=self.now.monotonic_ms, forced=True)
+            yield from self._act(self.coordinator.request(request, self.now))
+            return None
         kind = {"savepoint": RequestKind.SAVEPOINT, "stop": RequestKind.TERMINAL_SAVEPOINT}.get(order)
         if kind is not None:
             target = f"savepoints/{self.world.serial('savepoint')}"

@@ -55,6 +55,7 @@ class Run:
         rng = self.rng = self.world.rng
         self.odds = Odds.drawn(rng)
         self._clock_rng = random.Random(f"wall clocks of {seed}")  # so that the other faults stay as they are
+        self._rescale_rng = random.Random(f"rescales of {seed}")
         self._scripted = crash_at is not None
         if self._scripted:
             self.odds = replace(CALM)
@@ -116,6 +117,8 @@ class Run:
                 world.clock.after(self.rng.uniform(500, self.faults_end_ms - 2_000), self._outage)
             for _ in range(self._clock_rng.choice((0, 1, 2, 8))):
                 world.clock.after(self._clock_rng.uniform(500, self.faults_end_ms + CALM_MS), self._set_clocks)
+            for _ in range(self._rescale_rng.choice((0, 1, 2, 4))):
+                world.clock.after(self._rescale_rng.uniform(1_000, self.faults_end_ms), self._rescale)
             world.clock.after(self.faults_end_ms, lambda: world.set_odds(CALM))
             world.clock.after(self.faults_end_ms + CALM_MS, self._wind_down)
             world.clock.run(self.faults_end_ms + END_MS, self._done)
@@ -182,6 +185,11 @@ class Run:
             self.world.tally.events[f"starts with {what}"] += 1
             begins_at = newest.base if what == "fresh" and newest is not None and self.world.chance(0.5) else None
             self._replace(job, Start(begins_at, fresh=what == "fresh"), True)
+
+    def _rescale(self) -> None:
+        """Running drivers continue with another parallelism."""
+        job = self._rescale_rng.choice(self.jobs)
+        self._order(job, f"rescale {self._rescale_rng.choice(job.parallelisms)}")
 
     @staticmethod
     def _order(job: SimJob, what: str) -> None:

@@ -640,4 +640,55 @@ MUTATIONS = (
         "return listed.state, ListChange(UNKNOWN, new, ())",
         "return listed.state, ListChange(None, new, ())",
     ),
+    Mutation(
+        "rescale-saved",
+        "A rescale ends an attempt at a checkpoint that contains its last epoch",
+        f"{DRIVER}/attempt.py",
+        "                failure = None if self._job.loop is None else self.epochs.save(self._job.loop)\n",
+        "                failure = None\n",
+        test="tests/unit/runtime/driver/test_rescaler.py::test_an_epoch_that_ends_after_the_first_checkpoint_is_part_of_the_second",
+    ),
+    Mutation(
+        "rescale-retired",
+        "No epoch runs between the checkpoint of a rescale and the next term",
+        f"{DRIVER}/attempt.py",
+        "                    then()\n                    self.retire()\n",
+        "                    then()\n",
+        test="tests/unit/runtime/driver/test_rescaler.py::test_no_epoch_runs_between_the_checkpoint_and_the_next_attempt",
+    ),
+    Mutation(
+        "rescale-back",
+        "If the new tasks of a rescale cannot start, the job continues with its old parallelism",
+        f"{DRIVER}/supervisor.py",
+        "                self._begin_with(asked.old_parallelism)\n",
+        "                self._begin_with(asked.new_parallelism)\n",
+        test="tests/unit/runtime/driver/test_rescaler.py::test_if_the_new_tasks_cannot_start_the_job_continues_with_the_old_parallelism",
+    ),
+    Mutation(
+        "rescale-trust",
+        "A restore trusts only the version that the driver has accepted",
+        f"{DRIVER}/restore_work.py",
+        " and accepted[state.task].version == state.version",
+        "",
+        test="tests/unit/runtime/driver/test_epoch_runner.py"
+        "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
+    ),
+    Mutation(
+        "rescale-trust-once",
+        "A restore after a failure trusts no version on local disk without its checksums",
+        f"{DRIVER}/epoch_runner.py",
+        "        accepted, self._accepted = self._accepted, {}\n",
+        "        accepted = self._accepted\n",
+        test="tests/unit/runtime/driver/test_epoch_runner.py"
+        "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
+    ),
+    Mutation(
+        "rescale-keep",
+        "A task keeps versions on local disk that other tasks restore from",
+        f"{DRIVER}/restore_work.py",
+        "            keep=tuple((needed[task],) if task in needed else () for task in tasks),\n",
+        "",
+        test="tests/unit/runtime/driver/test_epoch_runner.py"
+        "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
+    ),
 )

@@ -136,6 +136,27 @@ def test_a_rescale_continues_from_a_checkpoint_of_the_last_epoch_under_a_new_ter
     assert (rescaled.supervisor.restarts, rescaled.supervisor.status) == (0, "RUNNING")
 
 
+def test_an_epoch_that_ends_after_the_first_checkpoint_is_part_of_the_second(rescaled: Rescaled) -> None:
+    rescaled.epoch()
+    last: list[Any] = []
+    rescaled.job.rescale_waits = SimpleNamespace(set=lambda: last.append(rescaled.epoch()), clear=lambda: None)
+    rescaled.rescaler.ask(4).result(WAIT_S)
+    assert rescaled.job.loop.ownership.store.entry.base.epoch == last[0]
+
+
+def test_no_epoch_runs_between_the_checkpoint_and_the_next_attempt(rescaled: Rescaled) -> None:
+    rescaled.epoch()
+    takes_epochs: list[bool] = []
+
+    def reached(point: str, **context: Any) -> None:
+        if point == "rescale.3-ended":
+            takes_epochs.append(rescaled.supervisor.attempt._is_running())
+
+    faults.arm(reached)
+    rescaled.rescaler.ask(4).result(WAIT_S)
+    assert takes_epochs == [False]
+
+
 def test_a_checkpoint_that_contains_everything_is_used_as_it_is(rescaled: Rescaled) -> None:
     rescaled.epoch()
     rescaled.rescaler.ask(4).result(WAIT_S)
