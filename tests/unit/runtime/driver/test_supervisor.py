@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.runtime.driver.test_output_release import WAIT_S, Target
 from tests.unit.runtime.driver.test_running_job import running
+from tidegate.config.choices import JobEnd
 from tidegate.config.restart_strategy import FailureRate, FixedDelay, NoRestart
 from tidegate.runtime.driver import supervisor
 from tidegate.runtime.driver.job_events import JobEvents
@@ -53,12 +54,15 @@ class Loop:
     def is_owner(self):
         return True
 
+    def keeps_checkpoints(self, end):
+        return end is not JobEnd.CANCELED
+
     def finish(self, end):
         self.end = end
 
 
 def failing_job(strategy):
-    nothing = SimpleNamespace(close=lambda: None, release=lambda: None, end=lambda: None)
+    nothing = SimpleNamespace(close=lambda **_: None, release=lambda: None, end=lambda: None)
     return SimpleNamespace(
         name="job", metrics=JobMetrics(()), loop=Loop(), durability=SimpleNamespace(restart=strategy), stop=StopRequest(),
         attempts=[], is_session_dead=lambda: False, runner=nothing, committers=nothing, progress=nothing, events=JobEvents("job"),
@@ -77,6 +81,7 @@ def test_a_job_goes_back_to_its_checkpoint_as_often_as_its_strategy_says(monkeyp
     run.start()
     assert run.ended.wait(10)
     assert isinstance(run.outcome, ConnectionError)
+    assert job.loop.end is JobEnd.FAILED, "the end is recorded"
     assert [failure.restarted for failure in run.failures] == [True] * restarts + [False]
     assert [attempt.rewinds_before for attempt in job.attempts] == list(range(restarts + 1))
     assert all(attempt.retired for attempt in job.attempts)
