@@ -357,10 +357,14 @@ class ValueAccessor(_Keyed):
         return len(self._live) + len(self._cleared)
 
     def sampled_bytes(self, most: int) -> tuple[int, int]:
-        seen = list(spread(self._live.items(), len(self._live), most))
-        size = sum(object_bytes(key) + object_bytes(value) for key, value in seen)
-        size += sum(getsizeof(self._prefixes.get(key)) for key, _ in seen)
-        return len(seen), size + places_of(seen, self._live, self._dirty, self._prefixes)
+        # In proportion: an entry that was cleared takes less than one with a value.
+        gone = _cleared_of(self._cleared, most * len(self._cleared) // max(1, self.cached()))
+        seen = list(spread(self._live.items(), len(self._live), max(1, most - len(gone))))
+        keys = [*(key for key, _ in seen), *gone]
+        size = sum(object_bytes(value) for _, value in seen)
+        size += sum(object_bytes(key) + getsizeof(self._prefixes.get(key)) for key in keys)
+        tables = self._live, self._dirty, self._prefixes, self._cleared
+        return len(keys), size + sum(map(getsizeof, tables)) * len(keys) // max(1, self.cached())
 
 
 class ListAccessor(_Keyed):
@@ -483,14 +487,18 @@ class ListAccessor(_Keyed):
         self._stored.clear()
 
     def cached(self) -> int:
-        return sum(map(len, self._stored.values())) + sum(len(e[1]) for e in self._added.values())
+        held = sum(map(len, self._stored.values())) + sum(len(e[1]) for e in self._added.values())
+        return held + len(self._cleared)
 
     def sampled_bytes(self, most: int) -> tuple[int, int]:
+        keys = len(self._added) + len(self._stored) + len(self._cleared)
+        gone = _cleared_of(self._cleared, most * len(self._cleared) // max(1, keys))
         added = spread(self._added.items(), len(self._added), most)
         stored = spread(self._stored.items(), len(self._stored), most)
         seen = [*((key, elements) for key, (_, elements) in added), *stored]
         size = sum(object_bytes(key) + object_bytes(elements) for key, elements in seen)
-        return sum(len(elements) for _, elements in seen), size + places_of(seen, self._added, self._stored)
+        size += places_of(seen, self._added, self._stored) + _bytes_of(gone, self._cleared)
+        return sum(len(elements) for _, elements in seen) + len(gone), size
 
 
 ABSENT = object()
@@ -695,13 +703,24 @@ class MapAccessor(_Keyed):
         self._dirty.clear()
 
     def cached(self) -> int:
-        return sum(map(len, self._live.values()))
+        return sum(map(len, self._live.values())) + len(self._cleared)
 
     def sampled_bytes(self, most: int) -> tuple[int, int]:
-        seen = list(spread(self._live.items(), len(self._live), most))
+        gone = _cleared_of(self._cleared, most * len(self._cleared) // max(1, len(self._live) + len(self._cleared)))
+        seen = list(spread(self._live.items(), len(self._live), max(1, most - len(gone))))
         size = sum(object_bytes(key) + object_bytes(entries) for key, entries in seen)
         size += sum(getsizeof(part) for key, _ in seen if key in self._dirty for part in self._dirty[key])
-        return sum(len(entries) for _, entries in seen), size + places_of(seen, self._live, self._dirty)
+        size += places_of(seen, self._live, self._dirty) + _bytes_of(gone, self._cleared)
+        return sum(len(entries) for _, entries in seen) + len(gone), size
+
+
+def _cleared_of(cleared: Mapping[Any, int], most: int) -> list[Any]:
+    """A sample of the keys that were cleared: at least one, if there is one."""
+    return list(spread(cleared, len(cleared), max(1, most)))
+
+
+def _bytes_of(gone: list[Any], cleared: Mapping[Any, int]) -> int:
+    return sum(map(object_bytes, gone)) + places_of(gone, cleared)
 
 
 def _has_floats(tp: Any) -> bool:

@@ -86,6 +86,22 @@ def test_what_an_attempt_holds_in_memory_is_bounded_however_much_it_writes(tmp_p
 
 
 @pytest.mark.feature("F14")
+@pytest.mark.parametrize("state", ["value", "numbers", "map"])
+def test_what_an_attempt_holds_in_memory_is_bounded_however_much_it_clears(tmp_path: Path, state: str) -> None:
+    """As a watermark does that closes a million windows: each emits its result, and clears its state."""
+    attempt = Attempt(tmp_path, None, 1, 2 * MB)
+    held = []
+    for first in range(0, 60_000, 500):
+        for n in range(first, first + 500):
+            attempt.at(n, state).clear()
+        attempt.states.bound_memory()
+        held.append(attempt.states.accessors[state].cached())
+    assert max(held) < 30_000
+    assert attempt.states.cache.peak_bytes > MB
+    attempt.store.abandon()
+
+
+@pytest.mark.feature("F14")
 def test_what_is_written_early_is_gone_with_the_attempt(tmp_path: Path) -> None:
     first = Attempt(tmp_path, None, 1, None)
     first.write(0, 10, "value", " first")

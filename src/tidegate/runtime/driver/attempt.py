@@ -211,7 +211,7 @@ class Attempt:
                     self._job.loop.check()
                 yield
             except BaseException as error:
-                self.error = error
+                self.error = self.error or error  # A batch that makes way may find that another epoch has failed.
                 raise
 
     def _hold_for_output(self, loop: CheckpointLoop) -> None:

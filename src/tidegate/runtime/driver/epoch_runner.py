@@ -115,7 +115,7 @@ class EpochRunner:
         ship_own_modules(importable=spark.conf.get("spark.executorEnv.PYTHONPATH", "") or "")
         self._programs = [pickled(p) for p in programs(graph, self.plan, self.state_ids)]
         self._source_tasks = len(self.plan.levels[0].nodes) > len(graph.sources)
-        self._placement = SlotPlacement(self._session, self.levels)
+        self._placement = SlotPlacement(self._session, self.levels, LocalVersions(graph.job, self.lineage, {}))
 
     @property
     def epoch(self) -> EpochId:

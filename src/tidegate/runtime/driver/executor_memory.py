@@ -7,6 +7,7 @@ together with everything else outside the heap.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from tidegate.config import OptionError
 from tidegate.core.durations import show_bytes, size_bytes
 from tidegate.state.rocksdb.budget import DEFAULT_SLOT_BYTES, WRITE_CACHE_SHARE, MemoryBudget
 from tidegate.state.rocksdb.options import PREFIX, RocksDBOptions
+
+log = logging.getLogger("tidegate")
 
 CORES, TASK_CPUS = "spark.executor.cores", "spark.task.cpus"
 PYSPARK_MEMORY, OVERHEAD = "spark.executor.pyspark.memory", "spark.executor.memoryOverhead"
@@ -65,7 +68,8 @@ class ExecutorMemory:
                 return dict(options)
             name, slot_bytes = self._share(chosen)
             MemoryBudget(slot_bytes=slot_bytes, write_buffer_ratio=chosen.memory_write_buffer_ratio, name=name)
-            self._check(name, slot_bytes)
+            if name != MANAGED:
+                self._check(name, slot_bytes)
         except ValueError as error:
             raise OptionError((str(error),)) from None
         return {key: value for key, value in options.items() if key != PER_EXECUTOR} | {PER_SLOT: slot_bytes}
@@ -85,7 +89,8 @@ class ExecutorMemory:
         return f"{PER_EXECUTOR}, {show_bytes(size)} for {self._slots_shown()},", size // self.slots
 
     def _managed(self) -> int:
-        """A fraction of what a worker has, but no more than what it has left."""
+        """A fraction of what a worker has, but no more than what it has left, and no less than what state needs: nobody asked for
+        a size, so a job that has run with these settings is not refused."""
         room: list[tuple[int, int]] = []
         if self.worker_limit is not None:
             room.append((self.worker_limit, WORKER_ADDRESSES))
@@ -97,13 +102,13 @@ class ExecutorMemory:
         if found < LEAST_MANAGED:
             limit, own = min(room, key=lambda each: min(MANAGED_FRACTION * each[0], each[0] - each[1]))
             setting = PYSPARK_MEMORY if limit == self.worker_limit else OVERHEAD
-            raise ValueError(
+            log.warning(
                 f"Spark leaves {show_bytes(limit)} to a Python worker ({setting}; {self._slots_shown()}). The worker needs "
                 f"{show_bytes(own)}, and its state gets the rest, but at most {MANAGED_FRACTION:g} of the whole: "
-                f"{show_bytes(max(0, found))}. State needs {show_bytes(LEAST_MANAGED)}. Raise {setting}, or fix the memory of "
-                f"state with {PER_SLOT}."
+                f"{show_bytes(max(0, found))}. State gets {show_bytes(LEAST_MANAGED)}, so the executor may be killed. Raise "
+                f"{setting}, or fix the memory of state with {PER_SLOT}."
             )
-        return found
+        return max(found, LEAST_MANAGED)
 
     def _check(self, name: str, slot_bytes: int) -> None:
         """Raise unless a worker has room for its own needs and for the state of one slot."""

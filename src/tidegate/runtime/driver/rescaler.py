@@ -143,6 +143,11 @@ class Rescaler:
                 self.history.enter(RescalePhase.RESTORING)
             return self._due
 
+    def reopen(self) -> None:
+        """The job did not end: it has failed at its end, and an attempt runs again."""
+        with self._lock:
+            self._closed = False
+
     def succeed(self) -> None:
         answer, ended = self._end(RescaleReason.SUCCEEDED)
         if answer is None or ended is None:

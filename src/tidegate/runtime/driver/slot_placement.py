@@ -94,12 +94,13 @@ class _NoPlace:
 class SlotPlacement:
     """Anchors the partitions of a job and assigns its slots to them. Owned by one thread at a time."""
 
-    def __init__(self, session: SparkSession, levels: int) -> None:
+    def __init__(self, session: SparkSession, levels: int, nothing: LocalVersions) -> None:
+        """`nothing` names the lineage: at first, no versions of it are looked for."""
         self._session = session
         self._levels = levels
         self._preferred: Mapping[TaskId, HostId] = {}
         """Hosts where tasks without a version may still find files of earlier ones."""
-        self._looked_for: LocalVersions | None = None
+        self._looked_for = nothing
         """Versions that any host may have."""
         self._placed: PlacedSlots | None = None
 
@@ -166,8 +167,8 @@ class SlotPlacement:
     ) -> PlacedSlots | _NoPlace:
         try:
             with deadline(self._session, "placing the tasks", timeout_ms):
-                looked_for = None if homes.required else self._looked_for
-                probe = Probe(settings.local_dir, spread_ms, quotas, looked_for)
+                looked_for = replace(self._looked_for, wanted={}) if homes.required else self._looked_for
+                probe = Probe(looked_for, settings.local_dir, spread_ms, quotas)
                 anchor = drop_anchor(self._session, settings.parallelism, probe)
         except Exception as error:
             return _NoPlace(first_line(error))

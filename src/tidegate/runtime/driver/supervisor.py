@@ -177,6 +177,8 @@ class Supervisor:
             if self._job.stop.is_asked() and (attempt.error is None or isinstance(attempt.error, Stopping)):
                 return
             raise (attempt.error or recognise(error)) from None
+        if self.rescaler.due is not None:
+            return  # A batch that was held for a sink has made way, and was refused.
         if attempt.error is not None:
             raise attempt.error
 
@@ -232,6 +234,7 @@ class Supervisor:
             self.attempt.discard_directory()
 
         self._begin(prepare)
+        self.rescaler.reopen()
         self.restarts += 1
         self._job.metrics.statuses.enter("RUNNING")
         self.announce_status()

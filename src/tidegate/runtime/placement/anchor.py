@@ -68,18 +68,18 @@ class Anchor:
 class Probe:
     """What the first job on an anchor does on each host, besides reporting it."""
 
+    versions: LocalVersions
+    """What it looks for. The lineage is in use from now on, also if that is nothing."""
     local_dir: str | None
     spread_ms: int
     """How long each of its tasks waits, so that they spread over the executors."""
     quotas: Quotas | None = None
     """These steer where its tasks run."""
-    versions: LocalVersions | None = None
-    """What it looks for."""
 
     def run(self) -> tuple[HostId, list[TaskId]]:
         """In a worker: return the host, and the tasks whose versions it has."""
         root = LocalRoot.open(self.local_dir)
-        found = [] if self.versions is None else self.versions.claim_on(root)
+        found = self.versions.claim_on(root)
         left_lineages.sweep(root, _SWEPT_AFTER_S)
         if self.quotas is None:
             time.sleep(self.spread_ms / 1000)
@@ -106,7 +106,7 @@ def drop_anchor(spark: SparkSession, parallelism: int, probe: Probe) -> Anchor:
     except BaseException:
         frame.unpersist()
         raise
-    names = {} if probe.versions is None else {str(task): task for task in probe.versions.wanted}
+    names = {str(task): task for task in probe.versions.wanted}
     found = {names[name]: HostId(row["host"]) for row in rows for name in row["found"]}
     return Anchor(frame, tuple(layout[p] for p in range(parallelism)), numbers, found)
 

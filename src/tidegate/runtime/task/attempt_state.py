@@ -167,7 +167,7 @@ class AttemptState:
         if not self._stateful:
             return
         own = self._target.epoch.term
-        if any(term < own for term in terms_of(self.directory)) and self._restore_order is None:
+        if self._restore_order is None:
             self._tidy_old_slots(own)
         tidy_versions(self.backend, self.directory, own, self.base, self._keep)
         truncated = self._assignment.work.truncated
@@ -177,11 +177,11 @@ class AttemptState:
             self.forget_uploads()
 
     def _tidy_old_slots(self, own: Term) -> None:
-        """After a rescale: drop the versions of slots that the job no longer has. Each task takes its share of them."""
+        """After a rescale: drop the versions of slots that the job no longer has. Any task does so for its host."""
         prefix, count = self.directory.name.removesuffix(str(self._slot)), self._assignment.parallelism
-        for name in os.listdir(self.directory.parent):
+        for name in os.listdir(self.directory.parent) if self.directory.parent.is_dir() else ():
             slot = name.removeprefix(prefix)
-            if name.startswith(prefix) and slot.isdigit() and int(slot) >= count and int(slot) % count == self._slot:
+            if name.startswith(prefix) and slot.isdigit() and int(slot) >= count:
                 tidy_versions(self.backend, self.directory.parent / name, own, None, ())
 
     def forget_uploads(self) -> None:

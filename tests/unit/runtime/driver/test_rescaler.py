@@ -43,6 +43,7 @@ class Query:
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
+        self.batches: list[threading.Thread] = []
 
     @property
     def isActive(self) -> bool:
@@ -52,7 +53,10 @@ class Query:
         self._stopped.set()
 
     def awaitTermination(self) -> None:
+        """As Spark's, it waits for batches that are being run."""
         assert self._stopped.wait(WAIT_S)
+        for batch in self.batches:
+            batch.join(WAIT_S)
 
 
 class Begun(Attempt):
@@ -299,6 +303,7 @@ def test_a_batch_that_waits_for_a_sink_makes_way(rescaled: Rescaled) -> None:
             attempt._hold_for_output(loop)
 
     waiting = threading.Thread(target=batch)
+    attempt.query.batches.append(waiting)  # type: ignore[attr-defined]
     waiting.start()
     eventually(lambda: rescaled.job.held_by is held)
     assert rescaled.rescaler.ask(4).result(WAIT_S).state is RescaleState.COMPLETED

@@ -31,20 +31,20 @@ def host_with(folder: Path, *versions: tuple[TaskId, VersionId]) -> LocalRoot:
 
 def test_a_host_reports_the_tasks_whose_wanted_version_it_has(tmp_path: Path) -> None:
     root = host_with(tmp_path, (TASKS[2], WANTED), (TASKS[0], WANTED), (TASKS[1], OLDER))
-    assert Probe(str(tmp_path), 0, versions=VERSIONS).run() == (root.host, [TASKS[0], TASKS[2]])
+    assert Probe(VERSIONS, str(tmp_path), 0).run() == (root.host, [TASKS[0], TASKS[2]])
 
 
 def test_versions_are_found_in_a_directory_that_has_moved(tmp_path: Path) -> None:
     """As a volume does that another pod mounts."""
     host = host_with(tmp_path / "old", (TASKS[0], WANTED)).host
     (tmp_path / "old").rename(tmp_path / "new")
-    assert Probe(str(tmp_path / "new"), 0, versions=VERSIONS).run() == (host, [TASKS[0]])
+    assert Probe(VERSIONS, str(tmp_path / "new"), 0).run() == (host, [TASKS[0]])
 
 
 def test_what_is_reported_is_not_swept(tmp_path: Path) -> None:
     root = host_with(tmp_path, (TASKS[0], WANTED))
     left_lineages.leave(root, JOB, LINEAGE)
-    Probe(str(tmp_path), 0, versions=VERSIONS).run()
+    Probe(VERSIONS, str(tmp_path), 0).run()
     left_lineages.sweep(root, older_than_s=-1)
     assert VERSIONS.claim_on(root) == [TASKS[0]]
 
@@ -57,6 +57,15 @@ def test_a_slot_that_may_be_anywhere_goes_where_its_version_was_found() -> None:
     assert found == SlotHomes(levels=((a, b, None),), required=False)
     (placed,) = found.place((b, a, b))
     assert placed.partitions[0] == 1, "the host of the run before comes first"
+
+
+def test_a_lineage_is_in_use_also_if_none_of_its_versions_is_looked_for(tmp_path: Path) -> None:
+    """As after a run that ended before its first checkpoint with state."""
+    root = host_with(tmp_path, (TASKS[0], WANTED))
+    left_lineages.leave(root, JOB, LINEAGE)
+    assert Probe(LocalVersions(JOB, LINEAGE, {}), str(tmp_path), 0).run() == (root.host, [])
+    left_lineages.sweep(root, older_than_s=-1)
+    assert VERSIONS.claim_on(root) == [TASKS[0]]
 
 
 def test_a_slot_whose_host_has_no_free_core_goes_elsewhere() -> None:
