@@ -10,6 +10,7 @@ import tidegate as tg
 from tests.integration.inputs import stream
 from tests.waiting import eventually
 from tidegate.autoscaler.decision import DecisionKind
+from tidegate.metrics import catalog
 
 ROWS = 400
 OPTIONS = {
@@ -39,6 +40,7 @@ def test_a_real_job_is_seen_as_it_is_and_left_alone(spark, tmp_path: Path) -> No
         assert scaler is not None
         eventually(lambda: sum(sample.rows_in for sample in scaler.trace.samples) >= 3 * ROWS, "samples of epochs")
         eventually(lambda: scaler.last is not None, "a decision")
+        found = {sample.metric: sample.value for sample in run.samples()}
     finally:
         run.cancel()
     samples = scaler.trace.samples
@@ -52,3 +54,4 @@ def test_a_real_job_is_seen_as_it_is_and_left_alone(spark, tmp_path: Path) -> No
     assert isinstance(decision.kind, DecisionKind)
     assert reasons
     assert {report.epoch.term for report in run.reports} == {run.reports[0].epoch.term}, "the job was left alone"
+    assert (found[catalog.SCALINGS], found[catalog.SCALING_ERRORS], found[catalog.PARALLELISM]) == (0, 0, 2)

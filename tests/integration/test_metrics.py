@@ -161,8 +161,15 @@ class EveryState(tg.KeyedProcessFunction):
         raise AssertionError("all rows are long before it")
 
 
-ELSEWHERE = {catalog.PENDING_RECORDS, catalog.STORAGE_COST, catalog.LAST_CHECKPOINT_COST}
-"""What only Kafka can tell, and what only storage with a price has."""
+ELSEWHERE = {
+    catalog.PENDING_RECORDS,
+    catalog.STORAGE_COST,
+    catalog.LAST_CHECKPOINT_COST,
+    catalog.BLOCK_CACHE_HIT_RATIO,
+    *(each for each in METRICS if each.prometheus_name.startswith("tidegate_autoscaler_")),
+}
+"""What only Kafka can tell, what only storage with a price has, what is counted in one epoch out of ten, and what the autoscaler
+adds if it is enabled."""
 
 
 @pytest.mark.budget(150)

@@ -82,9 +82,11 @@ def test_a_job_reports_metrics_spans_and_events(spark, tmp_path):
 
 def test_a_restart_is_a_span_with_what_was_restored(spark, tmp_path):
     checkpoint = tg.Checkpointing(dir=str(tmp_path / "c"), interval="1 h", inline_threshold=0)
-    counting(spark, tmp_path).run(spark, checkpoint=checkpoint, trigger="available-now")
+    one, another = ({"local_dir": str(tmp_path / host)} for host in ("one", "another"))
+    counting(spark, tmp_path).run(spark, checkpoint=checkpoint, trigger="available-now", options=one)
     with collector() as (heard, address):
-        counting(spark, tmp_path).run(spark, checkpoint=checkpoint, trigger="available-now", options=otel(address))
+        options = {**otel(address), **another}
+        counting(spark, tmp_path).run(spark, checkpoint=checkpoint, trigger="available-now", options=options)
     (span,) = [span for span in heard.spans() if span.name == "JobInitialization"]
     found = values(span.attributes)
     assert 0 < found["SumRestoredStateSizeBytes.REMOTE"] == found["fullSize"]

@@ -67,7 +67,8 @@ class PendingUploads:
         )  # fmt: skip
         notices = self.notices.take(empty)
         work = {
-            level: replace(each, stores_acks=self.slow_epochs, notices=notices.get(level, ()))
+            # An empty epoch ends soon, and brings them.
+            level: replace(each, stores_acks=self.slow_epochs and not empty, notices=notices.get(level, ()))
             for level, each in planned.items()
         }
         return {0: CheckpointWork(notices=notices[0]), **work} if 0 in notices else work
