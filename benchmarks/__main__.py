@@ -22,6 +22,7 @@ NAMES = {
     "local-recovery": "benchmarks.local_recovery",
     "memory": "benchmarks.memory",
     "release": "benchmarks.release",
+    "rescale": "benchmarks.rescale",
     "savepoint": "benchmarks.savepoint",
     "slow-epochs": "benchmarks.slow_epochs",
     "start": "benchmarks.start",
