@@ -201,6 +201,7 @@ def running(loop: CheckpointLoop) -> Any:
         reports=[],
         metrics=JobMetrics(()),
         progress=SimpleNamespace(epoch=lambda *given: None),
+        autoscaler=None,
         events=JobEvents("job"),
         name="job",
         timeout_s=WAIT_S,

@@ -23,7 +23,7 @@ class KitEpochs(Epochs):
     """Whose empty epochs are run by a driver without Spark."""
 
     def __init__(self, driver: Driver, last_ms: int = SLOW_MS, uploads: bool = True) -> None:
-        super().__init__(cast(Any, SimpleNamespace(loop=driver.loop)), driver.folder, None)
+        super().__init__(cast(Any, SimpleNamespace(loop=driver.loop, autoscaler=None)), driver.folder, None)
         self.driver, self.uploads, self._last_ms = driver, uploads, last_ms
         self.empty = 0
 

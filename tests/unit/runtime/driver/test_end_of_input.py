@@ -32,7 +32,9 @@ class NoTimers:
 
 def supervisor_of(job: Job) -> Supervisor:
     """The supervisor of a run whose query has ended."""
-    running: Any = SimpleNamespace(loop=job.loop, runner=NoTimers(), stop=StopRequest(), timeout_s=WAIT_S)
+    running: Any = SimpleNamespace(
+        loop=job.loop, runner=NoTimers(), stop=StopRequest(), timeout_s=WAIT_S, autoscaler=None
+    )
     supervisor: Any = object.__new__(Supervisor)
     supervisor._job, supervisor.lock = running, EpochLock()
     supervisor.attempt = SimpleNamespace(epochs=Epochs(running, Path(), None))
