@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from tidegate.checkpoint.log import ClaimLost
 from tidegate.checkpoint.metadata import AnyFileList, FileList, MetadataError, StoredFileList
 from tidegate.checkpoint.metadata import StateFile as MetadataFile
 from tidegate.checkpoint.pending import PendingCheckpoint, Stage, UploadAck
-from tidegate.checkpoint.pins import remove
+from tidegate.checkpoint.pins import PinTooLate, place, remove
 from tidegate.checkpoint.publisher_choice import PublisherChoice, PublisherLimits
 from tidegate.checkpoint.release_plan import Backoff, Publication, ReleaseSchedule
 from tidegate.checkpoint.requests import Request, RequestKind
@@ -241,6 +241,20 @@ class SimDriver:
         self.world.tally.events["claims again"] += 1
         return entry
 
+    def _hold_again(self, base: CheckpointRef | None) -> Steps[None]:
+        """Pin what a fork begins from, if another start of it has removed the pin since: that one had a checkpoint of its own."""
+        if self.plan.origin is None or base is None:
+            return
+        origin, pin = self.plan.origin
+        if not base.metadata.startswith(f"{origin.root}/") or (yield Get(origin.pin(pin))) is not None:
+            return
+        held = replace(base, owned=True)
+        try:
+            yield from place(origin, pin, held, "simulated")
+        except PinTooLate:
+            return
+        self.world.watch(origin).pin(pin, held)
+
     def _newest(self) -> Entry:
         """The newest entry that this process knows to be its own."""
         store: CompletedCheckpointStore | None = getattr(self, "store", None)
@@ -249,6 +263,7 @@ class SimDriver:
     def _own(self) -> Steps[str]:  # noqa: C901 a driver's whole life, read from top to bottom
         world, plan, entry = self.world, self.plan, self._entry
         world.note(self.process.name, f"owns term {entry.term}, base {entry.base and entry.base.metadata}")
+        yield from self._hold_again(entry.base)
         store = CompletedCheckpointStore(plan.layout, entry, world.read, self.sign, plan.num_retained)
         data = yield from store.recover()
         self.store, self.cleaner = store, Cleaner(store, SLICES[entry.term % len(SLICES)])
