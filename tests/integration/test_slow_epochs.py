@@ -56,7 +56,9 @@ def test_no_checkpoint_expires_while_rows_take_longer_than_its_timeout(spark, tm
     with_rows = {report.epoch.number for report in run.reports if report.rows_in}
     assert with_rows <= {each.epoch.number for each in history}, "each epoch has a checkpoint"
     assert len(out.rows) == 4 * len(KEYS) + 6
-    assert not list((tmp_path / "checkpoints").glob("*/acks/*/*/*")), "acknowledgements were left behind"
+    # An upload may store its acknowledgement although the epoch brings it. It is deleted when the next checkpoint completes.
+    left = {path.parent.name for path in (tmp_path / "checkpoints").glob("*/acks/*/*/*")}
+    assert left <= {f"chk-{history[0].id}"}, "acknowledgements were left behind"
 
 
 @pytest.mark.feature("C37")
