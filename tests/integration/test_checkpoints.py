@@ -120,6 +120,12 @@ class Shop:
         times = Counter(i % KEYS for i in range(self.rows if rows is None else rows))
         return self.out() == sorted((k, n + 1) for k, count in times.items() for n in range(count))
 
+    def end(self) -> None:
+        """What a failing test left behind must not make the next ones fail: a name is for one running job."""
+        for run in self.runs:
+            if not run.has_ended:
+                run.cancel()
+
     def newest(self) -> Path:
         return max((self.folder / "checkpoints" / "shop").glob("chk-*"), key=lambda p: int(p.name.split("-")[1]))
 
@@ -128,10 +134,7 @@ class Shop:
 def shop(spark, tmp_path):
     shop = Shop(spark, tmp_path).feed(3)
     yield shop
-    # What a failing test left behind must not make the next ones fail: a name is for one running job.
-    for run in shop.runs:
-        if not run.has_ended:
-            run.cancel()
+    shop.end()
 
 
 @pytest.mark.feature("C4", "H2")

@@ -44,9 +44,7 @@ def starts(shop: Shop, **choices) -> Starts:
 def shop(spark, tmp_path):
     shop = Shop(spark, tmp_path).feed(3)
     yield shop
-    for run in shop.runs:
-        if not run.has_ended:
-            run.cancel()
+    shop.end()
 
 
 @BACKENDS

@@ -141,10 +141,9 @@ def _as_it_was(
     if not len(state.files) and not state.inline:
         return None
     reach("restore.1-begun", of=order.plan.task)
-    changed = bool(change_files(state))
-    version, is_here = state.version, _is_changed_version_here if changed else _intact
-    if not (order.from_local and is_here(directory, state, backend)):
-        if changed:
+    version = state.version
+    if not (order.from_local and _is_here(directory, state, backend)):
+        if change_files(state):
             version = _rebuild(storage, directory, order.root, state, backend, target)
         else:
             discard_version(directory, state.version)
@@ -198,6 +197,11 @@ def begin_fetched(
         store.abandon()
         raise
     return store
+
+
+def _is_here(directory: Path, state: TaskState, backend: StateBackend) -> bool:
+    """Whether the version is on local disk, with all its changes applied and the content that was stored."""
+    return (_is_changed_version_here if change_files(state) else _intact)(directory, state, backend)
 
 
 def _is_changed_version_here(directory: Path, state: TaskState, backend: StateBackend) -> bool:
@@ -314,8 +318,7 @@ class _Fetcher:
         if local is None or not self.order.from_local or plain_name(state.backend) != self.backend.name:
             return False
         home = local.directory_of(state.task)
-        is_intact = _is_changed_version_here if change_files(state) else _intact
-        if self.order.trusted.get(state.task) != local.host and not is_intact(home, state, self.backend):
+        if self.order.trusted.get(state.task) != local.host and not _is_here(home, state, self.backend):
             return False
         building = Building.begin(place, version)
         try:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.autoscaler.test_explanation import recorded, steady
@@ -15,18 +13,6 @@ from tests.unit.runtime.driver.test_autoscaling import Run
 from tidegate.autoscaler.trace import ScalingTrace
 from tidegate.control.cli import main
 from tidegate.control.rest import RestServer
-from tidegate.control.service import JobService
-
-
-@pytest.fixture
-def run() -> Pretended:
-    return Pretended()
-
-
-@pytest.fixture
-def server(run: Pretended) -> Iterator[RestServer]:
-    with RestServer(JobService(run)) as started:  # type: ignore[arg-type]
-        yield started
 
 
 def autoscale(*words: str) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,17 +18,6 @@ from tidegate.control.cli import main
 from tidegate.control.client import Client
 from tidegate.control.rest import RestServer
 from tidegate.control.service import JobService, _in_thread
-
-
-@pytest.fixture
-def run() -> Pretended:
-    return Pretended()
-
-
-@pytest.fixture
-def server(run: Pretended) -> Iterator[RestServer]:
-    with RestServer(JobService(run)) as started:  # type: ignore[arg-type]
-        yield started
 
 
 def call(*words: str) -> Result:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tidegate.checkpoint.version_restore import RestoreOrder
@@ -30,8 +32,11 @@ class LocalVersions:
     def claim_on(self, root: LocalRoot) -> list[TaskId]:
         """Return the tasks whose version is on this host. Nobody removes them from now on."""
         left_lineages.take_back(root, self.job, self.lineage)
-        return [
-            task
-            for task, version in sorted(self.wanted.items())
-            if version_path(root.task_directory(self.job, self.lineage, task), version).is_dir()
-        ]
+        with suppress(FileNotFoundError):
+            # Of thousands of tasks, a host has had a few.
+            here = set(os.listdir(root.lineage_directory(self.job, self.lineage)))
+            return [task for task in sorted(self.wanted) if str(task) in here and self._has(root, task)]
+        return []
+
+    def _has(self, root: LocalRoot, task: TaskId) -> bool:
+        return version_path(root.task_directory(self.job, self.lineage, task), self.wanted[task]).is_dir()

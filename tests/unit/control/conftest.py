@@ -1,0 +1,22 @@
+"""A job that only pretends to run, and a server that tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.control.test_rest import Pretended
+from tidegate.control.rest import RestServer
+from tidegate.control.service import JobService
+
+
+@pytest.fixture
+def run() -> Pretended:
+    return Pretended()
+
+
+@pytest.fixture
+def server(run: Pretended) -> Iterator[RestServer]:
+    with RestServer(JobService(run)) as started:  # type: ignore[arg-type]
+        yield started
