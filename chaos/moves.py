@@ -9,7 +9,6 @@ parallelisms change from move to move.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import subprocess
 import sys
@@ -22,17 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from chaos import moved
-from chaos.counted import DELAYS
 from chaos.matrix import Victim
-from chaos.torment import ARRIVAL_S, RECOVERY_S, ROOT, Hang, Torment, say
-from tests.servers.process import free_ports
-from tidegate.control.client import Client, OperationFailed, Refused, Unreachable
-
-WELL_S = 120.0
-"""How long a job may take until it answers."""
-_TIDEGATE = ("-c", "from tidegate.control.cli import main; main()")
-"""The command of that name, for the Python that runs this."""
+from chaos.served import TIDEGATE, Served
+from chaos.torment import RECOVERY_S, Hang, say
+from tidegate.control.client import OperationFailed, Refused, Unreachable
 
 
 class Move(StrEnum):
@@ -78,37 +70,16 @@ def move_cells() -> Iterator[MoveCell]:
         yield from (MoveCell(move, point, Victim.DRIVER) for point in _IN_DRIVER[move])
 
 
-class Moves(Torment):
+class Moves(Served):
     """A job that is started, stopped and moved by a user whose machines die."""
 
     def __init__(self, cluster: Any, orders: Any, folder: Path, options: argparse.Namespace) -> None:
         super().__init__(cluster, orders, folder, options)
         self._chance = random.Random(options.seed)
-        self._port = 0
-        self._start: list[str] = []
-        """What the next start says beyond the plain command. A supervisor repeats only the plain one."""
         self._ours: set[Path] = set()
         """Savepoints that are the user's and must stay."""
         self._given: set[Path] = set()
         """Savepoints that were given to the job."""
-        os.environ |= {moved.MASTER: cluster.url, moved.FOLDER: str(folder)}
-
-    def arguments(self) -> list[str]:
-        (self._port,) = free_ports(1)
-        settings = {
-            "execution.checkpointing.dir": self.folder / "checkpoints",
-            "execution.checkpointing.savepoint-dir": self.folder / "savepoints",
-            "execution.checkpointing.interval": "2 s",
-            "execution.checkpointing.incremental": "true",
-            "execution.checkpointing.data-inline-threshold": "0",
-            "execution.checkpointing.tolerable-failed-checkpoints": "100",
-            "state.backend.type": self._options.backend,
-            "rest.port": self._port,
-            **DELAYS,
-        }
-        start, self._start = self._start, []
-        told = (f"-D{key}={value}" for key, value in settings.items())
-        return [*_TIDEGATE, "run", str(ROOT / "chaos" / "moved.py"), *start, *told]
 
     # -- one move and one death ---------------------------------------------------------------------------------------
 
@@ -124,9 +95,9 @@ class Moves(Torment):
                 path = self._stopped_with_savepoint()
                 order = self.orders.give(cell.point, _death(cell))
                 self._launch_from(path, cell.move)
-                reached = self._arrived(order)
+                reached = self.arrived(order)
             before = self._slots()
-            if not self._is_up():
+            if not self.is_up():
                 assert self.driver is not None
                 # One that could not start, or ended by itself, would need somebody to look after it.
                 self.gave_up += self.driver.returncode > 0
@@ -149,28 +120,28 @@ class Moves(Torment):
     def _take(self, cell: MoveCell, order: str) -> bool:
         """Ask for a savepoint, with or without the end of the job, and wait until somebody died and the question is settled:
         it was answered, or nobody is left to answer."""
-        client, job = self._client()
+        client, job = self.client()
         # The tables of a canonical savepoint are what tasks write step by step.
         body = {"formatType": "CANONICAL" if cell.point in _WRITING else self._chance.choice(("CANONICAL", "NATIVE"))}
         verb = "stop" if cell.move is Move.STOP else "savepoints"
         asked = client.ask("POST", f"/jobs/{job}/{verb}", body)["request-id"]
-        reached = self._arrived(order)
+        reached = self.arrived(order)
         with suppress(OperationFailed, Refused, Unreachable):
             done = client.await_operation(f"/jobs/{job}/savepoints/{asked}", "failure-cause")
             self._ours.add(_place(done["location"]))
             if cell.move is Move.STOP:
-                self._gone()
-                self._start = ["-s", done["location"]]
+                self.await_gone()
+                self.start = ["-s", done["location"]]
         if self.driver is not None and cell.victim is Victim.DRIVER and reached:
-            self._gone()
+            self.await_gone()
         return reached
 
     def _stopped_with_savepoint(self) -> str:
-        client, job = self._client()
+        client, job = self.client()
         body = {"formatType": self._chance.choice(("CANONICAL", "NATIVE"))}
         asked = client.ask("POST", f"/jobs/{job}/stop", body)["request-id"]
         done = client.await_operation(f"/jobs/{job}/savepoints/{asked}", "failure-cause")
-        self._gone()
+        self.await_gone()
         self._ours.add(_place(done["location"]))
         return str(done["location"])
 
@@ -179,43 +150,10 @@ class Moves(Torment):
         if move is Move.CLAIM:
             self._ours.discard(_place(path))
             self._given.add(_place(path))
-        self._start = ["-s", path, "-cm", mode, "-p", str(self._chance.choice((2, 3, 4)))]
+        self.start = ["-s", path, "-cm", mode, "-p", str(self._chance.choice((2, 3, 4)))]
         self.driver = self.launch()
 
-    def _arrived(self, order: str) -> bool:
-        try:
-            self.orders.wait(order, ARRIVAL_S)
-        except TimeoutError:
-            return False
-        return True
-
     # -- what can be seen ----------------------------------------------------------------------------------------------
-
-    def _client(self) -> tuple[Client, str]:
-        """Of the job, as soon as it answers."""
-        client, latest = Client(f"127.0.0.1:{self._port}"), time.monotonic() + WELL_S
-        while time.monotonic() < latest:
-            with suppress(Unreachable, Refused):
-                for job in client.jobs():
-                    if job["state"] == "RUNNING":
-                        return client, str(job["jid"])
-            time.sleep(0.2)
-        raise Hang(f"the job does not answer within {WELL_S:g} s")
-
-    def _is_up(self) -> bool:
-        if self.driver is None:
-            return False
-        with suppress(subprocess.TimeoutExpired):
-            self.driver.wait(0.5)
-        return self.driver.poll() is None
-
-    def _gone(self) -> None:
-        """The driver is expected to be gone, or to go."""
-        assert self.driver is not None
-        try:
-            self.driver.wait(60)
-        except subprocess.TimeoutExpired:
-            raise Hang("a driver that was stopped or killed is still there") from None
 
     def _check_savepoints(self) -> None:
         """Whatever is complete is whole, and of one moment: every row that the first level numbered, the second added.
@@ -226,7 +164,7 @@ class Moves(Torment):
             if not (place / "_metadata").exists():
                 raise Hang(f"the savepoint {place.name} was the user's, and is gone")
         for place in {found.parent for found in (self.folder / "savepoints").glob("*/_metadata")} - self._given:
-            command = [sys.executable, *_TIDEGATE, "checkpoints", "verify", str(place)]
+            command = [sys.executable, *TIDEGATE, "checkpoints", "verify", str(place)]
             told = subprocess.run(command, capture_output=True, text=True, timeout=120)
             if told.returncode:
                 raise Hang(f"the savepoint {place.name} is not sound: {told.stdout}{told.stderr}")

@@ -56,6 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--savepoints", action="store_true", help="die in the middle of savepoints, stops, and starts from a savepoint"
     )
+    parser.add_argument("--in-place", action="store_true", help="die in the middle of rescales of the running job")
     parser.add_argument(
         "--plain-spark", action="store_true", help="the pipeline without tidegate: count its duplicates"
     )
@@ -112,6 +113,7 @@ def run(options: argparse.Namespace) -> int:
     result: dict[str, Any] = {
         "rounds": sum(torment.kills.values()),
         "kills": dict(torment.kills),
+        "outcomes": dict(torment.outcomes),
         "lost": verdict.lost,
         "duplicated": verdict.duplicated,
         "wrong": list(verdict.wrong),
@@ -149,6 +151,10 @@ def _kind(options: argparse.Namespace) -> tuple[type[Torment], list[Any]]:
         from chaos.moves import Moves, move_cells  # Late, for a quick start.
 
         return Moves, list(move_cells())
+    if options.in_place:
+        from chaos.in_place import InPlace, rescale_cells
+
+        return InPlace, list(rescale_cells())
     return Torment, list(cells(options.backend, options.changelog))
 
 

@@ -1,7 +1,7 @@
 """A job on a cluster that is killed on purpose: its supervisor, its feed, and one fault after the other.
 
 The job is a process that is started again whenever it ends, as a supervisor would. `chaos.run` decides which faults there are;
-`chaos.moves`, `chaos.pipeline` and `chaos.rescales` have jobs and faults of further kinds.
+`chaos.moves`, `chaos.in_place`, `chaos.pipeline` and `chaos.rescales` have jobs and faults of further kinds.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Torment:
         self.feed = Feed(folder)
         self.hits: Counter[str] = Counter()
         self.kills: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        """How the job took what it was asked for meanwhile."""
         self.recovery_s: dict[str, list[float]] = defaultdict(list)
         self.driver: subprocess.Popen[bytes] | None = None
         self.starts = self.gave_up = 0
@@ -172,8 +174,7 @@ class Torment:
             self._rival(pid)
         elif cell.how is How.PAUSE:
             time.sleep(PAUSE_S)
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+            self._wake(pid)
         elif cell.victim is Victim.HOST:
             host = self._host_of(pid)
             if host is not None:
@@ -193,14 +194,17 @@ class Torment:
             latest = time.monotonic() + RECOVERY_S
             while self._slots() == before and time.monotonic() < latest:
                 time.sleep(0.1)
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+            self._wake(pid)
             try:
                 sleeper.wait(timeout=120)
             except subprocess.TimeoutExpired:
                 raise Hang("a driver that was paused and lost the job did not stop") from None
         finally:
             self._hold.clear()
+
+    def _wake(self, pid: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
     def _kill_driver(self) -> None:
         assert self.driver is not None

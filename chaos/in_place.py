@@ -1,0 +1,185 @@
+"""Rescales of a running job, and a death in the middle of each: `chaos run --in-place`.
+
+The job is asked for another parallelism over REST, as `tidegate rescale` does it. Somebody dies at a step of the rescale: the
+driver, or a worker, an executor or a whole host while the driver is at that step. The job is brought back as a supervisor would
+do it, with its program's parallelism; one whose driver lived must have the parallelism that its history tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chaos.matrix import How, Victim
+from chaos.served import WELL_S, Served
+from chaos.torment import PAUSE_S, RECOVERY_S, Hang, say
+from tidegate.control.client import Client, OperationFailed, Refused, Unreachable
+
+PARALLELISMS = (2, 3, 4, 6)
+_HELD_S = 3.0
+"""How long the driver waits at a step while somebody else dies."""
+_DRIVER = (
+    "rescale.1-asked", "publish.1-metadata", "publish.2-entry", "rescale.2-saved", "rescale.3-ended", "claim-again.1-read",
+    "claim-again.2-won", "rescale.4-claimed", "rescale.5-restored", "release.2-committed",
+)  # fmt: skip
+_TASKS = (
+    "upload.1-begun",
+    "upload.2-noted",
+    "restore.1-begun",
+    "restore.2-fetched",
+    "restore.3-noted",
+    "seal.3-published",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleCell:
+    point: str
+    in_task: bool
+    victim: Victim
+    how: How = How.KILL
+
+    def __str__(self) -> str:
+        return f"rescale / {self.point} / {self.victim} / {self.how}"
+
+
+def rescale_cells() -> Iterator[RescaleCell]:
+    """At each step of the driver it dies, is paused until another has taken the job, or loses a host or an executor. At each
+    step of a task its worker, executor or host dies, or it is paused."""
+    for point in _DRIVER:
+        yield RescaleCell(point, False, Victim.DRIVER)
+        yield RescaleCell(point, False, Victim.DRIVER, How.PAUSE)
+        yield from (RescaleCell(point, False, victim) for victim in (Victim.EXECUTOR, Victim.HOST))
+    for point in _TASKS:
+        yield from (RescaleCell(point, True, victim) for victim in (Victim.PYTHON_WORKER, Victim.EXECUTOR, Victim.HOST))
+        yield RescaleCell(point, True, Victim.PYTHON_WORKER, How.PAUSE)
+
+
+class InPlace(Served):
+    """A job that is rescaled while somebody dies."""
+
+    def __init__(self, cluster: Any, orders: Any, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(cluster, orders, folder, options)
+        self._chance = random.Random(options.seed)
+
+    def strike(self, cell: RescaleCell) -> bool:  # type: ignore[override]
+        self._await_checkpoint(self._slots(), RECOVERY_S)
+        self.orders.clear()
+        client, job = self.client()
+        old, before = _parallelism(client, job), _known(client, job)
+        new = self._ask(client, job, old)
+        order = self._give(cell)
+        if not self.arrived(order):
+            self.orders.clear()
+            say(f"  {cell}: not reached")
+            return False
+        begun, entries, driver = time.monotonic(), self._slots(), self.driver
+        self._carry(cell, self.orders.obeyed(order)[0])
+        self._await_checkpoint(entries, RECOVERY_S)
+        self.orders.clear()
+        survived = self.driver is driver and cell.victim is not Victim.DRIVER
+        told = self._outcome(client, job, before, old, new) if survived else "forgotten with its driver"
+        self._noted(str(cell), f"{cell.victim} {cell.how}", begun, told)
+        return True
+
+    def at_random(self) -> None:
+        """A death at no particular moment of a rescale."""
+        self._await_checkpoint(self._slots(), RECOVERY_S)
+        client, job = self.client()
+        old, before = _parallelism(client, job), _known(client, job)
+        new = self._ask(client, job, old)
+        time.sleep(self._chance.uniform(0, 6))
+        begun, entries, driver = time.monotonic(), self._slots(), self.driver
+        victim, worker = self._chance.choice(list(Victim)), self._worker()
+        match victim:
+            case Victim.PYTHON_WORKER:
+                self.cluster.kill_python_workers(worker)
+            case Victim.DRIVER:
+                self._kill_driver()
+            case _:
+                self._kill(victim, worker)
+        self._await_checkpoint(entries, RECOVERY_S)
+        survived = self.driver is driver and victim is not Victim.DRIVER
+        told = self._outcome(client, job, before, old, new) if survived else "forgotten with its driver"
+        self._noted(f"rescale / at random / {victim}", f"{victim} {How.KILL}", begun, told)
+
+    def _ask(self, client: Client, job: str, old: int) -> int:
+        """Ask for another parallelism."""
+        new = self._chance.choice([each for each in PARALLELISMS if each != old])
+        path = f"/jobs/{job}/resource-requirements"
+        bounds = {"parallelism": {"lowerBound": 1, "upperBound": new}}
+        latest = time.monotonic() + WELL_S
+        while time.monotonic() < latest:
+            with suppress(Refused):  # The job may be on its way back from the last fault.
+                client.ask("PUT", path, dict.fromkeys(client.ask("GET", path), bounds))
+                return new
+            time.sleep(0.2)
+        raise Hang(f"the job cannot be asked for a rescale within {WELL_S:g} s")
+
+    def _give(self, cell: RescaleCell) -> str:
+        if cell.how is How.PAUSE:
+            return self.orders.give(cell.point, "stop")
+        if cell.victim is Victim.HOST or not (cell.in_task or cell.victim is Victim.DRIVER):
+            # Held until somebody else has been killed.
+            return self.orders.give(cell.point, "sleep", seconds=20 if cell.in_task else _HELD_S)
+        return self.orders.give(cell.point, "kill-executor" if cell.victim is Victim.EXECUTOR else "kill")
+
+    def _carry(self, cell: RescaleCell, pid: int) -> None:
+        if cell.how is How.PAUSE and cell.victim is Victim.DRIVER:
+            self._rival(pid)
+        elif cell.how is How.PAUSE:
+            time.sleep(PAUSE_S)
+            self._wake(pid)
+        elif cell.victim is Victim.HOST or not (cell.in_task or cell.victim is Victim.DRIVER):
+            host = self._host_of(pid) if cell.in_task else self._worker()
+            if host is not None:
+                self._kill(cell.victim, host)
+
+    def _kill(self, victim: Victim, worker: int) -> None:
+        if victim is Victim.EXECUTOR:
+            self.cluster.kill_executor(worker)
+            return
+        self.cluster.kill_worker(worker)
+        time.sleep(1.0)
+        self.cluster.restart_worker(worker)
+
+    def _worker(self) -> int:
+        return self._chance.randrange(len(self.cluster.workers))
+
+    def _outcome(self, client: Client, job: str, before: set[str], old: int, new: int) -> str:
+        """How the rescale ended, of a job whose driver lived. It must have the parallelism that follows."""
+        try:
+            client.await_rescale(f"/jobs/{job}/rescales", before)
+        except OperationFailed:
+            told, expected = "failed", old
+        except Unreachable:
+            return "forgotten with its driver"
+        else:
+            told, expected = "completed", new
+        found = _parallelism(client, job)
+        if found != expected:
+            raise Hang(f"a rescale from {old} to {new} has {told}, and the job has parallelism {found}")
+        return told
+
+    def _noted(self, name: str, kind: str, begun: float, told: str) -> None:
+        took = time.monotonic() - begun
+        self.hits[name] += 1
+        self.kills[kind] += 1
+        self.outcomes[f"rescale {told}"] += 1
+        self.recovery_s[kind].append(round(took, 2))
+        say(f"  {name}: back after {took:.1f} s, rescale {told}")
+
+
+def _known(client: Client, job: str) -> set[str]:
+    return {each["rescaleUuid"] for each in client.ask("GET", f"/jobs/{job}/rescales/history")}
+
+
+def _parallelism(client: Client, job: str) -> int:
+    found = client.ask("GET", f"/jobs/{job}/resource-requirements")
+    return int(next(iter(found.values()))["parallelism"]["upperBound"])
