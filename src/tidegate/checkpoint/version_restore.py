@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
 from tidegate.checkpoint.change_plan import change_files
 from tidegate.checkpoint.file_lists import with_files
-from tidegate.checkpoint.metadata import FileList, StateFile, StateInfo, TaskState
+from tidegate.checkpoint.metadata import FileList, InlineFile, StateFile, StateInfo, TaskState
 from tidegate.checkpoint.metadata.validation import CANONICAL
 from tidegate.checkpoint.operator_shares import OperatorShares
 from tidegate.checkpoint.version_upload import remember
@@ -81,10 +81,13 @@ class RestoreOrder:
     stored: tuple[Term, int] | None
     """Term and id of the checkpoint, if the next one may reuse its files. Not for a savepoint or another job's checkpoint."""
     from_local: bool = True
-    """Whether a version that is still on local disk may be used, if its checksums match."""
+    """Whether a version that is still on local disk may be used, if its content is what was stored."""
     trusted: Mapping[TaskId, HostId] = field(default_factory=dict)
     """Old tasks whose version the driver has just accepted, and its host. It is used there without checksums, as the next epoch
     would."""
+    trusts_boot: bool = False
+    """Whether a version that was published since its machine was booted is used without checksums. Not after a failure: a damaged
+    file may have been its cause."""
     migrations: tuple[Migration, ...] = ()
     """States whose values are converted during the restore. A task that takes any of them is never restored unchanged."""
 
@@ -116,7 +119,7 @@ def restore(  # noqa: PLR0913 what a restore reads from, and where it writes to
     """Create the task's version. Return its id, or None for a task without state. Can be repeated, also concurrently.
 
     1. If nothing is added, left out or moved, the version keeps its name and files. A version on local disk with
-       matching checksums is used as it is. If changes must be applied to the files, the result is a new version.
+       the stored content is used as it is. If changes must be applied to the files, the result is a new version.
     2. Otherwise the files are fetched into a private directory, or linked from a version that is on local disk (`local`), and
        entries are read from there; those of migrated states are converted by the result of `converter`. A crash leaves the
        directory unlocked, and `tidy` removes it.
@@ -142,7 +145,7 @@ def _as_it_was(
         return None
     reach("restore.1-begun", of=order.plan.task)
     version = state.version
-    if not (order.from_local and _is_here(directory, state, backend)):
+    if not (order.from_local and _is_here(directory, state, backend, order.trusts_boot)):
         if change_files(state):
             version = _rebuild(storage, directory, order.root, state, backend, target)
         else:
@@ -199,55 +202,43 @@ def begin_fetched(
     return store
 
 
-def _is_here(directory: Path, state: TaskState, backend: StateBackend) -> bool:
-    """Whether the version is on local disk, with all its changes applied and the content that was stored."""
-    return (_is_changed_version_here if change_files(state) else _intact)(directory, state, backend)
-
-
-def _is_changed_version_here(directory: Path, state: TaskState, backend: StateBackend) -> bool:
-    """Whether the version that was stored as files and changes is on local disk, written since the machine was booted. Some of
-    its files were never stored; those that were have the stored checksums, and so have its last changes."""
-    last = change_files(state)[-1]
-    stored: dict[tuple[str, VersionId], str] = {(file.name, file.origin): file.checksum for file in _listed(state)}
+def _is_here(directory: Path, state: TaskState, backend: StateBackend, trusts_boot: bool) -> bool:
+    """Whether the version is on local disk, with all its changes applied and the content that was stored. With `trusts_boot`,
+    names and sizes are enough if it was published since the machine was booted; otherwise checksums decide."""
+    stored: dict[tuple[str, VersionId], StateFile | InlineFile] = {
+        (file.name, file.origin): file for file in (*_listed(state), *state.inline)
+    }
+    changes = change_files(state)
+    here = version_path(directory, state.version)
     try:
-        path = directory / "changes" / last.name
-        if read_change_header(changes_path(directory, state.version)).boot != boot_id():
-            return False
-        for file in backend.manifest(directory, state.version).files:
-            checksum = stored.get((file.name, file.origin))
-            if (
-                checksum is not None
-                and checksum_of_file(version_path(directory, state.version) / file.name) != checksum
-            ):
+        manifest = backend.manifest(directory, state.version)
+        if changes:
+            # Some of its files were never stored: it is only known to be whole until the machine is booted again.
+            if read_change_header(changes_path(directory, state.version)).boot != boot_id():
                 return False
-        if isinstance(last, StateFile):
-            return checksum_of_file(path) == last.checksum
-        return path.read_bytes() == last.data
+            if not _is_same(directory / "changes" / changes[-1].name, changes[-1]):
+                return False
+        elif {(file.name, file.origin) for file in manifest.files} != stored.keys():
+            return False
+        trusted = trusts_boot and manifest.boot == boot_id()
+        found = (
+            (file, stored[file.name, file.origin]) for file in manifest.files if (file.name, file.origin) in stored
+        )
+        return all(
+            file.size_bytes == wanted.size_bytes
+            if trusted and isinstance(wanted, StateFile)
+            else _is_same(here / file.name, wanted)
+            for file, wanted in found
+        )
     except (VersionMissing, CorruptState, FileNotFoundError):
         return False
 
 
-def _intact(directory: Path, state: TaskState, backend: StateBackend) -> bool:
-    """Whether the version is on local disk, with exactly the content that was stored."""
-    try:
-        manifest = backend.manifest(directory, state.version)
-    except (VersionMissing, CorruptState):
-        return False
-    path = version_path(directory, state.version)
-    wanted: dict[tuple[str, VersionId], str | bytes] = {(f.name, f.origin): f.checksum for f in _listed(state)}
-    wanted |= {(f.name, f.origin): f.data for f in state.inline}
-    if {(file.name, file.origin) for file in manifest.files} != wanted.keys():
-        return False
-    try:
-        for (name, _), content in wanted.items():
-            if isinstance(content, bytes):
-                if (path / name).read_bytes() != content:
-                    return False
-            elif checksum_of_file(path / name) != content:
-                return False
-    except FileNotFoundError:
-        return False
-    return True
+def _is_same(path: Path, stored: StateFile | InlineFile) -> bool:
+    """Whether a file has the content that was stored."""
+    if isinstance(stored, StateFile):
+        return checksum_of_file(path) == stored.checksum
+    return path.read_bytes() == stored.data
 
 
 def _fetch(storage: Storage, directory: Path, root: str, state: TaskState, groups: tuple[int, int]) -> None:
@@ -318,7 +309,8 @@ class _Fetcher:
         if local is None or not self.order.from_local or plain_name(state.backend) != self.backend.name:
             return False
         home = local.directory_of(state.task)
-        if self.order.trusted.get(state.task) != local.host and not _is_here(home, state, self.backend):
+        is_accepted = self.order.trusted.get(state.task) == local.host
+        if not is_accepted and not _is_here(home, state, self.backend, self.order.trusts_boot):
             return False
         building = Building.begin(place, version)
         try:

@@ -168,7 +168,7 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         "Between epochs no row is on its way, so there is no in-flight data to restore.", unaligned.DURING_RECOVERY
     ),
     *_because(
-        "A version that is on local disk is always used if it has the checksums of the checkpoint, and fetched if not: there "
+        "A version that is on local disk is always used if it is what the checkpoint has, and fetched if not: there "
         "is nothing to keep in addition, and nothing to gain by fetching.",
         (_R + "from-local", "false", "Restore keyed state from local copies.", "state.backend.local-recovery"),
     ),

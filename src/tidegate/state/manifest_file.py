@@ -24,6 +24,8 @@ def encode(manifest: Manifest) -> bytes:
             {"name": file.name, "size_bytes": file.size_bytes, "origin": str(file.origin)} for file in manifest.files
         ],
     }
+    if manifest.boot:
+        body["boot"] = manifest.boot
     if manifest.elements:
         body["elements"] = [list(pair) for pair in manifest.elements]
     return json.dumps(body, indent=1).encode() + b"\n"
@@ -46,6 +48,7 @@ def decode(body: bytes, where: str) -> Manifest:
                 ),
                 key_groups=(int(first), int(last)),
                 elements=tuple((int(state), int(count)) for state, count in data.get("elements", ())),
+                boot=str(data.get("boot", "")),
             )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptState(

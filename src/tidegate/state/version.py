@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidegate.core.ids import AttemptId, EpochId, HostId, Term
@@ -58,6 +58,8 @@ class Manifest:
     """First and last key group, inclusive."""
     elements: tuple[tuple[int, int], ...] = ()
     """Lengths of the operator state lists: (state id, elements), ascending. Stored so that files need not be opened to count."""
+    boot: str = field(default="", compare=False)
+    """The boot of the machine in which it was published. Until the next one, files are as they were written."""
 
     @property
     def size_bytes(self) -> int:

@@ -2,7 +2,8 @@
 
 A version is built in a private directory next to its final place and renamed once, so a version that has its name is
 complete. Nothing is synced to disk: the page cache outlives a process, and after a reboot the host has another id (see
-`local_root`), so that versions are trusted only if they match the checksums in a checkpoint.
+`local_root`), so that versions are trusted only if they match the checksums in a checkpoint. The manifest says in which boot of
+the machine the version was published: until the next one, its files are as they were written.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tidegate.core.errors import CorruptState, StateError
 from tidegate.core.ids import Term
 from tidegate.state import manifest_file
+from tidegate.state.local_root import boot_id
 from tidegate.state.port import VersionMissing
 from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
@@ -104,7 +107,7 @@ class Building:
 
     def publish(self, manifest: Manifest) -> None:
         """Publish the complete version under its name. On failure, raises OSError and publishes nothing."""
-        manifest_file.write(self.path, manifest)
+        manifest_file.write(self.path, replace(manifest, boot=boot_id()))
         os.rename(self.path, self._final)
         self._private.release()
 

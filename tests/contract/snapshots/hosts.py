@@ -82,6 +82,7 @@ class Host:
         stored: tuple[Term, int] = (TERM, 1),
         local: HostVersions | None = None,
         trusted: Mapping[TaskId, HostId] | None = None,
+        trusts_boot: bool = False,
     ) -> VersionId | None:
         """As it was when there is one source with just these key groups; put together otherwise. `complete`: the two states
         are all that the sources have."""
@@ -91,6 +92,8 @@ class Host:
             for s in sources
         )
         plan = TaskRestore(task=TASK, key_groups=groups, keyed=shares, as_is=sources[0].task if as_is else None)
-        order = RestoreOrder(plan=plan, sources=sources, root=LAYOUT.root, stored=stored, trusted=trusted or {})
+        order = RestoreOrder(
+            plan=plan, sources=sources, root=LAYOUT.root, stored=stored, trusted=trusted or {}, trusts_boot=trusts_boot
+        )
         backend, new = without_changelog(self.backend), target or version(50, term=2)
         return restore(self.storage, self.directory, order, backend, {}, new, local=local)

@@ -683,6 +683,24 @@ MUTATIONS = (
         "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
     ),
     Mutation(
+        "boot-trust-once",
+        "Only the first restore of a run uses a version without checksums because it is of this boot",
+        f"{DRIVER}/epoch_runner.py",
+        "starts=self._number == 0",
+        "starts=True",
+        test="tests/unit/runtime/driver/test_epoch_runner.py"
+        "::test_after_an_epoch_has_run_no_restore_trusts_a_version_without_checksums",
+    ),
+    Mutation(
+        "boot-trust",
+        "A version of an earlier boot is used only if its checksums match",
+        f"{CHECKPOINT}/version_restore.py",
+        "        trusted = trusts_boot and manifest.boot == boot_id()\n",
+        "        trusted = trusts_boot\n",
+        test="tests/contract/snapshots/test_upload_and_restore.py"
+        "::test_at_a_start_a_version_of_this_boot_is_used_without_checksums",
+    ),
+    Mutation(
         "rescale-keep",
         "A task keeps versions on local disk that other tasks restore from",
         f"{DRIVER}/restore_work.py",

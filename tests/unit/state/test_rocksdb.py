@@ -54,6 +54,29 @@ def test_level_0_stays_below_its_bound(tmp_path: Path, monkeypatch: pytest.Monke
     assert 2 < most <= 6
 
 
+@pytest.mark.feature("F34", "H12")
+def test_a_part_of_a_version_is_cut_without_compacting_it_and_the_next_attempt_compacts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job waits while its tasks take over state at another parallelism. Level 0 may be beyond its bound until it runs."""
+    for number in range(1, 8):
+        step(tmp_path, number, b"\0\0%d" % number, b"\0\1%d" % number)
+    monkeypatch.setattr(database, "LEVEL0_FILES", 3)
+    monkeypatch.setattr(database, "LEVEL0_BOUND", 4)
+    whole = BACKEND.manifest(tmp_path, v(7))
+    cut = BACKEND.begin(tmp_path, v(7), v(8), (0, 0))
+    cut.delete_range(b"\0\1", b"\0\2")
+    tables = {file.name for file in whole.files if file.name.endswith(".sst")}
+    part = cut.seal()
+    assert len(tables) == 7
+    assert tables < {file.name for file in part.files}, "nothing was compacted"
+    store = BACKEND.begin(tmp_path, v(8), v(9), (0, 0))
+    assert [key for key, _ in store.scan(b"", b"\xff")] == [b"\0\0%d" % number for number in range(1, 8)]
+    store.write([(b"\0\0x", b"")])
+    after = store.seal()
+    assert sum(file.name.endswith(".sst") for file in after.files) <= 4
+
+
 @pytest.mark.feature("F10")
 def test_small_files_lie_in_memory_only_while_an_attempt_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = tmp_path / "memory"
@@ -153,8 +176,8 @@ def test_a_flush_that_makes_compaction_due_does_not_lose_tables(
     store.seal()
     settle = database.flush_and_settle
 
-    def slowly(of: Rdict) -> list[str]:
-        tables = settle(of)
+    def slowly(of: Rdict, *, compacts: bool) -> list[str]:
+        tables = settle(of, compacts=compacts)
         time.sleep(0.15)
         return tables
 

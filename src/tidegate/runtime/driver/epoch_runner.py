@@ -354,7 +354,8 @@ class EpochRunner:
         accepted, self._accepted = self._accepted, {}
         self._placement.prefer(homes(orders, self._hosts()), LocalVersions.of(self.graph.job, self.lineage, orders))
         self.versions = {}
-        work = restore_work(trusting(orders, accepted), self.levels, self.settings.parallelism)
+        orders = trusting(orders, accepted, starts=self._number == 0)
+        work = restore_work(orders, self.levels, self.settings.parallelism)
         self._clock.forget_timers()
         return self.run_epoch(None, work=work, time_stands=True)
 

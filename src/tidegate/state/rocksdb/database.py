@@ -50,16 +50,17 @@ def without_wal() -> WriteOptions:
 
 
 def open_database(
-    home: Home, options: RocksDBOptions, *, create: bool, counting: bool = False
+    home: Home, options: RocksDBOptions, *, create: bool, counting: bool = False, compacts: bool = True
 ) -> tuple[Rdict, Options]:
     """Open the database in `home`, which must be private to the caller. Raises rocksdict's errors. The second result are
     the settings it was opened with.
 
     With `create`, the database is new. Otherwise it must exist: if its files were lost, an empty database would
-    silently take the place of the state. With `counting`, it counts what it does.
+    silently take the place of the state. With `counting`, it counts what it does. Without `compacts`, it compacts nothing.
     """
     settings = _settings(options)
     settings.create_if_missing(create)
+    settings.set_disable_auto_compactions(not compacts)
     settings.set_db_paths([DBPath(str(home.tables), 1 << 62)])
     if counting or needs_statistics(options.metrics):
         settings.enable_statistics()
@@ -138,13 +139,17 @@ def _in_order(last: bytes | None, chunk: list[tuple[bytes, bytes]]) -> bool:
     return (last is None or last < keys[0]) and all(map(lt, keys, islice(keys, 1, None)))
 
 
-def flush_and_settle(database: Rdict) -> list[str]:
+def flush_and_settle(database: Rdict, *, compacts: bool = True) -> list[str]:
     """Flush the memtable, wait for background work, and return the names of the live table files.
 
     RocksDB compacts in the background while the attempt reads and runs user code, so most of that work costs no time.
     Running compactions are awaited, since the next attempt would have to restart a cancelled one. A compaction that
-    becomes due through the flush is left to the next attempt, unless level 0 has reached its bound.
+    becomes due through the flush is left to the next attempt, unless level 0 has reached its bound. A database that was opened
+    without compactions has none to wait for.
     """
+    if not compacts:
+        database.flush()
+        return _live(database)
     while _level0(database) >= LEVEL0_BOUND and _compacts(database):
         time.sleep(0.001)
     # Only if needed: it costs three disk syncs.
@@ -158,6 +163,10 @@ def flush_and_settle(database: Rdict) -> list[str]:
         database.set_options({"disable_auto_compactions": "true"})
     while _number(database, "rocksdb.num-running-compactions"):
         time.sleep(0.001)
+    return _live(database)
+
+
+def _live(database: Rdict) -> list[str]:
     return [file["name"].lstrip("/") for file in database.live_files()]
 
 

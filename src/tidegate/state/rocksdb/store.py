@@ -186,7 +186,7 @@ class RocksDBStore:
         assert self._building is not None
         assert self._home is not None
         path = self._building.path
-        tables = flush_and_settle(self._database)
+        tables = flush_and_settle(self._database, compacts=not self._cuts)
         reach("seal.1-flushed", version=self._target)
         self._close()
         small = ["CURRENT", (self._home.path / "CURRENT").read_text().strip()]
@@ -259,6 +259,12 @@ class RocksDBStore:
             self._close()
         self._discard()
 
+    @property
+    def _cuts(self) -> bool:
+        """Whether it makes a part of another task's version its own. The job waits for that; the epochs that follow compact the
+        result while they run."""
+        return self._base is not None and self._base.key_groups != self._key_groups
+
     def _open(self) -> Rdict:
         """Clone the base and open the clone.
 
@@ -279,6 +285,7 @@ class RocksDBStore:
             self._options,
             create=self._base is None or not self._base.files,
             counting=self._counts_hits,
+            compacts=not self._cuts,
         )
         reach("begin.1-opened", version=self._target)
         return self._database

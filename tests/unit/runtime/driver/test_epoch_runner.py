@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -170,9 +171,21 @@ def test_a_return_to_a_checkpoint_prefers_hosts_with_versions_and_keeps_what_the
     assert runner._placement._preferred == {task: HOSTS[1]}
     assert runner._placement._looked_for == LocalVersions("counts", "line", {task: VersionId.parse("3/v4-1")})
     assert runner.versions == {}, "nothing after the checkpoint counts"
-    assert (ran["work"][1].restores, ran["work"][2].restores) == ((None, order), (None, None))
+    at_the_start = replace(order, trusts_boot=True)
+    assert (ran["work"][1].restores, ran["work"][2].restores) == ((None, at_the_start), (None, None))
     assert (ran["work"][1].records, ran["time_stands"]) == (((Term(2), 7),), True)
-    assert order.trusted == {}, "after a failure, checksums decide"
+
+
+@pytest.mark.feature("H11")
+def test_after_an_epoch_has_run_no_restore_trusts_a_version_without_checksums():
+    """It returns to a checkpoint because something has failed, perhaps for a damaged file."""
+    runner, task = runner_of(), TaskId(1, Slot(1))
+    plan = TaskRestore(task=task, key_groups=(20, 39), as_is=task)
+    order = RestoreOrder(plan=plan, sources=(task_state(1, "3/v4-1", (20, 39)),), root="job", stored=(Term(2), 7))
+    runner.__class__ = Restoring
+    runner._number = 1
+    assert runner.restore({task: order})["work"][1].restores == (None, order)
+    assert (order.trusts_boot, order.trusted) == (False, {})
 
 
 def task_state(slot: int, version: str, key_groups: tuple[int, int]) -> TaskState:
