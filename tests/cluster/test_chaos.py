@@ -1,6 +1,6 @@
 """A few faults of the matrix on a real cluster; a few more between real servers are in `test_pipelines`.
 
-All of them: `make nightly PARTS="matrix hashmap savepoints"`.
+All of them: `make nightly PARTS="matrix hashmap savepoints rescales"`.
 """
 
 from __future__ import annotations
@@ -33,3 +33,12 @@ def test_a_driver_dies_at_the_first_checkpoint_after_a_start_from_a_savepoint(tm
     cell = f"start from a savepoint, {mode} / publish.1-metadata / driver"
     result = walked(tmp_path, "--savepoints", "--matrix", "--rounds", "0", "--only", cell, "--seed", "1")
     assert list(result["hits"]) == [cell]
+
+
+@pytest.mark.feature("H1", "H13", "I36")
+def test_a_host_dies_while_a_running_job_is_rescaled(tmp_path: Path) -> None:
+    """All steps, and all that can die there: `python -m chaos run --in-place --matrix --rounds 0`."""
+    cell = "rescale / rescale.4-claimed / host / SIGKILL"
+    result = walked(tmp_path, "--in-place", "--matrix", "--rounds", "0", "--only", cell, "--seed", "1")
+    assert list(result["hits"]) == [cell]
+    assert sum(result["outcomes"].values()) == 1

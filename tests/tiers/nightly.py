@@ -89,6 +89,7 @@ PARTS = (
     NightlyPart(
         "savepoints", "deaths at every step of savepoints, stops and starts from them", _matrix("--savepoints")
     ),
+    NightlyPart("rescales", "deaths at every step of rescales of a running job", _matrix("--in-place")),
     NightlyPart("matrix", "every cell of the fault matrix", _matrix()),
     NightlyPart(
         "soak",
