@@ -25,7 +25,7 @@ from tidegate.state.backends import built_in_backend, plain_name
 from tidegate.state.changelog import apply, changes_path, note_same
 from tidegate.state.changelog.change_file import read_change_header
 from tidegate.state.keys import OF_NO_KEY, key_group_range
-from tidegate.state.local_root import boot_id
+from tidegate.state.local_root import UNKNOWN_BOOT, boot_id
 from tidegate.state.port import StateBackend, StateStore, VersionMissing
 from tidegate.state.private_directory import PrivateDirectory, sweep
 from tidegate.state.version import Manifest, VersionFile, VersionId
@@ -220,7 +220,7 @@ def _is_here(directory: Path, state: TaskState, backend: StateBackend, trusts_bo
                 return False
         elif {(file.name, file.origin) for file in manifest.files} != stored.keys():
             return False
-        trusted = trusts_boot and manifest.boot == boot_id()
+        trusted = trusts_boot and manifest.boot == boot_id() != UNKNOWN_BOOT
         found = (
             (file, stored[file.name, file.origin]) for file in manifest.files if (file.name, file.origin) in stored
         )

@@ -19,6 +19,7 @@ from tidegate.core.ids import HostId, Lineage, TaskId
 VARIABLE = "TIDEGATE_LOCAL_DIR"
 _UUID_NAME = ".host-uuid"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+UNKNOWN_BOOT = "unknown"
 
 
 def local_directory(option: str | os.PathLike[str] | None = None) -> Path:
@@ -72,7 +73,7 @@ def boot_id() -> str:
     """Return an id that changes with every boot of the machine. On systems without one, a constant: their disks are trusted."""
     with suppress(OSError):
         return _BOOT_ID.read_text().strip()
-    return "unknown"
+    return UNKNOWN_BOOT
 
 
 def _root_uuid(root: Path) -> str:

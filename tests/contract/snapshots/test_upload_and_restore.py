@@ -493,12 +493,14 @@ def test_a_version_that_is_not_whole_on_local_disk_is_fetched(
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("since", ["this boot", "an earlier boot"])
+@pytest.mark.parametrize("since", ["this boot", "an earlier boot", "an unknown boot"])
 @pytest.mark.feature("H11", "H12")
 def test_at_a_start_a_version_of_this_boot_is_used_without_checksums(
     tmp_path: Path, backend: StateBackend, storage: Storage, monkeypatch: pytest.MonkeyPatch, parts: int, since: str
 ) -> None:
     """A byte that was changed shows whether content was compared: storage is asked for the file, or not."""
+    if since == "an unknown boot":
+        monkeypatch.setattr("tidegate.state.local_root._BOOT_ID", tmp_path / "none")
     _, states = two_halves(tmp_path, backend, storage)
     local = HostVersions(HostId("here"), lambda task: tmp_path / f"old-{task.slot}" / str(task))
     place = version_path(local.directory_of(states[0].task), states[0].version)

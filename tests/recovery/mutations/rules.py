@@ -695,7 +695,7 @@ MUTATIONS = (
         "boot-trust",
         "A version of an earlier boot is used only if its checksums match",
         f"{CHECKPOINT}/version_restore.py",
-        "        trusted = trusts_boot and manifest.boot == boot_id()\n",
+        "        trusted = trusts_boot and manifest.boot == boot_id() != UNKNOWN_BOOT\n",
         "        trusted = trusts_boot\n",
         test="tests/contract/snapshots/test_upload_and_restore.py"
         "::test_at_a_start_a_version_of_this_boot_is_used_without_checksums",
