@@ -44,7 +44,7 @@ class VersionFile:
     origin: VersionId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything needed to open a version anywhere, given its files. Stored with them as `manifest.json`."""
 

@@ -347,15 +347,14 @@ class EpochRunner:
 
     def restore(self, orders: Mapping[TaskId, RestoreOrder]) -> EpochReport:
         """Return to a checkpoint: restore its state in the tasks, in an epoch without rows. Timers that are due do not
-        fire: their output belongs to an epoch whose output is awaited.
-
-        Nothing of the epochs after the checkpoint counts any more. Hosts that still have versions are preferred, not required.
+        fire: their output belongs to an epoch whose output is awaited. Nothing of the epochs after the checkpoint
+        counts any more. Hosts that still have versions are preferred, not required.
         """
         accepted, self._accepted = self._accepted, {}
         self._placement.prefer(homes(orders, self._hosts()), LocalVersions.of(self.graph.job, self.lineage, orders))
         self.versions = {}
-        orders = trusting(orders, accepted, starts=self._number == 0)
-        work = restore_work(orders, self.levels, self.settings.parallelism)
+        trusted = trusting(orders, accepted, starts=self._number == 0)
+        work = restore_work(trusted, self.levels, self.settings.parallelism)
         self._clock.forget_timers()
         return self.run_epoch(None, work=work, time_stands=True)
 
