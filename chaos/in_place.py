@@ -45,6 +45,11 @@ class RescaleCell:
     victim: Victim
     how: How = How.KILL
 
+    @property
+    def is_of_rescales(self) -> bool:
+        """Whether nothing but a rescale gets there."""
+        return self.point.startswith(("rescale.", "claim-again.", "restore."))
+
     def __str__(self) -> str:
         return f"rescale / {self.point} / {self.victim} / {self.how}"
 
@@ -73,8 +78,12 @@ class InPlace(Served):
         self.orders.clear()
         client, job = self.client()
         old, before = _parallelism(client, job), _known(client, job)
-        new = self._ask(client, job, old)
-        order = self._give(cell)
+        if cell.is_of_rescales:
+            order = self._give(cell)
+            new = self._ask(client, job, old)
+        else:
+            new = self._ask(client, job, old)
+            order = self._give(cell)
         if not self.arrived(order):
             self.orders.clear()
             say(f"  {cell}: not reached")
