@@ -119,14 +119,16 @@ class InPlace(Served):
         self._noted(f"rescale / at random / {victim}", f"{victim} {How.KILL}", begun, told)
 
     def _ask(self, client: Client, job: str, old: int) -> int:
-        """Ask for another parallelism."""
+        """Ask for another parallelism. The driver may die before it has answered."""
         new = self._chance.choice([each for each in PARALLELISMS if each != old])
         path = f"/jobs/{job}/resource-requirements"
         bounds = {"parallelism": {"lowerBound": 1, "upperBound": new}}
         latest = time.monotonic() + WELL_S
         while time.monotonic() < latest:
             with suppress(Refused):  # The job may be on its way back from the last fault.
-                client.ask("PUT", path, dict.fromkeys(client.ask("GET", path), bounds))
+                vertices = client.ask("GET", path)
+                with suppress(Unreachable):
+                    client.ask("PUT", path, dict.fromkeys(vertices, bounds))
                 return new
             time.sleep(0.2)
         raise Hang(f"the job cannot be asked for a rescale within {WELL_S:g} s")
