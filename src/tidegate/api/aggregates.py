@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from tidegate.api import distinct
 from tidegate.api.rows import Acc, In, Out, Row, Stored
 from tidegate.core.errors import GraphError
 from tidegate.core.nearest import no_column
 from tidegate.graph.combine import PartialAggregate, quoted
 from tidegate.graph.row_types import python_type, restorer
 from tidegate.graph.schema import KEY_KINDS, DataType, Field, Schema
+from tidegate.state import distinct
 
 
 class AggregateFunction(ABC, Generic[In, Acc, Out]):
@@ -194,24 +194,25 @@ def _made(name: str, aggregate: Any, schema: Schema) -> tuple[DataType, Any, int
 
 def _in_sql(aggregate: Aggregate, schema: Schema) -> PartialAggregate:
     """Return the same as a Spark SQL aggregate over the rows of a group. Its value is a part of an accumulator."""
-    if aggregate.column is None:
-        return PartialAggregate("count(*)", DataType("bigint"))
-    column, type = quoted(aggregate.column), schema.fields[schema.index(aggregate.column)].type
-    match aggregate.name:
+    name, of = aggregate.name, aggregate.column
+    if of is None:
+        return PartialAggregate("count(*)", DataType("bigint"), name)
+    column, type = quoted(of), schema.fields[schema.index(of)].type
+    match name:
         case "count":
-            return PartialAggregate(f"count({column})", DataType("bigint"))
+            return PartialAggregate(f"count({column})", DataType("bigint"), name, of)
         case "sum":
-            return PartialAggregate(f"cast(sum({column}) as {_sum_type(type).ddl()})", _sum_type(type))
+            return PartialAggregate(f"cast(sum({column}) as {_sum_type(type).ddl()})", _sum_type(type), name, of)
         case "mean":
             whole = _sum_type(type)
             fields = (Field("total", whole), Field("n", DataType("bigint")))
             total = f"cast(sum({column}) as {whole.ddl()})"
             return PartialAggregate(
-                f"named_struct('total', {total}, 'n', count({column}))", DataType("struct", fields=fields)
+                f"named_struct('total', {total}, 'n', count({column}))", DataType("struct", fields=fields), name, of
             )
         case "approx_distinct":
-            return PartialAggregate(distinct.codes_sql(column), DataType("array", element=DataType("int")))
-    return PartialAggregate(f"{aggregate.name}({column})", type)
+            return PartialAggregate(distinct.codes_sql(column), DataType("array", element=DataType("int")), name, of)
+    return PartialAggregate(f"{name}({column})", type, name, of)
 
 
 def _sum_type(type: DataType) -> DataType:

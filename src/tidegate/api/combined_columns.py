@@ -1,4 +1,4 @@
-"""Rows that Spark SQL has combined, added to the state of their keys and windows many at a time.
+"""Rows that were combined before the shuffle, added to the state of their keys and windows many at a time.
 
 Each function returned here takes the keys of combined rows, their key groups, their panes, the rows themselves, and the
 watermark. It returns the rows to emit, and the positions of the combined rows that have to be processed one at a time: those
@@ -58,7 +58,7 @@ def adding_to_windows(
 
 
 def adding_to_keys(state: Any, merge: Any, of_parts: Any, get_result: Any) -> TakeCombined:
-    """For running aggregates: every key emits its new result."""
+    """For running aggregates whose rows Spark SQL has combined: every key occurs once in an epoch, and emits its new result."""
 
     def take(
         keys: Sequence[Any], groups: Sequence[int], panes: Sequence[int | None], rows: Sequence[Any], watermark_ms: int
@@ -69,8 +69,71 @@ def adding_to_keys(state: Any, merge: Any, of_parts: Any, get_result: Any) -> Ta
         news = [of_parts(row[2]) for row in rows]
         values = [new if old is None else merge(old, new) for old, new in zip(stored, news)]
         state.write_many(keys, groups, values)
-        if keys and isinstance(keys[0], tuple):
-            return [(*key, *get_result(value)) for key, value in zip(keys, values)], ()
-        return [(key, *get_result(value)) for key, value in zip(keys, values)], ()
+        return _results(keys, values, get_result), ()
 
     return take
+
+
+class KeyColumns:
+    """For running aggregates whose rows the sending tasks have combined: a key may occur several times in an epoch, and emits
+    its new result once, at the end. `take` has the signature of `TakeCombined`."""
+
+    KEPT = 200_000
+    """Keys that are kept at most. Where there are more, they are added to the state, and timers remember them."""
+
+    def __init__(self, states: Any, state: Any, aggregates: Any) -> None:
+        """`states` are those of the operator; `state` is the accessor of the totals."""
+        self._states, self._state, self._aggregates = states, state, aggregates
+        self._kept: dict[Any, Any] = {}
+        self._groups: dict[Any, int] = {}
+        self._timed = False
+
+    def take(
+        self,
+        keys: Sequence[Any],
+        groups: Sequence[int],
+        panes: Sequence[int | None],
+        rows: Sequence[Any],
+        watermark_ms: int,
+    ) -> tuple[list[Any], Sequence[int]]:
+        kept, of_keys = self._kept, self._groups
+        merge, of_parts = self._aggregates.merge, self._aggregates.of_parts
+        for key, group, row in zip(keys, groups, rows):
+            value = of_parts(row[2])
+            if key in kept:
+                kept[key] = merge(kept[key], value)
+            else:
+                kept[key], of_keys[key] = value, group
+        if len(kept) > self.KEPT:
+            self._add_later()
+        return [], ()
+
+    def finish(self) -> list[Any]:
+        """Add all that was taken to the state. Return the rows to emit."""
+        if self._timed:
+            self._add_later()
+            return []
+        keys = list(self._kept)
+        return _results(keys, self._add(), self._aggregates.get_result)
+
+    def _add_later(self) -> None:
+        """Add to the state, and let the timers of this very moment, one for each key, emit the results."""
+        self._timed = True
+        names = [(self._states.clock.now_ms, key, None) for key in self._kept]
+        self._states.timers.register_many(TimeDomain.PROCESSING_TIME, names, list(self._groups.values()))
+        self._add()
+
+    def _add(self) -> list[Any]:
+        keys, groups, merge = list(self._kept), list(self._groups.values()), self._aggregates.merge
+        stored = self._state.read_many(keys, groups)
+        values = [new if old is None else merge(old, new) for old, new in zip(stored, self._kept.values())]
+        self._state.write_many(keys, groups, values)
+        self._kept.clear()
+        self._groups.clear()
+        return values
+
+
+def _results(keys: Sequence[Any], values: Sequence[Any], get_result: Any) -> list[Any]:
+    if keys and isinstance(keys[0], tuple):
+        return [(*key, *get_result(value)) for key, value in zip(keys, values)]
+    return [(key, *get_result(value)) for key, value in zip(keys, values)]

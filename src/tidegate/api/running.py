@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tidegate.api.aggregates import Aggregate, ColumnAggregates
-from tidegate.api.combined_columns import adding_to_keys
+from tidegate.api.combined_columns import KeyColumns, adding_to_keys
 from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.rows import Row, Stored
 from tidegate.core.errors import GraphError, UnsupportedType
@@ -36,6 +36,8 @@ class RunningAggregate:
         self._totals, self._scope, self._timers = states.accessors[TOTALS], states.scope, states.timers
         made = self._aggregates
         self.take_combined = adding_to_keys(self._totals, made.merge, made.of_parts, made.get_result)
+        columns = KeyColumns(states, self._totals, made)
+        self.take_partial, self.finish_combined = columns.take, columns.finish
 
     def process_element(self, row: Any, ctx: Any) -> None:
         so_far = self._totals.value()

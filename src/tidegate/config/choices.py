@@ -20,6 +20,14 @@ class Publisher(StrEnum):
     DRIVER = "DRIVER"
 
 
+class AggregatePhaseStrategy(StrEnum):
+    """Whether built-in aggregates are computed in two stages, the first of them before the shuffle."""
+
+    AUTO = "AUTO"
+    TWO_PHASE = "TWO_PHASE"
+    ONE_PHASE = "ONE_PHASE"
+
+
 class MetricNaming(StrEnum):
     """Under which names `/metrics` shows metrics."""
 

@@ -1,4 +1,6 @@
-"""Pre-aggregation before the shuffle: Spark SQL computes commutative aggregates over the rows of one key and pane.
+"""Pre-aggregation before the shuffle: commutative aggregates are computed over the rows of one key and pane.
+
+Spark SQL does it for rows that leave a source, the sending task for rows that a Python function emitted (see `levels`).
 
 A pane is the longest interval of event time that no window boundary divides. The source stage then emits one row for
 each key, pane and epoch: the key, the start of the pane, the number of rows combined, the greatest event time for the
@@ -31,10 +33,13 @@ _OWN = re.compile(r"_(pane|span|rows|time|late|alone|part|[kp]\d+)", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class PartialAggregate:
-    """One partial aggregate, as a Spark SQL expression."""
+    """One partial aggregate: a Spark SQL expression, and for tasks the aggregate and its column."""
 
     sql: str
     type: DataType
+    name: str
+    column: str | None = None
+    """None: of rows, whatever they hold."""
 
 
 @dataclass(frozen=True, slots=True)

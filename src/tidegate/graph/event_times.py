@@ -13,10 +13,14 @@ _BETWEEN = "\x1f"
 
 def millis(column: pa.Array) -> list[int | None]:
     """Convert each value to milliseconds since 1970, None for null."""
-    values = (_micros(column).fill_null(0).to_numpy(zero_copy_only=False) // 1000).tolist()
-    if column.null_count:
-        return [ms if valid else None for ms, valid in zip(values, column.is_valid().to_pylist())]
-    return values  # type: ignore[no-any-return]
+    return millis_column(column).to_pylist()  # type: ignore[no-any-return]
+
+
+def millis_column(column: pa.Array) -> pa.Array:
+    """The same as a column."""
+    micros = _micros(column)
+    values = micros.fill_null(0).to_numpy(zero_copy_only=False) // 1000
+    return pa.array(values, mask=micros.is_null().to_numpy(zero_copy_only=False) if micros.null_count else None)
 
 
 def greatest_ms(column: pa.Array) -> int | None:
@@ -52,4 +56,4 @@ def _micros(column: pa.Array) -> Any:
     return column.view(pa.int64())
 
 
-__all__ = ["greatest_by_split", "greatest_ms", "millis", "of_split_name", "split_name"]
+__all__ = ["greatest_by_split", "greatest_ms", "millis", "millis_column", "of_split_name", "split_name"]

@@ -86,7 +86,8 @@ def _blocks(graph: Graph, level: Level, labels: Labels, forgetful: Mapping[Uid, 
 
 
 def _arrow(edge: Edge, labels: Labels) -> str:
-    combined = ", combined in Spark SQL first" if edge.combine is not None else ""
+    by = "in Spark SQL" if edge.combined_from is None else "by the sending task"
+    combined = f", combined {by} first" if edge.combine is not None else ""
     how = f"shuffle by {', '.join(edge.key)}{combined}" if edge.key else "broadcast" if edge.broadcast else "forward"
     beyond = f" on level {edge.to_level}" if edge.to_level > edge.from_level + 1 else ""
     return f"{labels.stream(edge.source)} ── {how} ──▶ {labels.node(edge.target)}{beyond}"

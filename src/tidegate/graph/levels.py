@@ -38,7 +38,10 @@ class Edge:
     broadcast: bool = False
     """Every row goes to every slot; it is replicated when it leaves `from_level`."""
     combine: Combine | None = None
-    """The rows are combined by Spark SQL before the shuffle; `schema` is that of combined rows, `key` names columns before."""
+    """The rows are combined before the shuffle; `schema` is that of combined rows, `key` names columns before."""
+    combined_from: Schema | None = None
+    """The columns of the rows that each sending task combines, so that several combined rows may arrive for one key and interval.
+    None: Spark SQL combines the rows of all tasks, or nobody combines any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,8 @@ class Plan:
         return next(level.index for level in self.levels if node in level.nodes)
 
 
-def plan(graph: Graph) -> Plan:
-    """Assign every node of a checked graph to a level."""
+def plan(graph: Graph, *, two_stage: bool = True) -> Plan:
+    """Assign every node of a checked graph to a level. `two_stage`: combine rows before the shuffle where possible."""
     level_of = _assign(graph)
     edges: list[Edge] = []
     chains: list[Chain] = []
@@ -104,7 +107,8 @@ def plan(graph: Graph) -> Plan:
                     )
                 else:
                     chains.append(Chain(stream, node.id, number))
-    edges = _combined(graph, level_of, edges)
+    if two_stage:
+        edges = _combined_by_tasks(graph, level_of, _combined_by_sql(graph, level_of, edges))
     levels = tuple(
         Level(
             index=index,
@@ -119,7 +123,7 @@ def plan(graph: Graph) -> Plan:
     return Plan(levels, tuple(edges))
 
 
-def _combined(graph: Graph, level_of: list[int], edges: list[Edge]) -> list[Edge]:
+def _combined_by_sql(graph: Graph, level_of: list[int], edges: list[Edge]) -> list[Edge]:
     """Combine rows where that avoids shuffling all of them: one source, read by one operator, with nothing in between.
 
     If several operators read a row, or Python runs before the shuffle, the source would be read twice.
@@ -138,6 +142,22 @@ def _combined(graph: Graph, level_of: list[int], edges: list[Edge]) -> list[Edge
         return edges
     one = leaving[0]
     edges[one.id] = replace(one, combine=target.combine, schema=target.combine.schema)
+    return edges
+
+
+def _combined_by_tasks(graph: Graph, level_of: list[int], edges: list[Edge]) -> list[Edge]:
+    """Combine rows that Python sends: those of keyed operators, and those of a source stage that runs Python.
+
+    An operator gets combined rows over all of its edges or over none: it emits once for each key and epoch.
+    """
+    sql_sources = level_of.count(0) == len(graph.sources)
+    for target in graph.processes:
+        arriving = [edge for edge in edges if edge.target == target.id]
+        combine = target.combine
+        if combine is None or any(edge.combine or (edge.from_level == 0 and sql_sources) for edge in arriving):
+            continue
+        for edge in arriving:
+            edges[edge.id] = replace(edge, combine=combine, schema=combine.schema, combined_from=edge.schema)
     return edges
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tidegate.api import distinct
 from tidegate.core.times import time_ms
 from tidegate.graph.combine import SessionParts
 from tidegate.graph.output_columns import batch_from_rows
+from tidegate.state import distinct
 
 
 def interval(intervals, ms):

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.tiers.profiles import examples
 from tests.unit.api import combining
-from tidegate.api import distinct
 from tidegate.core.times import moment, time_ms
 from tidegate.graph.datatype import DataType
 from tidegate.graph.levels import plan
+from tidegate.state import distinct
 
 SCHEMA = "user string, amount int, price double, ts timestamp"
 EPOCHS = st.lists(
@@ -107,8 +107,8 @@ def test_what_is_dropped_is_counted_by_rows():
         assert [row[3] for row in h.output()] == [1]
 
 
-def test_a_job_combines_only_where_nothing_else_reads_the_rows():
-    def edges(*, filtered=False, also=False, trigger=None):
+def test_spark_sql_combines_only_where_nothing_else_reads_the_rows():
+    def edges(*, filtered=False, also=False, trigger=None, two_stage=True):
         job = tg.Job("plan")
         rows = job.source("rows", tg.testing.frame(SCHEMA), event_time="ts")
         read = rows.filter(lambda row: True) if filtered else rows
@@ -117,14 +117,17 @@ def test_a_job_combines_only_where_nothing_else_reads_the_rows():
         stream.aggregate("sums", n=tg.count()).sink("out", tg.DiscardSink())
         if also:
             rows.sink("raw", tg.DiscardSink())
-        graph = job.graph()
-        return [edge.combine is not None for edge in plan(graph).edges if edge.from_level == 0], job.explain()
+        leaving = [edge for edge in plan(job.graph(), two_stage=two_stage).edges if edge.from_level == 0]
+        return [edge.combine is not None and edge.combined_from is None for edge in leaving], job.explain()
 
     assert edges()[0] == [True]
     assert "combined in Spark SQL first" in edges()[1]
     assert edges(filtered=True)[0] == [False]
     assert edges(also=True)[0] == [False, False]
+    assert "combined by the sending task first" in edges(filtered=True)[1]
+    assert "combined" not in edges(also=True)[1]
     assert edges(trigger=tg.CountTrigger.of(2))[0] == [False]
+    assert edges(two_stage=False)[0] == [False]
 
 
 @given(st.lists(st.integers(), max_size=3000, unique=True).map(lambda found: [n % (1 << 40) for n in found]))

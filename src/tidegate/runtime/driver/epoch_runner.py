@@ -108,7 +108,7 @@ class EpochRunner:
         self.versions: dict[TaskId, VersionRef] = {}
         self._accepted: Mapping[TaskId, VersionRef] = {}
         """Versions that the next restore may use without checksums."""
-        self.plan = plan_levels(graph)
+        self.plan = plan_levels(graph, two_stage=settings.two_stage)
         self.levels = len(self.plan.levels) - 1
         self._clock = JobClock(graph, self.plan, ProcessingClock())
         self.state_ids = state_ids.assign(identity.state_ids, declared(graph))

@@ -16,9 +16,9 @@ from tidegate.config import (
     read_options,
 )
 from tidegate.config.autoscaler import AutoscalerConfig
-from tidegate.config.choices import MetricNaming
+from tidegate.config.choices import AggregatePhaseStrategy, MetricNaming
 from tidegate.config.declared.metrics import NAMING
-from tidegate.config.declared.pipeline import MAX_PARALLELISM
+from tidegate.config.declared.pipeline import AGGREGATE_PHASES, MAX_PARALLELISM
 from tidegate.config.effective import EffectiveOption, effective
 from tidegate.config.measuring import read_measuring
 from tidegate.config.reporting import ReportingConfig
@@ -58,6 +58,8 @@ class Settings:
     autoscaler: AutoscalerConfig = field(default_factory=AutoscalerConfig)
     measuring: Measuring = MEASURING
     """What tasks measure of themselves."""
+    two_stage: bool = True
+    """Combine rows of built-in aggregates before the shuffle where possible."""
 
     @property
     def task_backend(self) -> str:
@@ -90,6 +92,7 @@ _TUNING = {f.name for f in fields(Settings)} - {
     "reporting",
     "measuring",
     "autoscaler",
+    "two_stage",
 }
 _STORE_KEYS = {
     "s3.endpoint": "endpoint",
@@ -146,6 +149,7 @@ def read_settings(
         reporting=ReportingConfig.of(read),
         measuring=read_measuring(read),
         autoscaler=AutoscalerConfig.of(read),
+        two_stage=read[AGGREGATE_PHASES] is not AggregatePhaseStrategy.ONE_PHASE,
         **({"local_dir": config.local_dirs} | tuning),
     )
     if config.dir is None:

@@ -80,7 +80,8 @@ class ChannelWriter:
         if edge.broadcast:
             self._send(edge, columns, np.full(n, -1, dtype=np.int32), None)
         elif edge.key:
-            places = [edge.schema.index(name) for name in edge.key]
+            # Combined rows have their keys first, under other names.
+            places = [edge.schema.index(name) if edge.combine is None else i for i, name in enumerate(edge.key)]
             hashes = hash_columns([columns[i] for i in places], [edge.schema.fields[i].type for i in places])
             groups = key_groups(hashes, self._max_parallelism)
             self._send(edge, columns, groups, slots_of(groups, self._parallelism, self._max_parallelism))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.staging import JobStaging
@@ -12,6 +13,7 @@ from tidegate.core.ids import AttemptId, Slot
 from tidegate.graph.levels import Edge
 from tidegate.graph.model import Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction
+from tidegate.graph.output_columns import batch_from_rows
 from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.channel import ChannelWriter
 from tidegate.runtime.exchange.messages import TaskCommittable
@@ -21,6 +23,7 @@ from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_upload import storage_of
 from tidegate.runtime.task.batch_operator import BatchOperator
 from tidegate.runtime.task.combine_operator import CombineOperator
+from tidegate.runtime.task.edge_combiner import EdgeCombiner
 from tidegate.runtime.task.hot_keys import KeySketch
 from tidegate.runtime.task.operators import (
     Emit,
@@ -36,6 +39,9 @@ from tidegate.state.access_meter import AccessMeter
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.operator_states import OperatorStates
 from tidegate.state.ttl import StateClock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FUNCTIONS = ProcessOperator | TransformOperator | CombineOperator
 
@@ -58,6 +64,11 @@ class OperatorChain:
         self._assignment, self._program, self._slot, self._attempt = assignment, program, slot, attempt
         self._state, self._writer = state, writer
         self._measuring = assignment.measuring
+        self._combiners = {
+            edge.id: EdgeCombiner(edge, assignment.time.applied_ms)
+            for edge in program.outgoing
+            if edge.combined_from is not None and edge.from_level == program.level
+        }
         self.operators: dict[NodeId, Operator] = {}
         self._sinks: list[SinkOperator] = []
         self.access_meters: dict[str, AccessMeter] = {}
@@ -77,6 +88,13 @@ class OperatorChain:
         for operator in reversed(self.operators.values()):
             if isinstance(operator, CombineOperator):
                 operator.finish()
+        for combiner in self._combiners.values():
+            self._send_combined(combiner)
+
+    @property
+    def folded(self) -> int:
+        """Rows that were combined into others before they were sent."""
+        return sum(combiner.folded for combiner in self._combiners.values())
 
     def snapshot(self) -> None:
         """Ask every function to save its variables to state."""
@@ -219,9 +237,24 @@ class OperatorChain:
     def _send(self, edge: Edge) -> Emit:
         writer, slot = self._writer, self._slot
         assert writer is not None, "a level with outgoing edges has a next level"
-        return lambda rows: writer.send_rows(edge, rows, slot)
+        schema = edge.combined_from
+        if schema is None:
+            return lambda rows: writer.send_rows(edge, rows, slot)
+        return lambda rows: self.send_columns(edge, batch_from_rows(rows, schema).columns)
 
     def _send_batch(self, edge: Edge) -> Emit:
-        writer, slot = self._writer, self._slot
-        assert writer is not None, "a level with outgoing edges has a next level"
-        return lambda batch: writer.send_columns(edge, batch.columns, slot)
+        return lambda batch: self.send_columns(edge, batch.columns)
+
+    def send_columns(self, edge: Edge, columns: Sequence[pa.Array]) -> None:
+        """Send columns of a stream to the next level; if its rows are combined first, with the next that are sent."""
+        combiner = self._combiners.get(edge.id)
+        if combiner is None:
+            assert self._writer is not None, "a level with outgoing edges has a next level"
+            self._writer.send_columns(edge, columns, self._slot)
+        elif combiner.add(columns):
+            self._send_combined(combiner)
+
+    def _send_combined(self, combiner: EdgeCombiner) -> None:
+        assert self._writer is not None, "a level with outgoing edges has a next level"
+        for columns in combiner.take():
+            self._writer.send_columns(combiner.edge, columns, self._slot)

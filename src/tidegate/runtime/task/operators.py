@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from tidegate.runtime.exchange.edge_rows import EdgeRows
 
+TakeCombined = Callable[..., tuple[list[Any], Sequence[int]]]
 Emit = Callable[[Any], None]
 """Takes rows, or one batch of columns, as the producer emits them."""
 
@@ -187,8 +188,8 @@ class _Side:
 
 
 class _CombinedSide:
-    """Rows that Spark SQL has combined (see `graph.combine`). Each is (number of rows combined, late row or None, parts,
-    milliseconds from the first of them to the last if the operator needs to know)."""
+    """Rows that were combined before the shuffle (see `graph.combine`). Each is (number of rows combined, late row or None,
+    parts, milliseconds from the first of them to the last if the operator needs to know)."""
 
     def __init__(self, combine: Combine, call: Call) -> None:
         self.schema = schema = combine.schema
@@ -271,10 +272,11 @@ class ProcessOperator:
                 self.broadcast.call = guard.around(self.broadcast.call)
         self._inputs = [_Side(input, call) for input, call in zip(node.keyed_inputs, calls)]
         self._combined = None if node.combine is None else _CombinedSide(node.combine, function.process_combined)
-        self._take_combined: Callable[..., tuple[list[Any], Sequence[int]]] | None = (
+        self._take_combined: TakeCombined | None = (
             getattr(function, "take_combined", None) if self._guard is None else None
         )
-        self._finish_combined: Callable[[], None] | None = getattr(function, "finish_combined", None)
+        self._take_partial = getattr(function, "take_partial", self._take_combined)
+        self._finish_combined: Callable[[], list[Any] | None] | None = getattr(function, "finish_combined", None)
 
     def _calls(self, node: Process) -> list[Call]:
         """The methods that process the rows of each keyed input."""
@@ -315,7 +317,7 @@ class ProcessOperator:
             self.process_broadcast(self.broadcast.rows(rows), self.broadcast.times(rows))
             return
         if rows.edge.combine is not None:
-            self.accept_combined(rows.columns, rows.groups.tolist())
+            self.accept_combined(rows.columns, rows.groups.tolist(), partial=rows.edge.combined_from is not None)
             return
         side = self._inputs[rows.edge.input]
         columns = [to_python(c, f.type) for c, f in zip(rows.columns, side.schema.fields)]
@@ -323,24 +325,24 @@ class ProcessOperator:
         times = None if side.time_column is None else millis(rows.columns[side.time_column])
         self.process(map(side.row, zip(*columns)), keys, rows.groups.tolist(), times, rows.edge.input)
 
-    def accept_combined(self, columns: Sequence[pa.Array], groups: Sequence[int]) -> None:
-        """Process combined rows, given as columns of their schema."""
+    def accept_combined(self, columns: Sequence[pa.Array], groups: Sequence[int], *, partial: bool = False) -> None:
+        """Process combined rows, given as columns of their schema. `partial`: more may follow for the same keys and intervals."""
         assert self._combined is not None
         rows, keys, times, made_of = self._combined.read(columns)
         if self.sketch is not None:
             self.sketch.add(keys, made_of)
-        if self._take_combined is not None:
-            rows, keys, groups, times = self._take_many(list(rows), keys, groups, times)
+        take = self._take_partial if partial else self._take_combined
+        if take is not None:
+            rows, keys, groups, times = self._take_many(take, list(rows), keys, groups, times)
         self._process(rows, keys, groups, times, self._combined.call)
         self.rows_in += sum(made_of) - len(keys)
 
     def _take_many(
-        self, rows: list[Any], keys: list[Any], groups: Sequence[int], panes: list[int | None]
+        self, take: TakeCombined, rows: list[Any], keys: list[Any], groups: Sequence[int], panes: list[int | None]
     ) -> tuple[list[Any], list[Any], list[int], list[int | None]]:
         """Let the function take many combined rows at once, and return those that it left."""
-        assert self._take_combined is not None
         try:
-            out, left = self._take_combined(keys, groups, panes, rows, self._service.watermark_ms)
+            out, left = take(keys, groups, panes, rows, self._service.watermark_ms)
         except Exception as error:
             raise FunctionFailed(self.name, error) from error
         self._deliver(out)
@@ -400,7 +402,11 @@ class ProcessOperator:
     def advance(self, time: EpochTime) -> int:
         """Finish the rows of the epoch: apply its clocks and fire the timers that are due. Return the number of timers fired."""
         if self._finish_combined is not None:
-            self._finish_combined()
+            try:
+                out = self._finish_combined()
+            except Exception as error:
+                raise FunctionFailed(self.name, error) from error
+            self._deliver(out or [])
             self._states.bound_memory()
         self._service.advance(time)
         self._states.set_time(self._service.clock_ms, self._service.watermark_ms)

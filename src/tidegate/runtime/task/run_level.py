@@ -88,7 +88,7 @@ class _TaskAttempt:
         self.fired = 0
         self.pending_timers: dict[str, int] = {}
         self.folded = 0
-        """Rows of the sources that were combined into others before they arrived."""
+        """Rows that were combined into others before they arrived."""
         self.source_rows: Counter[str] = Counter()
         """Rows read, by source."""
 
@@ -242,7 +242,7 @@ class _TaskAttempt:
             version=version,
             digest=self.barriers.digest(),
             rows_in=self.barriers.rows + self.folded,
-            rows_out=0 if self.writer is None else self.writer.rows,
+            rows_out=0 if self.writer is None else self.writer.rows + self.chain.folded,
             fault=fault,
             committables=committables,
             operators={op.name: (op.rows_in, op.rows_out) for op in self.operators.values()},
@@ -427,7 +427,7 @@ def _source_rows(task: _TaskAttempt, batches: Iterator[pa.RecordBatch]) -> Itera
                 task.operators[id].accept_edge(rows)
             for edge in task.program.outgoing:
                 if edge.source == stream:
-                    task.writer.send_columns(edge, rows.columns, task.slot)
+                    task.chain.send_columns(edge, rows.columns)
         yield from task.writer.take()
     task.chain.finish()
     task.chain.close()

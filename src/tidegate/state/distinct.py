@@ -15,8 +15,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from math import log
+from typing import TYPE_CHECKING
 
 from tidegate.graph.datatype import DataType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _REGISTERS = 2048
 _RANK_BITS = 5
@@ -28,7 +32,7 @@ def adding(type: DataType) -> Callable[[bytes, object], bytes]:
     """Adds a value of a column of that type. Nulls are not counted."""
 
     def add(held: bytes, value: object) -> bytes:
-        from tidegate.state.murmur3 import hash_values
+        from tidegate.state.murmur3 import hash_values  # noqa: PLC0415 start-up time
 
         return held if value is None else _with(held, _code(hash_values((value,), (type,))))
 
@@ -77,6 +81,22 @@ def codes_sql(column: str) -> str:
     rank = f"bit_count(({rest} & -{rest}) - 1) + 1"
     code = f"shiftleft(hash({column}) & {_REGISTERS - 1}, {_RANK_BITS}) + {rank}"
     return f"collect_set(if({column} is null, null, cast({code} as int)))"
+
+
+def codes(column: pa.Array, type: DataType) -> pa.Array:
+    """Return the code of every value of a column, null for null: what `codes_sql` collects."""
+    import numpy as np  # noqa: PLC0415 start-up time
+    import pyarrow as pa  # noqa: PLC0415 start-up time
+
+    from tidegate.graph.columns import null_mask  # noqa: PLC0415 start-up time
+    from tidegate.state.murmur3 import hash_columns  # noqa: PLC0415 start-up time
+
+    hashes = hash_columns([column], [type]).view(np.uint32).astype(np.int64)
+    rest = hashes >> 11 | _STOP
+    # Exact: a power of two has an exact logarithm, and the lowest bit is at most the 22nd.
+    ranks = np.log2(rest & -rest).astype(np.int64) + 1
+    found = (hashes & (_REGISTERS - 1)) << _RANK_BITS | ranks
+    return pa.array(found.astype(np.int32), mask=null_mask(column) if column.null_count else None)
 
 
 def _code(hash: int) -> int:
