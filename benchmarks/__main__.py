@@ -24,6 +24,7 @@ NAMES = {
     "release": "benchmarks.release",
     "rescale": "benchmarks.rescale",
     "savepoint": "benchmarks.savepoint",
+    "skew": "benchmarks.skew",
     "slow-epochs": "benchmarks.slow_epochs",
     "start": "benchmarks.start",
     "state-growth": "benchmarks.state_growth",

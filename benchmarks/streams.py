@@ -79,10 +79,10 @@ def prepare(
 
 def prepare_timed(
     directory: Path, *, rows_per_epoch: int, files_per_epoch: int, epochs: int, warm_up: int, keys: int,
-    epoch_seconds: int, disorder_seconds: float = 0.0, seed: int = 7,
+    epoch_seconds: int, disorder_seconds: float = 0.0, hot_share: float = 0.0, seed: int = 7,
 ) -> Dataset:  # fmt: skip
     """Write a dataset with a column `ts` besides: event time goes on by `epoch_seconds` an epoch, rows are up to
-    `disorder_seconds` behind it."""
+    `disorder_seconds` behind it. `hot_share` of all rows have the key `user-0`."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -95,8 +95,11 @@ def prepare_timed(
     for number in range(epochs * files_per_epoch):
         times = FIRST_US + number * file_us + np.linspace(0, file_us, rows, endpoint=False).astype(np.int64)
         times = times - random.integers(0, max(1, int(disorder_seconds * 1_000_000)), rows)
+        chosen = random.integers(0, keys, rows)
+        if hot_share:
+            chosen[random.random(rows) < hot_share] = 0
         columns = {
-            "key": names.take(pa.array(random.integers(0, keys, rows))),
+            "key": names.take(pa.array(chosen)),
             "ts": pa.array(times, pa.timestamp("us", "UTC")),
             "value": random.integers(0, 1 << 40, rows),
         }
