@@ -85,3 +85,15 @@ def test_memory_compares_resident_memory_with_the_budget(tmp_path):
     assert 0.3 < ratio["value"] < 1.5
     assert report["ratios"]["rate, budget / unlimited"]["value"] > 0
     assert {"budget, resident", "unlimited, resident", "budget, write cache"} < set(report["figures"])
+
+
+def test_skew_compares_two_stages_with_one(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "skew", "--quick", "--only", "running-two-stages,running-one-stage"]
+    told = subprocess.run([*command, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True)
+
+    assert told.returncode == 0, told.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert set(report["figures"]) == {"rate running-two-stages", "rate running-one-stage"}
+    ratio = report["ratios"]["running: two stages / one"]
+    assert ratio["value"] > 0
+    assert (ratio["wanted"], ratio["at_most"]) == (3, False)

@@ -43,11 +43,14 @@ class Sender:
         rows = job.source("rows", tg.testing.frame("k string, ts timestamp"), event_time="ts")
         rows = rows.filter(lambda row: row.k != "no") if mapped else rows
         one = rows.key_by("k").process("one", function or Echo(), schema="k string, n bigint")
-        one.key_by("k").process("two", Echo(), schema="k string, n bigint").sink("out", tg.CollectSink())
+        self.second(one.key_by("k")).sink("out", tg.CollectSink())
         self.graph, self.directory = job.graph(), str(directory)
         self.plan = plan(self.graph)
         ids = state_ids.assign({}, [(node.uid, spec.name) for node in self.graph.processes for spec in node.states])
         self.programs = [pickled(program) for program in programs(self.graph, self.plan, ids)]
+
+    def second(self, keyed):
+        return keyed.process("two", Echo(), schema="k string, n bigint")
 
     def assignment(self, level: int, **more) -> TaskAssignment:
         return TaskAssignment(
@@ -137,3 +140,17 @@ def test_a_task_of_the_source_stage_ends_its_rows_with_barriers_of_the_epoch(tmp
     assert sum(end.rows for end in ends) == 3
     (ack,) = [decode_ack(raw) for end in ends for raw in end.acks]
     assert (ack.epoch, ack.source_rows) == (EPOCH, 4)
+
+
+class SenderToAggregate(Sender):
+    def second(self, keyed):
+        return keyed.aggregate("two", rows=tg.count(), most=tg.max("n"))
+
+
+def test_a_task_combines_what_it_sends_to_a_built_in_aggregate_and_counts_its_own_rows(tmp_path):
+    sent = SenderToAggregate(tmp_path).run([("a", 1), ("b", 1), ("a", 1), ("a", 1)])
+    rows = {row["_k0"]: (row["_rows"], row["_p0"], row["_p1"]) for channel in sent for row in channel[:-1]}
+    assert rows == {"a": (3, 3, 3), "b": (1, 1, 1)}
+    assert [channel[-1].rows for channel in sent] == [len(channel) - 1 for channel in sent]
+    acks = [decode_ack(raw) for barrier in barriers(sent) for raw in barrier.acks]
+    assert [(ack.rows_in, ack.rows_out) for ack in acks] == [(4, 4)]
