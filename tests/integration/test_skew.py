@@ -40,9 +40,9 @@ def test_a_hot_key_behind_a_keyed_operator_is_named_and_its_totals_are_right(spa
     # Keyed by another column: the rows of the hot key come from both tasks.
     each = rows.key_by("n").process("each", Each(), schema=schema)
     keyed = each.assign_timestamps("ts").key_by("user")
-    keyed.aggregate("totals", rows=tg.count(), n=tg.sum("n")).sink("totals", totals)
+    keyed.aggregate("totals", rows=tg.count(), n=tg.sum("n")).sink("totals-out", totals)
     windows = keyed.window(tg.TumblingEventTimeWindows.of("1 min"))
-    windows.aggregate("minutes", rows=tg.count(), n=tg.sum("n")).sink("minutes", minutes)
+    windows.aggregate("minutes", rows=tg.count(), n=tg.sum("n")).sink("minutes-out", minutes)
     assert job.explain().count("combined by the sending task first") == 2
     run = job.start(spark, trigger="available-now", options={"table.optimizer.agg-phase-strategy": strategy})
     with tg.serve(run, port=0, show_values=True) as server:
