@@ -39,8 +39,8 @@ class Size:
 
     repetitions: int = 3
     keys: int = 10_000
-    rows_per_epoch: int = 1_000_000
-    epochs: int = 4
+    rows_per_epoch: int = 2_000_000
+    epochs: int = 3
     warm_up: int = 1
 
 

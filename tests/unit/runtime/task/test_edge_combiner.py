@@ -26,11 +26,12 @@ from tidegate.state.key_groups import key_groups
 from tidegate.state.murmur3 import hash_columns
 
 SCHEMA = "user string, amount int, price double, ts timestamp"
+GAP_MS = 20
 ASSIGNERS = {
     "running": None,
     "tumbling": tg.TumblingEventTimeWindows.of(20, 5),
     "sliding": tg.SlidingEventTimeWindows.of(30, 20),
-    "sessions": tg.EventTimeSessionWindows.with_gap(20),
+    "sessions": tg.EventTimeSessionWindows.with_gap(GAP_MS),
 }
 ROWS = st.tuples(
     st.sampled_from(["hot", "hot", "hot", "a", "b", None]),
@@ -71,14 +72,16 @@ def in_two_stages(h, rows, senders, at_once):
         for first in range(0, len(own), at_once):
             combiner.add(batch_from_rows(own[first : first + at_once], edge.combined_from).columns)
             made += combiner.take()
-    # Whether a late row joins a session depends on what is there before it, so those that are not late come first.
-    alone = [ms is not None and ms < h.time.watermark_ms for columns in made for ms in columns[1].to_pylist()]
-    for late in (False, True):
-        for columns in made:
-            for place in range(len(columns[0])):
-                if alone[0] is late:
-                    deliver(h, [column.slice(place, 1) for column in columns])
-                alone.append(alone.pop(0))
+    single = [[column.slice(place, 1) for column in columns] for columns in made for place in range(len(columns[0]))]
+    for columns in sorted(single, key=lambda columns: turn(columns[1][0].as_py(), h.time.watermark_ms)):
+        deliver(h, columns)
+
+
+def turn(ms, watermark_ms):
+    """Whether a late row joins a session depends on what is there before it, also of other late rows. So they come last, and in
+    the order of their times."""
+    is_late = ms is not None and ms + GAP_MS - 1 <= watermark_ms
+    return (is_late, ms if is_late else 0)
 
 
 def deliver(h, columns):
@@ -104,7 +107,7 @@ def outcome(stream, epochs, feed, backend="hashmap"):
 
 
 def one_by_one(h, rows, senders):
-    h.process(*sorted(rows, key=lambda row: time_ms(row[3]) + 20 - 1 <= h.time.watermark_ms))
+    h.process(*sorted(rows, key=lambda row: turn(time_ms(row[3]), h.time.watermark_ms)))
 
 
 @pytest.mark.parametrize("kind", ASSIGNERS)
