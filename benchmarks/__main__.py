@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import harness
 
 NAMES = {
+    "bounded": "benchmarks.bounded",
     "checkpoint": "benchmarks.checkpoint",
     "coordinator": "benchmarks.coordinator",
     "kafka": "benchmarks.kafka",

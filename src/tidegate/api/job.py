@@ -151,12 +151,13 @@ class Job(GraphBuilder):
                 return explain_mermaid(graph, plan(graph))
         raise ValueError(f"explain knows the formats 'text' and 'mermaid', not {format!r}.")
 
-    def run(
+    def run(  # noqa: PLR0913 one parameter for each choice
         self,
         spark: SparkSessionLike | None = None,
         *,
         checkpoint: Checkpointing | str | None = None,
         trigger: str | None = None,
+        drain: bool = False,
         state_backend: str | None = None,
         options: Mapping[str, object] | None = None,
         fresh: bool = False,
@@ -166,7 +167,9 @@ class Job(GraphBuilder):
         """Run the job with Spark until it ends or fails. Without `spark`, the session of its sources is used.
 
         `trigger` is how often an epoch starts: `"5 s"`, None for as often as possible, `"available-now"` to process all
-        available input and end. `state_backend` is `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
+        available input and end. With `drain`, such a run ends the job: after the last row, event-time timers fire, windows
+        close, and the job has finished. Without it, open windows stay in the last checkpoint for the next run.
+        `state_backend` is `"hashmap"` (the default, as in Flink) or `"rocksdb"`.
         With `checkpoint`, a `Checkpointing`, the job resumes from its latest checkpoint. `fresh` discards its history and
         starts without state; `force` takes the job over from a driver that hangs although its heartbeat moves.
         `listeners` are told of epochs, checkpoints, failures and changes of status, each in a thread of its own.
@@ -177,14 +180,15 @@ class Job(GraphBuilder):
         check_listeners(listeners)
         graph = check_runnable(self.graph())
         chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
-        return run_job(graph, listeners=listeners, **chosen)
+        return run_job(graph, drain=drain, listeners=listeners, **chosen)
 
-    def start(
+    def start(  # noqa: PLR0913 one parameter for each choice
         self,
         spark: SparkSessionLike | None = None,
         *,
         checkpoint: Checkpointing | str | None = None,
         trigger: str | None = None,
+        drain: bool = False,
         state_backend: str | None = None,
         options: Mapping[str, object] | None = None,
         fresh: bool = False,
@@ -197,7 +201,7 @@ class Job(GraphBuilder):
         check_listeners(listeners)
         graph = check_runnable(self.graph())
         chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
-        return start_job(graph, listeners=listeners, **chosen)
+        return start_job(graph, drain=drain, listeners=listeners, **chosen)
 
     def _choices(
         self, spark: SparkSessionLike | None, checkpoint: Checkpointing | str | None, trigger: str | None,

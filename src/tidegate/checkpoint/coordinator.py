@@ -142,7 +142,7 @@ class Coordinator:
         self._cleaning = 0
         self._last_completion_ms: MonotonicMs | None = None
         self._due_ms: MonotonicMs | None = None
-        self._closed = False
+        self._closed = self._drains = False
         self._withdraw, self._epoch_runs, self._next_epoch = withdraw, epoch_runs, NextEpoch()
         self._reserved: dict[int, str | None] = {}
         """Ids under which tasks store files that checkpoints of other ids may contain, and the base whose files they reuse."""
@@ -196,21 +196,23 @@ class Coordinator:
     def announces_at(self, expected_ms: int) -> MonotonicMs | None:
         """Return from when on an epoch that takes about as long as expected ends when a checkpoint is due. None: that depends
         on more than time."""
-        if self._closed or self._pending or self._due_ms is None:
+        if self._closed or self._drains or self._pending or self._due_ms is None:
             return None
         begins = 0 if self._queue.has_periodic else self._due_ms - expected_ms
         pause_ends = 0 if self._last_completion_ms is None else self._last_completion_ms + self._cadence.pause_ms
         return MonotonicMs(max(begins, pause_ends))
 
     def epoch_finished(
-        self, epoch: EpochId, moved: bool, now: Instant, announced: int | None = None, took_ms: int | None = None
-    ) -> list[Action]:
+        self, epoch: EpochId, moved: bool, now: Instant, announced: int | None = None, took_ms: int | None = None,
+        drains: bool = False,
+    ) -> list[Action]:  # fmt: skip
         """An epoch was accepted. `moved`: positions, state or committables have changed. `announced`: the id under which its
         tasks have begun to store their versions. Unless that is void, the checkpoint is taken, also if it is due by a tenth of
-        the period later, or by a short period. `took_ms`: how long it took; None: uploads need not wait for another one."""
+        the period later, or by a short period. `took_ms`: how long it took; None: uploads need not wait for another one.
+        `drains`: event time has ended with it, so only the checkpoint that the job ends with may contain it."""
         if self._closed:
             return []
-        self._finished = epoch
+        self._finished, self._drains = epoch, drains
         self._moved = self._moved or moved
         self._next_epoch.follows(announced is not None, took_ms, now)
         if announced is None or announced != self._next_id:
@@ -347,7 +349,7 @@ class Coordinator:
         wakes = [p.deadline_ms for p in self._pending.values() if p.stage is not Stage.PUBLISHING]
         while self._finished is not None and not _is_ending(self._pending):
             load = Load(_under_way(self._pending), self._cleaning, self._last_completion_ms)
-            choice = self._queue.take(load, self._limits, now.monotonic_ms)
+            choice = self._queue.take(load, self._limits, now.monotonic_ms, only_final=self._drains)
             if isinstance(choice, Wait):
                 wakes += [] if choice.until_ms is None else [choice.until_ms]
                 break

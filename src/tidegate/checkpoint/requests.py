@@ -40,10 +40,16 @@ class Request:
     target: str | None = None
     format: str | None = None
     full: bool | None = None
+    final: bool = False
+    """The job ends with this checkpoint."""
 
     @property
     def is_forced(self) -> bool:
         return self.forced or self.kind.is_savepoint
+
+    @property
+    def is_final(self) -> bool:
+        return self.final or self.kind is RequestKind.TERMINAL_SAVEPOINT
 
     @property
     def rank(self) -> tuple[bool, bool, bool, int]:
@@ -101,11 +107,12 @@ class RequestQueue:
     def has_periodic(self) -> bool:
         return any(r.kind is RequestKind.PERIODIC for r in self._waiting)
 
-    def take(self, load: Load, limits: RequestLimits, now_ms: MonotonicMs) -> RunNow | Wait:
-        """Remove and return the request to run now."""
-        choice = choose(self._waiting[0] if self._waiting else None, load, limits, now_ms)
+    def take(self, load: Load, limits: RequestLimits, now_ms: MonotonicMs, only_final: bool = False) -> RunNow | Wait:
+        """Remove and return the request to run now. `only_final`: all but the one that the job ends with wait."""
+        first = next((r for r in self._waiting if r.is_final or not only_final), None)
+        choice = choose(first, load, limits, now_ms)
         if isinstance(choice, RunNow):
-            self._waiting.pop(0)
+            self._waiting.remove(choice.request)
         return choice
 
     def remove(self, unwanted: Callable[[Request], bool]) -> tuple[Request, ...]:

@@ -535,8 +535,8 @@ MUTATIONS = (
         "announced-alone",
         "Nothing is announced while a checkpoint is in progress",
         f"{CHECKPOINT}/coordinator.py",
-        "if self._closed or self._pending or self._due_ms is None:",
-        "if self._closed or self._due_ms is None:",
+        "if self._closed or self._drains or self._pending or self._due_ms is None:",
+        "if self._closed or self._drains or self._due_ms is None:",
     ),
     Mutation(
         "void-id",
@@ -708,5 +708,13 @@ MUTATIONS = (
         "",
         test="tests/unit/runtime/driver/test_epoch_runner.py"
         "::test_after_a_rescale_tasks_go_where_most_of_their_state_is_and_use_it_as_it_is_there",
+    ),
+    Mutation(
+        "drain-alone",
+        "Only what the job ends with contains an epoch at the end of event time",
+        f"{CHECKPOINT}/coordinator.py",
+        "only_final=self._drains)",
+        "only_final=False)",
+        test="tests/unit/checkpoint/test_coordinator.py::test_only_what_the_job_ends_with_contains_an_epoch_at_the_end_of_event_time",
     ),
 )

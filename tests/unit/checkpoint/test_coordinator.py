@@ -687,3 +687,38 @@ def completed_first(coordinator: Coordinator) -> None:
     coordinator.epoch_finished(epoch(1), True, at(50))
     coordinator.tick(at(100))
     completed(coordinator, 1, 200)
+
+
+@pytest.mark.feature("C50", "C52")
+@pytest.mark.parametrize("kind", [RequestKind.MANUAL, RequestKind.TERMINAL_SAVEPOINT])
+def test_only_what_the_job_ends_with_contains_an_epoch_at_the_end_of_event_time(kind: RequestKind) -> None:
+    """A job that went back to such a checkpoint would find all its further rows late."""
+    coordinator = started()
+    coordinator.epoch_finished(epoch(1), True, at(50), drains=True)
+    user = Request(kind=RequestKind.MANUAL, at_ms=at(60).monotonic_ms, token="user", forced=True)
+    assert not of(StartUpload, coordinator.request(user, at(60)))
+    assert not of(StartUpload, coordinator.tick(at(5_000)))
+    assert coordinator.announce(0, at(5_000)) is None
+    last = Request(kind=kind, at_ms=at(5_000).monotonic_ms, final=kind is RequestKind.MANUAL, forced=True)
+    assert [each.request for each in of(StartUpload, coordinator.request(last, at(5_000)))] == [last]
+
+
+@pytest.mark.feature("C50")
+def test_a_job_that_went_back_from_its_drain_takes_checkpoints_again() -> None:
+    coordinator = started()
+    coordinator.epoch_finished(epoch(1), True, at(50), drains=True)
+    coordinator.abort_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, at(60))
+    (upload,) = of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(70)))
+    assert upload.epoch == epoch(2)
+
+
+@pytest.mark.feature("C50")
+def test_a_checkpoint_that_was_announced_to_an_epoch_at_the_end_of_event_time_is_not_taken() -> None:
+    coordinator = started()
+    coordinator.epoch_finished(epoch(1), True, at(50))
+    announced = coordinator.announce(1_000, at(60))
+    assert announced == 1
+    assert not of(StartUpload, coordinator.epoch_finished(epoch(2), True, at(150), announced, drains=True))
+    last = Request(kind=RequestKind.MANUAL, at_ms=at(160).monotonic_ms, final=True, forced=True)
+    (upload,) = of(StartUpload, coordinator.request(last, at(160)))
+    assert (upload.id, upload.epoch) == (2, epoch(2))

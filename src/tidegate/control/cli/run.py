@@ -36,6 +36,9 @@ _LINGER_S = 10.0
 @click.option("-p", "--parallelism", type=int, help="Slots of every level.")
 @click.option("-D", "settings", multiple=True, metavar="KEY=VALUE", help="Any option by its key.")
 @click.option("--trigger", help="How often an epoch starts: '5 s', 'available-now'; by default, as often as possible.")
+@click.option(
+    "--drain", is_flag=True, help="With 'available-now': let all event time pass after the last row, and finish."
+)
 @click.option("--fresh", is_flag=True, help="Abandon the job's history and start over.")
 @click.option("--force", is_flag=True, help="Take over the job from a driver that hangs but seems alive.")
 @click.option(
@@ -54,8 +57,8 @@ _LINGER_S = 10.0
 @speaks
 def command(  # noqa: C901, PLR0913 one parameter for each option
     out: Output, job_file: str, path: str | None, allow: bool, strict: bool, claim_mode: str | None, uids: tuple[str, ...],
-    renamed: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None, fresh: bool, force: bool,
-    stop_within: str, savepoint_on_stop: bool, allow_actions: bool, show_values: bool, log_format: str | None,
+    renamed: tuple[str, ...], parallelism: int | None, settings: tuple[str, ...], trigger: str | None, drain: bool, fresh: bool,
+    force: bool, stop_within: str, savepoint_on_stop: bool, allow_actions: bool, show_values: bool, log_format: str | None,
 ) -> int:  # fmt: skip
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
@@ -99,7 +102,7 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     if parallelism is not None:
         job.parallelism = parallelism
     within_s = duration_ms(stop_within) / 1000
-    run = job.start(trigger=trigger, options=options, fresh=fresh, force=force)
+    run = job.start(trigger=trigger, drain=drain, options=options, fresh=fresh, force=force)
     if savepoint_on_stop and (run.checkpoint_config is None or run.checkpoint_config.savepoint_dir is None):
         run.cancel()
         raise BadOption(f"--savepoint-on-stop needs a directory for savepoints: -D{SAVEPOINT_DIR}=PATH.")

@@ -20,6 +20,7 @@ from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import TaskId
 from tidegate.core.log_setup import in_this_context
+from tidegate.core.times import MAX_WATERMARK
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.empty_epochs import empty_epoch, idle_s
 from tidegate.runtime.driver.epoch_frame import combine
@@ -72,6 +73,8 @@ class Attempt:
         directory = Path(tempfile.mkdtemp(prefix=f"tidegate-{job.name}-")) / "query"
         try:
             self._orders, done, self._pinned = _go_to_checkpoint(job, directory)
+            self._input_ended = job.trigger.drain and job.runner.clocks.watermark_ms == MAX_WATERMARK
+            """The checkpoint was taken after the drain that ends the job: rows that have arrived since would be late."""
             self.epochs = Epochs(job, directory, done)
             writer = combine(job.graph.sources).writeStream.queryName(job.name)
             writer = writer.option("checkpointLocation", directory.as_uri()).foreachBatch(
@@ -137,6 +140,9 @@ class Attempt:
             return self.epochs.run_empty(time_stands=time_stands)
 
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        if self._input_ended:
+            self._end_query()
+            return
         latest = time.monotonic() + self._job.trigger.interval_s
         try:
             self._run_batch(batch, batch_id)

@@ -112,10 +112,13 @@ class CheckpointLoop:
         """Return the sink for which too much output waits, if there is one: no batch is read until it has caught up."""
         return self.output.held_by()
 
-    def epoch_finished(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool = True) -> None:
-        """Report an accepted epoch. Returns immediately. `output`: what its sinks prepared waits for a checkpoint."""
+    def epoch_finished(
+        self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool = True, drains: bool = False
+    ) -> None:
+        """Report an accepted epoch. Returns immediately. `output`: what its sinks prepared waits for a checkpoint. `drains`:
+        event time has ended with it, so only the checkpoint that the job ends with may contain it."""
         self.uploads.ended(snapshot)
-        self._thread.post(lambda: self.checkpointer.on_epoch(report, snapshot, moved, output))
+        self._thread.post(lambda: self.checkpointer.on_epoch(report, snapshot, moved, output, drains))
 
     def begin_at(self, snapshot: EpochSnapshot) -> None:
         """Report that the run is at a checkpoint, or at the very beginning; no epoch has moved it yet."""
@@ -127,15 +130,15 @@ class CheckpointLoop:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def request(self, published: bool = True, full: bool | None = None) -> Future[CheckpointRef]:
+    def request(self, published: bool = True, full: bool | None = None, final: bool = False) -> Future[CheckpointRef]:
         """Take a checkpoint of the last epoch now, whatever the interval says; with `full`, one that shares no file with
-        earlier ones, with `full=False` an incremental one, otherwise as configured.
+        earlier ones, with `full=False` an incremental one, otherwise as configured. `final`: the job ends with it.
 
         The future completes when its output is published; with `published=False`, when the checkpoint is complete.
         """
         token = uuid.uuid4().hex
         answer = self._answers.expect(token, published)
-        self._ask(RequestKind.MANUAL, token, forced=True, full=full)
+        self._ask(RequestKind.MANUAL, token, forced=True, full=full, final=final)
         return answer
 
     def savepoint(self, target: str | None, terminal: bool, format: str = CANONICAL) -> Future[str]:
@@ -155,7 +158,7 @@ class CheckpointLoop:
 
     def _ask(
         self, kind: RequestKind, token: str, *, forced: bool = False, full: bool | None = None,
-        target: str | None = None, format: str | None = None,
+        target: str | None = None, format: str | None = None, final: bool = False,
     ) -> None:  # fmt: skip
         request = Request(
             kind=kind,
@@ -165,6 +168,7 @@ class CheckpointLoop:
             full=full,
             target=target,
             format=format,
+            final=final,
         )
         self._thread.post(lambda: self.checkpointer.request(request))
         self._refuse_if_over()

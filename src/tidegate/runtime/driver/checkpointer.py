@@ -105,7 +105,7 @@ class Checkpointer:
         self._read_acks()
         self._act(self._coordinator.tick(self._now()))
 
-    def on_epoch(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool) -> None:
+    def on_epoch(self, report: EpochReport, snapshot: EpochSnapshot, moved: bool, output: bool, drains: bool) -> None:
         now = self._now()
         self._uploads.saw(snapshot)
         if not output:
@@ -117,7 +117,7 @@ class Checkpointer:
         self._announcer.epoch_took(report.duration_ms, with_rows=report.rows_in > 0)
         begun = snapshot.announced
         took_ms = report.duration_ms if snapshot.versions else None  # without state, a checkpoint needs no other epoch
-        actions = self._coordinator.epoch_finished(snapshot.epoch, moved, now, begun, took_ms)
+        actions = self._coordinator.epoch_finished(snapshot.epoch, moved, now, begun, took_ms, drains)
         self._announcements.settle(begun)
         self._materializer.on_epoch(now)
         used = any(isinstance(each, StartUpload) and each.id == begun for each in actions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -31,9 +31,24 @@ class EpochTrigger:
     """The minimum time from the start of one epoch with rows to the start of the next."""
     available_now: bool = False
     """Read the rows that are available, then end."""
+    drain: bool = False
+    """At that end, let all event time pass: no run follows."""
 
     @classmethod
-    def parse(cls, given: Any) -> EpochTrigger:
+    def parse(cls, given: Any, drain: bool = False) -> EpochTrigger:
+        found = cls._parse(given)
+        if not drain:
+            return found
+        if not found.available_now:
+            raise GraphError(
+                "drain=True (--drain) closes all windows after the last row, and a job without an end of its input has none. "
+                "Add trigger='available-now', or drain the running job when you stop it: "
+                "run.stop_with_savepoint(drain=True), `tidegate stop --drain`."
+            )
+        return replace(found, drain=True)
+
+    @classmethod
+    def _parse(cls, given: Any) -> EpochTrigger:
         match given:
             case None:
                 return cls()

@@ -66,7 +66,7 @@ log = logging.getLogger("tidegate")
 
 
 def run_job(
-    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None,
+    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, drain: bool = False,
     listeners: Sequence[JobListener] = (), **choices: Any,
 ) -> EpochReport | None:  # fmt: skip
     """Run a job to its end: a streaming job until it is stopped or fails, a bounded one until its sources are read."""
@@ -81,7 +81,7 @@ def run_job(
                 "trigger='available-now'."
             )
         return run_bounded(graph, session, settings, listeners)
-    run = start_job(graph, spark=spark, trigger=trigger, listeners=listeners, **choices)
+    run = start_job(graph, spark=spark, trigger=trigger, drain=drain, listeners=listeners, **choices)
     with Ending(run, duration_ms(STOP_WITHIN) / 1000, second_sigint=signal.default_int_handler).listening():
         run.await_termination()
     return None
@@ -125,7 +125,7 @@ def _events(job: str, listeners: Sequence[JobListener]) -> Iterator[JobEvents]:
 
 
 def start_job(
-    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None,
+    graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, drain: bool = False,
     listeners: Sequence[JobListener] = (), **choices: Any,
 ) -> JobRun:  # fmt: skip
     """Start a job on streaming DataFrames and return immediately.
@@ -138,7 +138,7 @@ def start_job(
     check_session(session.conf.get, session.version)
     settings, durability = _settings(session, choices)
     check_sources(graph.sources, durable=durability is not None)
-    chosen, reporters = EpochTrigger.parse(trigger), _reporters(graph, settings)
+    chosen, reporters = EpochTrigger.parse(trigger, drain), _reporters(graph, settings)
     with _events(graph.job, [*listeners, *reporters]) as events:
         launch = _Launch(spark=session, graph=graph, settings=settings, trigger=chosen, events=events)
         run = launch.ephemeral() if durability is None else launch.durable(durability)
@@ -277,7 +277,8 @@ class _Launch:
         _, fitted = plan_return(snapshot, now, p, self._settings.max_parallelism, allow)
         check_claimed(snapshot, sources, allow)
         if snapshot.watermark_ms == MAX_WATERMARK:
-            log.warning("the snapshot was taken after a drain: all event time has passed, and every row is late")
+            drained = "the snapshot was taken after a drain: all event time has passed, and"
+            log.warning("%s %s", drained, "no row is read" if self._trigger.drain else "every row is late")
         for verdict in fitted.compatibility.verdicts:
             level = logging.WARNING if verdict.outcome is VerdictKind.DROPPED else logging.INFO
             log.log(level, "state of the snapshot, %s", shown(verdict))

@@ -13,8 +13,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.checkpoint.release_plan import WaitingOutput
-from tidegate.config.choices import CheckpointingMode
+from tidegate.config.choices import CheckpointingMode, JobEnd
 from tidegate.core.errors import EpochFailed
+from tidegate.core.faults import reach
 from tidegate.core.ids import EpochId
 from tidegate.graph.model import Graph
 from tidegate.runtime.driver.autoscaling import Autoscaler
@@ -78,6 +79,18 @@ class RunningJob:
         return 600.0 if self.durability is None else self.durability.checkpoints.timeout_ms / 1000
 
     @property
+    def drains(self) -> bool:
+        """Whether all event time passes before the job ends. A stop decides for itself."""
+        return self.stop.drain if self.stop.is_asked() else self.trigger.drain
+
+    @property
+    def graceful_end(self) -> JobEnd:
+        """How the job ends unless it fails. No run follows a drain; the next one resumes if the sources are only exhausted."""
+        if self.stop.is_asked():
+            return JobEnd.CANCELED
+        return JobEnd.FINISHED if self.drains else JobEnd.SUSPENDED
+
+    @property
     def at_least_once(self) -> bool:
         chosen = self.durability
         return chosen is not None and chosen.checkpoints.mode is CheckpointingMode.AT_LEAST_ONCE
@@ -120,6 +133,7 @@ class Epochs:
             job.autoscaler.started(job.settings.parallelism)
         self._moved: EpochId | None = None
         """The last epoch that changed something."""
+        self._drains = False
 
     def run(
         self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False,
@@ -141,7 +155,7 @@ class Epochs:
         if loop is not None:
             moved = batch is not None or bool(report.committables) or before != job.runner.versions
             snapshot = replace(self.snapshot(), announced=_announced(work))
-            loop.epoch_finished(report, snapshot, moved, output=not job.at_least_once)
+            loop.epoch_finished(report, snapshot, moved, output=not job.at_least_once, drains=self._drains)
         self._last_ms = self._last_ms if batch is None else report.duration_ms
         job.last_epoch_s = time.monotonic()
         job.reports.append(report)
@@ -257,17 +271,26 @@ class Epochs:
             self.run_empty(final=True)
 
     def drain(self) -> None:
-        """Let all event time pass: event-time timers fire, windows close, and their output belongs to the savepoint."""
+        """Let all event time pass: event-time timers fire, windows close, and their output belongs to the snapshot that the job
+        ends with.
+
+        1. From now on, only that snapshot is taken. A crash leaves a checkpoint of before: rows that the next start reads are
+           on time, and it drains again.
+        2. Epochs at the end of event time run until no event-time timer is left. A crash leaves the same.
+        """
         job, latest = self._job, time.monotonic() + self._job.timeout_s
+        self._drains = True
+        reach("drain.1-begun")
         while True:
             self.run_empty(final=True)
             if not job.runner.timers_pending():
-                return
+                break
             if time.monotonic() > latest:
                 raise EpochFailed(
                     f"The job still has event-time timers {job.timeout_s:g} s after the end of event time: a function "
-                    "sets a new one whenever one fires. Stop the job without drain."
+                    "sets a new one whenever one fires. End the job without drain."
                 )
+        reach("drain.2-passed")
 
     def _await_restored_output(self, loop: CheckpointLoop) -> None:
         """Output that an earlier run, in mode EXACTLY_ONCE, left in its checkpoints is published before that of this one."""

@@ -314,12 +314,12 @@ class Supervisor:
         loop = job.loop
         if loop is None or stop.cancelled:
             return
-        if stop.drain:
+        if job.drains:
             with self.lock:
                 epochs.drain()
         with self.lock:
             if stop.savepoint is None:
-                ref = epochs.run_until(loop, loop.request(published=False))
+                ref = epochs.run_until(loop, loop.request(published=False, final=True))
                 epochs.await_output(loop, f"checkpoint {ref.id}")
             else:
                 target, format = stop.savepoint
@@ -343,9 +343,7 @@ class Supervisor:
             self.attempt.discard_directory()
 
     def _how_it_ends(self) -> JobEnd:
-        if self.outcome is not None:
-            return JobEnd.FAILED
-        return JobEnd.CANCELED if self._job.stop.is_asked() else JobEnd.SUSPENDED
+        return self._job.graceful_end if self.outcome is None else JobEnd.FAILED
 
     def _can_continue(self, loop: CheckpointLoop) -> bool:
         """Whether the next run can start from a checkpoint or savepoint of this one."""

@@ -39,7 +39,7 @@ class Begun(Attempt):
         self._job, self._lock = self.epochs._job, EpochLock()
         self.error, self._retired, self._pinned = None, False, pinned
         self._ends = deque(maxlen=2)
-        self._streaming, self.query = StreamingTime(), Query()
+        self._streaming, self.query, self._input_ended = StreamingTime(), Query(), False
         self._job.trigger = SimpleNamespace(interval_s=0.0)
         (self.epochs.directory / "offsets").mkdir(parents=True)
 
@@ -100,3 +100,13 @@ def test_where_sources_begin_is_in_a_checkpoint_before_their_first_row_is_read(t
         base = job.loop.ownership.store.entry.base
         assert (base is None) == pinned
         assert base is None or base.epoch <= first
+
+
+@pytest.mark.feature("C50")
+def test_an_attempt_that_starts_after_the_drain_reads_no_row(tmp_path: Path) -> None:
+    """Rows that have arrived since would be late."""
+    attempt = Begun(tmp_path)
+    attempt._input_ended = True
+    attempt._on_batch(BATCH, 0)
+    assert (attempt.query.isActive, attempt.error) == (False, None)
+    assert attempt.runner.epoch.number == 1

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.unit.runtime.driver.test_checkpoint_loop import Death, dies_at
 from tests.unit.runtime.driver.test_output_release import WAIT_S, Job, Place, Target
+from tests.unit.runtime.driver.test_running_job import Runner, running
+from tidegate.checkpoint.start import StartRefused
+from tidegate.core.errors import EpochFailed, GraphError
 from tidegate.core.ids import Slot
+from tidegate.core.times import MAX_WATERMARK
+from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_lock import EpochLock
+from tidegate.runtime.driver.epoch_reports import EpochReport
+from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.running_job import Epochs
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import Supervisor
@@ -33,7 +43,7 @@ class NoTimers:
 def supervisor_of(job: Job) -> Supervisor:
     """The supervisor of a run whose query has ended."""
     running: Any = SimpleNamespace(
-        loop=job.loop, runner=NoTimers(), stop=StopRequest(), timeout_s=WAIT_S, autoscaler=None
+        loop=job.loop, runner=NoTimers(), stop=StopRequest(), timeout_s=WAIT_S, autoscaler=None, drains=False
     )
     supervisor: Any = object.__new__(Supervisor)
     supervisor._job, supervisor.lock = running, EpochLock()
@@ -108,3 +118,119 @@ def test_functions_are_told_of_the_snapshot_that_the_job_ends_with(tmp_path: Pat
         epochs.run_empty, epochs._run_for = run_empty, wait
         supervisor._conclude()
     assert told == [CheckpointNotice(last.as_checkpoint_id, True)]
+
+
+class Windows(Runner):
+    """Runs epochs that leave nothing, except that the end of event time closes the window that is open."""
+
+    is_open = True
+
+    def run_epoch(self, batch: Any, *, final: bool = False, **more: Any) -> EpochReport:
+        report = super().run_epoch(batch)
+        emitted = report.committables if final and self.is_open else ()
+        if final:
+            self.is_open, self.clocks = False, Clocks(watermark_ms=MAX_WATERMARK)
+        return replace(report, committables=emitted)
+
+
+class Drained:
+    """A bounded run that drains, from the latest checkpoint to its end or to a crash."""
+
+    runner: Any
+
+    def __init__(self, folder: Path, job: Job, target: Target) -> None:
+        epochs, self.runner = running(folder, target, job.loop, "EXACTLY_ONCE")
+        self.runner.__class__ = Windows
+        base = job.loop.ownership.restore_point().snapshot
+        if base is not None and base.watermark_ms == MAX_WATERMARK:
+            self.runner.is_open, self.runner.clocks = False, Clocks(watermark_ms=MAX_WATERMARK)
+        epochs._job.trigger = EpochTrigger(available_now=True, drain=True)
+        epochs.run(None, None)
+        job.loop.request(published=False).result(WAIT_S)
+        supervisor: Any = object.__new__(Supervisor)
+        supervisor._job, supervisor.lock = epochs._job, EpochLock()
+        supervisor.attempt = SimpleNamespace(epochs=epochs, discard_directory=lambda: None)
+        supervisor.last_savepoint, supervisor.outcome = None, None
+        self.supervisor = supervisor
+
+    def end(self) -> None:
+        self.supervisor._conclude()
+        self.supervisor._close()
+
+
+@pytest.mark.feature("C50", "C51")
+@pytest.mark.parametrize(
+    ("point", "is_drained"),
+    [
+        ("drain.1-begun", False),
+        ("drain.2-passed", False),
+        ("publish.1-metadata", False),
+        ("publish.2-entry", True),
+        ("release.1-commit", True),
+        ("end.1-entry", True),
+    ],
+)
+def test_a_crash_during_a_drain_closes_each_window_once(tmp_path: Path, point: str, is_drained: bool) -> None:
+    """Before the last checkpoint is in the log, a crash leaves one whose event time goes on; from then on, a drained one."""
+    target, place = Target(), Place(tmp_path)
+    with suppress(Death), place.run(out=target) as job:
+        run = Drained(tmp_path, job, target)
+        with dies_at(point):
+            run.end()
+    with ExitStack() as runs:
+        if point == "end.1-entry":
+            with pytest.raises(StartRefused, match="has finished"):
+                runs.enter_context(place.run(out=target))
+        else:
+            job = runs.enter_context(place.run(out=target))
+            found = job.loop.ownership.restore_point().snapshot
+            assert found is not None
+            assert (found.watermark_ms == MAX_WATERMARK) is is_drained
+            Drained(tmp_path, job, target).end()
+    assert len(target.published) == 1
+
+
+@pytest.mark.feature("C50", "C51")
+def test_a_drained_job_has_finished_and_a_start_says_so(tmp_path: Path) -> None:
+    target, place = Target(), Place(tmp_path)
+    with place.run(out=target) as job:
+        run = Drained(tmp_path, job, target)
+        run.end()
+        assert run.supervisor._job.loop.ownership.store.entry.outcome == "FINISHED"
+    assert len(target.published) == 1
+    with pytest.raises(StartRefused, match=r"has finished.*--fresh"), place.run(out=target):
+        pass
+
+
+@pytest.mark.feature("C50")
+def test_a_stop_of_a_run_that_drains_leaves_its_windows_open(tmp_path: Path) -> None:
+    """The input has not ended."""
+    target, place = Target(), Place(tmp_path)
+    with place.run(out=target) as job:
+        run = Drained(tmp_path, job, target)
+        run.supervisor._job.stop.asked.set()
+        run.end()
+        assert (target.published, run.runner.is_open) == ([], True)
+    with place.run(out=target) as job:
+        Drained(tmp_path, job, target).end()
+    assert len(target.published) == 1
+
+
+@pytest.mark.feature("C50")
+def test_a_function_whose_timers_never_end_is_named_as_the_reason_why_the_drain_fails(tmp_path: Path) -> None:
+    target = Target()
+    with Place(tmp_path).run(out=target) as job:
+        run = Drained(tmp_path, job, target)
+        checkpoints = run.supervisor._job.durability.checkpoints
+        run.supervisor._job.durability = SimpleNamespace(checkpoints=replace(checkpoints, timeout_ms=50))
+        run.runner.timers_pending = lambda: True
+        with pytest.raises(EpochFailed, match="sets a new one whenever one fires"):
+            run.supervisor._conclude()
+
+
+@pytest.mark.feature("C50")
+@pytest.mark.parametrize("trigger", [None, "5 s"])
+def test_a_job_without_an_end_of_its_input_cannot_be_drained_at_that_end(trigger: str | None) -> None:
+    with pytest.raises(GraphError, match=r"Add trigger='available-now', or drain the running job when you stop it"):
+        EpochTrigger.parse(trigger, drain=True)
+    assert EpochTrigger.parse("available-now", drain=True) == EpochTrigger(available_now=True, drain=True)

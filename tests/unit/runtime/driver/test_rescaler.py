@@ -65,7 +65,7 @@ class Begun(Attempt):
     def __init__(self, job: Any, lock: Any) -> None:
         self._job, self._lock, self.error, self._retired, self._pinned = job, lock, None, False, True
         self._ends, self._streaming, self.query = deque(maxlen=2), StreamingTime(), Query()  # type: ignore[assignment]
-        self.epochs = job.make_epochs()
+        self.epochs, self._input_ended = job.make_epochs(), False
 
     def bring_back(self) -> None:
         job: Any = self._job

@@ -19,6 +19,7 @@ from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.committers import Committers
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
+from tidegate.runtime.driver.epoch_trigger import EpochTrigger
 from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_metrics import JobMetrics
 from tidegate.runtime.driver.progress import Progress
@@ -67,7 +68,7 @@ def running(folder: Path, target: Target, loop: CheckpointLoop | None, mode: str
     runner: Any = Runner(Lineage("line"), Term(1)) if point is None else Runner(point.lineage, point.term)
     nobody: Any = None
     made = RunningJob(
-        spark=nobody, graph=job.graph(), settings=nobody, durability=durability, trigger=nobody,
+        spark=nobody, graph=job.graph(), settings=nobody, durability=durability, trigger=EpochTrigger(),
         committers=Committers(job.graph(), None), runner=runner, description=nobody, loop=loop, reports=EpochReports(9),
         metrics=JobMetrics(()), progress=Progress("job", io.StringIO()), stop=StopRequest(),
         events=JobEvents("job"),
