@@ -93,6 +93,12 @@ class ScalingDecider:
         self._history = [*kept, self._pending][-self._config.history_count :]
         self._wanted.clear()
 
+    def not_scaled(self) -> None:
+        """The last decision could not be carried out: nothing is learned from it."""
+        if self._pending is not None:
+            self._history = [each for each in self._history if each is not self._pending]
+            self._pending = None
+
     @property
     def restart_ms(self) -> int:
         """How long a change of parallelism is expected to interrupt the job."""

@@ -133,6 +133,7 @@ class RescaleReport:
             terminal_state=None if rescale.reason is None else str(rescale.state),
             trigger_cause=_CAUSE,
             terminated_reason=None if rescale.reason is None else str(rescale.reason),
+            requested_by=str(rescale.requested_by),
         )
 
 

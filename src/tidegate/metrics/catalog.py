@@ -329,7 +329,12 @@ HELD_TIME = _counter(_epoch, "heldTime", "ms", "Time in which batches waited for
 # -- autoscaler --------------------------------------------------------------------------------------------------------
 
 SCALINGS = _counter(Scope.AUTOSCALER, "scalings", "", "Changes of parallelism that the autoscaler started.")
-SCALING_ERRORS = _counter(Scope.AUTOSCALER, "errors", "", "How often it could not decide because of an error.")
+SCALING_ERRORS = _counter(
+    Scope.AUTOSCALER,
+    "errors",
+    "",
+    "How often it could not decide because of an error, or the job could not be rescaled.",
+)
 BALANCED = _counter(Scope.AUTOSCALER, "balanced", "", "How often it found that the parallelism is right.")
 
 

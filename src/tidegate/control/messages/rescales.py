@@ -53,7 +53,8 @@ class SlotSharingGroupRescaleInfo(Struct, frozen=True, kw_only=True, rename="cam
 
 
 class JobRescaleDetails(Struct, frozen=True, kw_only=True, rename="camel"):
-    """`scheduler_states` is null in lists. `terminal_state` and what follows from it are null while it is in progress."""
+    """`scheduler_states` is null in lists. `terminal_state` and what follows from it are null while it is in progress.
+    Flink has no `requested_by`: its autoscaler asks as a user does."""
 
     rescale_uuid: str
     resource_requirements_uuid: str
@@ -66,6 +67,7 @@ class JobRescaleDetails(Struct, frozen=True, kw_only=True, rename="camel"):
     terminal_state: str | None
     trigger_cause: str
     terminated_reason: str | None
+    requested_by: str
 
 
 class RescalesCounts(Struct, frozen=True, kw_only=True, rename="camel"):

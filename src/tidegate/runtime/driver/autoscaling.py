@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from math import isfinite
+from typing import Any
 
 from tidegate.autoscaler.collector import SampleCollector
 from tidegate.autoscaler.decider import ScalingDecider
@@ -25,24 +27,34 @@ from tidegate.runtime.exchange.messages import TaskAck
 
 log = logging.getLogger("tidegate")
 
-Rescale = Callable[[int], object]
-"""Changes the parallelism of the running job. May return before that has happened."""
+AskToRescale = Callable[[int], Future[Any]]
+"""Begins to change the parallelism of the running job, or raises. The future completes when the job runs again, or fails."""
 
 _TRACED = 2_000
 """Samples that a trace has at most: eight hours with the default window."""
+_DAY_MS = 24 * 3_600_000
 
 
 class Autoscaler:
-    """`rescale` is called with the parallelism that is wanted, by the thread that runs epochs, between two of them, if
-    `job.autoscaler.scaling.enabled` is set. Without it, decisions are only shown.
+    """Decisions are only shown, unless `job.autoscaler.scaling.enabled` is set and the job can be rescaled (`act_by`).
+
+    A decision is carried out by the thread that runs epochs, between two of them, and one at a time. After a rescale that was
+    refused or has failed, none is asked for during a window, and twice as long after each further one, up to a day: every try
+    interrupts the job.
     """
 
     def __init__(
-        self, job: str, config: AutoscalerConfig, max_parallelism: int, *, rescale: Rescale | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:  # fmt: skip
+        self, job: str, config: AutoscalerConfig, max_parallelism: int, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._job, self.config, self._key_groups = job, config, max_parallelism
-        self._rescale, self._clock = rescale, clock
+        self._rescale: AskToRescale | None = None
+        self._clock = clock
+        self._asked: Future[Any] | None = None
+        """The rescale in progress, or one whose outcome has not been seen."""
+        self._failures = 0
+        """Rescales that failed since the last that succeeded."""
+        self._retry_ms = 0
+        """No rescale is asked for before."""
         self._decider = ScalingDecider(config, max_parallelism)
         self._collector = SampleCollector(config.window_ms)
         self._samples: deque[EpochSample] = deque(maxlen=_TRACED)
@@ -51,11 +63,17 @@ class Autoscaler:
         self._scalings = self._errors = self._balanced = 0
         self.last: tuple[ScalingDecision, tuple[str, ...]] | None = None
         """The last decision, and the reasons for it."""
-        if config.scaling_enabled and rescale is None:
-            log.warning("the autoscaler recommends only: this job cannot change its parallelism while it runs")
+
+    def act_by(self, rescale: AskToRescale) -> None:
+        """Have decisions carried out by `rescale`, if the configuration allows it."""
+        self._rescale = rescale if self.config.scaling_enabled else None
 
     def started(self, parallelism: int) -> None:
         """The job starts, or starts again, with this parallelism."""
+        if self.config.scaling_enabled and self._rescale is None:
+            log.warning(
+                "the autoscaler recommends only: without checkpoints, a job cannot change its parallelism while it runs"
+            )
         self._since_ms = self._ended_ms = int(self._clock.now().monotonic_ms)
         self._parallelism = parallelism
 
@@ -86,6 +104,7 @@ class Autoscaler:
         )
 
     def _observe(self, epoch: EpochSample) -> None:
+        self._settle()
         sample = self._collector.add(epoch)
         if sample is None:
             return
@@ -94,10 +113,37 @@ class Autoscaler:
         reasons = explain(decision, self.config, self._key_groups, self._decider.restart_ms)
         self._note(decision, reasons)
         self.last = decision, reasons
-        if decision.changes and self.config.scaling_enabled and self._rescale is not None:
-            self._decider.scaled(decision, sample.to_ms)
-            self._scalings += 1
-            self._rescale(decision.recommended)
+        if decision.changes and self._rescale is not None and self._asked is None and sample.to_ms >= self._retry_ms:
+            self._act(decision, sample.to_ms, self._rescale)
+
+    def _act(self, decision: ScalingDecision, at_ms: int, rescale: AskToRescale) -> None:
+        log.info(
+            "autoscaler: ScalingReport: the job is scaled from %d to %d", decision.parallelism, decision.recommended
+        )
+        self._decider.scaled(decision, at_ms)
+        self._scalings += 1
+        try:
+            self._asked = rescale(decision.recommended)
+        except Exception as error:
+            self._failed(error)
+
+    def _settle(self) -> None:
+        """See what became of the rescale that was asked for."""
+        if self._asked is None or not self._asked.done():
+            return
+        error, self._asked = self._asked.exception(), None
+        if error is None:
+            self._failures = self._retry_ms = 0
+        else:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self._decider.not_scaled()
+        self._errors += 1
+        wait_ms = min(self.config.window_ms << min(self._failures, 20), _DAY_MS)
+        self._failures += 1
+        self._retry_ms = int(self._clock.now().monotonic_ms) + wait_ms
+        log.warning("autoscaler: AutoscalerError: the job was not scaled, next try in %d s: %s", wait_ms // 1000, error)
 
     def _note(self, decision: ScalingDecision, reasons: tuple[str, ...]) -> None:
         """Log a recommendation when it changes, and count what is right as it is."""

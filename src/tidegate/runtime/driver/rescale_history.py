@@ -38,6 +38,13 @@ class RescaleReason(StrEnum):
         return RescaleState.FAILED if self is RescaleReason.EXCEPTION_OCCURRED else RescaleState.IGNORED
 
 
+class RescaleRequester(StrEnum):
+    """Who asked for a rescale."""
+
+    USER = "USER"
+    AUTOSCALER = "AUTOSCALER"
+
+
 class RescalePhase(StrEnum):
     """What the job does, under the names of Flink's scheduler states."""
 
@@ -71,6 +78,7 @@ class Rescale:
     phases: tuple[PhaseSpan, ...] = ()
     message: str | None = None
     """What went wrong."""
+    requested_by: RescaleRequester = RescaleRequester.USER
 
     @property
     def state(self) -> RescaleState:
@@ -102,7 +110,9 @@ class RescaleHistory:
         current = self.current
         return (*(() if current is None else (current,)), *reversed(self._past))
 
-    def begin(self, old_parallelism: int, new_parallelism: int) -> Rescale:
+    def begin(
+        self, old_parallelism: int, new_parallelism: int, by: RescaleRequester = RescaleRequester.USER
+    ) -> Rescale:
         now, number = self._clock.now(), sum(self.counts.values()) + 1
         self.current = Rescale(
             uuid=str(uuid.uuid4()),
@@ -110,6 +120,7 @@ class RescaleHistory:
             old_parallelism=old_parallelism,
             new_parallelism=new_parallelism,
             started_ms=now.wall_ms,
+            requested_by=by,
         )
         return self.current
 

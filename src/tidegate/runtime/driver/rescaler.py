@@ -20,7 +20,13 @@ from tidegate.core.faults import reach
 from tidegate.core.log_setup import in_this_context
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.epoch_lock import EpochLock
-from tidegate.runtime.driver.rescale_history import Rescale, RescaleHistory, RescalePhase, RescaleReason
+from tidegate.runtime.driver.rescale_history import (
+    Rescale,
+    RescaleHistory,
+    RescalePhase,
+    RescaleReason,
+    RescaleRequester,
+)
 from tidegate.runtime.driver.running_job import RunningJob
 
 log = logging.getLogger("tidegate")
@@ -50,24 +56,26 @@ class Rescaler:
         """The attempt has ended for this one. Changed under the epoch lock."""
         self._closed = False
         self.history = RescaleHistory(self._completed)
+        if job.autoscaler is not None and job.loop is not None:
+            job.autoscaler.act_by(lambda parallelism: self.ask(parallelism, RescaleRequester.AUTOSCALER))
 
     @property
     def due(self) -> Rescale | None:
         """The rescale that the attempt has ended for, until the next attempt runs."""
         return self._due
 
-    def ask(self, parallelism: int) -> Future[Rescale]:
+    def ask(self, parallelism: int, by: RescaleRequester = RescaleRequester.USER) -> Future[Rescale]:
         """Begin a rescale. Raises `RescaleRefused` if it is impossible; completes when the job runs again."""
         with self._asking:
             before = self._job.settings.parallelism
             self._check(parallelism)
             answer: Future[Rescale] = Future()
-            rescale = self.history.begin(before, parallelism)
+            rescale = self.history.begin(before, parallelism, by)
             if parallelism == before:
                 answer.set_result(self.history.end(RescaleReason.NO_CHANGE))
                 return answer
             self._answer = answer
-        log.info("job %s is rescaled from %d to %d", self._job.name, before, parallelism)
+        log.info("job %s is rescaled from %d to %d by its %s", self._job.name, before, parallelism, by.lower())
         threading.Thread(
             target=in_this_context(self._end_attempt), args=(rescale,), name="tidegate-rescale", daemon=True
         ).start()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -12,6 +12,7 @@ from tests.unit.runtime.driver.epoch_kit import epoch_report
 from tests.unit.runtime.driver.test_job_metrics import ack
 from tidegate.autoscaler.decision import DecisionKind
 from tidegate.config.autoscaler import AutoscalerConfig
+from tidegate.core.errors import PreconditionFailed
 from tidegate.core.ids import EpochId, Term
 from tidegate.metrics import catalog
 from tidegate.runtime.driver.autoscaling import Autoscaler
@@ -21,14 +22,15 @@ from tidegate.runtime.exchange.messages import TaskMetrics
 from tidegate.testing.clock import ManualClock
 
 ON = AutoscalerConfig(enabled=True, window_ms=60_000, stabilization_ms=0, restart_ms=0)
+ACTS = replace(ON, scaling_enabled=True)
 
 
 class Run:
     """A job whose epochs take ten seconds each."""
 
-    def __init__(self, config: AutoscalerConfig = ON, **more: Any) -> None:
+    def __init__(self, config: AutoscalerConfig = ON) -> None:
         self.clock, self.number = ManualClock(5_000), 0
-        self.scaler = Autoscaler("shop", config, 128, clock=self.clock, **more)
+        self.scaler = Autoscaler("shop", config, 128, clock=self.clock)
         self.scaler.started(2)
 
     def epochs(self, count: int, *busy_ms: int, pending_rows: int | None = 0) -> Autoscaler:
@@ -55,36 +57,106 @@ def test_a_sample_has_the_rows_the_time_and_the_busiest_task_of_its_epochs() -> 
     assert (found[0].rows_in, found[0].pending_rows, found[0].working_ms, found[0].parallelism) == (1_000, 7, 9_000, 2)
 
 
+class Rescales:
+    """What the autoscaler has asked for. `ends` says how each of them ends: None as wanted; the last one stays as it is."""
+
+    def __init__(self, *ends: Exception | None) -> None:
+        self.ends = list(ends)
+        self.asked: list[int] = []
+        self.answers: list[Future[None]] = []
+
+    def __call__(self, parallelism: int) -> Future[None]:
+        self.asked.append(parallelism)
+        self.answers.append(Future())
+        if self.ends:
+            end = self.ends.pop(0)
+            self.answers[-1].set_result(None) if end is None else self.answers[-1].set_exception(end)
+        return self.answers[-1]
+
+
+def counted(scaler: Autoscaler) -> tuple[float, float]:
+    found = {sample.metric: sample.value for sample in scaler.samples() if not sample.labels}
+    return found[catalog.SCALINGS], found[catalog.SCALING_ERRORS]
+
+
 def test_it_recommends_and_does_not_act_by_default() -> None:
-    called: list[int] = []
-    scaler = Run(rescale=called.append).epochs(12, 12_000, 11_000)
+    run, rescales = Run(), Rescales()
+    run.scaler.act_by(rescales)
+    scaler = run.epochs(12, 12_000, 11_000)
     assert scaler.last is not None
     decision, reasons = scaler.last
     assert decision.kind is DecisionKind.SCALE_UP
     assert reasons[0] == f"It would scale the job up from 2 to {decision.recommended}."
     assert reasons[-1] == "It does not act: job.autoscaler.scaling.enabled is false."
-    assert called == []
+    assert rescales.asked == []
 
 
-def test_it_hands_the_wanted_parallelism_to_whoever_can_change_it() -> None:
-    called: list[int] = []
-    run = Run(replace(ON, scaling_enabled=True), rescale=called.append)
+def test_it_rescales_the_job_once_and_waits_for_the_outcome() -> None:
+    run, rescales = Run(ACTS), Rescales()
+    run.scaler.act_by(rescales)
+    scaler = run.epochs(60, 12_000, 11_000)
+    assert rescales.asked == [4]
+    rescales.answers[0].set_result(None)
+    run.scaler.started(4)
+    run.epochs(60, 6_000, 6_000)
+    assert (rescales.asked, counted(scaler)) == ([4], (1, 0))
+
+
+def test_a_rescale_that_fails_is_counted_and_tried_again_after_a_window_then_after_twice_as_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The job is back at its old parallelism, as busy as before."""
+    no = RuntimeError("no room")
+    run, rescales = Run(ACTS), Rescales(no, no, no)
+    run.scaler.act_by(rescales)
+    epochs = []
+    for number in range(1, 41):
+        run.epochs(1, 12_000, 11_000)
+        epochs += [number] * (len(rescales.asked) - len(epochs))
+    first, second, third = epochs[:3]
+    window = ON.window_ms // 10_000
+    assert (second - first, third - second) == (window + 1, 2 * window + 1)
+    assert counted(run.scaler) == (len(epochs), 3)
+    assert "AutoscalerError: the job was not scaled, next try in 60 s: no room" in caplog.text
+
+
+def test_a_refusal_is_an_error_of_the_autoscaler_and_not_of_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(parallelism: int) -> Future[None]:
+        raise PreconditionFailed("Another rescale of the job is in progress.")
+
+    run = Run(ACTS)
+    run.scaler.act_by(refuse)
+    assert counted(run.epochs(9, 12_000, 11_000)) == (1, 1)
+    assert "Another rescale of the job is in progress." in caplog.text
+
+
+def test_after_a_rescale_that_succeeded_the_next_failure_waits_for_one_window() -> None:
+    run, rescales = Run(ACTS), Rescales(RuntimeError("no"), None, RuntimeError("no"))
+    run.scaler.act_by(rescales)
+    run.epochs(40, 12_000, 11_000)
+    assert (len(rescales.asked), run.scaler._failures) == (4, 1)
+
+
+def test_what_was_not_carried_out_is_not_judged_by_its_effect() -> None:
+    run, rescales = Run(replace(ACTS, blocks_ineffective=True)), Rescales(RuntimeError("no"))
+    run.scaler.act_by(rescales)
     scaler = run.epochs(12, 12_000, 11_000)
-    assert called[:1] == [4]
-    run.scaler.started(called[-1])
-    before = len(called)
-    run.epochs(12, 6_000, 6_000)
-    assert len(called) == before
-    assert {s.metric.name: s.value for s in scaler.samples() if not s.labels}["scalings"] == before
+    assert scaler._decider.history == ()
 
 
-def test_an_error_is_counted_and_does_not_reach_the_job(caplog: pytest.LogCaptureFixture) -> None:
-    def fail(parallelism: int) -> None:
-        raise RuntimeError("no")
+def test_a_job_that_cannot_be_rescaled_is_told_that_it_only_gets_recommendations(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Run(ACTS)
+    assert "recommends only" in caplog.text
 
-    scaler = Run(replace(ON, scaling_enabled=True), rescale=fail).epochs(12, 12_000, 11_000)
-    found = {sample.metric: sample.value for sample in scaler.samples() if not sample.labels}
-    assert found[catalog.SCALING_ERRORS] >= 1
+
+def test_an_error_is_counted_and_does_not_reach_the_job(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run()
+    monkeypatch.setattr(run.scaler, "_decider", None)
+    assert counted(run.epochs(2, 12_000, 11_000)) == (0, 2)
     assert "could not decide" in caplog.text
 
 

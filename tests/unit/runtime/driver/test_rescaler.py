@@ -15,14 +15,22 @@ import pytest
 from tests.unit.runtime.driver.test_output_release import WAIT_S, Place, Target
 from tests.unit.runtime.driver.test_running_job import running
 from tests.waiting import eventually
+from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.config.restart_strategy import FixedDelay
 from tidegate.core import faults
 from tidegate.core.ids import Slot, TaskId
 from tidegate.runtime.driver import supervisor
 from tidegate.runtime.driver.attempt import Attempt, Stopping
+from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
-from tidegate.runtime.driver.rescale_history import RescaleHistory, RescalePhase, RescaleReason, RescaleState
-from tidegate.runtime.driver.rescaler import RescaleFailed, RescaleRefused
+from tidegate.runtime.driver.rescale_history import (
+    RescaleHistory,
+    RescalePhase,
+    RescaleReason,
+    RescaleRequester,
+    RescaleState,
+)
+from tidegate.runtime.driver.rescaler import RescaleFailed, Rescaler, RescaleRefused
 from tidegate.runtime.driver.settings import Settings
 from tidegate.runtime.driver.streaming_time import StreamingTime
 from tidegate.runtime.driver.supervisor import Supervisor
@@ -330,3 +338,22 @@ def test_a_history_tells_how_long_no_batch_was_read() -> None:
     assert history.rescales == (done,)
     assert history.begin(4, 2).number == 2
     assert history.rescales[0].state is RescaleState.IN_PROGRESS
+
+
+def test_a_rescale_that_the_autoscaler_asked_for_is_recorded_as_its_own(rescaled: Rescaled) -> None:
+    scaler = Autoscaler("job", AutoscalerConfig(enabled=True, scaling_enabled=True), 128)
+    rescaled.job.autoscaler = scaler
+    rescaler = Rescaler(rescaled.job, rescaled.supervisor.lock, lambda: rescaled.supervisor.attempt)
+    rescaled.supervisor.rescaler = rescaler
+    assert scaler._rescale is not None
+    done = scaler._rescale(4).result(WAIT_S)
+    assert (done.requested_by, done.state) == (RescaleRequester.AUTOSCALER, RescaleState.COMPLETED)
+    assert rescaler.ask(2).result(WAIT_S).requested_by is RescaleRequester.USER
+
+
+def test_an_autoscaler_cannot_act_on_a_job_without_checkpoints() -> None:
+    scaler = Autoscaler("job", AutoscalerConfig(enabled=True, scaling_enabled=True), 128)
+    job: Any = SimpleNamespace(autoscaler=scaler, loop=None)
+    nobody: Any = None
+    Rescaler(job, nobody, nobody)
+    assert scaler._rescale is None
