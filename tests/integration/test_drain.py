@@ -47,6 +47,13 @@ def written(folder: Path) -> list[tuple[str, int]]:
     return sorted((row["k"], row["total"]) for row in map(json.loads, lines))
 
 
+def drained(folder: Path, id: int) -> str | None:
+    """The checkpoint that is being published, if it is of the end of event time. An earlier one may be published in a drain."""
+    written = (folder / "ckpt" / "windows").glob(f"chk-{id}*/_metadata")
+    newest = str(max(written, key=lambda path: path.stat().st_mtime_ns).parent)
+    return newest if StoredSnapshot.open(newest).metadata.watermark_ms == MAX_WATERMARK else None
+
+
 @pytest.mark.feature("C50", "C51")
 def test_a_drained_job_has_emitted_all_windows_and_its_last_checkpoint_has_no_state_but_committables(spark, tmp_path):
     write_batches(tmp_path / "in", SCHEMA, EVENTS[:3])
@@ -55,15 +62,13 @@ def test_a_drained_job_has_emitted_all_windows_and_its_last_checkpoint_has_no_st
     write_batches(tmp_path / "in", SCHEMA, EVENTS[3:4], first=3)
     left = []
 
-    def look(point: str, **context: object) -> None:
+    def look(point: str, **context: Any) -> None:
         """The last checkpoint is in the log. Its output waits, and it is deleted when the job has finished."""
-        if point == "publish.2-entry":
-            newest = max((tmp_path / "ckpt" / "windows").glob("chk-*"), key=lambda path: int(path.name[4:]))
-            found = StoredSnapshot.open(str(newest)).metadata
-            if found.watermark_ms == MAX_WATERMARK:
-                states = tg.Savepoint.open(str(newest))
-                kept = {info.state: states.state("sums", info.state).to_arrow().num_rows for info in states.states()}
-                left.append((kept, {str(each.sink) for each in found.committables}))
+        if point == "publish.2-entry" and (newest := drained(tmp_path, context["id"])) is not None:
+            states = tg.Savepoint.open(newest)
+            kept = {info.state: states.state("sums", info.state).to_arrow().num_rows for info in states.states()}
+            waiting = StoredSnapshot.open(newest).metadata.committables
+            left.append((kept, {str(each.sink) for each in waiting}))
 
     faults.arm(look)
     try:
@@ -83,16 +88,17 @@ class Hung:
     """A driver that hangs at one step of its drain while its heartbeat moves. Another one takes the job over by force."""
 
     def __init__(self, spark: Any, folder: Path, point: str, *, force: bool) -> None:
-        self._point, self._begun = point, point.startswith("release")
+        self._point, self._folder = point, folder
         self._reached, self._go = threading.Event(), threading.Event()
         faults.arm(self._wait)
         self.run = windows(spark, folder).start(spark, drain=True, force=force, **choices(folder))
-        assert self._reached.wait(300), point
+        assert self._reached.wait(120), point
         faults.arm(None)
 
-    def _wait(self, point: str, **context: object) -> None:
-        self._begun = self._begun or point == "drain.1-begun"
-        if point == self._point and self._begun and not self._reached.is_set():
+    def _wait(self, point: str, **context: Any) -> None:
+        if point != self._point or self._reached.is_set():
+            return
+        if not point.startswith("publish") or drained(self._folder, context["id"]) is not None:
             self._reached.set()
             self._go.wait()
 
@@ -114,7 +120,7 @@ def test_a_driver_that_is_lost_at_any_step_of_its_drain_has_emitted_each_window_
         write_batches(tmp_path / "in", SCHEMA, [ON_TIME[number]], first=4 + number)
     lost.append(Hung(spark, tmp_path, "publish.2-entry", force=True))
     write_batches(tmp_path / "in", SCHEMA, [rows(("a", 1_000, 104))], first=7)
-    lost.append(Hung(spark, tmp_path, "release.1-commit", force=True))
+    lost.append(Hung(spark, tmp_path, "release.2-committed", force=True))
     windows(spark, tmp_path).run(spark, drain=True, force=True, **choices(tmp_path))
     expected = sorted([*((k, total) for k, _, _, total in RESULT), ("a", 40), ("b", 20)])
     assert written(tmp_path) == expected
