@@ -64,8 +64,9 @@ class Loop:
 def failing_job(strategy):
     nothing = SimpleNamespace(close=lambda **_: None, release=lambda: None, end=lambda: None)
     return SimpleNamespace(
-        name="job", autoscaler=None, metrics=JobMetrics(()), loop=Loop(), durability=SimpleNamespace(restart=strategy), stop=StopRequest(),
-        attempts=[], is_session_dead=lambda: False, runner=nothing, committers=nothing, progress=nothing, events=JobEvents("job"),
+        name="job", metrics=JobMetrics(()), loop=Loop(), durability=SimpleNamespace(restart=strategy), stop=StopRequest(),
+        autoscaler=None, attempts=[], is_session_dead=lambda: False, runner=nothing, committers=nothing, progress=nothing,
+        events=JobEvents("job"),
     )  # fmt: skip
 
 
