@@ -54,6 +54,10 @@ from tidegate.api.states import (
     SortedMapState as SortedMapState,
     ValueState as ValueState,
 )
+from tidegate.api.transform_with_state import (
+    transform_with_state as transform_with_state,
+    transform_with_state_in_pandas as transform_with_state_in_pandas,
+)
 from tidegate.api.triggers import (
     ContinuousEventTimeTrigger as ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger as ContinuousProcessingTimeTrigger,

@@ -101,6 +101,8 @@ PUBLIC = {
     "session",
     "sum",
     "testing",
+    "transform_with_state",
+    "transform_with_state_in_pandas",
 }
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from tidegate.graph.model import Graph, NodeId, Source, StreamRef, Transform
+from tidegate.graph.stateful_processing import StatefulProcessing
 
 
 class Labels:
@@ -39,14 +40,21 @@ class Labels:
 
 def name_of(function: Any) -> str | None:
     """Return the class name of a function object or the name of a plain function, or None for a lambda."""
+    function = _written(function)
     name = getattr(function, "__name__", None) or type(function).__name__
     return None if name == "<lambda>" else str(name)
 
 
 def summary_of(function: Any) -> str | None:
     """Return the first line of the user's docstring. Docstrings of base classes do not describe this function."""
+    function = _written(function)
     owner = function if inspect.isroutine(function) else type(function)
     if owner.__module__ in ("builtins", "functools"):
         return None
     doc = owner.__doc__
     return inspect.cleandoc(doc).split("\n", 1)[0] if isinstance(doc, str) and doc.strip() else None
+
+
+def _written(function: Any) -> Any:
+    """What the user wrote."""
+    return function.processor if isinstance(function, StatefulProcessing) else function

@@ -75,7 +75,7 @@ class KeyedStates:
         self.accessors: dict[str, Any] = {}
         self.ids: dict[str, int] = {}
         self._specs = {spec.name: spec for spec in specs if spec.keyed}
-        self._store, self._keys = store, keys
+        self._store, self._keys, self._id_of = store, keys, ids
         for spec in self._specs.values():
             assert store is not None, "a store is needed where states are declared"
             id = self.ids[spec.name] = ids(spec.name)
@@ -164,6 +164,19 @@ class KeyedStates:
     def expiries(self) -> dict[int, Expiry]:
         """The expiries of states with a time to live, by state id."""
         return {self.ids[name]: a.expiry for name, a in self.accessors.items() if a.expiry is not None}
+
+    def purge(self, name: str) -> None:
+        """Delete all entries of a state that the operator no longer declares. Does nothing if it never had any."""
+        try:
+            id = self._id_of(name)
+        except KeyError:
+            return
+        if self._store is None:
+            return
+        for group in range(self.groups[0], self.groups[1] + 1):
+            prefix = state_prefix(group, id)
+            if next(self._store.scan(prefix, prefix_end(prefix)), None) is not None:
+                self._store.delete_range(prefix, prefix_end(prefix))
 
     def mark(self) -> None:
         """Start recording changes for `roll_back`. Only if guarded."""

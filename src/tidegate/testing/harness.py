@@ -42,14 +42,15 @@ from tidegate.graph.validate import TRANSFORM_KINDS, check_event_time
 from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.batch_operator import BatchOperator
+from tidegate.runtime.task.operator_chain import keyed_operator
 from tidegate.runtime.task.operators import (
     Emit,
     FunctionContext,
-    ProcessOperator,
     TransformOperator,
     key_codec,
 )
 from tidegate.runtime.task.spans import SpanTimes
+from tidegate.runtime.task.stateful_processor_operator import StatefulProcessorOperator
 from tidegate.state.backends import backend_named
 from tidegate.state.key_groups import key_group, range_of_slot, slot_of
 from tidegate.state.key_index import KeyIndex
@@ -123,8 +124,7 @@ class _Subtask:
             if node.batches:
                 schemas = dict(node.side_outputs)
                 emit, sides = _batches(h.collected, node.schema), {t: _batches(h.sides[t], schemas[t]) for t in h.sides}
-            kind = BatchOperator if node.batches else ProcessOperator
-            self.operator = kind(
+            self.operator = keyed_operator(node, self._directory)(
                 node=fresh,
                 states=self.states,
                 context=context,
@@ -242,8 +242,8 @@ class Harness:
         schema = input.schema
         places = [schema.index(column) for column in input.key]
         time_at = None if input.event_time is None else schema.index(input.event_time)
-        if self.node.batches:
-            self._process_batches(rows, schema, places)
+        if isinstance(self._subtasks[0].operator, BatchOperator):
+            self._process_batches(rows, schema, places, number)
             return
         for row in as_in_a_job(rows, schema):
             values = tuple(row[place] for place in places)
@@ -253,7 +253,7 @@ class Harness:
             with own_errors():
                 subtask.operator.process([row], [key], [group], times, number)
 
-    def _process_batches(self, rows: Sequence[Any], schema: Schema, places: Sequence[int]) -> None:
+    def _process_batches(self, rows: Sequence[Any], schema: Schema, places: Sequence[int], number: int) -> None:
         """Give each instance its rows as one batch."""
         if self._uncombined is not None and rows:
             rows = _combined(self, rows, self._uncombined)
@@ -268,7 +268,11 @@ class Harness:
             operator = self._subtasks[slot].operator
             assert isinstance(operator, BatchOperator)
             with own_errors():
-                operator.accept_columns(batch_from_rows(some, schema).columns, np.array(groups, np.int32))
+                columns, of_rows = batch_from_rows(some, schema).columns, np.array(groups, np.int32)
+                if number == 1 and isinstance(operator, StatefulProcessorOperator):
+                    operator.accept_initial(columns, of_rows)
+                else:
+                    operator.accept_columns(columns, of_rows)
                 operator.process_waiting()
 
     def advance_watermark(self, timestamp: int | datetime) -> None:

@@ -21,6 +21,7 @@ from tidegate.graph.output_batches import is_batch, output_batch
 from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.schema import Schema
 from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.runtime.task.gathered_rows import GatheredRows
 from tidegate.runtime.task.operators import ProcessOperator
 from tidegate.runtime.task.spans import Span
 from tidegate.runtime.task.timer_service import KeyTimerService
@@ -143,10 +144,13 @@ class BatchOperator(ProcessOperator):
         self._batch_context = KeyedBatchContext(
             KeysTimerService(self._service, self._states.timers), self._sides, self._side_schemas, self._context.span
         )
-        self._waiting = WaitingRows(read)
+        self._waiting = self._rows_waiting(read)
 
     def _calls(self, node: Process) -> list[Any]:
         return []
+
+    def _rows_waiting(self, schema: Schema) -> WaitingRows | GatheredRows:
+        return WaitingRows(schema)
 
     # -- rows --------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.layout import JobLayout
@@ -14,6 +16,7 @@ from tidegate.graph.levels import Edge
 from tidegate.graph.model import Node, NodeId, Process, SinkNode, Source, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction
 from tidegate.graph.output_columns import batch_from_rows
+from tidegate.graph.stateful_processing import StatefulProcessing
 from tidegate.runtime.exchange.assignment import TaskAssignment
 from tidegate.runtime.exchange.channel import ChannelWriter
 from tidegate.runtime.exchange.messages import TaskCommittable
@@ -35,6 +38,7 @@ from tidegate.runtime.task.operators import (
     emit_to,
     key_codec,
 )
+from tidegate.runtime.task.stateful_processor_operator import StatefulProcessorOperator
 from tidegate.state.access_meter import AccessMeter
 from tidegate.state.keyed_states import KeyedStates
 from tidegate.state.operator_states import OperatorStates
@@ -44,6 +48,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FUNCTIONS = ProcessOperator | TransformOperator | CombineOperator
+
+
+def keyed_operator(node: Process, directory: Path) -> Callable[..., ProcessOperator]:
+    """Return what runs a keyed function. `directory` is for rows that do not fit in memory."""
+    if isinstance(node.function, StatefulProcessing):
+        return partial(StatefulProcessorOperator, directory=directory)
+    return BatchOperator if node.batches else ProcessOperator
 
 
 class OperatorChain:
@@ -135,7 +146,7 @@ class OperatorChain:
                 )
             case Process():
                 emit = self._emit_batches if node.batches else self._emit
-                return (BatchOperator if node.batches else ProcessOperator)(
+                return keyed_operator(node, self._state.directory)(
                     node=node,
                     states=self._keyed_states(node),
                     side_emits={tag: emit(node, tag) for tag, _ in node.side_outputs},

@@ -24,7 +24,7 @@ class WaitingRows:
         self._schema = pa.schema(fields)
         self._batches: list[pa.RecordBatch] = []
         self._groups: list[npt.NDArray[Any]] = []
-        self._rows = self._size_bytes = 0
+        self._rows = self.size_bytes = 0
 
     def add(self, columns: Iterable[pa.Array], groups: npt.NDArray[Any]) -> None:
         arrays = [
@@ -35,11 +35,11 @@ class WaitingRows:
         self._batches.append(batch)
         self._groups.append(groups)
         self._rows += batch.num_rows
-        self._size_bytes += batch.nbytes
+        self.size_bytes += batch.nbytes
 
     @property
     def are_enough(self) -> bool:
-        return self._rows >= BATCH_ROWS or self._size_bytes >= BATCH_BYTES
+        return self._rows >= BATCH_ROWS or self.size_bytes >= BATCH_BYTES
 
     def take(self) -> list[tuple[pa.RecordBatch, npt.NDArray[Any]]]:
         """Return all rows, in order: usually one batch, several if Arrow cannot hold a column in one."""
@@ -47,7 +47,7 @@ class WaitingRows:
             return []
         table = pa.Table.from_batches(self._batches, self._schema).combine_chunks()
         groups = np.concatenate(self._groups)
-        self._batches, self._groups, self._rows, self._size_bytes = [], [], 0, 0
+        self._batches, self._groups, self._rows, self.size_bytes = [], [], 0, 0
         found, first = [], 0
         for batch in table.to_batches():
             found.append((batch, groups[first : first + batch.num_rows]))

@@ -1,0 +1,252 @@
+"""Runs a Spark `StatefulProcessor` unchanged, on tidegate's state.
+
+    totals = tg.transform_with_state(
+        job.source("orders", orders).key_by("user"), Totals(), uid="totals",
+        outputStructType="user string, total double", outputMode="Update", timeMode="ProcessingTime",
+    )
+
+The arguments are those of Spark's `transformWithState`, with a uid and a keyed stream in place of grouped data. A job knows its
+state before it starts, so the declaration calls `init` once, on a copy of the processor, with a handle that takes notes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from copy import copy
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tidegate.api.keyed_operator import KeyedOperator
+from tidegate.api.mistakes import check_instance
+from tidegate.api.streams import KeyedStream, Stream, check_connected
+from tidegate.core.errors import GraphError
+from tidegate.graph.schema import Schema
+from tidegate.graph.stateful_processing import RESERVED, ProcessorState, StatefulProcessing, TimeMode
+from tidegate.graph.states import StateKind
+from tidegate.graph.validate import check_event_time, check_name
+
+if TYPE_CHECKING:
+    from tidegate.api.spark_types import SparkSchema
+
+_METHODS = ("init", "handleInputRows", "handleExpiredTimer", "handleInitialState", "close")
+_MODES = {mode.lower(): mode for mode in TimeMode}
+
+
+def transform_with_state(
+    keyed: KeyedStream,
+    statefulProcessor: object,
+    *,
+    uid: str,
+    outputStructType: str | Schema | SparkSchema,
+    outputMode: str,
+    timeMode: str,
+    initialState: KeyedStream | None = None,
+    eventTimeColumnName: str = "",
+) -> Stream:
+    """Run a `pyspark.sql.streaming.StatefulProcessor` that takes and returns rows, as `GroupedData.transformWithState` does.
+
+    Its state permanently belongs to `uid`, each state under its name. `handleInputRows` is called once for each key and epoch.
+    Rows of `initialState`, a stream keyed by columns of the same types, go to `handleInitialState` before the other rows of their
+    epoch. `eventTimeColumnName` is the event time of the rows that it returns.
+    """
+    return _declared(
+        keyed,
+        statefulProcessor,
+        uid,
+        outputStructType,
+        (outputMode, timeMode),
+        initialState,
+        eventTimeColumnName,
+        False,
+    )
+
+
+def transform_with_state_in_pandas(
+    keyed: KeyedStream,
+    statefulProcessor: object,
+    *,
+    uid: str,
+    outputStructType: str | Schema | SparkSchema,
+    outputMode: str,
+    timeMode: str,
+    initialState: KeyedStream | None = None,
+    eventTimeColumnName: str = "",
+) -> Stream:
+    """The same for a processor that takes and returns pandas frames, as `GroupedData.transformWithStateInPandas` does."""
+    return _declared(
+        keyed, statefulProcessor, uid, outputStructType, (outputMode, timeMode), initialState, eventTimeColumnName, True
+    )
+
+
+def _declared(
+    keyed: KeyedStream, processor: Any, uid: str, output: str | Schema | SparkSchema, modes: tuple[str, str],
+    initial: KeyedStream | None, event_time: str, pandas: bool,
+) -> Stream:  # fmt: skip
+    what = f"transform_with_state {uid!r}"
+    _check_processor(what, keyed, processor)
+    _check_output_mode(what, modes[0])
+    mode = _time_mode(what, modes[1])
+    if mode is TimeMode.EVENT_TIME and keyed.input.event_time is None:
+        raise GraphError(
+            f"{what}: timeMode is 'EventTime', but the rows have no event time. Declare it at the source: "
+            "job.source(uid, df, event_time='column', out_of_orderness='10 s')."
+        )
+    if initial is not None:
+        check_connected(keyed, initial)
+    schema = _schema(output, f"{what}: outputStructType")
+    if event_time:
+        check_event_time(event_time, schema)
+    notes = _NotingHandle(what, mode)
+    # A copy: what init assigns must not travel with the processor.
+    tried = copy(processor)
+    tried.init(notes)
+    tried.close()
+    made = StatefulProcessing(
+        processor=processor,
+        time_mode=mode,
+        pandas=pandas,
+        states=dict(notes.states),
+        purged=tuple(notes.purged),
+        row=_row_class(),
+    )
+    stream = keyed.operate(
+        uid,
+        KeyedOperator(
+            function=made,
+            states=made.specs(),
+            schema=schema,
+            second=None if initial is None else initial.input,
+            batches=pandas,
+        ),
+    )
+    return stream.assign_timestamps(event_time) if event_time else stream
+
+
+def _check_processor(what: str, keyed: object, processor: object) -> None:
+    if not isinstance(keyed, KeyedStream):
+        raise GraphError(
+            f"{what} needs a keyed stream in place of Spark's grouped data: "
+            f"transform_with_state(stream.key_by('column'), …). Got {keyed!r:.200}."
+        )
+    check_instance(what, processor)
+    missing = [name for name in _METHODS if not callable(getattr(processor, name, None))]
+    if missing:
+        raise GraphError(
+            f"{what}: {type(processor).__name__} has no {', '.join(missing)}. Derive it from "
+            "pyspark.sql.streaming.StatefulProcessor."
+        )
+
+
+def _check_output_mode(what: str, mode: str) -> None:
+    if str(mode).lower() == "complete":
+        raise GraphError(
+            f"{what}: outputMode 'Complete' is not possible: the operator does not know all the rows it ever emitted. Spark "
+            "refuses it as well. Use 'Update' or 'Append'."
+        )
+    if str(mode).lower() not in ("update", "append"):
+        raise GraphError(f"{what}: outputMode is 'Update' or 'Append'; got {mode!r}.")
+
+
+def _time_mode(what: str, mode: str) -> TimeMode:
+    found = _MODES.get(str(mode).lower())
+    if found is None:
+        raise GraphError(f"{what}: timeMode is 'None', 'ProcessingTime' or 'EventTime'; got {mode!r}.")
+    return found
+
+
+def _schema(given: Any, what: str) -> Schema:
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, str):
+        return Schema.parse(given)
+    to_json = getattr(given, "jsonValue", None)
+    if to_json is None or to_json().__class__ is not dict:
+        raise GraphError(f"{what} is a StructType or DDL, such as 'user string, total double'; got {given!r:.200}.")
+    return Schema.from_spark_json(to_json())
+
+
+def _row_class() -> Any:
+    """The class of rows. Whoever has a `StatefulProcessor` has imported PySpark, which only the runtime does here."""
+    return getattr(sys.modules.get("pyspark.sql"), "Row", None)
+
+
+class _NotingHandle:
+    """The handle of `init` when a job is declared. It takes notes; there is neither state nor a key."""
+
+    def __init__(self, what: str, mode: TimeMode) -> None:
+        self._what, self._mode = what, mode
+        self.states: dict[str, ProcessorState] = {}
+        self.purged: list[str] = []
+
+    def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> _NoStateYet:
+        return self._note(stateName, StateKind.VALUE, schema, ttlDurationMs)
+
+    def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> _NoStateYet:
+        return self._note(stateName, StateKind.LIST, schema, ttlDurationMs)
+
+    def getMapState(
+        self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None
+    ) -> _NoStateYet:  # fmt: skip
+        return self._note(stateName, StateKind.MAP, valueSchema, ttlDurationMs, userKeySchema)
+
+    def deleteIfExists(self, stateName: str) -> None:
+        self.states.pop(stateName, None)
+        self.purged.append(stateName)
+
+    def registerTimer(self, expiryTimestampMs: int) -> None:
+        self._refuse("registerTimer")
+
+    def deleteTimer(self, expiryTimestampMs: int) -> None:
+        self._refuse("deleteTimer")
+
+    def listTimers(self) -> Iterator[int]:
+        self._refuse("listTimers")
+
+    def _refuse(self, method: str) -> NoReturn:
+        raise GraphError(f"{self._what}: init calls {method}, but timers belong to a key, and init has none.")
+
+    def _note(self, name: str, kind: StateKind, schema: Any, ttl_ms: int | None, map_key: Any = None) -> _NoStateYet:
+        check_name(name, "state name")
+        if name in RESERVED:
+            raise GraphError(
+                f"{self._what}: the name {name!r} is taken by the timers of the operator. Rename the state."
+            )
+        if name in self.states:
+            raise GraphError(f"{self._what}: init declares the state {name!r} twice. Rename one of them.")
+        if name in self.purged:
+            raise GraphError(f"{self._what}: init deletes the state {name!r} and declares it. Leave one out.")
+        if ttl_ms is not None:
+            self._check_ttl(name, ttl_ms)
+        shown = f"{self._what}: the schema of state {name!r}"
+        self.states[name] = ProcessorState(
+            name=name,
+            kind=kind,
+            schema=_schema(schema, shown),
+            map_key=None if map_key is None else _schema(map_key, shown),
+            ttl_ms=ttl_ms,
+        )
+        return _NoStateYet(self._what, name)
+
+    def _check_ttl(self, name: str, ttl_ms: object) -> None:
+        if self._mode is not TimeMode.PROCESSING_TIME:
+            raise GraphError(
+                f"{self._what}: state {name!r} has a time to live, which is a processing time, but timeMode is "
+                f"'{self._mode}'. Use timeMode='ProcessingTime', as Spark requires."
+            )
+        if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int) or ttl_ms <= 0:
+            raise GraphError(f"{self._what}: ttlDurationMs of state {name!r} must be a positive int; got {ttl_ms!r}.")
+
+
+class _NoStateYet:
+    """What the noting handle returns as a state."""
+
+    def __init__(self, what: str, name: str) -> None:
+        self._what, self._name = what, name
+
+    def __getattr__(self, method: str) -> NoReturn:
+        if method.startswith("__"):
+            raise AttributeError(method)
+        raise GraphError(
+            f"{self._what}: init uses the state {self._name!r}, but every key has its own state, and init has none. Use it in "
+            "handleInputRows, handleExpiredTimer or handleInitialState."
+        )

@@ -1,0 +1,64 @@
+"""A Spark `StatefulProcessor` as the function of an operator: the object itself, its time mode, and the state it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tidegate.graph.row_types import row_type
+from tidegate.graph.schema import Schema
+from tidegate.graph.states import TIMERS, StateKind, StateSpec
+from tidegate.graph.ttl import StateTtlConfig
+
+TIMERS_OF_KEY = StateSpec(name="timers_of_key", kind=StateKind.MAP, value=bool, map_key=int)
+"""The timers of each key, for `listTimers`: the timers themselves are ordered by time."""
+RESERVED = frozenset({TIMERS.name, TIMERS_OF_KEY.name})
+"""Names that a state of a processor cannot have."""
+
+
+class TimeMode(StrEnum):
+    """Spark's time modes: the clock of timers, and whether state may have a time to live."""
+
+    NONE = "None"
+    PROCESSING_TIME = "ProcessingTime"
+    EVENT_TIME = "EventTime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorState:
+    """One state variable, as `getValueState`, `getListState` or `getMapState` declares it in `init`."""
+
+    name: str
+    kind: StateKind
+    schema: Schema
+    map_key: Schema | None = None
+    ttl_ms: int | None = None
+
+    def spec(self) -> StateSpec:
+        """A value is a tuple of the fields; so is the key of a map's entry."""
+        return StateSpec(
+            name=self.name,
+            kind=self.kind,
+            value=row_type(self.schema),
+            map_key=None if self.map_key is None else row_type(self.map_key),
+            ttl=None if self.ttl_ms is None else StateTtlConfig(f"{self.ttl_ms} ms"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatefulProcessing:
+    processor: Any
+    time_mode: TimeMode
+    pandas: bool
+    """Whether the processor takes and returns pandas frames. Otherwise, rows."""
+    states: Mapping[str, ProcessorState]
+    purged: tuple[str, ...] = ()
+    """States that `init` deletes with `deleteIfExists`."""
+    row: type[tuple[Any, ...]] | None = field(default=None, compare=False)
+    """The class of input rows: `pyspark.sql.Row`. Carried along because tasks do not import PySpark themselves."""
+
+    def specs(self) -> tuple[StateSpec, ...]:
+        timers = () if self.time_mode is TimeMode.NONE else (TIMERS, TIMERS_OF_KEY)
+        return (*(state.spec() for state in self.states.values()), *timers)
