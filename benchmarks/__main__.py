@@ -30,6 +30,7 @@ NAMES = {
     "start": "benchmarks.start",
     "state-growth": "benchmarks.state_growth",
     "timers": "benchmarks.timers",
+    "transform-with-state": "benchmarks.transform_with_state",
     "wide": "benchmarks.wide",
     "two-levels": "benchmarks.two_levels",
     "windows": "benchmarks.windows",
