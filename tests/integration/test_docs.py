@@ -21,7 +21,7 @@ NEED_SERVERS = {"kafka-to-postgres.md"}
 """Run by tests/integration/kafka/test_pages.py."""
 GUIDES = sorted(
     str(page.relative_to(ROOT))
-    for folder in ("guide", "connectors")
+    for folder in ("guide", "connectors", "migrate")
     for page in (ROOT / "docs" / folder).glob("*.md")
     if page.name not in NEED_SERVERS and (folder == "guide" or BLOCK.search(page.read_text()))
 )
