@@ -37,7 +37,7 @@ class Count(tg.KeyedProcessFunction):
 
 
 def run(json_path: Path, quick: bool, repetitions: int | None = None, only: list[str] | None = None) -> dict[str, Any]:
-    times, rows = repetitions or (1 if quick else 5), 1_000 if quick else 50_000
+    times, rows = repetitions or (1 if quick else 5), 1_000 if quick else 500_000
     spark = tg.session("bounded", master="local[2]", config=_QUIET)
     makers = {BATCH: _batch, STREAM: _stream}
     chosen = {name: maker for name, maker in makers.items() if only is None or name in only}
