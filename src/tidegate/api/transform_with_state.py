@@ -190,7 +190,8 @@ class _NotingHandle:
         return self._note(stateName, StateKind.MAP, valueSchema, ttlDurationMs, userKeySchema)
 
     def deleteIfExists(self, stateName: str) -> None:
-        self.states.pop(stateName, None)
+        if stateName in self.states:
+            self._refuse_both(stateName)
         self.purged.append(stateName)
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
@@ -205,6 +206,11 @@ class _NotingHandle:
     def _refuse(self, method: str) -> NoReturn:
         raise GraphError(f"{self._what}: init calls {method}, but timers belong to a key, and init has none.")
 
+    def _refuse_both(self, name: str) -> NoReturn:
+        raise GraphError(
+            f"{self._what}: init both declares and deletes the state {name!r}. Remove one of the two calls."
+        )
+
     def _note(self, name: str, kind: StateKind, schema: Any, ttl_ms: int | None, map_key: Any = None) -> _NoStateYet:
         check_name(name, "state name")
         if name in RESERVED:
@@ -214,7 +220,7 @@ class _NotingHandle:
         if name in self.states:
             raise GraphError(f"{self._what}: init declares the state {name!r} twice. Rename one of them.")
         if name in self.purged:
-            raise GraphError(f"{self._what}: init deletes the state {name!r} and declares it. Leave one out.")
+            self._refuse_both(name)
         if ttl_ms is not None:
             self._check_ttl(name, ttl_ms)
         shown = f"{self._what}: the schema of state {name!r}"

@@ -37,7 +37,7 @@ _LINGER_S = 10.0
 @click.option("-D", "settings", multiple=True, metavar="KEY=VALUE", help="Any option by its key.")
 @click.option("--trigger", help="How often an epoch starts: '5 s', 'available-now'; by default, as often as possible.")
 @click.option(
-    "--drain", is_flag=True, help="With 'available-now': let all event time pass after the last row, and finish."
+    "--drain", is_flag=True, help="With 'available-now': after the last row, close all windows and finish the job."
 )
 @click.option("--fresh", is_flag=True, help="Abandon the job's history and start over.")
 @click.option("--force", is_flag=True, help="Take over the job from a driver that hangs but seems alive.")

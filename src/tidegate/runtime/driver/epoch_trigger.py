@@ -41,7 +41,7 @@ class EpochTrigger:
             return found
         if not found.available_now:
             raise GraphError(
-                "drain=True (--drain) closes all windows after the last row, and a job without an end of its input has none. "
+                "drain=True (--drain) closes all windows after the last row, but this job's input never ends. "
                 "Add trigger='available-now', or drain the running job when you stop it: "
                 "run.stop_with_savepoint(drain=True), `tidegate stop --drain`."
             )

@@ -75,7 +75,7 @@ class Rescaler:
                 answer.set_result(self.history.end(RescaleReason.NO_CHANGE))
                 return answer
             self._answer = answer
-        log.info("job %s is rescaled from %d to %d by its %s", self._job.name, before, parallelism, by.lower())
+        log.info("rescaling job %s from %d to %d (requested by: %s)", self._job.name, before, parallelism, by.lower())
         threading.Thread(
             target=in_this_context(self._end_attempt), args=(rescale,), name="tidegate-rescale", daemon=True
         ).start()

@@ -252,8 +252,17 @@ class TaskUploads:
             error = f"{type(problem).__name__}: {problem}"
         worker.end(error, failed=failed)
         received = not worker.wanted if self.stores_acks else part is not None and worker.is_received()
-        if part is not None and not received:
+        if part is not None and not received and not (worker.sent and self._is_complete(order)):
             self._store_ack(order, part)
+
+    def _is_complete(self, order: UploadOrder) -> bool:
+        """Whether the checkpoint has its metadata: then the driver has received the result. After the last checkpoint of a job
+        no epoch says so."""
+        try:
+            storage_of(self.archive).size(JobLayout(self.job).metadata(order.checkpoint_id))
+        except StorageError:
+            return False
+        return True
 
     def _store_ack(self, order: UploadOrder, part: bytes) -> None:
         reach("upload.3-unsent", of=self.task, checkpoint=order.checkpoint_id)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.unit.runtime.task.test_task import Level
 from tests.unit.runtime.task.test_task_savepoint import TASK, feed
+from tidegate.checkpoint.layout import JobLayout
 from tidegate.checkpoint.task_part import decode_part
 from tidegate.checkpoint.version_upload import EarlyUpload, UploadOrder
 from tidegate.core import faults
@@ -196,6 +197,17 @@ def test_a_result_that_waits_for_the_end_of_the_epoch_is_stored_too(task: Task) 
     assert task.epochs_until_stored().uploads
     await_end_of_threads()
     assert acknowledged(task) == [task.version]
+
+
+def test_a_result_of_the_last_checkpoint_of_a_job_is_not_stored(task: Task) -> None:
+    """No epoch follows that says that the driver has received it. Files that appear after the end of a job surprise who deletes
+    its directory."""
+    assert task.epochs_until_stored().uploads
+    metadata = task.stored / JobLayout("job").metadata(task.order.checkpoint_id)
+    metadata.parent.mkdir(parents=True)
+    metadata.touch()
+    await_end_of_threads()
+    assert acknowledged(task) == []
 
 
 def beside(task: Task) -> tuple[TaskUploads, Path]:
