@@ -86,8 +86,8 @@ class RestoreOrder:
     """Old tasks whose version the driver has just accepted, and its host. It is used there without checksums, as the next epoch
     would."""
     trusts_boot: bool = False
-    """Whether a version that was published since its machine was booted is used without checksums. Not after a failure: a damaged
-    file may have been its cause."""
+    """Whether a version that was published since its machine was booted is used as it is without checksums. Not after a failure:
+    a damaged file may have been its cause."""
     migrations: tuple[Migration, ...] = ()
     """States whose values are converted during the restore. A task that takes any of them is never restored unchanged."""
 
@@ -310,7 +310,9 @@ class _Fetcher:
             return False
         home = local.directory_of(state.task)
         is_accepted = self.order.trusted.get(state.task) == local.host
-        if not is_accepted and not _is_here(home, state, self.backend, self.order.trusts_boot):
+        # With checksums, whatever its boot: files of the new version are uploaded as they are here, so a damaged one would
+        # replace the good one in storage.
+        if not is_accepted and not _is_here(home, state, self.backend, trusts_boot=False):
             return False
         building = Building.begin(place, version)
         try:

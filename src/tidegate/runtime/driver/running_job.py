@@ -68,6 +68,8 @@ class RunningJob:
     """When the last epoch ended, in monotonic time."""
     rescale_waits: Event = field(default_factory=Event)
     """Set while a rescale waits for the end of the running epoch."""
+    has_drained: bool = False
+    """Whether the log has the checkpoint after the drain that ends the job."""
 
     @property
     def name(self) -> str:
@@ -86,9 +88,9 @@ class RunningJob:
     @property
     def graceful_end(self) -> JobEnd:
         """How the job ends unless it fails. No run follows a drain; the next one resumes if the sources are only exhausted."""
-        if self.stop.is_asked():
+        if self.stop.is_asked() and not self.has_drained:
             return JobEnd.CANCELED
-        return JobEnd.FINISHED if self.drains else JobEnd.SUSPENDED
+        return JobEnd.FINISHED if self.trigger.drain else JobEnd.SUSPENDED
 
     @property
     def at_least_once(self) -> bool:
@@ -133,7 +135,8 @@ class Epochs:
             job.autoscaler.started(job.settings.parallelism)
         self._moved: EpochId | None = None
         """The last epoch that changed something."""
-        self._drains = False
+        self.drains = False
+        """Whether all event time passes: the job ends."""
 
     def run(
         self, batch: DataFrame | None, end: Positions | None, *, final: bool = False, time_stands: bool = False,
@@ -155,7 +158,7 @@ class Epochs:
         if loop is not None:
             moved = batch is not None or bool(report.committables) or before != job.runner.versions
             snapshot = replace(self.snapshot(), announced=_announced(work))
-            loop.epoch_finished(report, snapshot, moved, output=not job.at_least_once, drains=self._drains)
+            loop.epoch_finished(report, snapshot, moved, output=not job.at_least_once, drains=self.drains)
         self._last_ms = self._last_ms if batch is None else report.duration_ms
         job.last_epoch_s = time.monotonic()
         job.reports.append(report)
@@ -279,7 +282,7 @@ class Epochs:
         2. Epochs at the end of event time run until no event-time timer is left. A crash leaves the same.
         """
         job, latest = self._job, time.monotonic() + self._job.timeout_s
-        self._drains = True
+        self.drains = True
         reach("drain.1-begun")
         while True:
             self.run_empty(final=True)

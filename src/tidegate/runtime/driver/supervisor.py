@@ -320,6 +320,8 @@ class Supervisor:
         with self.lock:
             if stop.savepoint is None:
                 ref = epochs.run_until(loop, loop.request(published=False, final=True))
+                # A stop that comes now changes nothing: the next start must not find that all its rows are late.
+                job.has_drained = epochs.drains and job.trigger.drain
                 epochs.await_output(loop, f"checkpoint {ref.id}")
             else:
                 target, format = stop.savepoint

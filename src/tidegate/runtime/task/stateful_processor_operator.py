@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 10_000
 """Rows that exist as Python objects, or in a pandas frame, at the same time."""
+_MAX_US = (1 << 63) - 1
+_LAST_ROUNDS = 1_000
+"""How often timers may register timers at the end of event time. A processor that always does would never end."""
 _DOMAINS = {TimeMode.PROCESSING_TIME: TimeDomain.PROCESSING_TIME, TimeMode.EVENT_TIME: TimeDomain.EVENT_TIME}
 
 Call = Callable[[Any, Iterator[Any], ProcessorTimerValues], Iterable[Any] | None]
@@ -116,7 +119,8 @@ class StatefulProcessorOperator(BatchOperator):
             columns = list(columns)
             assert self._time_column is not None
             times = columns[self._time_column]
-            reached = pa.scalar(spark_watermark(watermark) * 1000, pa.int64()).cast(times.type)
+            reached_us = min(spark_watermark(watermark) * 1000, _MAX_US)
+            reached = pa.scalar(reached_us, pa.int64()).cast(times.type)
             kept = pc.fill_null(pc.greater(times, reached), True)
             dropped = len(times) - kept.true_count
             if dropped:
@@ -210,17 +214,22 @@ class StatefulProcessorOperator(BatchOperator):
         until = min(until_ms, MAX_WATERMARK - 1) + 1 if domain is TimeDomain.EVENT_TIME else until_ms
         values, fired = self._timer_values(), 0
         out: list[Any] = []
-        with self._errors():
-            for time in due.due(until):
-                key = self._key_row((scope.key,) if one_key else scope.key)
-                result = handle(key=key, timerValues=values, expiredTimerInfo=ProcessorTimerInfo(time))
-                if result is not None:
-                    out.extend(result)
-                fired += 1
-                if fired % self.FIRED_AT_ONCE == 0:
-                    self._send(out)
-                    out = []
-                    self._states.bound_memory()
+        # At the end of event time, timers that others register fire in the same epoch: in the next, all that they emit is late.
+        for _ in range(_LAST_ROUNDS if until == MAX_WATERMARK else 1):
+            before = fired
+            with self._errors():
+                for time in due.due(until):
+                    key = self._key_row((scope.key,) if one_key else scope.key)
+                    result = handle(key=key, timerValues=values, expiredTimerInfo=ProcessorTimerInfo(time))
+                    if result is not None:
+                        out.extend(result)
+                    fired += 1
+                    if fired % self.FIRED_AT_ONCE == 0:
+                        self._send(out)
+                        out = []
+                        self._states.bound_memory()
+            if fired == before:
+                break
         self._send(out)
         return fired
 

@@ -16,6 +16,7 @@ from tests.unit.runtime.driver.test_checkpoint_loop import Death, dies_at
 from tests.unit.runtime.driver.test_output_release import WAIT_S, Job, Place, Target
 from tests.unit.runtime.driver.test_running_job import Runner, running
 from tidegate.checkpoint.start import StartRefused
+from tidegate.config.choices import JobEnd
 from tidegate.core.errors import EpochFailed, GraphError
 from tidegate.core.ids import Slot
 from tidegate.core.times import MAX_WATERMARK
@@ -23,7 +24,7 @@ from tidegate.runtime.driver.clocks import Clocks
 from tidegate.runtime.driver.epoch_lock import EpochLock
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
-from tidegate.runtime.driver.running_job import Epochs
+from tidegate.runtime.driver.running_job import Epochs, RunningJob
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import Supervisor
 from tidegate.runtime.exchange.assignment import CheckpointNotice
@@ -234,3 +235,12 @@ def test_a_job_without_an_end_of_its_input_cannot_be_drained_at_that_end(trigger
     with pytest.raises(GraphError, match=r"Add trigger='available-now', or drain the running job when you stop it"):
         EpochTrigger.parse(trigger, drain=True)
     assert EpochTrigger.parse("available-now", drain=True) == EpochTrigger(available_now=True, drain=True)
+
+
+@pytest.mark.parametrize(("has_drained", "ends"), [(False, JobEnd.CANCELED), (True, JobEnd.FINISHED)])
+def test_a_stop_after_the_last_checkpoint_of_a_drain_does_not_let_the_next_run_continue(has_drained, ends):
+    """All its rows would be late."""
+    stop = StopRequest()
+    stop.asked.set()
+    job: Any = SimpleNamespace(stop=stop, has_drained=has_drained, trigger=SimpleNamespace(drain=True))
+    assert RunningJob.graceful_end.fget(job) is ends  # type: ignore[attr-defined]

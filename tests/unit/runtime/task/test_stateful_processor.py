@@ -12,6 +12,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import tidegate as tg
+from tidegate.core.times import MAX_WATERMARK
 from tidegate.errors import GraphError, SchemaError, WrongValue
 from tidegate.runtime.task import gathered_rows, stateful_processor_operator
 from tidegate.testing import frame, harness
@@ -516,6 +517,27 @@ def test_late_rows_are_dropped_and_counted(run):
 
     assert told(h) == ["[1] at 0", f"[3, 4] at {NOON_MS}"]
     assert h._subtasks[0].operator.late_dropped == 2
+
+
+class Chained(EventTimers):
+    """Each timer registers the next, three times."""
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+        time = expiredTimerInfo.getExpiryTimeInMs()
+        if time < NOON_MS + 3_000:
+            self.handle.registerTimer(time + 1_000)
+        yield from super().handleExpiredTimer(key, timerValues, expiredTimerInfo)
+
+
+def test_at_the_end_of_event_time_timers_of_timers_fire_at_once_and_all_rows_are_late(run):
+    """In a later epoch, whatever reads their output would find it late."""
+    h = run(Chained(), "EventTime", columns="k string, v int, t timestamp", event_time="t")
+    h.process(("a", 1, NOON))
+    h.output()
+    h.advance_watermark(MAX_WATERMARK)
+    assert [row.rpartition(" ")[2] for row in told(h)] == [str(NOON_MS + 1_000 * n) for n in (1, 2, 3)]
+    h.process(("a", 1, NOON))
+    assert told(h) == []
 
 
 class Clocks(Base):

@@ -202,8 +202,9 @@ def test_a_result_that_waits_for_the_end_of_the_epoch_is_stored_too(task: Task) 
 def test_a_result_of_the_last_checkpoint_of_a_job_is_not_stored(task: Task) -> None:
     """No epoch follows that says that the driver has received it. Files that appear after the end of a job surprise who deletes
     its directory."""
-    assert task.epochs_until_stored().uploads
-    metadata = task.stored / JobLayout("job").metadata(task.order.checkpoint_id)
+    (done,) = task.epochs_until_stored().uploads
+    job = decode_part(done.part)[1][0].split("/")[0]
+    metadata = task.stored / JobLayout(job).metadata(task.order.checkpoint_id)
     metadata.parent.mkdir(parents=True)
     metadata.touch()
     await_end_of_threads()
