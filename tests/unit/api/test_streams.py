@@ -149,6 +149,7 @@ def test_run_hands_the_graph_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> 
         "spark": "a session",
         "checkpoint": None,
         "trigger": "1 s",
+        "drain": False,
         "state_backend": None,
         "fresh": False,
         "force": False,
@@ -173,6 +174,7 @@ def test_every_choice_of_a_start_reaches_the_runtime(monkeypatch: pytest.MonkeyP
     chosen: dict[str, Any] = {
         "checkpoint": tg.Checkpointing(dir="d", interval="1 s"),
         "trigger": "1 s",
+        "drain": True,
         "state_backend": "rocksdb",
         "options": {"a": 1},
         "fresh": True,
