@@ -252,14 +252,18 @@ class TaskUploads:
             error = f"{type(problem).__name__}: {problem}"
         worker.end(error, failed=failed)
         received = not worker.wanted if self.stores_acks else part is not None and worker.is_received()
-        if part is not None and not received and not (worker.sent and self._is_complete(order)):
+        if part is not None and not received and not (worker.sent and self._is_over(order)):
             self._store_ack(order, part)
 
-    def _is_complete(self, order: UploadOrder) -> bool:
-        """Whether the checkpoint has its metadata: then the driver has received the result. After the last checkpoint of a job
-        no epoch says so."""
+    def _is_over(self, order: UploadOrder) -> bool:
+        """Whether nobody waits for a result that was sent: the checkpoint has its metadata, or somebody has deleted the directory
+        of the job. After the last checkpoint of a job no epoch says so."""
+        layout = JobLayout(self.job)
+        return self._exists(layout.metadata(order.checkpoint_id)) or not self._exists(layout.owner)
+
+    def _exists(self, path: str) -> bool:
         try:
-            storage_of(self.archive).size(JobLayout(self.job).metadata(order.checkpoint_id))
+            storage_of(self.archive).size(path)
         except StorageError:
             return False
         return True

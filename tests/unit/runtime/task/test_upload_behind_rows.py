@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -93,13 +94,22 @@ class Task:
         raise AssertionError("the upload did not end")
 
     def objects(self) -> list[Path]:
-        return [path for path in self.stored.rglob("*") if path.is_file()]
+        return [path for path in self.stored.rglob("*") if path.is_file() and path.name != "owner"]
 
 
 @pytest.fixture(params=["hashmap", "rocksdb"])
 def task(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Task]:
     yield Task(tmp_path, request.param)
     await_end_of_threads()
+
+
+@pytest.fixture(autouse=True)
+def owned(task: Task) -> None:
+    """A driver has claimed the job."""
+    for job in ("by-hand", "job"):
+        owner = task.stored / JobLayout(job).owner
+        owner.parent.mkdir(parents=True)
+        owner.touch()
 
 
 def uploading_threads() -> list[threading.Thread]:
@@ -199,14 +209,18 @@ def test_a_result_that_waits_for_the_end_of_the_epoch_is_stored_too(task: Task) 
     assert acknowledged(task) == [task.version]
 
 
-def test_a_result_of_the_last_checkpoint_of_a_job_is_not_stored(task: Task) -> None:
+@pytest.mark.parametrize("over", ["complete", "deleted"])
+def test_a_result_of_the_last_checkpoint_of_a_job_is_not_stored(task: Task, over: str) -> None:
     """No epoch follows that says that the driver has received it. Files that appear after the end of a job surprise who deletes
     its directory."""
     (done,) = task.epochs_until_stored().uploads
     job = decode_part(done.part)[1][0].split("/")[0]
-    metadata = task.stored / JobLayout(job).metadata(task.order.checkpoint_id)
-    metadata.parent.mkdir(parents=True)
-    metadata.touch()
+    if over == "complete":
+        metadata = task.stored / JobLayout(job).metadata(task.order.checkpoint_id)
+        metadata.parent.mkdir(parents=True)
+        metadata.touch()
+    else:
+        shutil.rmtree(task.stored)
     await_end_of_threads()
     assert acknowledged(task) == []
 
