@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import harness
 
 NAMES = {
+    "async": "benchmarks.async_calls",
     "bounded": "benchmarks.bounded",
     "checkpoint": "benchmarks.checkpoint",
     "coordinator": "benchmarks.coordinator",

@@ -9,7 +9,7 @@ import argparse
 import sys
 from importlib import import_module
 
-KINDS = {"simulate": "chaos.simulate", "run": "chaos.run", "soak": "chaos.soak"}
+KINDS = {"simulate": "chaos.simulate", "run": "chaos.run", "soak": "chaos.soak", "import": "chaos.imports"}
 """Sub-command → module. Imported only when asked for."""
 
 

@@ -7,7 +7,9 @@ as often as it dies.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
+import random
 import sys
 import uuid
 from typing import Any
@@ -15,8 +17,7 @@ from typing import Any
 import numpy as np
 
 import tidegate as tg
-
-BUCKETS = 7
+from chaos.spark_functions import BUCKETS, OUT_OF_ORDERNESS, TIME, numbered
 
 
 class Number(tg.KeyedProcessFunction):
@@ -40,6 +41,16 @@ class Add(tg.KeyedProcessFunction):
         self.m.update(m)
         self.total.update(total)
         yield row.b, row.i, row.k, row.n, m, total, row.mark
+
+
+class Ask(tg.AsyncFunction):
+    """Passes rows on after some milliseconds, as a service would answer; one answer in twenty is an error."""
+
+    async def async_invoke(self, row: Any) -> Any:
+        await asyncio.sleep(random.expovariate(1 / 0.01))
+        if random.random() < 0.05:
+            raise ConnectionError("the service is away")
+        return row
 
 
 class NumberBatches(tg.KeyedBatchFunction):
@@ -96,13 +107,17 @@ def main(argv: list[str]) -> int:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--unique", action="store_true")
     parser.add_argument("--batches", action="store_true")
+    parser.add_argument("--calls", action="store_true")
     parser.add_argument("--changelog", action="store_true")
+    parser.add_argument("--function")
     parser.add_argument("--interval", default="2 s")
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     spark = tg.session("chaos", master=options.master, config=SPARK)
-    job = declare(spark, options.folder, options.unique, options.batches)
+    job = declare(
+        spark, options.folder, options.unique, options.batches, calls=options.calls, function=options.function
+    )
     checkpoint = tg.Checkpointing(
         dir=f"{options.folder}/checkpoints", interval=options.interval, incremental=True, inline_threshold=0,
         tolerable_failures=100,
@@ -111,18 +126,38 @@ def main(argv: list[str]) -> int:
     return run_to_end(job, spark, checkpoint=checkpoint, state_backend=options.backend, options=chosen)
 
 
-def declare(spark: Any, folder: str, unique: bool, batches: bool = False) -> tg.Job:
-    rows = spark.readStream.schema("k int, i bigint, v bigint").option("maxFilesPerTrigger", 5)
+def asked(stream: Any, uid: str, *, ordered: bool) -> Any:
+    """The same rows, each after a call."""
+    retry = tg.ExponentialBackoffDelayRetry(20, "5 ms", "100 ms")
+    return stream.async_map(uid, Ask(), timeout="1 min", capacity=20, ordered=ordered, retry=retry)
+
+
+def declare(
+    spark: Any, folder: str, unique: bool, batches: bool = False, *, calls: bool = False, function: str | None = None
+) -> tg.Job:
+    """`calls`: rows pass an async function before the first level, between the levels, and before the sink. `function`: level 1
+    is a function of Spark's, of the kind that `chaos.spark_functions` knows."""
+    rows = spark.readStream.schema("k int, i bigint, v bigint").option("maxFilesPerTrigger", 5).json(f"{folder}/in")
     job = tg.Job("counted", parallelism=4)
     number, add = (NumberBatches, AddBatches) if batches else (Number, Add)
-    one = (
-        job.source("rows", rows.json(f"{folder}/in"))
-        .key_by("k")
-        .process("number", number(unique), schema="b bigint, i bigint, v bigint, k int, n bigint, mark string")
-    )
+    if function is None:
+        source = job.source("rows", rows)
+        if calls:
+            source = asked(source, "ask-first", ordered=False)
+        one = source.key_by("k").process(
+            "number", number(unique), schema="b bigint, i bigint, v bigint, k int, n bigint, mark string"
+        )
+    else:
+        timed = rows.selectExpr("k", "i", "v", TIME)
+        keyed = job.source("rows", timed, event_time="t", out_of_orderness=OUT_OF_ORDERNESS).key_by("k")
+        one = numbered(function, keyed, unique)
+    if calls:
+        one = asked(one, "ask-between", ordered=True)
     two = one.key_by("b").process(
         "add", add(), schema="b bigint, i bigint, k int, n bigint, m bigint, total bigint, mark string"
     )
+    if calls:
+        two = asked(two, "ask-last", ordered=False)
     two.sink("out", tg.FileSink(f"{folder}/out"))
     return job
 

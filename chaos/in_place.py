@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +50,11 @@ class RescaleCell:
         """Whether nothing but a rescale gets there."""
         return self.point.startswith(("rescale.", "claim-again.", "restore."))
 
+    @property
+    def is_held(self) -> bool:
+        """Whether who gets there waits until somebody else, or its whole host, has been killed."""
+        return self.victim is Victim.HOST or (self.victim is Victim.EXECUTOR and not self.in_task)
+
     def __str__(self) -> str:
         return f"rescale / {self.point} / {self.victim} / {self.how}"
 
@@ -66,6 +71,18 @@ def rescale_cells() -> Iterator[RescaleCell]:
         yield RescaleCell(point, True, Victim.PYTHON_WORKER, How.PAUSE)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A rescale that was asked for."""
+
+    client: Client
+    job: str
+    before: set[str]
+    """The rescales that were known before."""
+    old: int
+    new: int
+
+
 class InPlace(Served):
     """A job that is rescaled while somebody dies."""
 
@@ -77,46 +94,44 @@ class InPlace(Served):
         self._await_checkpoint(self._slots(), RECOVERY_S)
         self.orders.clear()
         client, job = self.client()
-        old, before = _parallelism(client, job), _known(client, job)
-        if cell.is_of_rescales:
-            order = self._give(cell)
-            new = self._ask(client, job, old)
-        else:
-            new = self._ask(client, job, old)
-            order = self._give(cell)
+        order = self._give(cell) if cell.is_of_rescales else None
+        asked = self._asked(client, job)
+        order = order or self._give(cell)
         if not self.arrived(order):
             self.orders.clear()
             say(f"  {cell}: not reached")
             return False
-        begun, entries, driver = time.monotonic(), self._slots(), self.driver
-        self._carry(cell, self.orders.obeyed(order)[0])
-        self._await_checkpoint(entries, RECOVERY_S)
+        self._struck(asked, str(cell), cell.victim, cell.how, lambda: self._carry(cell, self.orders.obeyed(order)[0]))
         self.orders.clear()
-        survived = self.driver is driver and cell.victim is not Victim.DRIVER
-        told = self._outcome(client, job, before, old, new) if survived else "forgotten with its driver"
-        self._noted(str(cell), f"{cell.victim} {cell.how}", begun, told)
         return True
 
     def at_random(self) -> None:
         """A death at no particular moment of a rescale."""
         self._await_checkpoint(self._slots(), RECOVERY_S)
         client, job = self.client()
-        old, before = _parallelism(client, job), _known(client, job)
-        new = self._ask(client, job, old)
+        asked = self._asked(client, job)
         time.sleep(self._chance.uniform(0, 6))
-        begun, entries, driver = time.monotonic(), self._slots(), self.driver
         victim, worker = self._chance.choice(list(Victim)), self._worker()
-        match victim:
-            case Victim.PYTHON_WORKER:
-                self.cluster.kill_python_workers(worker)
-            case Victim.DRIVER:
-                self._kill_driver()
-            case _:
-                self._kill(victim, worker)
+        name = f"rescale / at random / {victim}"
+        self._struck(asked, name, victim, How.KILL, lambda: self._kill(victim, worker))
+
+    def _struck(self, asked: _Asked, name: str, victim: Victim, how: How, strike: Callable[[], None]) -> None:
+        """Let the fault happen, wait until the job is well again, and note what became of the rescale."""
+        begun, entries, driver = time.monotonic(), self._slots(), self.driver
+        strike()
         self._await_checkpoint(entries, RECOVERY_S)
         survived = self.driver is driver and victim is not Victim.DRIVER
-        told = self._outcome(client, job, before, old, new) if survived else "forgotten with its driver"
-        self._noted(f"rescale / at random / {victim}", f"{victim} {How.KILL}", begun, told)
+        told = self._outcome(asked) if survived else "forgotten with its driver"
+        took, kind = time.monotonic() - begun, f"{victim} {how}"
+        self.hits[name] += 1
+        self.kills[kind] += 1
+        self.outcomes[f"rescale {told}"] += 1
+        self.recovery_s[kind].append(round(took, 2))
+        say(f"  {name}: back after {took:.1f} s, rescale {told}")
+
+    def _asked(self, client: Client, job: str) -> _Asked:
+        old, before = _parallelism(client, job), _known(client, job)
+        return _Asked(client, job, before, old, self._ask(client, job, old))
 
     def _ask(self, client: Client, job: str, old: int) -> int:
         """Ask for another parallelism. The driver may die before it has answered."""
@@ -136,7 +151,7 @@ class InPlace(Served):
     def _give(self, cell: RescaleCell) -> str:
         if cell.how is How.PAUSE:
             return self.orders.give(cell.point, "stop")
-        if cell.victim is Victim.HOST or not (cell.in_task or cell.victim is Victim.DRIVER):
+        if cell.is_held:
             # Held until somebody else has been killed.
             return self.orders.give(cell.point, "sleep", seconds=20 if cell.in_task else _HELD_S)
         return self.orders.give(cell.point, "kill-executor" if cell.victim is Victim.EXECUTOR else "kill")
@@ -147,44 +162,29 @@ class InPlace(Served):
         elif cell.how is How.PAUSE:
             time.sleep(PAUSE_S)
             self._wake(pid)
-        elif cell.victim is Victim.HOST or not (cell.in_task or cell.victim is Victim.DRIVER):
+        elif cell.is_held:
             host = self._host_of(pid) if cell.in_task else self._worker()
             if host is not None:
                 self._kill(cell.victim, host)
 
-    def _kill(self, victim: Victim, worker: int) -> None:
-        if victim is Victim.EXECUTOR:
-            self.cluster.kill_executor(worker)
-            return
-        self.cluster.kill_worker(worker)
-        time.sleep(1.0)
-        self.cluster.restart_worker(worker)
-
     def _worker(self) -> int:
         return self._chance.randrange(len(self.cluster.workers))
 
-    def _outcome(self, client: Client, job: str, before: set[str], old: int, new: int) -> str:
+    def _outcome(self, asked: _Asked) -> str:
         """How the rescale ended, of a job whose driver lived. It must have the parallelism that follows."""
+        client, old, new = asked.client, asked.old, asked.new
         try:
-            client.await_rescale(f"/jobs/{job}/rescales", before)
+            client.await_rescale(f"/jobs/{asked.job}/rescales", asked.before)
         except OperationFailed:
             told, expected = "failed", old
         except Unreachable:
             return "forgotten with its driver"
         else:
             told, expected = "completed", new
-        found = _parallelism(client, job)
+        found = _parallelism(client, asked.job)
         if found != expected:
             raise Hang(f"a rescale from {old} to {new} has {told}, and the job has parallelism {found}")
         return told
-
-    def _noted(self, name: str, kind: str, begun: float, told: str) -> None:
-        took = time.monotonic() - begun
-        self.hits[name] += 1
-        self.kills[kind] += 1
-        self.outcomes[f"rescale {told}"] += 1
-        self.recovery_s[kind].append(round(took, 2))
-        say(f"  {name}: back after {took:.1f} s, rescale {told}")
 
 
 def _known(client: Client, job: str) -> set[str]:

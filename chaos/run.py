@@ -36,6 +36,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unique", action="store_true", help="put a fresh uuid on every row")
     parser.add_argument("--batches", action="store_true", help="a job of functions over whole batches")
     parser.add_argument(
+        "--calls", action="store_true", help="with async functions before, between and after the levels"
+    )
+    parser.add_argument(
+        "--function", choices=("stateful-processor", "group-state"),
+        help="rows wait in the state of a function of Spark's, transformWithState or applyInPandasWithState, for a timer",
+    )  # fmt: skip
+    parser.add_argument(
         "--pipeline", choices=("kafka-kafka", "kafka-postgres", "kafka-files-s3", "kafka-delta"),
         help="between real servers, which are killed too",
     )  # fmt: skip
@@ -128,6 +135,8 @@ def run(options: argparse.Namespace) -> int:
         "backend": options.backend,
         "unique": options.unique,
         "batches": options.batches,
+        "calls": options.calls,
+        "function": options.function,
         "seconds": round(time.monotonic() - started, 1),
     }
     if options.json is not None:

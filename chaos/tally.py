@@ -19,18 +19,28 @@ class Feed:
     """Writes input files, and remembers what was in them. A file appears whole."""
 
     folder: Path
+    keys: int = KEYS
     rows: list[tuple[int, int, int]] = field(default_factory=list)
     files: int = 0
 
     def write(self, count: int) -> None:
+        first = len(self.rows)
+        self.put([(random.Random(i).randrange(self.keys), i, i % 1000) for i in range(first, first + count)])
+
+    def put(self, new: list[tuple[int, int, int]]) -> None:
+        self._append(new)
+        self.rows += new
+
+    def pass_time(self) -> None:
+        """Write a row of no key, far in the future, after which no other row may come."""
+        self._append([(-1, len(self.rows) + 1_000_000, 0)])
+
+    def _append(self, rows: list[tuple[int, int, int]]) -> None:
         (self.folder / "in").mkdir(parents=True, exist_ok=True)
         (self.folder / "drafts").mkdir(exist_ok=True)
-        first = len(self.rows)
-        new = [(random.Random(i).randrange(KEYS), i, i % 1000) for i in range(first, first + count)]
         draft = self.folder / "drafts" / f"{self.files:06d}.json"
-        draft.write_text("".join(json.dumps({"k": k, "i": i, "v": v}) + "\n" for k, i, v in new))
+        draft.write_text("".join(json.dumps({"k": k, "i": i, "v": v}) + "\n" for k, i, v in rows))
         os.rename(draft, self.folder / "in" / draft.name)
-        self.rows += new
         self.files += 1
 
 

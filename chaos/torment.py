@@ -60,7 +60,7 @@ class Torment:
         self.starts = self.gave_up = 0
         self.environment: dict[str, str] = {}
         """Further variables of the driver."""
-        self.most_unseen = 3_000
+        self.most_unseen = 1_000 if options.function else 3_000
         """Rows that were sent and cannot be seen yet: above that, no more are sent."""
         self._drivers: list[subprocess.Popen[bytes]] = []
         self._stop = threading.Event()
@@ -70,8 +70,9 @@ class Torment:
 
     def command(self) -> list[str]:
         """The module that is the job, and what it is told."""
-        chosen = [f"--{name}" for name in ("unique", "batches", "changelog") if getattr(self._options, name)]
-        return ["chaos.counted", "--backend", self._options.backend, *chosen]
+        chosen = [f"--{name}" for name in ("unique", "batches", "calls", "changelog") if getattr(self._options, name)]
+        function = ["--function", self._options.function] if self._options.function else []
+        return ["chaos.counted", "--backend", self._options.backend, *chosen, *function]
 
     def arguments(self) -> list[str]:
         """Of the Python that is the driver."""
@@ -178,9 +179,7 @@ class Torment:
         elif cell.victim is Victim.HOST:
             host = self._host_of(pid)
             if host is not None:
-                self.cluster.kill_worker(host)
-                time.sleep(1.0)
-                self.cluster.restart_worker(host)
+                self._lose_host(host)
 
     def _rival(self, pid: int) -> None:
         """While the driver sleeps, another one is started and claims the job; then the sleeper wakes and must stop."""
@@ -223,24 +222,31 @@ class Torment:
         time.sleep(self._random.uniform(0, 3))
         victim = self._random.choice(list(Victim))
         started, before = time.monotonic(), self._slots()
-        worker = self._random.randrange(len(self.cluster.workers))
-        match victim:
-            case Victim.PYTHON_WORKER:
-                self.cluster.kill_python_workers(worker)
-            case Victim.EXECUTOR:
-                self.cluster.kill_executor(worker)
-            case Victim.HOST:
-                self.cluster.kill_worker(worker)
-                time.sleep(1.0)
-                self.cluster.restart_worker(worker)
-            case Victim.DRIVER:
-                self._kill_driver()
+        self._kill(victim, self._random.randrange(len(self.cluster.workers)))
         self._await_checkpoint(before, RECOVERY_S)
         took = time.monotonic() - started
         self.kills[f"{victim} {How.KILL}"] += 1
         self.hits[f"at random / {victim} / {How.KILL}"] += 1
         self.recovery_s[f"{victim} {How.KILL}"].append(round(took, 2))
         say(f"  at random / {victim}: back after {took:.1f} s")
+
+    def _kill(self, victim: Victim, worker: int) -> None:
+        """Kill the driver, or what runs on a worker."""
+        match victim:
+            case Victim.PYTHON_WORKER:
+                self.cluster.kill_python_workers(worker)
+            case Victim.EXECUTOR:
+                self.cluster.kill_executor(worker)
+            case Victim.HOST:
+                self._lose_host(worker)
+            case Victim.DRIVER:
+                self._kill_driver()
+
+    def _lose_host(self, worker: int) -> None:
+        """Kill a host with its disk. Another one comes in its place."""
+        self.cluster.kill_worker(worker)
+        time.sleep(1.0)
+        self.cluster.restart_worker(worker)
 
     # -- what can be seen from outside --------------------------------------------------------------------------------
 
@@ -278,7 +284,11 @@ class Torment:
         """No more rows come; wait until all that were sent can be seen."""
         self._stop.set()
         latest = time.monotonic() + RECOVERY_S
+        passing = time.monotonic() + 1.0  # The feed may be writing its last rows.
         while self.visible() < len(self.feed.rows):
+            if self._options.function and time.monotonic() > passing:
+                self.feed.pass_time()
+                passing = time.monotonic() + 5.0
             if self.driver is not None and self.driver.poll() is not None:
                 self.driver = self.launch()
             if time.monotonic() > latest:
@@ -292,10 +302,15 @@ def summary(times: list[float]) -> dict[str, float]:
     return {"n": len(times), "median": statistics.median(times), "max": max(times)}
 
 
-def fault_environment(orders: FaultOrders) -> dict[str, str]:
+def python_path() -> str:
+    """Where processes of the harness find it, and tidegate."""
     paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(path for path in paths if path)
+
+
+def fault_environment(orders: FaultOrders) -> dict[str, str]:
     return {
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "PYTHONPATH": python_path(),
         "TIDEGATE_FAULTS": str(tidegate.testing.faults.__file__),
         tidegate.testing.faults.VARIABLE: str(orders.directory),
     }

@@ -1,7 +1,8 @@
 """The public names and where they come from: the one list. Type checkers read it here, and `__init__` reads it to know what to
 import when a name is first used."""
 
-from tidegate import errors as errors, testing as testing
+from tidegate import errors as errors, flink as flink, testing as testing
+from tidegate.api.apply_in_pandas_with_state import apply_in_pandas_with_state as apply_in_pandas_with_state
 from tidegate.api.aggregates import (
     AggregateFunction as AggregateFunction,
     ReduceFunction as ReduceFunction,
@@ -12,6 +13,7 @@ from tidegate.api.aggregates import (
     min as min,
     sum as sum,
 )
+from tidegate.api.async_function import AsyncFunction as AsyncFunction
 from tidegate.api.context import (
     BatchContext as BatchContext,
     BatchTimerService as BatchTimerService,
@@ -89,6 +91,11 @@ from tidegate.api.windows import (
 from tidegate.config import Checkpointing as Checkpointing
 from tidegate.connectors.files import FileSink as FileSink
 from tidegate.connectors.kafka import KafkaSink as KafkaSink
+from tidegate.connectors.kafka.formats import (
+    AvroFormat as AvroFormat,
+    JsonSchemaFormat as JsonSchemaFormat,
+    ProtobufFormat as ProtobufFormat,
+)
 from tidegate.connectors.lakehouse import (
     DeltaSink as DeltaSink,
     IcebergSink as IcebergSink,
@@ -107,6 +114,7 @@ from tidegate.connectors.sink import (
 )
 from tidegate.connectors.write_ahead import WriteAheadSink as WriteAheadSink
 from tidegate.control.rest import serve as serve
+from tidegate.control.spark_import.import_query import import_spark_query as import_spark_query
 
 from tidegate.core.errors import TidegateError as TidegateError
 from tidegate.core.times import TimeDomain as TimeDomain
@@ -120,6 +128,10 @@ from tidegate.events.event import (
 )
 from tidegate.events.listener import JobListener as JobListener
 from tidegate.graph.on_error import dead_letter as dead_letter
+from tidegate.graph.retry import (
+    ExponentialBackoffDelayRetry as ExponentialBackoffDelayRetry,
+    FixedDelayRetry as FixedDelayRetry,
+)
 from tidegate.graph.ttl import StateTtlConfig as StateTtlConfig
 from tidegate.runtime.driver.job_run import JobRun as JobRun
 from tidegate.runtime.driver.session import session as session

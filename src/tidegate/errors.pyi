@@ -37,6 +37,11 @@ from tidegate.connectors.kafka.errors import (
     KafkaUnavailable as KafkaUnavailable,
     MarkerExpired as MarkerExpired,
     MarkerUnsettled as MarkerUnsettled,
+    RecordUnreadable as RecordUnreadable,
+    RegistryClientMissing as RegistryClientMissing,
+    RegistryRefused as RegistryRefused,
+    RegistryUnavailable as RegistryUnavailable,
+    RowUnwritable as RowUnwritable,
     RowsGone as RowsGone,
 )
 from tidegate.connectors.lakehouse.errors import (
@@ -64,6 +69,7 @@ from tidegate.control.job_errors import (
     NotFound as NotFound,
     NotPossible as NotPossible,
 )
+from tidegate.control.spark_import.carried_state import ImportRefused as ImportRefused
 from tidegate.control.stored_jobs import JobNotFound as JobNotFound
 from tidegate.control.texts import UnreadableText as UnreadableText
 from tidegate.core.errors import (

@@ -26,6 +26,27 @@ def test_no_row_is_lost_or_doubled_whatever_dies(tmp_path: Path, backend: str, u
     assert result["rows"] > 100
 
 
+@pytest.mark.feature("H1", "H4", "H5")
+@pytest.mark.slow
+def test_calls_in_progress_when_something_dies_lose_and_double_no_row(tmp_path: Path) -> None:
+    result = walked(tmp_path, "--rounds", "3", "--seed", "5", "--calls")
+    assert result["rounds"] >= 3
+    assert result["rows"] > 100
+
+
+@pytest.mark.parametrize(
+    ("function", "backend"),
+    [("stateful-processor", "rocksdb"), pytest.param("group-state", "hashmap", marks=pytest.mark.slow)],
+)
+def test_rows_in_the_state_of_a_spark_function_and_its_timers_survive_kills(
+    tmp_path: Path, function: str, backend: str
+) -> None:
+    """Each row waits in state for a timer, which emits it."""
+    result = walked(tmp_path, "--rounds", "2", "--seed", "3", "--function", function, "--backend", backend)
+    assert result["rounds"] >= 2
+    assert result["rows"] > 100
+
+
 @pytest.mark.feature("I14", "I15", "I20")
 @pytest.mark.parametrize("mode", ["CLAIM", pytest.param("NO_CLAIM", marks=pytest.mark.slow)])
 def test_a_driver_dies_at_the_first_checkpoint_after_a_start_from_a_savepoint(tmp_path: Path, mode: str) -> None:

@@ -97,3 +97,23 @@ def test_skew_compares_two_stages_with_one(tmp_path):
     ratio = report["ratios"]["running: two stages / one"]
     assert ratio["value"] > 0
     assert (ratio["wanted"], ratio["at_most"]) == (3, False)
+
+
+def test_async_calls_are_compared_with_what_their_capacity_allows(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "async", "--quick", "--only", "bare,async,ordered,map"]
+    told = subprocess.run([*command, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True)
+
+    assert told.returncode == 0, told.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    names = [f"async, 10 at a time, {order}" for order in ("unordered", "ordered")]
+    others = ("asyncio without Spark, 10 at a time", "map, one at a time")
+    assert set(report["figures"]) == {f"rate {name}" for name in (*names, *others)}
+    assert {name: ratio["wanted"] for name, ratio in report["ratios"].items()} == {
+        "async, 10 at a time, unordered / capacity by latency": 0.8,
+        "async, 10 at a time, ordered / capacity by latency": None,
+        "map, one at a time / capacity by latency": None,
+        "async / without Spark": 0.8,
+        "async / map": None,
+    }
+    tasks = report["size"]["tasks"]
+    assert all(seen["most"] <= 10 * tasks and seen["errors"] for name in names for seen in report["server"][name])

@@ -22,11 +22,12 @@ from tidegate.checkpoint.savepoint_target import BadSavepointTarget
 from tidegate.checkpoint.start import StartRefused
 from tidegate.config import OptionError
 from tidegate.core import faults
-from tidegate.core.errors import RestoreError, TidegateError, UserCodeError
+from tidegate.core.errors import PreconditionFailed, RestoreError, TidegateError, UserCodeError
 from tidegate.runtime.driver.attempt import Attempt
 from tidegate.runtime.driver.epoch_runner import EpochRunner
 from tidegate.runtime.driver.job_run import JobRun
 from tidegate.runtime.driver.ownership import UnclaimedOutput
+from tidegate.runtime.driver.runs_here import RUNS_HERE
 from tidegate.savepoint.changes import Changes
 from tidegate.savepoint.copy import copy_snapshot
 from tidegate.savepoint.restore_compatibility import StateChanged
@@ -356,9 +357,13 @@ def test_a_damaged_file_is_an_error_that_names_it(shop, damage):
         shop.feed(1).run(backend="rocksdb", inline_threshold=0)
 
 
-def test_a_job_that_runs_cannot_be_started_a_second_time(shop):
+def test_a_job_that_runs_cannot_be_started_a_second_time(shop, monkeypatch):
     run = shop.start()
     try:
+        with pytest.raises(PreconditionFailed, match="already running in this process"):
+            shop.job().start(shop.spark, **shop.choices())
+        # Another process knows nothing of the runs of this one.
+        monkeypatch.setattr(RUNS_HERE, "make_way", lambda job, restart: None)
         with pytest.raises(StartRefused, match="running elsewhere"):
             shop.job().start(shop.spark, **shop.choices())
     finally:

@@ -172,6 +172,11 @@ ELSEWHERE = {
 adds if it is enabled."""
 
 
+class Pass(tg.AsyncFunction):
+    async def async_invoke(self, row):
+        return row
+
+
 @pytest.mark.budget(150)
 @pytest.mark.feature("K5")
 def test_a_job_with_every_kind_of_state_has_every_metric(spark, tmp_path):
@@ -189,7 +194,7 @@ def test_a_job_with_every_kind_of_state_has_every_metric(spark, tmp_path):
         source = stream(spark, tmp_path / "in", "k string, ts timestamp", batches)
         rows = job.source("in", source, event_time="ts", out_of_orderness="1 s", split="k")
         states = rows.key_by("k").process("states", EveryState(), schema="k string, n int")
-        states.sink("out", tg.FileSink(str(tmp_path / "out")))
+        states.async_map("pass", Pass(), timeout="10 s").sink("out", tg.FileSink(str(tmp_path / "out")))
         return job.start(spark, checkpoint=checkpoint, state_backend="rocksdb")
 
     first = started()

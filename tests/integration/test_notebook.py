@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
@@ -64,3 +65,110 @@ def _printed(kernel: BlockingKernelClient) -> str:
         if message["msg_type"] == "stream":
             return str(message["content"]["text"])
     raise AssertionError("nothing was printed")
+
+
+class Cells:
+    """Runs cells one after the other in a kernel, and returns what they print."""
+
+    def __init__(self, kernel: BlockingKernelClient) -> None:
+        self._kernel = kernel
+
+    def run(self, code: str, timeout_s: float = 120) -> str:
+        id = self._kernel.execute(code)
+        return self.answer(id, timeout_s)
+
+    def answer(self, id: str, timeout_s: float = 120) -> str:
+        printed, until = "", time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            try:
+                message = self._kernel.get_iopub_msg(timeout=1)
+            except queue.Empty:
+                continue
+            if message["parent_header"].get("msg_id") != id:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "stream" and content["name"] == "stdout":
+                printed += content["text"]
+            if message["msg_type"] == "error":
+                printed += f"{content['ename']}: {content['evalue']}"
+            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return printed
+        raise AssertionError(f"the cell did not end: {printed}")
+
+
+SESSION = """
+import threading, time
+import tidegate as tg
+
+spark = tg.session("cells", master="local[2]", config={"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"})
+folder = FOLDER
+import pathlib
+pathlib.Path(folder, "in").mkdir()
+
+def order(number, amount):
+    draft = pathlib.Path(folder, "draft")
+    draft.write_text('{"user": "ann", "amount": %s}' % amount)
+    draft.rename(pathlib.Path(folder, "in", f"{number}.json"))
+
+def until(done):
+    latest = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < latest
+        time.sleep(0.05)
+
+order(1, 5)
+"""
+FUNCTION = """
+class Totals(tg.KeyedProcessFunction):
+    total = tg.ValueState(float, default=0.0)
+
+    def process_element(self, row, ctx):
+        self.total.update(self.total.value() + row.amount)
+        yield "VERSION", self.total.value()
+"""
+START = """
+job = tg.Job("cells", parallelism=2)
+orders = spark.readStream.schema("user string, amount double").json(folder + "/in")
+out = tg.CollectSink()
+job.source("orders", orders).key_by("user").process("totals", Totals(), schema="version string, total double").sink("out", out)
+run = job.start(checkpoint=tg.Checkpointing(dir=folder + "/checkpoints", interval="1 s"), restart=True)
+run
+"""
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.budget(300)
+def test_cells_that_change_and_restart_a_job(kernel: BlockingKernelClient, tmp_path: Path) -> None:
+    cells = Cells(kernel)
+    assert cells.run(SESSION.replace("FOLDER", repr(str(tmp_path)))) == ""
+    assert cells.run(FUNCTION.replace("VERSION", "first")) == ""
+    assert cells.run(START) == ""
+    assert cells.run("until(lambda: out.rows); print(*map(tuple, out.rows))") == "('first', 5.0)\n"
+
+    # The cell that defines the function is changed; the one that starts the job is run again, twice.
+    cells.run(FUNCTION.replace("VERSION", "second"))
+    cells.run("order(2, 2)")
+    assert cells.run(START) == ""
+    assert cells.run("until(lambda: out.rows); print(*map(tuple, out.rows))") == "('second', 7.0)\n"
+    cells.run("order(3, 1)")
+    assert cells.run(START) == ""
+    assert cells.run("until(lambda: out.rows); print(*map(tuple, out.rows))") == "('second', 8.0)\n"
+    assert cells.run("print(len(spark.streams.active), run.status, run.metrics()['numRestarts'])") == "1 RUNNING 0\n"
+
+    # Without restart=True, the cell says what to do.
+    refused = cells.run(START.replace(", restart=True", ""))
+    assert "already running in this process" in refused
+
+    # An interrupted cell that waits ends; the job does not.
+    waiting = kernel.execute("print('waits', flush=True); run.await_termination()")
+    time.sleep(2)
+    kernel.parent.interrupt_kernel()
+    assert "KeyboardInterrupt" in cells.answer(waiting)
+    cells.run("order(4, 1)")
+    both = "until(lambda: sum(report.rows_in for report in run.reports) == 2)"
+    assert cells.run(f"{both}; print(run.status, run.restarts)") == "RUNNING 0\n"
+
+    cells.run("run.stop()")
+    left = "[t.name for t in threading.enumerate() if t.name.startswith('tidegate')]"
+    assert cells.run(f"until(lambda: not {left}); print(len(spark.streams.active))") == "0\n"
+    cells.run("spark.stop()")

@@ -11,6 +11,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 import tidegate as tg
+from tests.integration.both_engines import BothEngines
 from tests.integration.inputs import stream, write_batches
 from tests.waiting import eventually
 from tidegate.savepoint.restore_compatibility import StateChanged
@@ -33,40 +34,23 @@ def store(spark):
     spark.conf.set("spark.sql.shuffle.partitions", "4")
 
 
-class Both:
-    """Runs a processor on both engines, over files that are one batch, and one epoch, each."""
-
-    def __init__(self, spark, folder, schema, batches, *, key="k", time=None):
-        self.spark, self.folder, self.schema, self.key, self.time = spark, folder, schema, key, time
-        write_batches(folder / "in", schema, batches)
-
-    def rows(self):
-        read = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
-        return read.parquet(str(self.folder / "in"))
+class Both(BothEngines):
+    """Runs a processor on both engines."""
 
     def on_spark(self, processor, out, mode, pandas=False, **others):
-        rows = self.rows() if self.time is None else self.rows().withWatermark(self.time, "10 seconds")
-        grouped, found = rows.groupBy(self.key), []
-        call = grouped.transformWithStateInPandas if pandas else grouped.transformWithState
-        made = call(processor, out, "Update", mode, **others)
-        writer = made.writeStream.outputMode("update").foreachBatch(lambda batch, _: found.extend(batch.collect()))
-        query = writer.option("checkpointLocation", str(self.folder / "spark")).trigger(availableNow=True).start()
-        query.awaitTermination()
-        return sorted(map(tuple, found))
+        def made(grouped):
+            call = grouped.transformWithStateInPandas if pandas else grouped.transformWithState
+            return call(processor, out, "Update", mode, **others)
+
+        return self.spark_rows(made)
 
     def on_tidegate(self, processor, out, mode, pandas=False, backend="rocksdb", **others):
-        job, found = tg.Job("moved", parallelism=2), tg.CollectSink()
-        timed = {} if self.time is None else {"event_time": self.time, "out_of_orderness": "10 s"}
-        keyed = job.source("in", self.rows(), **timed).key_by(self.key)
-        call = tg.transform_with_state_in_pandas if pandas else tg.transform_with_state
-        others = {name: make(job) for name, make in others.items()}
-        made = call(keyed, processor, uid="op", outputStructType=out, outputMode="Update", timeMode=mode, **others)
-        made.sink("out", found)
-        # Without checkpoints, all event time passes at the end of a run, and all timers fire.
-        where = tg.Checkpointing(dir=str(self.folder / "checkpoints"), interval="1 h")
-        chosen = {"local_dir": str(self.folder / "local")}
-        job.run(self.spark, trigger="available-now", state_backend=backend, checkpoint=where, options=chosen)
-        return sorted(map(tuple, found.rows))
+        def made(job, keyed):
+            call = tg.transform_with_state_in_pandas if pandas else tg.transform_with_state
+            given = {name: make(job) for name, make in others.items()}
+            return call(keyed, processor, uid="op", outputStructType=out, outputMode="Update", timeMode=mode, **given)
+
+        return self.tidegate_rows(made, backend)
 
 
 class Visits(StatefulProcessor):
@@ -184,6 +168,70 @@ class Resumed(Frames):
         yield Row(k=key[0], n=self.sum.get()[0])
 
 
+class Violations(StatefulProcessor):
+    """After the example in PySpark's reference: how many readings of a sensor were above a limit, in pandas."""
+
+    def init(self, handle):
+        self.count = handle.getValueState("count", "n bigint")
+
+    def handleInputRows(self, key, rows, timerValues):
+        before = self.count.get()[0] if self.count.exists() else 0
+        new = sum(int((part["v"] > 2).sum()) for part in rows)
+        if new:
+            self.count.update((before + new,))
+        yield pd.DataFrame({"k": [key[0]], "n": [before + new]})
+
+    def close(self):
+        pass
+
+
+class Versions(StatefulProcessor):
+    """After the examples of slowly changing dimensions: the newest unit of a sensor, and all that it had, with their ends."""
+
+    def init(self, handle):
+        self.newest = handle.getValueState("newest", "unit string, since int")
+        self.history = handle.getListState("history", "unit string, since int, till int")
+
+    def handleInputRows(self, key, rows, timerValues):
+        for row in rows:
+            unit, since = self.newest.get() or (None, 0)
+            if unit != row.u:
+                if unit is not None:
+                    self.history.appendValue((unit, since, row.v))
+                self.newest.update((row.u, row.v))
+        shown = [*self.history.get(), (*self.newest.get(), None)]
+        yield Row(k=key[0], what=str([tuple(version) for version in shown]))
+
+    def close(self):
+        pass
+
+
+class Downtime(StatefulProcessor):
+    """After the example in Spark's programming guide: reports a device that has been silent, again and again until it speaks."""
+
+    def init(self, handle):
+        self.handle = handle
+        self.seen = handle.getValueState("seen", "at bigint")
+
+    def handleInputRows(self, key, rows, timerValues):
+        newest = max(int(row.t.timestamp() * 1000) for row in rows)
+        for timer in list(self.handle.listTimers()):
+            self.handle.deleteTimer(timer)
+        if self.seen.exists():
+            newest = max(newest, self.seen.get()[0])
+        self.seen.update((newest,))
+        self.handle.registerTimer(newest + 8_000)
+        yield Row(k=key[0], what="speaks", n=newest - START_MS)
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
+        silent = timerValues.getCurrentWatermarkInMs() - self.seen.get()[0]
+        self.handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 8_000)
+        yield Row(k=key[0], what="silent", n=silent)
+
+    def close(self):
+        pass
+
+
 READINGS = [
     [("a", 1, "C"), ("b", 2, "C"), ("a", 3, "C")],
     [("a", 5, "C"), ("b", 1, "F")],
@@ -197,8 +245,10 @@ READINGS = [
         (Visits(), "ProcessingTime", "k string, n bigint, what string", False),
         (Sensors(), "ProcessingTime", "k string, what string", False),
         (Frames(), "None", "k string, n double", True),
+        (Violations(), "None", "k string, n bigint", True),
+        (Versions(), "None", "k string, what string", False),
     ],
-    ids=["visits", "sensors", "frames"],
+    ids=["visits", "sensors", "frames", "violations", "versions"],
 )
 def test_a_processor_gives_the_same_output_on_both_engines(store, tmp_path, processor, mode, out, pandas):
     both = Both(store, tmp_path, "k string, v int, u string", READINGS)
@@ -230,6 +280,28 @@ def test_event_time_timers_and_late_rows_are_those_of_spark(store, tmp_path):
     assert [row[1:] for row in expected if row[:1] == ("a",) and "window" in row[1]] == [
         ("window until 10000", 3), ("window until 20000", 2), ("window until 30000", 2),
     ]  # fmt: skip
+
+
+def test_a_device_that_is_silent_is_reported_as_by_spark(store, tmp_path):
+    def at(key, second):
+        return key, START + timedelta(seconds=second)
+
+    # The watermark moves with every batch that has rows, and stays without: no timer is due in an empty epoch.
+    batches = [
+        [at("a", 1), at("b", 2)],
+        [at("a", 25)],
+        [at("a", 26)],
+        [at("b", 45), at("a", 46)],
+        [at("a", 70)],
+        [at("a", 71)],
+    ]
+    both = Both(store, tmp_path, "k string, t timestamp", batches, time="t")
+    out = "k string, what string, n bigint"
+
+    expected = both.on_spark(Downtime(), out, "EventTime")
+
+    assert both.on_tidegate(Downtime(), out, "EventTime") == expected
+    assert [row[2] for row in expected if row[1] == "silent"] == [13_000, 15_000]
 
 
 def test_initial_state_comes_before_the_first_rows(store, tmp_path):

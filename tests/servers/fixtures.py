@@ -6,24 +6,39 @@ import atexit
 import functools
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import pytest
 
+from tests.servers.hdfs import Hdfs, HdfsAddresses
 from tests.servers.kafka import KafkaBroker
 from tests.servers.postgres import Postgres
 from tests.servers.proxy import FaultyProxy
+from tests.servers.schema_registry import SchemaRegistry
 from tests.servers.seaweedfs import S3Address, SeaweedFS
+
+
+class _Server(Protocol):
+    def stop(self) -> None: ...
+
+
+Started = TypeVar("Started", bound=_Server)
+
+
+def _until_exit(server: Callable[[Path], Started], prefix: str) -> Started:
+    """Start a server in a directory of its own. At the end of the process it is stopped, and the directory removed."""
+    directory = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    started = server(directory)
+    atexit.register(started.stop)
+    return started
 
 
 @functools.cache
 def _seaweedfs() -> SeaweedFS:
-    directory = Path(tempfile.mkdtemp(prefix="seaweedfs-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    server = SeaweedFS(directory)
-    atexit.register(server.stop)
-    return server
+    return _until_exit(SeaweedFS, "seaweedfs-")
 
 
 @functools.cache
@@ -35,12 +50,32 @@ def _proxy() -> FaultyProxy:
 
 
 @functools.cache
+def _hdfs() -> Hdfs:
+    return _until_exit(Hdfs, "hdfs-")
+
+
+@functools.cache
+def _hdfs_proxy() -> FaultyProxy:
+    addresses = _hdfs().addresses
+    proxy = FaultyProxy("127.0.0.1", addresses.web_port, redirects_to=addresses.data_web_port)
+    atexit.register(proxy.stop)
+    return proxy
+
+
+@functools.cache
 def _kafka() -> KafkaBroker:
-    directory = Path(tempfile.mkdtemp(prefix="kafka-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    broker = KafkaBroker(directory)
-    atexit.register(broker.stop)
-    return broker
+    return _until_exit(KafkaBroker, "kafka-")
+
+
+@functools.cache
+def _schema_registry() -> SchemaRegistry:
+    return _until_exit(SchemaRegistry, "schema-registry-")
+
+
+@pytest.fixture(scope="session")
+def schema_registry() -> SchemaRegistry:
+    """A real schema registry. Every test has subjects of its own."""
+    return _schema_registry()
 
 
 @pytest.fixture(scope="session")
@@ -51,11 +86,7 @@ def s3_server() -> S3Address:
 
 @functools.cache
 def _postgres() -> Postgres:
-    directory = Path(tempfile.mkdtemp(prefix="postgres-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    server = Postgres(directory)
-    atexit.register(server.stop)
-    return server
+    return _until_exit(Postgres, "postgres-")
 
 
 @pytest.fixture
@@ -70,6 +101,27 @@ def postgres_server() -> Postgres:
 def s3_proxy() -> Iterator[FaultyProxy]:
     """A proxy in front of that server, without rules when a test begins."""
     proxy = _proxy()
+    proxy.script()
+    yield proxy
+    proxy.script()
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> HdfsAddresses:
+    """The addresses of a real NameNode and a real DataNode."""
+    return _hdfs().addresses
+
+
+@pytest.fixture(scope="session")
+def hdfs_servers() -> Hdfs:
+    """The same, for tests that kill them. Such a test starts them again."""
+    return _hdfs()
+
+
+@pytest.fixture
+def hdfs_proxy() -> Iterator[FaultyProxy]:
+    """A proxy in front of both, without rules when a test begins."""
+    proxy = _hdfs_proxy()
     proxy.script()
     yield proxy
     proxy.script()

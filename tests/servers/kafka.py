@@ -13,6 +13,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.maven import brought, java_program
 from tests.servers.process import ServerProcess, free_ports
 from tests.servers.wire import Wire
@@ -43,6 +44,8 @@ _JDBC = """<ivy-module version="2.0">
   </dependencies>
 </ivy-module>
 """
+USERS = {"ann": "swordfish-of-ann", "bob": "open-sesame-of-bob"}
+"""Who may log in at the secure port: `ann` with PLAIN, `bob` with SCRAM-SHA-512."""
 _CLUSTER_ID = "dGlkZWdhdGUtdGVzdHMtMQ"
 _ONE_NODE = {
     "process.roles": "broker,controller",
@@ -72,23 +75,33 @@ class KafkaBroker:
         """`wire`: clients that begin at its port (`wired_servers`) are told to go on speaking through it. `second` is another
         one (`second_servers`), so that one part of a job can be cut off from the broker and another not."""
         self._directory = directory
-        port, wired, further, controller = free_ports(4)
+        port, wired, further, secure, mutual, controller = free_ports(6)
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self.wired_servers = f"127.0.0.1:{wired if wire is None else wire.lead_to('127.0.0.1', wired).port}"
         self.second_servers = f"127.0.0.1:{further if second is None else second.lead_to('127.0.0.1', further).port}"
-        settings = _ONE_NODE | {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://127.0.0.1:{wired},SECOND://127.0.0.1:{further},"
-            f"CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://{self.wired_servers},"
-            f"SECOND://{self.second_servers}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,WIRED:PLAINTEXT,SECOND:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "log.dirs": str(directory / "data"),
-        }
+        self.secure_servers, self.mutual_servers = f"127.0.0.1:{secure}", f"127.0.0.1:{mutual}"
+        """Clients log in with a password over TLS at the first, and show a certificate at the second."""
+        self.certificates = make_certificates(directory / "certificates")
+        safe = f"SECURE://{self.secure_servers},MUTUAL://{self.mutual_servers}"
+        settings = (
+            _ONE_NODE
+            | _secured(self.certificates)
+            | {
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://127.0.0.1:{wired},SECOND://127.0.0.1:{further},"
+                f"CONTROLLER://127.0.0.1:{controller},{safe}",
+                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},WIRED://{self.wired_servers},"
+                f"SECOND://{self.second_servers},{safe}",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,WIRED:PLAINTEXT,SECOND:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+                "SECURE:SASL_SSL,MUTUAL:SSL",
+                "inter.broker.listener.name": "PLAINTEXT",
+                "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+                "log.dirs": str(directory / "data"),
+            }
+        )
         self._config = directory / "server.properties"
         self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         formatting = [*_java("64m"), "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(self._config)]
+        formatting += ["--add-scram", f"SCRAM-SHA-512=[name=bob,password={USERS['bob']}]"]
         subprocess.run(formatting, check=True, capture_output=True, cwd=directory)
         self.start()
 
@@ -130,6 +143,23 @@ class KafkaBroker:
         except KafkaException:
             return False
         return True
+
+
+def _secured(certificates: Certificates) -> dict[str, str]:
+    tls = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.server_store),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates.authority),
+    }
+    login = "org.apache.kafka.common.security"
+    return {
+        **{f"listener.name.{each}.{key}": value for each in ("secure", "mutual") for key, value in tls.items()},
+        "listener.name.mutual.ssl.client.auth": "required",
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.secure.plain.sasl.jaas.config": f'{login}.plain.PlainLoginModule required user_ann="{USERS["ann"]}";',
+        "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{login}.scram.ScramLoginModule required;",
+    }
 
 
 def _java(memory: str) -> list[str]:

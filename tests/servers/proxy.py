@@ -107,8 +107,11 @@ class Seen:
 class FaultyProxy:
     """Listens on a free loopback port, in a thread of its own, until `stop`."""
 
-    def __init__(self, host: str, port: int, seed: int = 0) -> None:
+    def __init__(self, host: str, port: int, seed: int = 0, redirects_to: int | None = None) -> None:
+        """`redirects_to`: the port of a second server, to which the first one sends clients on. They stay with the proxy, which
+        tells the servers' requests apart by a parameter that a NameNode adds."""
         self._upstream = (host, port)
+        self._second = None if redirects_to is None else (host, redirects_to)
         self._draw = random.Random(seed)
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
@@ -135,16 +138,18 @@ class FaultyProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of a client, with one to the server behind it."""
-        upstream = _Upstream(*self._upstream)
+        servers = [_Upstream(*each) for each in (self._upstream, self._second) if each is not None]
         try:
             while True:
                 head = await read_head(reader)
+                upstream = servers["namenoderpcaddress=" in head.start[1] if self._second else 0]
                 if not await self._pass_on(head, reader, writer, upstream):
                     return
         except (Disconnected, ConnectionError, asyncio.CancelledError):
             return
         finally:
-            upstream.close()
+            for upstream in servers:
+                upstream.close()
             writer.close()
 
     async def _pass_on(
@@ -175,14 +180,20 @@ class FaultyProxy:
         if isinstance(fault, DropReply | Answer):
             await _drain(answer)
             return await _answer(writer, fault.status) if isinstance(fault, Answer) else False
-        writer.write(reply.raw)
+        writer.write(self._led_back(reply))
         if not await _copy(answer, writer, pace, fault.after_bytes if isinstance(fault, CutReply) else None):
             return False
         return not (head.closes or reply.closes)
 
+    def _led_back(self, reply: Head) -> bytes:
+        """An answer whose redirection to the second server leads through the proxy."""
+        if self._second is None or reply.status != 307:
+            return reply.raw
+        return re.sub(rb"(?<=\nLocation: http://)[^/]+", f"127.0.0.1:{self.port}".encode(), reply.raw)
+
 
 class _Upstream:
-    """The connection to the server, made when first needed."""
+    """The connection to one server, made when first needed."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)

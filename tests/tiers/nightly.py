@@ -86,8 +86,21 @@ PARTS = (
     NightlyPart(
         "hashmap", "20 faults on the heap backend", _rounds(20, "--backend", "hashmap", "--unique", "--seed", "8")
     ),
+    *(
+        NightlyPart(
+            kind, f"20 faults while rows wait in the state of a {kind} for timers", _rounds(20, "--function", kind)
+        )
+        for kind in ("stateful-processor", "group-state")
+    ),
     NightlyPart(
         "savepoints", "deaths at every step of savepoints, stops and starts from them", _matrix("--savepoints")
+    ),
+    NightlyPart(
+        "import",
+        "a query of Spark with 100,000 keys, imported and continued under kills",
+        lambda size, report: _module(
+            "chaos", "import", "--keys", _scaled(100_000, size), "--rounds", _scaled(10, size), "--json", report
+        ),
     ),
     NightlyPart("rescales", "deaths at every step of rescales of a running job", _matrix("--in-place")),
     NightlyPart("matrix", "every cell of the fault matrix", _matrix()),

@@ -57,6 +57,9 @@ class Totals(tg.KeyedProcessFunction[Order, str]):
 
 def build(job: tg.Job) -> None:
     orders = job.source("orders", [("ann", 1.0)])  # rejected: a DataFrame
+    orders.async_map("tiers", Totals(), timeout="1 s")  # rejected: an AsyncFunction
+    orders.async_map("tiers", retry=3, timeout="1 s")  # rejected: a strategy, and the function is missing
+    tg.FixedDelayRetry("3", "1 s")  # rejected: a number
     keyed = orders.key_by("user")
     keyed.process("totals", Totals, schema="user string")  # rejected: an instance, not the class
     keyed.process("totals", Totals())  # rejected: the schema is missing

@@ -102,6 +102,21 @@ class Totals(tg.KeyedProcessFunction[Order, str]):
             self.total.clear()
 
 
+class Enrich(tg.AsyncFunction[Order]):
+    async def open(self, ctx: tg.RuntimeContext) -> None:
+        self.tiers = {"ann": "gold"}
+
+    async def async_invoke(self, row: Order) -> tuple[str, str]:
+        assert_type(row.user, str)
+        return row.user, self.tiers[row.user]
+
+    def timeout(self, row: Order) -> tuple[str, str]:
+        return row.user, "unknown"
+
+    async def close(self) -> None:
+        self.tiers.clear()
+
+
 class Untyped(tg.KeyedProcessFunction):
     """Whoever does not name the columns has rows with any attribute."""
 
@@ -183,6 +198,12 @@ def build(spark: SparkSession) -> tg.Job:
     rules = job.source("rules", frame)
     large = orders.filter(lambda row: row.amount > 10).map(lambda row: (row.user,), schema="user string")
     large.sink("large-out", tg.PrintSink(limit=5))
+    tiers = orders.async_map(
+        "tiers", Enrich(), schema="user string, tier string", timeout="5 s", capacity=50, ordered=False,
+        retry=tg.ExponentialBackoffDelayRetry(3, "100 ms", timedelta(seconds=1), if_exception=(OSError, TimeoutError)),
+        on_error=tg.dead_letter("no-tier"),
+    )  # fmt: skip
+    tiers.sink("tiers-out", tg.DiscardSink())
     keyed = orders.key_by("user")
     totals = keyed.process(
         "totals", Totals(), schema="user string, total double", side_outputs={"large": "user string"}

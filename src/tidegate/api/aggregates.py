@@ -308,23 +308,23 @@ class Fold:
 class AggregateFold(Fold):
     def __init__(self, function: AggregateFunction, value_type: object, schema: Schema) -> None:
         super().__init__(value_type, schema)
-        self._function = function
+        self.function = function
 
     def first(self, row: Row) -> Stored:
-        return self._function.add(row, self._function.create_accumulator())
+        return self.function.add(row, self.function.create_accumulator())
 
     def add(self, value: Stored, row: Row) -> Stored:
-        return self._function.add(row, value)
+        return self.function.add(row, value)
 
     def merge(self, a: Stored, b: Stored) -> Stored:
-        return self._function.merge(a, b)
+        return self.function.merge(a, b)
 
     def of_parts(self, values: Stored) -> Stored:
-        assert isinstance(self._function, ColumnAggregates)
-        return self._function.of_parts(values)
+        assert isinstance(self.function, ColumnAggregates)
+        return self.function.of_parts(values)
 
     def result(self, value: Stored) -> Stored:
-        return self._function.get_result(value)
+        return self.function.get_result(value)
 
 
 class ReduceFold(Fold):

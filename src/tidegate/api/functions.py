@@ -7,7 +7,7 @@ belongs in declared state; attributes set while rows are processed are lost with
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeGuard
 
 from tidegate.api.context import (
@@ -19,7 +19,8 @@ from tidegate.api.context import (
     RuntimeContext,
     SnapshotContext,
 )
-from tidegate.api.mistakes import check_function
+from tidegate.api.mistakes import BATCH_CALLS, ROW_CALLS, check_function
+from tidegate.api.ported_function import PortedFunction
 from tidegate.api.rows import Element, In, In2, K
 from tidegate.api.states import ListState, declared_states
 from tidegate.core.errors import GraphError
@@ -246,7 +247,8 @@ def operator_states_of(function: object) -> tuple[StateSpec, ...]:
                 f"State {state.name!r} of {type(function).__name__} is declared per window, which only a ProcessWindowFunction "
                 "has. Leave out per_window()."
             )
-    check_function(function, [state.name for state in states], batches=isinstance(function, KeyedBatchFunction))
+    called_with = BATCH_CALLS if isinstance(function, KeyedBatchFunction) else ROW_CALLS
+    check_function(function, [state.name for state in states], called_with)
     return states
 
 
@@ -255,3 +257,16 @@ def states_of(function: object) -> tuple[StateSpec, ...]:
     method = "on_timers" if isinstance(function, KeyedBatchFunction) else "on_timer"
     own = getattr(type(function), method, None)
     return (*operator_states_of(function), *((TIMERS,) if own is not None and own not in _SILENT else ()))
+
+
+def runnable(function: object, broadcast: Sequence[object] = ()) -> tuple[object, tuple[StateSpec, ...]]:
+    """What the runtime calls for a keyed function, and its states. `broadcast` are the descriptors of `stream.broadcast`."""
+    if isinstance(function, PortedFunction):
+        ported = function.ported(broadcast)
+        return ported, ported.states()
+    if broadcast:
+        raise GraphError(
+            f"{type(function).__name__} declares its broadcast state on the class, as rules = BroadcastState(str, Rule). Leave "
+            "out the descriptors: rules.broadcast(). They are for functions of tidegate.flink."
+        )
+    return function, states_of(function)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.api.graph_builder import GraphBuilder
@@ -15,7 +16,7 @@ from tidegate.core.ids import Uid
 from tidegate.graph.explain import explain_text
 from tidegate.graph.levels import plan
 from tidegate.graph.mermaid import explain_mermaid
-from tidegate.graph.model import Graph, NodeId, Process, Source, StreamRef
+from tidegate.graph.model import Graph, NodeId, Process, Source, StreamRef, Transform
 from tidegate.graph.parallelism import check_parallelism, default_max_parallelism
 from tidegate.graph.schema import Schema
 from tidegate.graph.validate import check, check_event_time, check_name, check_new_uid, check_runnable, check_split
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from tidegate.events.listener import JobListener
     from tidegate.runtime.driver.epoch_reports import EpochReport
     from tidegate.runtime.driver.job_run import JobRun
+
+
+LOADED_FILE: ContextVar[str | None] = ContextVar("LOADED_FILE", default=None)
+"""The file that is being loaded for the job in it. No job may be started meanwhile."""
 
 
 class Job(GraphBuilder):
@@ -119,9 +124,10 @@ class Job(GraphBuilder):
 
     def side_output(self, tag: str) -> Stream:
         """Return the side output of that tag, whichever operator of the job declares it."""
-        makers = [node for node in self._nodes if isinstance(node, Process) and tag in dict(node.side_outputs)]
+        operators = [node for node in self._nodes if isinstance(node, Process | Transform)]
+        makers = [node for node in operators if tag in dict(node.side_outputs)]
         if not makers:
-            known = sorted({t for node in self._nodes if isinstance(node, Process) for t, _ in node.side_outputs})
+            known = sorted({t for node in operators for t, _ in node.side_outputs})
             raise GraphError(
                 f"No operator declares a side output {tag!r}"
                 + (f"; there are {', '.join(map(repr, known))}. " if known else ". ")
@@ -177,6 +183,7 @@ class Job(GraphBuilder):
         """
         from tidegate.runtime.driver.launch import run_job
 
+        _check_may_start()
         check_listeners(listeners)
         graph = check_runnable(self.graph())
         chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
@@ -194,14 +201,20 @@ class Job(GraphBuilder):
         fresh: bool = False,
         force: bool = False,
         listeners: Sequence[JobListener] = (),
+        restart: bool = False,
     ) -> JobRun:
-        """Start the job and return immediately, with a handle to monitor, stop and await it. For streaming DataFrames."""
+        """Start the job and return immediately, with a handle to monitor, stop and await it. For streaming DataFrames.
+
+        The arguments are those of `run`. If this process already runs the job, the start is refused; with `restart`, the old run
+        is stopped first, as by `stop`. That is for cells of notebooks, which are run again and again.
+        """
         from tidegate.runtime.driver.launch import start_job
 
+        _check_may_start()
         check_listeners(listeners)
         graph = check_runnable(self.graph())
         chosen = self._choices(spark, checkpoint, trigger, state_backend, options, fresh, force)
-        return start_job(graph, drain=drain, listeners=listeners, **chosen)
+        return start_job(graph, drain=drain, listeners=listeners, restart=restart, **chosen)
 
     def _choices(
         self, spark: SparkSessionLike | None, checkpoint: Checkpointing | str | None, trigger: str | None,
@@ -232,3 +245,12 @@ def _forgetful(graph: Graph) -> dict[Uid, str]:
 
     found = {source.uid: forgetful(plan_of(source)) for source in frames if not source.bounded}
     return {uid: words for uid, words in found.items() if words is not None}
+
+
+def _check_may_start() -> None:
+    file = LOADED_FILE.get()
+    if file is not None:
+        raise GraphError(
+            f"{file} starts its job while it is loaded, but the command that loads it only wants to know the job. Let a function "
+            "build(spark) return it, and write job.run(…) below if __name__ == '__main__':."
+        )

@@ -113,15 +113,15 @@ class Deduplicate(KeyedProcessFunction):
     seen = ValueState(bool, default=False)
 
     def __init__(self, ttl_ms: int | None = None) -> None:
-        self._ttl_ms = ttl_ms
+        self.ttl_ms = ttl_ms
 
     def process_element(self, row: Any, ctx: Any) -> Iterable[Any]:
         if self.seen.value():
             return
         self.seen.update(True)
-        if self._ttl_ms is not None:
+        if self.ttl_ms is not None:
             service = ctx.timer_service()
-            service.register_processing_time_timer(service.current_processing_time() + self._ttl_ms)
+            service.register_processing_time_timer(service.current_processing_time() + self.ttl_ms)
         yield row
 
     def on_timer(self, timestamp: int, ctx: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from types import FunctionType
@@ -20,12 +20,13 @@ R = TypeVar("R")
 _UID = {
     "source": "by it the job knows after a restart how far this source has been read",
     "sink": "by it the job knows after a restart what this sink has already written",
+    "async_map": "metrics and dead letters name the operator by it",
 }
 _UID_OF_STATE = "by it the job finds its state after a restart"
 _GIVES_ROWS = {
     "process_element", "process_element1", "process_element2", "process_broadcast_element", "on_timer", "flat_map",
 }  # fmt: skip
-_CALLED_WITH = {
+ROW_CALLS: Mapping[str, tuple[str, ...]] = {
     "process_element": ("row", "ctx"),
     "process_element1": ("row", "ctx"),
     "process_element2": ("row", "ctx"),
@@ -38,15 +39,20 @@ _CALLED_WITH = {
     COMPLETE: ("checkpoint_id",),
     ABORTED: ("checkpoint_id",),
 }
-
-
-_CALLED_WITH_BATCHES = {
+"""What the methods of a function are called with."""
+BATCH_CALLS: Mapping[str, tuple[str, ...]] = {
     "process_batch": ("batch", "keys", "ctx"),
     "on_timers": ("keys", "timestamps", "ctx"),
     "combine": ("batch", "keys"),
     "open": ("ctx",),
     COMPLETE: ("checkpoint_id",),
     ABORTED: ("checkpoint_id",),
+}
+ASYNC_CALLS: Mapping[str, tuple[str, ...]] = {
+    "async_invoke": ("row",),
+    "timeout": ("row",),
+    "open": ("ctx",),
+    "close": (),
 }
 
 
@@ -98,8 +104,10 @@ def check_instance(what: str, given: object) -> None:
         raise GraphError(f"{what} takes an instance, not the class {given.__name__}. Write {given.__name__}().")
 
 
-def check_function(function: object, states: Iterable[str], *, batches: bool = False) -> None:
-    """Raise GraphError for a function object whose state or methods cannot work. `batches`: it takes whole batches."""
+def check_function(
+    function: object, states: Iterable[str], called_with: Mapping[str, tuple[str, ...]] = ROW_CALLS
+) -> None:
+    """Raise GraphError for a function object whose state or methods cannot work."""
     kind = type(function)
     for name, value in vars(function).items() if hasattr(function, "__dict__") else ():
         if isinstance(value, Declaration):
@@ -107,12 +115,12 @@ def check_function(function: object, states: Iterable[str], *, batches: bool = F
                 f"{kind.__name__} makes its state {name!r} in __init__, but states must be known before the job runs. "
                 f"Declare it in the body of the class: {name} = {type(value).__name__}(…)."
             )
-    for name, wanted in (_CALLED_WITH_BATCHES if batches else _CALLED_WITH).items():
+    for name, wanted in called_with.items():
         method = getattr(function, name, None)
         if callable(method) and not _takes(method, len(wanted)):
             raise GraphError(
-                f"{kind.__name__}.{name} is called with {' and '.join(wanted)}, and does not take them. Write "
-                f"def {name}(self, {', '.join(wanted)})."
+                f"{kind.__name__}.{name} is called with {' and '.join(wanted) or 'nothing'}, and does not take them. Write "
+                f"def {name}({', '.join(('self', *wanted))})."
             )
     for method, place, line in _single_rows(kind):
         raise GraphError(

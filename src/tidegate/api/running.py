@@ -27,21 +27,21 @@ class RunningAggregate:
 
     def __init__(self, aggregates: ColumnAggregates) -> None:
         """Aggregates of all rows of a key so far."""
-        self._aggregates = aggregates
+        self.aggregates = aggregates
 
     def states(self) -> tuple[StateSpec, ...]:
-        return StateSpec(name=TOTALS, kind=StateKind.VALUE, value=self._aggregates.accumulator_type), TIMERS
+        return StateSpec(name=TOTALS, kind=StateKind.VALUE, value=self.aggregates.accumulator_type), TIMERS
 
     def attach_states(self, states: Any) -> None:
         self._totals, self._scope, self._timers = states.accessors[TOTALS], states.scope, states.timers
-        made = self._aggregates
+        made = self.aggregates
         self.take_combined = adding_to_keys(self._totals, made.merge, made.of_parts, made.get_result)
         columns = KeyColumns(states, self._totals, made)
         self.take_partial, self.finish_combined = columns.take, columns.finish
 
     def process_element(self, row: Any, ctx: Any) -> None:
         so_far = self._totals.value()
-        made = self._aggregates
+        made = self.aggregates
         self._totals.update(made.add(row, made.create_accumulator() if so_far is None else so_far))
         # A timer for this very moment fires at the end of the epoch, once for each key.
         scope = self._scope
@@ -49,8 +49,8 @@ class RunningAggregate:
 
     def process_combined(self, combined: Any, ctx: Any) -> Iterable[Any]:
         """Add what Spark SQL computed from all rows that the key has in this epoch."""
-        so_far, more = self._totals.value(), self._aggregates.of_parts(combined[2])
-        self._totals.update(more if so_far is None else self._aggregates.merge(so_far, more))
+        so_far, more = self._totals.value(), self.aggregates.of_parts(combined[2])
+        self._totals.update(more if so_far is None else self.aggregates.merge(so_far, more))
         return self._row()
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any]:
@@ -58,7 +58,7 @@ class RunningAggregate:
 
     def _row(self) -> Iterable[Any]:
         key = self._scope.key
-        return ((*(key if isinstance(key, tuple) else (key,)), *self._aggregates.get_result(self._totals.value())),)
+        return ((*(key if isinstance(key, tuple) else (key,)), *self.aggregates.get_result(self._totals.value())),)
 
 
 class MapWithState:

@@ -323,7 +323,9 @@ def declared_states(function: object) -> tuple[StateSpec, ...]:
                 found[name] = attribute.spec(name)
             else:
                 found.pop(name, None)
-    return tuple(found.values())
+    asked = getattr(function, "asked_states", None)
+    """Of a function of another API, which has them by itself."""
+    return tuple(found.values()) if asked is None else asked()
 
 
 def _check_map_key(map_key: Any) -> None:

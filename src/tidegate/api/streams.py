@@ -23,18 +23,22 @@ from tidegate.api.functions import (
     KeyedProcessFunction,
     MapFunction,
     operator_states_of,
+    runnable,
     states_of,
 )
 from tidegate.api.graph_builder import GraphBuilder
 from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.mistakes import called_like, check_instance
+from tidegate.api.ported_function import PortedFunction
 from tidegate.api.rows import Row, Stored
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError
+from tidegate.graph.async_calls import AsyncCalls
 from tidegate.graph.model import Input, Node, NodeId, Process, SinkNode, StreamRef, Transform
 from tidegate.graph.on_error import ErrorAction, OnError
 from tidegate.graph.schema import Schema, as_schema
 from tidegate.graph.validate import (
+    ASYNC,
     COMBINE,
     EVENT_TIME_KINDS,
     check_event_time,
@@ -47,6 +51,7 @@ from tidegate.graph.validate import (
 
 if TYPE_CHECKING:
     from tidegate.api.aggregates import Aggregate, AggregateFunction, ReduceFunction
+    from tidegate.api.async_function import AsyncFunction
     from tidegate.api.evictors import Evictor
     from tidegate.api.joins import ProcessJoinFunction
     from tidegate.api.triggers import Trigger
@@ -54,6 +59,7 @@ if TYPE_CHECKING:
     from tidegate.api.windowing import Windowing
     from tidegate.api.windows import WindowAssigner
     from tidegate.connectors.sink import Sink
+    from tidegate.graph.retry import RetryStrategy
 
 _BASES: dict[str, type[Function]] = {"map": MapFunction, "filter": FilterFunction, "flat_map": FlatMapFunction}
 
@@ -100,6 +106,49 @@ class Stream:
         """Map each row to any number of rows. Without `schema`, the columns stay as they are."""
         return self._transform("flat_map", fn, schema, name, uid)
 
+    @called_like("async_map('enrich', Enrich(), schema='user string, tier string', timeout='5 s')")
+    def async_map(
+        self,
+        uid: str,
+        function: AsyncFunction,
+        *,
+        schema: str | Schema | None = None,
+        timeout: Duration,
+        capacity: int = 100,
+        ordered: bool = True,
+        retry: RetryStrategy | None = None,
+        on_error: OnError | str = "fail",
+    ) -> Stream:
+        """Call an async function for each row, with at most `capacity` calls at a time in each task. Without `schema`, the
+        columns stay as they are.
+
+        All calls of an epoch finish within it. Results are emitted in the order of the rows or, with `ordered=False`, as
+        calls finish. `timeout` is for each row, over all tries that `retry` allows. `on_error` determines what happens to a row
+        whose call failed or took too long, as for `KeyedStream.process`. If the epoch is repeated, so are its calls.
+        """
+        from tidegate.api.async_function import check_async_function  # Late, for a quick start.
+
+        nodes = self._job.draft().nodes
+        checked = check_new_uid(uid, f"async_map {uid!r}", nodes)
+        check_async_function(uid, function)
+        failing = OnError.of(on_error)
+        out = self.schema if schema is None else as_schema(schema)
+        self._job.add(
+            Transform(
+                id=NodeId(len(nodes)),
+                kind=ASYNC,
+                function=function,
+                input=Input(self._streams, self.schema),
+                schema=out,
+                name=str(checked),
+                uid=checked,
+                side_outputs=failing.side_outputs,
+                on_error=failing,
+                calls=AsyncCalls.of(uid, timeout=timeout, capacity=capacity, ordered=ordered, retry=retry),
+            )
+        )
+        return Stream(self._job, (StreamRef(NodeId(len(nodes))),), out, kept_event_time(self.event_time, out))
+
     def union(self, *others: Stream) -> Stream:
         """Combine the rows of this stream and the others, in no particular order. All have the same columns."""
         for other in others:
@@ -122,11 +171,14 @@ class Stream:
         check_key(columns, self.schema)
         return KeyedStream(self._job, Input(self._streams, self.schema, columns, self.event_time))
 
-    def broadcast(self) -> BroadcastStream:
-        """Send every row to every task: `keyed.connect(rules.broadcast()).process(…)`."""
+    def broadcast(self, *descriptors: object) -> BroadcastStream:
+        """Send every row to every task: `keyed.connect(rules.broadcast()).process(…)`. A function of `tidegate.flink` needs the
+        descriptors of its broadcast state here.
+        """
         return BroadcastStream(
             self._job,
             Input(streams=self._streams, schema=self.schema, key=(), event_time=self.event_time, broadcast=True),
+            descriptors,
         )
 
     def side_output(self, tag: str) -> Stream:
@@ -163,6 +215,7 @@ class Stream:
         if not isinstance(fn, base) and not callable(fn):
             raise GraphError(f"{kind} takes a {base.__name__} or a callable; got {fn!r}.")
         states = operator_states_of(fn) if isinstance(fn, Function) else ()
+        ported = fn.transform() if isinstance(fn, PortedFunction) else fn
         if any(state.keyed for state in states):
             raise GraphError(
                 f"{type(fn).__name__} declares keyed state, but {kind} has no key. Use key_by(…).process(uid, …), or "
@@ -181,7 +234,7 @@ class Stream:
             Transform(
                 id=NodeId(len(nodes)),
                 kind=kind,
-                function=fn,
+                function=ported,
                 input=input,
                 schema=out,
                 name=shown,
@@ -230,7 +283,7 @@ class KeyedStream:
     def process(
         self,
         uid: str,
-        function: KeyedProcessFunction | KeyedBatchFunction,
+        function: KeyedProcessFunction | KeyedBatchFunction | PortedFunction,
         *,
         schema: str | Schema,
         side_outputs: Mapping[str, str | Schema] | None = None,
@@ -244,12 +297,13 @@ class KeyedStream:
         changes and output of such a row are rolled back.
         """
         check_instance(f"process {uid!r}", function)
-        if not isinstance(function, KeyedBatchFunction):
+        if not isinstance(function, KeyedBatchFunction | PortedFunction):
             derive = "Derive a class from KeyedProcessFunction or KeyedBatchFunction and pass an instance."
             _check_methods(function, ("process_element",), derive)
+        called, states = runnable(function)
         operator = KeyedOperator(
-            function=function,
-            states=states_of(function),
+            function=called,
+            states=states,
             schema=as_schema(schema),
             side_outputs=side_outputs,
             on_error=OnError.of(on_error),
@@ -396,9 +450,10 @@ class KeyedStream:
 class BroadcastStream:
     """Rows that every task receives. Created by `stream.broadcast()`, for `connect`."""
 
-    def __init__(self, job: GraphBuilder, input: Input) -> None:
+    def __init__(self, job: GraphBuilder, input: Input, descriptors: Sequence[object] = ()) -> None:
         self._job = job
         self._input = input
+        self.descriptors = descriptors
 
     def __repr__(self) -> str:
         return f"<BroadcastStream: {self._input.schema}>"
@@ -426,11 +481,12 @@ class BroadcastConnectedStream:
             function, ("process_element", "process_broadcast_element"),
             "Derive a class from KeyedBroadcastProcessFunction and pass an instance.",
         )  # fmt: skip
+        called, states = runnable(function, self._broadcast.descriptors)
         return self._keyed.operate(
             uid,
             KeyedOperator(
-                function=function,
-                states=states_of(function),
+                function=called,
+                states=states,
                 schema=as_schema(schema),
                 side_outputs=side_outputs,
                 broadcast=self._broadcast._input,
@@ -457,11 +513,12 @@ class ConnectedStreams:
         _check_methods(
             function, ("process_element1", "process_element2"), "Derive a class from KeyedCoProcessFunction."
         )
+        called, states = runnable(function)
         return self._first.operate(
             uid,
             KeyedOperator(
-                function=function,
-                states=states_of(function),
+                function=called,
+                states=states,
                 schema=as_schema(schema),
                 side_outputs=side_outputs,
                 second=self._second.input,

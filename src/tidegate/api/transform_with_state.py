@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidegate.api.keyed_operator import KeyedOperator
 from tidegate.api.mistakes import check_instance
+from tidegate.api.spark_arguments import check_has_event_time, check_keyed, check_output_mode, struct_type
 from tidegate.api.streams import KeyedStream, Stream, check_connected
 from tidegate.core.errors import GraphError
 from tidegate.graph.schema import Schema
@@ -84,16 +85,13 @@ def _declared(
 ) -> Stream:  # fmt: skip
     what = f"transform_with_state {uid!r}"
     _check_processor(what, keyed, processor)
-    _check_output_mode(what, modes[0])
+    check_output_mode(what, modes[0])
     mode = _time_mode(what, modes[1])
-    if mode is TimeMode.EVENT_TIME and keyed.input.event_time is None:
-        raise GraphError(
-            f"{what}: timeMode is 'EventTime', but the rows have no event time. Declare it at the source: "
-            "job.source(uid, df, event_time='column', out_of_orderness='10 s')."
-        )
+    if mode is TimeMode.EVENT_TIME:
+        check_has_event_time(what, "timeMode is 'EventTime'", keyed)
     if initial is not None:
         check_connected(keyed, initial)
-    schema = _schema(output, f"{what}: outputStructType")
+    schema = struct_type(output, f"{what}: outputStructType")
     if event_time:
         check_event_time(event_time, schema)
     notes = _NotingHandle(what, mode)
@@ -123,11 +121,7 @@ def _declared(
 
 
 def _check_processor(what: str, keyed: object, processor: object) -> None:
-    if not isinstance(keyed, KeyedStream):
-        raise GraphError(
-            f"{what} needs a keyed stream in place of Spark's grouped data: "
-            f"transform_with_state(stream.key_by('column'), …). Got {keyed!r:.200}."
-        )
+    check_keyed(what, "transform_with_state", keyed)
     check_instance(what, processor)
     missing = [name for name in _METHODS if not callable(getattr(processor, name, None))]
     if missing:
@@ -137,32 +131,11 @@ def _check_processor(what: str, keyed: object, processor: object) -> None:
         )
 
 
-def _check_output_mode(what: str, mode: str) -> None:
-    if str(mode).lower() == "complete":
-        raise GraphError(
-            f"{what}: outputMode 'Complete' is not possible: the operator does not know all the rows it ever emitted. Spark "
-            "refuses it as well. Use 'Update' or 'Append'."
-        )
-    if str(mode).lower() not in ("update", "append"):
-        raise GraphError(f"{what}: outputMode is 'Update' or 'Append'; got {mode!r}.")
-
-
 def _time_mode(what: str, mode: str) -> TimeMode:
     found = _MODES.get(str(mode).lower())
     if found is None:
         raise GraphError(f"{what}: timeMode is 'None', 'ProcessingTime' or 'EventTime'; got {mode!r}.")
     return found
-
-
-def _schema(given: Any, what: str) -> Schema:
-    if isinstance(given, Schema):
-        return given
-    if isinstance(given, str):
-        return Schema.parse(given)
-    to_json = getattr(given, "jsonValue", None)
-    if to_json is None or to_json().__class__ is not dict:
-        raise GraphError(f"{what} is a StructType or DDL, such as 'user string, total double'; got {given!r:.200}.")
-    return Schema.from_spark_json(to_json())
 
 
 def _row_class() -> Any:
@@ -227,8 +200,8 @@ class _NotingHandle:
         self.states[name] = ProcessorState(
             name=name,
             kind=kind,
-            schema=_schema(schema, shown),
-            map_key=None if map_key is None else _schema(map_key, shown),
+            schema=struct_type(schema, shown),
+            map_key=None if map_key is None else struct_type(map_key, shown),
             ttl_ms=ttl_ms,
         )
         return _NoStateYet(self._what, name)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
+from tidegate.api.aggregates import AggregateFold, ColumnAggregates
 from tidegate.api.combined_columns import adding_to_windows
 from tidegate.api.session_columns import SessionColumns
 from tidegate.api.sessions import SESSIONS, Entry, Sessions
@@ -55,6 +56,19 @@ class WindowOperator:
         sessions = (SESSIONS,) if self._assigner.is_merging else ()
         return (*own, *self._contents.specs, *trigger, *sessions, TIMERS)
 
+    def aggregates(self) -> ColumnAggregates | None:
+        """The built-in aggregates of fixed event-time windows that fire once, at their end. None for all other windows."""
+        contents = self._contents
+        once = type(self._trigger) is EventTimeTrigger and not self._lateness and self._assigner.is_event_time
+        if not once or not self._assigner.has_fixed_windows or not isinstance(contents, FoldedContents):
+            return None
+        function = contents.fold.function if isinstance(contents.fold, AggregateFold) else None
+        return function if isinstance(function, ColumnAggregates) else None
+
+    def assigns(self, window: TimeWindow) -> bool:
+        """Whether rows may be assigned to this window."""
+        return window in self._assigner.assign_windows(None, window.start_ms)
+
     def attach_states(self, states: Any) -> None:
         """Called by the runtime with all states of the operator, before `open`."""
         accessors = states.accessors
@@ -64,7 +78,10 @@ class WindowOperator:
         for spec in declared_states(trigger):
             setattr(trigger, spec.name, accessors[f"trigger.{spec.name}"])
         own = () if self._function is None else declared_states(self._function)
-        self._states_of_function = {spec.name: accessors[spec.name] for spec in own}
+        attach = getattr(self._function, "attach_states", None)
+        self._states_of_function = {} if attach is not None else {spec.name: accessors[spec.name] for spec in own}
+        if attach is not None:
+            attach(states)
         self._of_windows = [accessors[spec.name] for spec in own if spec.windowed]
         self._sessions = Sessions(accessors[SESSIONS.name]) if self._assigner.is_merging else None
         self._context: _WindowContext | None = None

@@ -16,6 +16,7 @@ from tidegate.api.aggregates import (
 )
 from tidegate.api.evictors import Evictor
 from tidegate.api.keyed_operator import KeyedOperator
+from tidegate.api.ported_function import PortedFunction
 from tidegate.api.rows import Row
 from tidegate.api.states import declared_states
 from tidegate.api.triggers import EventTimeTrigger, Trigger
@@ -97,7 +98,7 @@ class Windowing:
                 "Give reduce both window_function and schema, or neither: without, rows keep their columns."
             )
         out = rows if schema is None else as_schema(schema)
-        return self._operator(fold, _emitter(window_function), window_function, out, side_outputs)
+        return self._operator(fold, window_function, out, side_outputs)
 
     def aggregate_columns(
         self, columns: Mapping[str, Aggregate], side_outputs: Mapping[str, str | Schema] | None
@@ -106,7 +107,8 @@ class Windowing:
         rows = self.rows.schema
         made = ColumnAggregates(columns, rows)
         fold = AggregateFold(made, made.accumulator_type, rows)
-        return self._operator(fold, emit_columns, None, self._result_schema(made), side_outputs, self._combine(made))
+        schema = self._result_schema(made)
+        return self._operator(fold, None, schema, side_outputs, emit=emit_columns, combine=self._combine(made))
 
     def aggregate(
         self,
@@ -127,7 +129,7 @@ class Windowing:
         except UnsupportedType as error:
             raise UnsupportedType(f"accumulator={accumulator!r} cannot be stored. {error}") from None
         fold = AggregateFold(function, accumulator, self.rows.schema)
-        return self._operator(fold, _emitter(window_function), window_function, as_schema(schema), side_outputs)
+        return self._operator(fold, window_function, as_schema(schema), side_outputs)
 
     def process(
         self, function: WindowFunction, schema: str | Schema, side_outputs: Mapping[str, str | Schema] | None
@@ -135,13 +137,15 @@ class Windowing:
         """Check the arguments of `WindowedStream.process` and create its operator."""
         if not isinstance(function, ProcessWindowFunction):
             raise GraphError(f"process of windows takes a ProcessWindowFunction; got {function!r}.")
-        return self._operator(None, function.process, function, as_schema(schema), side_outputs)
+        return self._operator(None, function, as_schema(schema), side_outputs)
 
     def _operator(
-        self, fold: Fold | None, emit: Emitter, function: WindowFunction | None, schema: Schema,
-        side_outputs: Mapping[str, str | Schema] | None, combine: Combine | None = None,
+        self, fold: Fold | None, function: WindowFunction | None, schema: Schema,
+        side_outputs: Mapping[str, str | Schema] | None, *, emit: Emitter = emit_result, combine: Combine | None = None,
     ) -> KeyedOperator:  # fmt: skip
+        """Create the operator. What a function emits counts, if there is one; otherwise `emit` makes the rows."""
         rows = self.rows
+        function = _called(function)
         self._check_event_time()
         contents: WindowContents = (
             FoldedContents(fold)
@@ -152,7 +156,7 @@ class Windowing:
             assigner=self.assigner,
             trigger=self.trigger,
             contents=contents,
-            emit=emit,
+            emit=emit if function is None else function.process,
             function=function,
             lateness_ms=self.lateness_ms,
             late_tag=self.late_tag,
@@ -222,10 +226,12 @@ def _states_of(function: WindowFunction | None) -> tuple[StateSpec, ...]:
     return () if function is None else declared_states(function)
 
 
+def _called(function: object) -> WindowFunction | None:
+    """What the operator calls for a function of windows."""
+    called = function.window_function() if isinstance(function, PortedFunction) else function
+    return called if isinstance(called, ProcessWindowFunction) else None
+
+
 def _has_map(type: DataType) -> bool:
     inside = (type.element, type.key, type.value, *(field.type for field in type.fields or ()))
     return type.kind == "map" or any(_has_map(part) for part in inside if part is not None)
-
-
-def _emitter(function: WindowFunction | None) -> Emitter:
-    return emit_result if function is None else function.process

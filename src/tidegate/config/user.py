@@ -70,8 +70,8 @@ class Checkpointing:
             {
                 key: value
                 for key, value in self.options.items()
-                # Those of an object store's client are read with the store.
-                if not key.startswith("s3.") and not (key in keys and is_own_backend(value))
+                # Those of the store are read when it is opened.
+                if not key.startswith(("s3.", "hdfs.")) and not (key in keys and is_own_backend(value))
             }
         )
 

@@ -73,7 +73,7 @@ WITHOUT_EFFECT: tuple[WithoutEffect, ...] = (
         checkpointing.INTERVAL_DURING_BACKLOG,
     ),
     *_because(
-        "Checkpoints always go to `dir`, which may be a directory or an object store. `jobmanager` would keep them in the "
+        "Checkpoints always go to `dir`, which may be a directory, an object store or HDFS. `jobmanager` would keep them in the "
         "driver's memory, where the failure they are for destroys them; factory classes are JVM code.",
         (_C + "storage", "", "`filesystem`, which `dir` implies, or `jobmanager`.", "state.checkpoint-storage"),
     ),

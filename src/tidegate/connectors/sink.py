@@ -47,6 +47,7 @@ __all__ = [
     "Sweeping",
     "WriterContext",
     "calls_of",
+    "prepare",
     "publishes_in",
     "publishes_small_in_driver",
 ]
@@ -171,6 +172,8 @@ class Sink(Protocol):
     A class may have the attribute `publishes_in`: `"task"` if committers of single slots work in parallel in tasks,
     so that rows never pass through the driver; `"driver"` if one committer must see all slots, as for table
     formats. The default is `"driver"`.
+
+    A sink may have a method `prepare(schema)`. The driver calls it at each start of the job, before any row is written.
     """
 
     @property
@@ -194,6 +197,12 @@ def calls_of(
     if getattr(committer, "keeps_markers", True):
         return [list(requests)]
     return [list(group) for _, group in groupby(requests, key=epoch)]
+
+
+def prepare(sink: object, schema: Schema) -> None:
+    """Let a sink do what must be done once before tasks write to it."""
+    if (found := getattr(sink, "prepare", None)) is not None:
+        found(schema)
 
 
 def publishes_in(sink: object) -> PublishesIn:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tidegate.api.job import Job
+from tidegate.api.job import LOADED_FILE, Job
 from tidegate.checkpoint import operators
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.core.errors import ControlError, TidegateError
@@ -35,6 +35,14 @@ def load_job(path: str, spark: Any = None) -> Job:
 
     Only for a `build(spark)` is a Spark session made, unless one is given.
     """
+    loading = LOADED_FILE.set(path)
+    try:
+        return _loaded(path, spark)
+    finally:
+        LOADED_FILE.reset(loading)
+
+
+def _loaded(path: str, spark: Any) -> Job:
     module = _imported(Path(path))
     build = getattr(module, "build", None)
     if callable(build):

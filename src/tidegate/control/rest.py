@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -177,18 +178,37 @@ class RestServer:
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A server that `serve` has started."""
+
+    run: JobRun
+    server: RestServer
+    address: tuple[str, int]
+    """As it was asked for: port 0 is any."""
+
+
+_served: list[_Served] = []
+
+
 def serve(
     run: JobRun, *, host: str = LOOPBACK, port: int = 8081, token: str | None = None, allowed_hosts: Iterable[str] = (),
     allow_actions: bool = False, show_values: bool = False,
 ) -> RestServer:  # fmt: skip
     """Offer a running job over REST and in a browser: `tg.serve(job.start(…), port=0)`. Requests bear `server.token`, see
     `RestServer`; `server.ui_url` is the address for a browser. `allow_actions`: its pages may stop the job and take
-    savepoints. `show_values`: they show keys and values of state.
+    savepoints. `show_values`: they show keys and values of state. An earlier server of this process on the same port is closed
+    first if it serves the same run, or one that has ended.
     """
+    for earlier in [each for each in _served if each.address == (host, port)]:
+        if earlier.run.has_ended or (port != 0 and earlier.run is run):
+            earlier.server.close()
+            _served.remove(earlier)
     server = RestServer(
         JobService(run, show_values), host=host, port=port, token=token, allowed_hosts=allowed_hosts,
         allow_actions=allow_actions,
     )  # fmt: skip
+    _served.append(_Served(run, server, (host, port)))
     kept = f"; its token is in {server.token_files[0]}" if server.token_files else ""
     log.info("REST of job %s at %s, its pages at %s%s%s", run.name, server.url, server.url, PREFIX, kept)
     return server

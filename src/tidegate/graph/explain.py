@@ -119,8 +119,12 @@ def _node(node: Node, labels: Labels, forgetful: Mapping[Uid, str]) -> Lines:
             yield from _summary(node.function)
             yield from _reads(node, labels)
             yield from _states(node)
+            if node.calls is not None:
+                yield from _part("calls", str(node.calls))
+            yield from _on_error(node)
             if node.schema != node.input.schema:
                 yield from _part("emits", str(node.schema))
+            yield from _side_outputs(node, labels)
             if not labels.is_read(StreamRef(node.id)):
                 yield from _part("note", "nothing reads its rows")
         case Process():
@@ -129,13 +133,9 @@ def _node(node: Node, labels: Labels, forgetful: Mapping[Uid, str]) -> Lines:
             yield from _reads(node, labels)
             yield from _part("key", str(node.input.schema.select(node.input.key)))
             yield from _states(node)
-            if node.on_error.action is not ErrorAction.FAIL:
-                yield from _part("on error", str(node.on_error.action))
+            yield from _on_error(node)
             yield from _part("emits", str(node.schema) + _unread(StreamRef(node.id), labels))
-            yield from _part(
-                "side output",
-                *(f"{tag}: {schema}{_unread(StreamRef(node.id, tag), labels)}" for tag, schema in node.side_outputs),
-            )
+            yield from _side_outputs(node, labels)
         case SinkNode():
             yield _headline("sink", labels.node(node.id), node.target)
             yield from _reads(node, labels)
@@ -145,6 +145,16 @@ def _node(node: Node, labels: Labels, forgetful: Mapping[Uid, str]) -> Lines:
 def _states(node: Transform | Process) -> Lines:
     width = max((len(state.name) for state in node.states), default=0)
     yield from _part("state", *(f"{state.name:<{width}}  {state}" for state in node.states))
+
+
+def _on_error(node: Transform | Process) -> Lines:
+    if node.on_error.action is not ErrorAction.FAIL:
+        yield from _part("on error", str(node.on_error.action))
+
+
+def _side_outputs(node: Transform | Process, labels: Labels) -> Lines:
+    streams = [(tag, schema, StreamRef(node.id, tag)) for tag, schema in node.side_outputs]
+    yield from _part("side output", *(f"{tag}: {schema}{_unread(ref, labels)}" for tag, schema, ref in streams))
 
 
 def _headline(kind: str, label: str, function: object) -> str:

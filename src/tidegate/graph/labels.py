@@ -57,4 +57,6 @@ def summary_of(function: Any) -> str | None:
 
 def _written(function: Any) -> Any:
     """What the user wrote."""
-    return function.processor if isinstance(function, StatefulProcessing) else function
+    if isinstance(function, StatefulProcessing):
+        return function.processor
+    return getattr(function, "user_function", function)

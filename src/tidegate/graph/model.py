@@ -12,6 +12,7 @@ from typing import Any, NewType
 
 from tidegate.core.errors import GraphError
 from tidegate.core.ids import Uid
+from tidegate.graph.async_calls import AsyncCalls
 from tidegate.graph.combine import Combine
 from tidegate.graph.on_error import FAIL, OnError
 from tidegate.graph.schema import Schema
@@ -80,7 +81,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transform:
-    """A stateless function of rows: kind "map", "filter" or "flat_map"."""
+    """A function of rows without a key: kind "map", "filter", "flat_map", or "async_map"."""
 
     id: NodeId
     kind: str
@@ -92,6 +93,10 @@ class Transform:
     uid: Uid | None = None
     """Required for a function with operator state, optional otherwise."""
     states: tuple[StateSpec, ...] = ()
+    side_outputs: tuple[tuple[str, Schema], ...] = ()
+    on_error: OnError = FAIL
+    calls: AsyncCalls | None = None
+    """How an async function is called; None for the other kinds."""
 
     @property
     def call(self) -> Callable[[Any], Any]:
@@ -181,7 +186,7 @@ class Graph:
             raise GraphError(f"Nothing can be read from {node}: a sink ends its stream.")
         if stream.tag is None:
             return node.schema
-        declared = dict(node.side_outputs) if isinstance(node, Process) else {}
+        declared = {} if isinstance(node, Source) else dict(node.side_outputs)
         if stream.tag not in declared:
             known = f"It declares {', '.join(map(repr, declared))}." if declared else "It declares none."
             raise GraphError(

@@ -1,4 +1,4 @@
-"""Rows as state values: the Python type of a schema, and rows rebuilt from stored tuples."""
+"""Rows as state values: the Python type of a schema, its description in snapshots, and rows rebuilt from stored tuples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tidegate.core.type_schema import TypeSchema, schema_of
 from tidegate.graph.schema import DataType, Schema
 
 
@@ -27,6 +28,27 @@ def python_type(type: DataType) -> Any:
         case "struct":
             return row_type(Schema(type.fields or ()))
     return type.python_type()
+
+
+def named_fields(schema: Schema, name: str) -> TypeSchema:
+    """Describe rows of the schema for snapshots, with the names of their fields. The bytes are those of `row_type`."""
+    fields = [{"name": field.name, "type": _optional(field.type, field.name)} for field in schema]
+    return {"type": "struct", "name": name, "layout": "array", "fields": fields}
+
+
+def _optional(type: DataType, name: str) -> TypeSchema:
+    return {"type": "optional", "of": _described(type, name)}
+
+
+def _described(type: DataType, name: str) -> TypeSchema:
+    match type.kind:
+        case "array" if type.element is not None:
+            return {"type": "list", "element": _optional(type.element, name)}
+        case "map" if type.key is not None and type.value is not None:
+            return {"type": "dict", "key": schema_of(python_type(type.key)), "value": _optional(type.value, name)}
+        case "struct":
+            return named_fields(Schema(type.fields or ()), name)
+    return schema_of(python_type(type))
 
 
 def restorer(schema: Schema) -> Callable[[Any], Any]:

@@ -1,4 +1,7 @@
-"""A Spark `StatefulProcessor` as the function of an operator: the object itself, its time mode, and the state it declares."""
+"""A Spark `StatefulProcessor` as the function of an operator: the object itself, its time mode, and the state it declares.
+
+A function of `applyInPandasWithState` is one, too: its `GroupState` is a value state, and its timeout a timer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tidegate.graph.row_types import row_type
+from tidegate.core.times import TimeDomain
+from tidegate.graph.row_types import named_fields, row_type
 from tidegate.graph.schema import Schema
 from tidegate.graph.states import TIMERS, StateKind, StateSpec
 from tidegate.graph.ttl import StateTtlConfig
@@ -18,12 +22,21 @@ RESERVED = frozenset({TIMERS.name, TIMERS_OF_KEY.name})
 """Names that a state of a processor cannot have."""
 
 
+GROUP_STATE = "groupState"
+"""The value state of a function of `applyInPandasWithState`. Spark's state store has a column of this name."""
+
+
 class TimeMode(StrEnum):
     """Spark's time modes: the clock of timers, and whether state may have a time to live."""
 
     NONE = "None"
     PROCESSING_TIME = "ProcessingTime"
     EVENT_TIME = "EventTime"
+
+    @property
+    def domain(self) -> TimeDomain:
+        """The clock of timers. There are none in mode None."""
+        return TimeDomain.EVENT_TIME if self is TimeMode.EVENT_TIME else TimeDomain.PROCESSING_TIME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,23 +50,27 @@ class ProcessorState:
     ttl_ms: int | None = None
 
     def spec(self) -> StateSpec:
-        """A value is a tuple of the fields; so is the key of a map's entry."""
+        """A value is a tuple of the fields, which snapshots name; so is the key of a map's entry, without names."""
         return StateSpec(
             name=self.name,
             kind=self.kind,
             value=row_type(self.schema),
             map_key=None if self.map_key is None else row_type(self.map_key),
             ttl=None if self.ttl_ms is None else StateTtlConfig(f"{self.ttl_ms} ms"),
+            named=named_fields(self.schema, self.name),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatefulProcessing:
     processor: Any
+    """A `StatefulProcessor`, or a function of `applyInPandasWithState`."""
     time_mode: TimeMode
     pandas: bool
     """Whether the processor takes and returns pandas frames. Otherwise, rows."""
     states: Mapping[str, ProcessorState]
+    grouped: bool = False
+    """Whether it is a function of `applyInPandasWithState`."""
     purged: tuple[str, ...] = ()
     """States that `init` deletes with `deleteIfExists`."""
     row: type[tuple[Any, ...]] | None = field(default=None, compare=False)

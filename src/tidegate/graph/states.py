@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tidegate.core.types import schema_of, show_type
+from tidegate.core.types import TypeSchema, schema_of, show_type
 from tidegate.graph.ttl import StateTtlConfig
 
 
@@ -67,6 +67,8 @@ class StateSpec:
     ttl: StateTtlConfig | None = None
     distribution: Distribution = Distribution.KEYED
     function: Any = field(default=None, compare=False)
+    named: TypeSchema | None = field(default=None, compare=False)
+    """What snapshots say about the value instead of its own type: the same bytes, and names for the elements of a tuple."""
 
     @property
     def keyed(self) -> bool:
@@ -75,7 +77,7 @@ class StateSpec:
     def describe(self) -> dict[str, Any]:
         """Return the part of the declaration stored in snapshots: kind and types, as JSON values. Equal for equal state
         layouts."""
-        described: dict[str, Any] = {"kind": str(self.kind), "value": schema_of(self.value)}
+        described: dict[str, Any] = {"kind": str(self.kind), "value": self.named or schema_of(self.value)}
         if self.kind in _MAPS:
             described["map_key"] = schema_of(self.map_key)
         if self.windowed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from tidegate.core.durations import Duration, duration_ms, show_ms
 from tidegate.core.errors import GraphError
@@ -87,6 +87,11 @@ class StateTtlConfig:
             object.__setattr__(self, name, value)
 
     @classmethod
+    def new_builder(cls, ttl: Duration) -> StateTtlConfigBuilder:
+        """As in Flink: `StateTtlConfig.new_builder(timedelta(hours=1)).update_ttl_on_read_and_write().build()`."""
+        return StateTtlConfigBuilder(ttl)
+
+    @classmethod
     def of(cls, ttl: StateTtlConfig | Duration | None) -> StateTtlConfig | None:
         """Convert the `ttl` of a declaration to a config. None if entries never expire, including `UpdateType.Disabled`."""
         if ttl is None:
@@ -100,3 +105,59 @@ class StateTtlConfig:
         event = " of event time" if self.time_characteristic is TtlTimeCharacteristic.EventTime else ""
         reads = ", renewed by reads" if self.update_type is UpdateType.OnReadAndWrite else ""
         return f"{show_ms(self.ttl_ms)}{event}{reads}"
+
+
+class StateTtlConfigBuilder:
+    """Flink's way to make a `StateTtlConfig`."""
+
+    def __init__(self, ttl: Duration) -> None:
+        self._ttl = ttl
+        self._update_type, self._visibility = UpdateType.OnCreateAndWrite, StateVisibility.NeverReturnExpired
+        self._time = TtlTimeCharacteristic.ProcessingTime
+        self._others: dict[str, int] = {}
+
+    def set_update_type(self, update_type: UpdateType) -> Self:
+        self._update_type = update_type
+        return self
+
+    def update_ttl_on_create_and_write(self) -> Self:
+        return self.set_update_type(UpdateType.OnCreateAndWrite)
+
+    def update_ttl_on_read_and_write(self) -> Self:
+        return self.set_update_type(UpdateType.OnReadAndWrite)
+
+    def set_state_visibility(self, state_visibility: StateVisibility) -> Self:
+        self._visibility = state_visibility
+        return self
+
+    def never_return_expired(self) -> Self:
+        return self.set_state_visibility(StateVisibility.NeverReturnExpired)
+
+    def return_expired_if_not_cleaned_up(self) -> Self:
+        return self.set_state_visibility(StateVisibility.ReturnExpiredIfNotCleanedUp)
+
+    def set_ttl_time_characteristic(self, ttl_time_characteristic: TtlTimeCharacteristic) -> Self:
+        self._time = ttl_time_characteristic
+        return self
+
+    def use_processing_time(self) -> Self:
+        return self.set_ttl_time_characteristic(TtlTimeCharacteristic.ProcessingTime)
+
+    def disable_cleanup_in_background(self) -> Self:
+        self._others["cleanup_entries"] = 0
+        return self
+
+    def cleanup_full_snapshot(self) -> Self:
+        """Full snapshots never contain expired entries."""
+        return self
+
+    def cleanup_incrementally(self, cleanup_size: int, run_cleanup_for_every_record: bool = False) -> Self:
+        """Expired entries are searched for at the end of every epoch, whatever is given here."""
+        return self
+
+    def cleanup_in_rocksdb_compact_filter(self, query_time_after_num_entries: int, *periodic: object) -> Self:
+        """Expired entries are searched for at the end of every epoch, whatever is given here."""
+        return self
+
+    def build(self) -> StateTtlConfig:
+        return StateTtlConfig(self._ttl, self._update_type, self._visibility, self._time, **self._others)

@@ -17,6 +17,7 @@ MAX_NAME_CHARS = 200
 EVENT_TIME_KINDS = ("timestamp", "timestamp_ntz")
 SPLIT_KINDS = ("string", "tinyint", "smallint", "int", "bigint")
 TRANSFORM_KINDS = ("map", "filter", "flat_map")
+ASYNC = "async_map"
 COMBINE = "combine"
 """The kind of a transform that belongs to the keyed operator behind it."""
 
@@ -186,8 +187,14 @@ def _check_input(graph: Graph, node: Node, input: Input) -> None:
 
 
 def _check_transform(node: Transform) -> None:
-    if node.kind not in (*TRANSFORM_KINDS, COMBINE):
-        raise GraphError(f"{node} is of unknown kind {node.kind!r}. The kinds are {', '.join(TRANSFORM_KINDS)}.")
+    if node.kind not in (*TRANSFORM_KINDS, ASYNC, COMBINE):
+        kinds = ", ".join((*TRANSFORM_KINDS, ASYNC))
+        raise GraphError(f"{node} is of unknown kind {node.kind!r}. The kinds are {kinds}.")
+    if (node.kind == ASYNC) != (node.calls is not None):
+        raise GraphError(f"{node} must say how its calls are made if it is an {ASYNC}, and only then.")
+    if node.calls is not None and node.states:
+        raise GraphError(f"{node} declares state, and an async function has none. Use key_by(…).process(uid, …).")
+    _check_tags(node)
     if node.input.key:
         raise GraphError(f"{node} reads a keyed stream but has no state. Put it before key_by, or use process.")
     if node.kind == "filter" and not node.schema.same_rows(node.input.schema):
@@ -220,6 +227,10 @@ def _check_process(node: Process) -> None:
         check_key(input.key, input.schema)
     check_same_keys(node.keyed_inputs)
     _check_states(node)
+    _check_tags(node)
+
+
+def _check_tags(node: Process | Transform) -> None:
     tags = [tag for tag, _ in node.side_outputs]
     for tag in tags:
         check_name(tag, "side output tag")

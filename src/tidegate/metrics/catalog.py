@@ -237,6 +237,36 @@ SPAN_TIME = _counter(
 SPAN_TIME_MAX = _gauge(
     _operator, "spanTimeMax", "ms", "The longest use of `ctx.span` of a name in the last epoch that used it.", "span"
 )
+ASYNC_CALLS = _counter(
+    _operator,
+    "numAsyncCalls",
+    "",
+    "Rows for which an async function was called. A row counts once, with all its tries.",
+)
+ASYNC_RETRIES = _counter(_operator, "numAsyncRetries", "", "Calls of an async function that were tried again.")
+ASYNC_TIMEOUTS = _counter(_operator, "numAsyncTimeouts", "", "Rows whose call took longer than its timeout.")
+ASYNC_FAILURES = _counter(
+    _operator,
+    "numAsyncFailures",
+    "",
+    "Rows whose call failed after its last try, or took too long. Those of an epoch that failed are not counted.",
+)
+ASYNC_IN_FLIGHT = _gauge(
+    _operator,
+    "asyncCallsInFlight",
+    "",
+    "The most rows whose calls were in progress at once in a task of the last epoch.",
+)
+ASYNC_TIME = _counter(
+    _operator, "asyncCallTime", "ms", "Time of all calls with their tries. Divided by `numAsyncCalls` it is the mean."
+)
+ASYNC_LATENCY = _gauge(
+    _operator,
+    "asyncCallLatency",
+    "ms",
+    "Time of a call with all its tries, in the slowest task of the last epoch that made calls.",
+    "quantile",
+)
 PENDING_TIMERS = _gauge(
     _operator,
     "numPendingTimers",

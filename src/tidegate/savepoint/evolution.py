@@ -1,7 +1,7 @@
 """Decides whether state written as one type can be read as another. A pure comparison of two stored schemas.
 
 As is: a renamed class or enum member, fields of a dataclass in another order or with defaults added, `T` that became `T
-| None`, an enum with more members, a set that became a list.
+| None`, an enum with more members, a set that became a list, a tuple whose elements got names (a NamedTuple).
 
 Migrated: fields removed, renamed (declared) or with another default, changed fields of a NamedTuple, bool → int, int → float,
 int → Decimal, anywhere inside.
@@ -116,6 +116,8 @@ class _Comparison:
                 return self.of(old, after, at)
             case {"type": "struct"}, {"type": "struct"}:
                 return self.struct(old, new, at)
+            case {"type": "tuple", "elements": elements}, {"type": "struct", "layout": "array", "fields": fields}:
+                return self.naming(elements, fields, at)
             case {"type": "enum"}, {"type": "enum"}:
                 self.enum(old, new, at)
                 return None
@@ -158,6 +160,14 @@ class _Comparison:
         if not any(each):
             return None
         return lambda value: tuple(v if one is None else one(v) for one, v in zip(each, value))
+
+    def naming(self, old: list[Schema], new: list[Schema], at: str) -> _Convert | None:
+        """The elements of a tuple got names: the bytes of a struct by position are the same."""
+        convert = self.tuple(old, [field["type"] for field in new], at)
+        if convert is None:
+            return None
+        names = [field["name"] for field in new]
+        return lambda value: dict(zip(names, convert(value)))
 
     def struct(self, old: Schema, new: Schema, at: str) -> _Convert | None:
         before = {f["name"]: f for f in old["fields"]}

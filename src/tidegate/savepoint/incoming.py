@@ -14,6 +14,7 @@ from tidegate.core.errors import WrongValue
 from tidegate.core.times import TimeDomain
 from tidegate.savepoint.entries import NO_GROUP, StateEntry, StateLayout
 from tidegate.state.keys import Namespace
+from tidegate.state.ttl import Stamp
 
 _WANTED = frozenset({"key", "map_key", "value"})
 """Columns of a table that are required if the state has them."""
@@ -35,12 +36,12 @@ class Pairs:
         for key, what in _pairs(self.given, layout):
             if layout.map_keys is not None:
                 for map_key, value in what.items() if isinstance(what, Mapping) else what:
-                    yield _entry(layout, key, plain(value), map_key=map_key)
+                    yield new_entry(layout, key, plain(value), map_key=map_key)
             elif layout.is_list:
                 for value in what:
-                    yield _entry(layout, key, plain(value))
+                    yield new_entry(layout, key, plain(value))
             else:
-                yield _entry(layout, key, plain(what))
+                yield new_entry(layout, key, plain(what))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class IncomingElements:
             rows = table if layout.map_keys is not None else (row[0] for row in table)
         for one in rows:
             map_key, value = (None, one) if layout.map_keys is None else one
-            yield _entry(layout, None, plain(value), map_key=map_key)
+            yield new_entry(layout, None, plain(value), map_key=map_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class IncomingTimers:
         for clock, timers in self.given.items():
             for key, when in _pairs(timers, layout):
                 for moment in when if isinstance(when, list | tuple | set) else (when,):
-                    yield _entry(layout, key, _milliseconds(moment), map_key=clock.name)
+                    yield new_entry(layout, key, _milliseconds(moment), map_key=clock.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,10 @@ class IncomingTable:
             yield from table.entries(_columns(batch, table.schema, layout))
 
 
-def _entry(layout: StateLayout, key: Any, value: Any, map_key: Any = None, space: Namespace = None) -> StateEntry:
+def new_entry(
+    layout: StateLayout, key: Any, value: Any, map_key: Any = None, space: Namespace = None, stamp: Stamp | None = None
+) -> StateEntry:
+    """An entry from elsewhere: its key group and, in a list, its position are still to be computed."""
     return StateEntry(
         uid=layout.uid,
         state=layout.info.name,
@@ -101,6 +105,7 @@ def _entry(layout: StateLayout, key: Any, value: Any, map_key: Any = None, space
         map_key=map_key,
         position=None,
         value=value,
+        stamp=stamp,
     )
 
 

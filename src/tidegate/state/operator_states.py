@@ -282,6 +282,10 @@ class OperatorStates:
         return any(state.restored for state in self.all.values())
 
     def bind(self, function: Any) -> None:
+        attach = getattr(function, "attach_operator_states", None)
+        if attach is not None:
+            attach(self.all)
+            return
         for name, state in self.all.items():
             setattr(function, name, state)
 

@@ -30,7 +30,7 @@ class ProcessorValue:
 
     def __init__(self, accessor: Any, state: ProcessorState) -> None:
         read, write = accessor.value, accessor.update
-        inward, outward = _inward(state.name, state.schema), _outward(state.schema)
+        inward, outward = to_stored(state.name, state.schema), _outward(state.schema)
 
         def exists() -> bool:
             return read() is not None
@@ -52,7 +52,7 @@ class ProcessorList:
 
     def __init__(self, accessor: Any, state: ProcessorState) -> None:
         self._accessor, self.clear = accessor, accessor.clear
-        self._inward, self._outward = _inward(state.name, state.schema), _outward(state.schema)
+        self._inward, self._outward = to_stored(state.name, state.schema), _outward(state.schema)
 
     def exists(self) -> bool:
         return next(self._accessor.get(), None) is not None
@@ -79,8 +79,8 @@ class ProcessorMap:
     def __init__(self, accessor: Any, state: ProcessorState) -> None:
         assert state.map_key is not None
         self._accessor, self.clear = accessor, accessor.clear
-        self._inward, self._outward = _inward(state.name, state.schema), _outward(state.schema)
-        self._key_inward, self._key_outward = _inward(state.name, state.map_key), _outward(state.map_key)
+        self._inward, self._outward = to_stored(state.name, state.schema), _outward(state.schema)
+        self._key_inward, self._key_outward = to_stored(state.name, state.map_key), _outward(state.map_key)
 
     def exists(self) -> bool:
         return not self._accessor.is_empty()
@@ -128,7 +128,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _inward(name: str, schema: Schema) -> Convert:
+def to_stored(name: str, schema: Schema) -> Convert:
     """Return what converts a tuple of the user to what is stored. Raises WrongValue unless it has a value for each field."""
     types, width = [field.type for field in schema], len(schema)
     moments = any(_has_moments(type) for type in types)
@@ -145,7 +145,7 @@ def _inward(name: str, schema: Schema) -> Convert:
                     break
             else:
                 return given if given.__class__ is tuple else tuple(given)
-        return tuple(_stored(value, type) for value, type in zip(given, types))
+        return tuple(stored_value(value, type) for value, type in zip(given, types))
 
     return convert
 
@@ -155,7 +155,7 @@ def _has_moments(type: DataType) -> bool:
     return type.kind == "timestamp" or any(map(_has_moments, [*inside, *(field.type for field in type.fields or ())]))
 
 
-def _stored(value: Any, type: DataType) -> Any:
+def stored_value(value: Any, type: DataType) -> Any:
     """Convert what Spark converts: numpy and pandas values to Python's, times to instants, rows in rows to tuples."""
     if value is None:
         return None
@@ -166,13 +166,15 @@ def _stored(value: Any, type: DataType) -> Any:
     match type.kind:
         case "timestamp" if isinstance(value, datetime):
             return value.astimezone(UTC)
+        case "binary":
+            return bytes(value)
         case "array" if isinstance(value, list | tuple) and type.element is not None:
-            return [_stored(item, type.element) for item in value]
+            return [stored_value(item, type.element) for item in value]
         case "map" if isinstance(value, dict) and type.key is not None and type.value is not None:
-            return {_stored(key, type.key): _stored(item, type.value) for key, item in value.items()}
+            return {stored_value(key, type.key): stored_value(item, type.value) for key, item in value.items()}
         case "struct" if type.fields is not None:
             parts = [value.get(field.name) for field in type.fields] if isinstance(value, dict) else value
-            return tuple(_stored(part, field.type) for part, field in zip(parts, type.fields, strict=True))
+            return tuple(stored_value(part, field.type) for part, field in zip(parts, type.fields, strict=True))
     return value
 
 
@@ -180,7 +182,7 @@ def _outward(schema: Schema) -> Convert | None:
     """Return what converts a stored tuple to that of the user: without a time zone, in local time, as Spark does. None: it is
     the same."""
     places = [place for place, field in enumerate(schema) if field.type.kind == "timestamp"]
-    named = restorer(schema) if any(_has_structs(field.type) for field in schema) else None
+    named = restorer(schema) if any(has_structs(field.type) for field in schema) else None
     if not places and named is None:
         return None
 
@@ -194,5 +196,5 @@ def _outward(schema: Schema) -> Convert | None:
     return convert
 
 
-def _has_structs(type: DataType) -> bool:
-    return type.kind == "struct" or any(part is not None and _has_structs(part) for part in (type.element, type.value))
+def has_structs(type: DataType) -> bool:
+    return type.kind == "struct" or any(part is not None and has_structs(part) for part in (type.element, type.value))

@@ -65,5 +65,5 @@ def _require(kept: bool, storage: Storage, path: str, broken: str) -> None:
             storage.url,
             path,
             f"{storage.url} cannot hold checkpoints: {broken}. "
-            "Use a store with put-if-absent: S3, GCS, Azure or a POSIX file system.",
+            "Use a store with put-if-absent: S3, GCS, Azure, HDFS or a POSIX file system.",
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidegate.core.storage_cost import NAMES_PER_REQUEST
-from tidegate.storage.open import open_storage
+from tidegate.storage.open import open_storage, share_options
 from tidegate.storage.port import Lost, Nonce, Storage, StoredObject, Won
 from tidegate.storage.traffic import Traffic
 
@@ -24,7 +24,7 @@ def name_below(root: str, name: str) -> str:
 class RoutedStorage:
     """Relative names are in `home`; a name with `://` or a leading slash is an object of the folder it names.
 
-    `options` are client options, used for stores of the same kind as `home`. A folder whose `_metadata` was read may be
+    `options` are client options, used for stores that share them with `home`. A folder whose `_metadata` was read may be
     untrusted: names below it must not leave it.
     """
 
@@ -53,8 +53,8 @@ class RoutedStorage:
             folder, name = around, path[len(around) + 1 :]
         found = self._others.get(folder)
         if found is None:
-            alike = folder.partition("://")[0] == self.url.partition("://")[0]
-            opened = open_storage(folder or "/", confined=True, **(self._options if alike else {}))
+            options = self._options if share_options(folder, self.url) else {}
+            opened = open_storage(folder or "/", confined=True, **options)
             found = self._others.setdefault(folder, opened)
         return found, name
 

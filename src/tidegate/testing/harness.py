@@ -25,12 +25,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from tidegate.api.functions import Combiner, KeyedBatchFunction, operator_states_of, states_of
+from tidegate.api.async_function import check_async_function
+from tidegate.api.functions import Combiner, KeyedBatchFunction, operator_states_of, runnable
+from tidegate.api.ported_function import PortedFunction
 from tidegate.api.streams import Stream, combined_schema, kept_event_time
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import AttemptId, EpochId, Slot, Term, Uid
 from tidegate.core.times import MIN_WATERMARK, NO_TIME, EpochTime, time_ms
 from tidegate.graph import state_ids
+from tidegate.graph.async_calls import AsyncCalls
 from tidegate.graph.columns import rows_of, struct_class
 from tidegate.graph.model import Input, NodeId, Process, Transform
 from tidegate.graph.on_error import ErrorAction, OnError
@@ -38,10 +41,12 @@ from tidegate.graph.output_batches import output_batch
 from tidegate.graph.output_columns import batch_from_rows
 from tidegate.graph.parallelism import check_parallelism
 from tidegate.graph.schema import Schema, as_schema
-from tidegate.graph.validate import TRANSFORM_KINDS, check_event_time
+from tidegate.graph.validate import ASYNC, TRANSFORM_KINDS, check_event_time
 from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.runtime.task.async_operator import AsyncOperator
 from tidegate.runtime.task.batch_operator import BatchOperator
+from tidegate.runtime.task.call_loop import CallLoop
 from tidegate.runtime.task.operator_chain import keyed_operator
 from tidegate.runtime.task.operators import (
     Emit,
@@ -89,6 +94,7 @@ class _Subtask:
         self._directory = harness.directory / str(slot)
         self._version: VersionId | None = None
         self._number = 0
+        self._loop: CallLoop | None = None
         self.begin()
 
     def begin(self, notices: Sequence[CheckpointNotice] = ()) -> None:
@@ -109,9 +115,7 @@ class _Subtask:
         with own_errors():
             if isinstance(node, Transform):
                 unkeyed = replace(node, function=copy.deepcopy(node.function))
-                self.transform = TransformOperator(
-                    node=unkeyed, context=context, emit=emit, time=h.time, operator_states=lists
-                )
+                self.transform = self._unkeyed(unkeyed, context, emit, lists)
                 self.transform.open(notices)
                 return
             self.states = KeyedStates(
@@ -135,6 +139,22 @@ class _Subtask:
             )
             self.operator.open(notices)
 
+    def _unkeyed(
+        self, node: Transform, context: FunctionContext, emit: Emit, lists: OperatorStates | None
+    ) -> TransformOperator | AsyncOperator:
+        h = self._harness
+        if node.calls is None:
+            return TransformOperator(node=node, context=context, emit=emit, time=h.time, operator_states=lists)
+        self._loop = CallLoop()
+        sides = {tag: _checked(rows, h.side_schemas.get(tag)) for tag, rows in h.sides.items()}
+        return AsyncOperator(node=node, context=context, emit=emit, side_emits=sides, loop=self._loop)
+
+    def feed(self, rows: Sequence[Any]) -> None:
+        """Give rows to a function without keys, and wait for its calls if it is async."""
+        self.transform.accept(rows)
+        if isinstance(self.transform, AsyncOperator):
+            self.transform.finish()
+
     def adopt(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Start with restored entries."""
         self.store.write(entries)
@@ -147,6 +167,7 @@ class _Subtask:
         with own_errors():
             operator.snapshot()
             operator.close()
+        self._end_loop()
         self.lists.flush()
         if isinstance(self._harness.node, Process):
             self.states.flush()
@@ -160,7 +181,15 @@ class _Subtask:
         return self._target.epoch.as_checkpoint_id
 
     def close(self) -> None:
+        if isinstance(self._harness.node, Transform) and isinstance(self.transform, AsyncOperator):
+            self.transform.abort()
+        self._end_loop()
         self.store.abandon()
+
+    def _end_loop(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
 
 
 class Harness:
@@ -187,8 +216,7 @@ class Harness:
         self.state_ids = state_ids.assign(restore.state_ids if restore else {}, declared)
         self.time = NO_TIME if restore is None else _time(restore.clock_ms, restore.watermark_ms)
         self.collected: list[Any] = []
-        tags = [tag for tag, _ in node.side_outputs] if isinstance(node, Process) else []
-        self.sides: dict[str, list[Any]] = {tag: [] for tag in tags}
+        self.sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}
         columns, key = node.input.schema, node.input.key
         self._key_types = [columns.fields[columns.index(column)].type for column in key]
         if key:
@@ -230,10 +258,13 @@ class Harness:
         assert isinstance(self.node, Transform), "rows of a keyed function go where their key is at home"
         fed = as_in_a_job(rows, self.node.input.schema)
         with own_errors():
-            self._subtasks[subtask].transform.accept(fed)
+            self._subtasks[subtask].feed(fed)
 
     def _process(self, number: int, rows: Sequence[Any]) -> None:
         if isinstance(self.node, Transform):
+            if self.node.calls is not None and self.parallelism == 1:
+                self.process_on(0, *rows)
+                return
             for row in rows:
                 self.process_on(self._rows_dealt % self.parallelism, row)
                 self._rows_dealt += 1
@@ -496,11 +527,11 @@ def harness(  # noqa: PLR0913 what a user may choose
 
     For a function, `schema` names and types the columns of the rows, `key` the key columns, `event_time` the event-time
     column, `broadcast_schema` the columns of the broadcast input. Output is checked against `output_schema`, and against
-    `side_outputs` if that is a dict. A stream, as returned by `key_by(…).process(…)`, already has all of that.
+    `side_outputs` if that is a dict. A stream, as returned by `key_by(…).process(…)`, already has all of that. An async function
+    is called in order, up to 100 rows at a time, for at most 10 s each; for other choices, pass the stream of its `async_map`.
     """
     if isinstance(function, Stream):
         node = _node_of(function)
-        sides = dict(node.side_outputs) if isinstance(node, Process) else {}
         return Harness(
             node=node,
             parallelism=parallelism,
@@ -508,7 +539,7 @@ def harness(  # noqa: PLR0913 what a user may choose
             restore=restore,
             state_backend=state_backend,
             schema=node.schema,
-            side_schemas=sides,
+            side_schemas=dict(node.side_outputs),
         )
     node = _node(function, key, schema, side_outputs, event_time, broadcast_schema, OnError.of(on_error))
     schemas = {tag: as_schema(ddl) for tag, ddl in side_outputs.items()} if isinstance(side_outputs, Mapping) else {}
@@ -569,14 +600,31 @@ def _node(
         return Transform(
             id=NodeId(0),
             kind=kind,
-            function=function,
+            function=function.transform() if isinstance(function, PortedFunction) else function,
             input=Input((), read),
             schema=read,
             name=kind,
             uid=_UID,
             states=operator_states_of(function),
         )
-    if not isinstance(function, KeyedBatchFunction) and not callable(getattr(function, "process_element", None)):
+    if callable(getattr(function, "async_invoke", None)) and schema is not None and key is None:
+        check_async_function(str(_UID), function)
+        read = as_schema(schema)
+        return Transform(
+            id=NodeId(0),
+            kind=ASYNC,
+            function=function,
+            input=Input((), read),
+            schema=read,
+            name=ASYNC,
+            uid=_UID,
+            side_outputs=on_error.side_outputs,
+            on_error=on_error,
+            calls=AsyncCalls(timeout_ms=10_000, capacity=100, ordered=True),
+        )
+    if not isinstance(function, KeyedBatchFunction | PortedFunction) and not callable(
+        getattr(function, "process_element", None)
+    ):
         raise GraphError(
             f"{function!r} has no process_element: the harness runs instances of KeyedProcessFunction and "
             "KeyedBatchFunction, and streams of keyed operators."
@@ -600,13 +648,14 @@ def _node(
         if broadcast_schema is None:
             raise GraphError("Give the harness the columns of the broadcast rows: broadcast_schema='name string, …'.")
         broadcast = Input((), as_schema(broadcast_schema), broadcast=True)
+    called, states = runnable(function)
     return Process(
         id=NodeId(0),
         uid=_UID,
-        function=function,
+        function=called,
         input=input,
         schema=parsed,
-        states=states_of(function),
+        states=states,
         side_outputs=sides,
         broadcast=broadcast,
         on_error=on_error,

@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.fixtures import s3_proxy, s3_server
+from tests.servers.fixtures import hdfs, hdfs_proxy, s3_proxy, s3_server
+from tests.servers.hdfs import HdfsAddresses
 from tests.servers.proxy import FaultyProxy
 from tests.servers.seaweedfs import S3Address
 from tidegate.storage import Patience, Storage, open_storage
 from tidegate.testing.storage import FaultyStorage, MemoryStorage
 
-__all__ = ["s3_proxy", "s3_server"]
+__all__ = ["hdfs", "hdfs_proxy", "s3_proxy", "s3_server"]
 
 QUICK = Patience(attempts=12, first_ms=2, ceiling_ms=50)
-STORES = ["local", "s3", "s3-proxied", "memory", "faulty-without-faults"]
+STORES = ["local", "s3", "s3-proxied", "hdfs", "memory", "faulty-without-faults"]
 
 OpenS3 = Callable[..., Storage]
+OpenHdfs = Callable[..., Storage]
 
 
 @pytest.fixture
@@ -29,6 +31,17 @@ def s3_through_proxy(s3_server: S3Address, s3_proxy: FaultyProxy) -> OpenS3:
 
     def open_it(patience: Patience = QUICK, **options: object) -> Storage:
         return open_storage(root, patience=patience, **{**s3_server.behind(s3_proxy.port).options(), **options})
+
+    return open_it
+
+
+@pytest.fixture
+def hdfs_through_proxy(hdfs: HdfsAddresses, hdfs_proxy: FaultyProxy) -> OpenHdfs:
+    """Opens HDFS through the proxy; every store opened in one test has the same root."""
+    root = f"{hdfs.url}/{uuid.uuid4().hex}"
+
+    def open_it(patience: Patience = QUICK, **options: object) -> Storage:
+        return open_storage(root, patience=patience, **{**hdfs.behind(hdfs_proxy.port).options(), **options})
 
     return open_it
 
@@ -47,4 +60,7 @@ def store_named(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> St
     if name == "s3-proxied":
         open_it: OpenS3 = request.getfixturevalue("s3_through_proxy")
         return open_it()
+    if name == "hdfs":
+        servers: HdfsAddresses = request.getfixturevalue("hdfs")
+        return open_storage(f"{servers.url}/{uuid.uuid4().hex}", patience=QUICK, **servers.options())
     return MemoryStorage() if name == "memory" else FaultyStorage(MemoryStorage())

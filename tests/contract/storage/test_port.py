@@ -30,6 +30,7 @@ def body(text: str = "") -> tuple[bytes, str]:
     return f"{text}{nonce}".encode(), nonce
 
 
+@pytest.mark.feature("E5")
 def test_what_was_put_is_got(storage: Storage) -> None:
     for name, data in {"a/empty": b"", "a/b/one": b"\x00", "a/b/two": bytes(range(256)) * 5000}.items():
         storage.put(name, data)
@@ -77,6 +78,7 @@ def test_a_range_is_exact_or_an_error(storage: Storage) -> None:
             storage.get_range("x", start, length)
 
 
+@pytest.mark.feature("E5")
 def test_the_first_create_wins_and_the_second_learns_by_whom_it_lost(storage: Storage) -> None:
     mine, my_nonce = body("mine ")
     other, other_nonce = body("other ")

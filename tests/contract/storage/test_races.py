@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.contract.storage.conftest import OpenS3
+import pytest
+
+from tests.contract.storage.conftest import OpenHdfs, OpenS3
 from tests.contract.storage.racing import WRITERS, assert_one_winner_each, race_of_processes, race_of_threads
 from tests.servers.proxy import Answer, CutReply, DropReply, FaultyProxy, Refuse, Rule
 from tidegate.storage import LocalStorage, Storage, Won
 
 
+@pytest.mark.feature("E5")
 def test_threads_race(storage: Storage) -> None:
-    rounds, lanes = (6, 6) if storage.url.startswith("s3") else (200, 1)
+    rounds, lanes = {"s3": (6, 6), "hdfs": (20, 2)}.get(storage.url.partition(":")[0], (200, 1))
     entries = race_of_threads([storage] * WRITERS, rounds, lanes)
     assert_one_winner_each(storage, entries, rounds)
 
@@ -39,5 +42,24 @@ def test_threads_race_while_answers_are_lost_or_wrong(s3_through_proxy: OpenS3, 
     entries = race_of_threads([s3_through_proxy() for _ in range(WRITERS)], rounds, lanes=rounds)
     struck = [seen for seen in s3_proxy.seen if seen.fault is not None]
     s3_proxy.script()
+    assert_one_winner_each(quiet, entries, rounds)
+    assert sum(seen.fault == DropReply() and seen.answered == 200 for seen in struck) >= 5
+
+
+def test_threads_race_for_files_of_hdfs_while_answers_are_lost(
+    hdfs_through_proxy: OpenHdfs, hdfs_proxy: FaultyProxy
+) -> None:
+    rounds = 30
+    quiet = hdfs_through_proxy()
+    hdfs_proxy.script(
+        Rule(DropReply(), path="op=RENAME", chance=0.5, times=None),
+        Rule(Answer(503, applied=True), path="op=RENAME", chance=0.1, times=None),
+        Rule(Answer(503, applied=False), path="op=(RENAME|OPEN)", chance=0.1, times=None),
+        Rule(Refuse(), chance=0.05, times=None),
+        Rule(CutReply(5), method="GET", path="namenoderpcaddress", chance=0.1, times=None),
+    )
+    entries = race_of_threads([hdfs_through_proxy() for _ in range(WRITERS)], rounds, lanes=2)
+    struck = [seen for seen in hdfs_proxy.seen if seen.fault is not None]
+    hdfs_proxy.script()
     assert_one_winner_each(quiet, entries, rounds)
     assert sum(seen.fault == DropReply() and seen.answered == 200 for seen in struck) >= 5

@@ -1,3 +1,3 @@
-from tests.servers.fixtures import kafka
+from tests.servers.fixtures import kafka, schema_registry
 
-__all__ = ["kafka"]
+__all__ = ["kafka", "schema_registry"]

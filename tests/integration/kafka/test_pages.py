@@ -17,6 +17,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.integration.kafka.test_formats import Others, send
+from tests.integration.kafka.topics import read
 from tests.servers.fixtures import postgres_server
 from tests.servers.kafka import KafkaBroker
 from tests.servers.postgres import Postgres
@@ -163,3 +165,107 @@ def test_the_job_of_the_kafka_page_runs(kafka, tmp_path):
         seen(newest, [("be", "1"), ("to", "1"), ("to", "2")], process, tmp_path)
         stopped(process, tmp_path)
     reader.close()
+
+
+MOVED = "migrate/from-kafka-streams-and-quix.md"
+
+
+def reader_of(kafka: KafkaBroker, topic: str) -> tuple[Any, Callable[[], list[tuple[str, float]]]]:
+    """Reads what transactions have committed, sorted."""
+    from confluent_kafka import Consumer
+
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+    reader = Consumer({**settings, "isolation.level": "read_committed"})
+    reader.subscribe([topic])
+    read: list[tuple[str, float]] = []
+
+    def newest() -> list[tuple[str, float]]:
+        while (message := reader.poll(0.2)) is not None:
+            assert message.error() is None
+            read.append((message.key().decode(), float(message.value())))
+        return sorted(read)
+
+    return reader, newest
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.budget(300)
+def test_the_job_from_kafka_streams_writes_each_total_once_through_a_kill(kafka, tmp_path):
+    orders, totals = kafka.topic(4), kafka.topic(4)
+    code = program(
+        MOVED, 1,
+        **{"localhost:9092": kafka.bootstrap_servers, 'KAFKA, "orders"': f'KAFKA, "{orders}"',
+           'KAFKA, "totals"': f'KAFKA, "{totals}"', 'interval="5 s"': 'interval="1 s"'},
+    )  # fmt: skip
+    reader, newest = reader_of(kafka, totals)
+    produce(kafka, orders, '{"customer": "ann", "amount": 5.0}', '{"customer": "bob", "amount": 2.0}', "no JSON")
+    with running(code, tmp_path) as process:
+        seen(newest, [("ann", 5.0), ("bob", 2.0)], process, tmp_path)
+        process.kill()
+    produce(kafka, orders, '{"customer": "ann", "amount": 7.0}')
+    with running(code, tmp_path) as process:
+        seen(newest, [("ann", 5.0), ("ann", 12.0), ("bob", 2.0)], process, tmp_path)
+        stopped(process, tmp_path)
+    reader.close()
+
+
+MOVES = """
+if __name__ == "__main__":
+    spark = tg.session("totals", master="local[2]")
+    state(spark, "TOTALS")
+    import os
+
+    run = {"execution.state-recovery.path": os.path.abspath("from-topic")}
+    build(spark).run(checkpoint=tg.Checkpointing(dir="checkpoints", interval="1 s"), options=run)
+"""
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.budget(300)
+def test_the_state_and_the_offsets_of_the_old_application_move(kafka, tmp_path):
+    from confluent_kafka import Producer
+
+    orders, totals = kafka.topic(1), kafka.topic(1)
+    old = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for customer, total in (("ann", 5.0), ("bob", 2.0), ("ann", 12.0)):
+        old.produce(totals, key=customer, value=str(total))
+    old.flush(30)
+    order = json.dumps({"customer": "ann", "amount": 1.0})
+    produce(kafka, orders, order, order, order, order)  # the old application has read three of them
+    text = program(
+        MOVED, 2,
+        **{"localhost:9092": kafka.bootstrap_servers, 'KAFKA, "totals"': f'KAFKA, "{totals}"',
+           'KAFKA, "orders"': f'KAFKA, "{orders}", starting_offsets={{"{orders}": {{0: 3}}}}'},
+    )  # fmt: skip
+    start = text.index("if __name__")
+    code = text[:start] + text[text.index("def state(") :] + MOVES.replace("TOTALS", totals)
+    reader, newest = reader_of(kafka, totals)
+    with running(code, tmp_path) as process:
+        seen(newest, [("ann", 5.0), ("ann", 12.0), ("ann", 13.0), ("bob", 2.0)], process, tmp_path)
+        stopped(process, tmp_path)
+    reader.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.budget(200)
+def test_the_job_of_the_schema_registry_page_runs(kafka, schema_registry, tmp_path):
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+    from confluent_kafka.serialization import SerializationContext
+
+    others, orders, totals = Others(schema_registry), kafka.topic(), kafka.topic()
+    order = '{"type": "record", "name": "Order", "fields": [{"name": "user", "type": "string"}]}'
+    send(kafka, orders, others.avro(orders, order, [{"user": "ann"}]))
+    code = program(
+        "connectors/kafka-formats.md", 2,
+        **{"localhost:9092": kafka.bootstrap_servers, "http://localhost:8081": schema_registry.url,
+           '"orders", value_format': f'"{orders}", value_format', '"totals", value_format': f'"{totals}", value_format',
+           'interval="10 s"': 'interval="1 s"'},
+    )  # fmt: skip
+    decode, about = AvroDeserializer(others.client), SerializationContext(totals, "value")
+
+    def found() -> list[Any]:
+        return [decode(message.value(), about) for message in read(kafka, totals)]
+
+    with running(code, tmp_path) as process:
+        seen(found, [{"user": "ann", "total": 0.0}], process, tmp_path)
+        stopped(process, tmp_path)

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.integration.kafka.topics import Output, fill
 from tidegate.connectors.kafka import KafkaSink
 from tidegate.connectors.kafka.errors import RowsGone
+from tidegate.connectors.kafka.formats.decoding import Decoding
 from tidegate.connectors.kafka.reader import Cluster
 from tidegate.core.errors import PreconditionFailed
 from tidegate.runtime.sources.kafka_source import KafkaStreamReader
@@ -21,7 +22,7 @@ ALL = ReadAllAvailable()
 
 def reader(kafka, topic, starting="earliest", most=None, headers=False, fails=True, isolation="read_committed"):
     cluster = Cluster(kafka.bootstrap_servers, {}, isolation)
-    return KafkaStreamReader(cluster, [topic], starting, most, headers, fails, discovery_s=0)
+    return KafkaStreamReader(cluster, [topic], starting, most, Decoding(headers=headers), fails, discovery_s=0)
 
 
 def rows(one, start, end):

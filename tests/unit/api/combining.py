@@ -22,7 +22,7 @@ def combined(node, rows, watermark_ms):
     """Combined rows by key, those that may be late last. `rows` are tuples in the columns of the operator's input."""
     combine, schema = node.combine, node.input.schema
     of_windows = combine.event_time is not None
-    function = node.function._contents.fold._function if of_windows else node.function._aggregates
+    function = node.function._contents.fold.function if of_windows else node.function.aggregates
     time_at = schema.index(combine.event_time) if of_windows else None
     keys = [schema.index(name) for name in node.input.key]
     groups = defaultdict(list)

@@ -181,6 +181,8 @@ def test_every_choice_of_a_start_reaches_the_runtime(monkeypatch: pytest.MonkeyP
         "force": True,
         "listeners": [tg.JobListener()],
     }
+    if way == "start":
+        chosen["restart"] = True
     told = getattr(job, way)("a session", **chosen)
     assert told == chosen | {"spark": "a session", "parallelism": 3, "max_parallelism": 40}
 

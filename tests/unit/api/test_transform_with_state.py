@@ -7,7 +7,10 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import LongType, StructField, StructType
 
 import tidegate as tg
+from tidegate.core.types import codec_of, schema_of
 from tidegate.errors import GraphError
+from tidegate.savepoint.evolution import AsIs, compare
+from tidegate.savepoint.schema_codec import schema_codec, show_schema
 from tidegate.testing import frame, harness
 
 
@@ -98,6 +101,21 @@ def test_states_and_output_are_known_before_the_job_runs():
 
     assert [str(state) for state in stream.node().states] == ["MapState[tuple[str | None], tuple[int | None]]"]
     assert str(stream.schema) == "n bigint"
+
+
+def test_snapshots_name_the_fields_of_state():
+    schema = "n bigint, items array<struct<`a b`:int>>, by map<string,struct<c:double>>"
+    stream = declared(Plain(lambda handle: handle.getMapState("m", "a string", schema)))
+    (state,) = stream.node().states
+    described = state.describe()
+
+    assert show_schema(described["value"]) == (
+        "m(n: int | None, items: list[items(a b: int | None) | None] | None, "
+        "by: dict[str, by(c: float | None) | None] | None)"
+    )
+    assert isinstance(compare(schema_of(state.value), described["value"]), AsIs)
+    stored = codec_of(state.value).encode((1, [(2,)], {"x": (3.0,)}))
+    assert schema_codec(described["value"]).decode(stored) == {"n": 1, "items": [{"a b": 2}], "by": {"x": {"c": 3.0}}}
 
 
 def test_the_event_time_of_the_output_is_that_of_the_column():

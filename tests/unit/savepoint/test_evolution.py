@@ -64,6 +64,7 @@ AS_IS = [
     (set[int], list[int], {4}, [4]),
     (list[int], tuple[int, ...], [4, 4], (4, 4)),
     (dict[str, int], dict[str, int | None], {"a": 1}, {"a": 1}),
+    (tuple[int, str], Old, (1, "q"), Old(1, "q")),
 ]
 
 
@@ -87,6 +88,7 @@ MIGRATED: list[tuple[Any, Any, Any, Any, Mapping[str, str]]] = [
     (A, record(("z", int)), A(7), 7, {"Rule.a": "z"}),
     (Old, New, Old(1, "q"), New("q", 1.0, 9), {}),
     (Old, record(("a", int), ("b", str)), Old(1, "q"), 1, {}),
+    (tuple[bool, str], Old, (True, "q"), Old(1, "q"), {}),
     (list[A], list[record(("a", float))], [A(3)], None, {}),
     (Sparse, SparseNow, Sparse(1), SparseNow(1), {}),
 ]
@@ -117,6 +119,8 @@ INCOMPATIBLE = [
     (list[int], set[int], "list"),
     (tuple[int, int], tuple[int, int, int], "2 elements"),
     (tuple[int, int], tuple[int, ...], "tuple"),
+    (tuple[int, str, int], Old, "3 elements"),
+    (tuple[str, int], Old, "[0] was str"),
     (dict[str, int], dict[int, int], "keys"),
     (A, int, "Rule"),
 ]

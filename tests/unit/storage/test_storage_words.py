@@ -91,7 +91,7 @@ def test_a_directory_opens_by_path_and_by_url(tmp_path: Path, url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "options", "advice"),
     [
-        ("hdfs://nn/ckpt", {}, "object store"),
+        ("hdfs://nn/ckpt", {"region": "r"}, "Check the options"),
         ("memory://x", {}, "MemoryStorage"),
         ("ftp://x/y", {}, "s3://"),
         ("file://host/x", {}, "file:///"),

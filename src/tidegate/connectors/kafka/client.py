@@ -33,10 +33,14 @@ _ADVICE = {
     "CLUSTER_AUTHORIZATION_FAILED": "Allow the user IDEMPOTENT_WRITE on the cluster.",
     "SASL_AUTHENTICATION_FAILED": "Correct the user and password in the config.",
     "_AUTHENTICATION": "Correct the user and password in the config.",
-    "_SSL": "Correct the ssl.* settings in the config.",
+    "_SSL": "Correct security.protocol and the ssl.* settings in the config.",
     "_INVALID_ARG": "Correct the config: the client does not support a setting or its value.",
 }
 """What to do when brokers or the client refuse, by reason. For any other reason, a retry may help."""
+
+TOPIC_S = 5.0
+"""How long a topic or a partition may be unknown: a broker that has just started responds before it knows its topics."""
+UNKNOWN = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 
 _SHARED = (
     "security.",
@@ -78,6 +82,34 @@ def reader_settings(bootstrap_servers: str, config: Mapping[str, str], group: st
     }
 
 
+class Rejections:
+    """Remembers that brokers turned a client away because of its password or certificate.
+
+    librdkafka tells only its `error_cb`, connects again, and lets calls time out as if no broker could be reached.
+    """
+
+    def __init__(self) -> None:
+        self._last: confluent_kafka.KafkaError | None = None
+
+    def settings(self) -> dict[str, Any]:
+        return {"error_cb": self._note}
+
+    @contextmanager
+    def reported(self, client: Any, doing: str) -> Iterator[None]:
+        """Like `translated`, for calls of `client`. A rejection explains a call that failed, if it came last."""
+        client.poll(0)
+        self._last = None
+        try:
+            yield
+        except library().KafkaException as error:
+            client.poll(0)
+            raise translate(self._last or error.args[0], doing) from error
+
+    def _note(self, error: confluent_kafka.KafkaError) -> None:
+        if error.name() in ("_AUTHENTICATION", "_SSL", "_TRANSPORT"):
+            self._last = None if error.name() == "_TRANSPORT" else error
+
+
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
     """Translate the client's errors into ours. `doing` completes the sentence "Kafka did not …"."""
@@ -90,10 +122,20 @@ def translated(doing: str) -> Iterator[None]:
 def translate(error: confluent_kafka.KafkaError, doing: str) -> KafkaError:
     name = error.name()
     said = f"Kafka did not {doing}: {error.str()} ({name})."
-    if name in _ADVICE:
+    if name in _ADVICE and not _lacks_token(error):
         return KafkaRefused(f"{said} {_ADVICE[name]}", name)
     if name in _FENCED:
         return KafkaFenced(
             f"{said} Another driver is committing output of the same job; if that is intended, stop this one.", name
         )
-    return KafkaUnavailable(f"{said} The operation will be retried; check that the brokers are reachable.", name)
+    return KafkaUnavailable(
+        f"{said} The operation will be retried; check that the brokers are reachable, and that "
+        "`security.protocol` is that of their port.",
+        name,
+    )
+
+
+def _lacks_token(error: confluent_kafka.KafkaError) -> bool:
+    """Whether the client could not get a token: the brokers have refused nothing, and the next request may get one."""
+    text = error.str().lower()
+    return error.name() == "_AUTHENTICATION" and ("oauthbearer token" in text or "no token available" in text)

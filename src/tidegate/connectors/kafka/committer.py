@@ -17,7 +17,15 @@ from threading import Lock, Thread
 from typing import Any
 
 from tidegate.connectors.kafka import payload
-from tidegate.connectors.kafka.client import connection, library, reader_settings, translate, translated
+from tidegate.connectors.kafka.client import (
+    TOPIC_S,
+    Rejections,
+    connection,
+    library,
+    reader_settings,
+    translate,
+    translated,
+)
 from tidegate.connectors.kafka.errors import KafkaFenced, KafkaUnavailable, MarkerExpired, MarkerUnsettled
 from tidegate.connectors.kafka.marker import Expired, Found, SinkSlot, decide, encode
 from tidegate.connectors.kafka.payload import StagedPart
@@ -32,8 +40,6 @@ COMMITTED, ALREADY_COMMITTED = CommitOutcome.COMMITTED, CommitOutcome.ALREADY_CO
 _ATTEMPTS = 3
 _ANSWER_S = 30.0
 """Timeout of a call that does not wait for rows."""
-_TOPIC_S = 5.0
-"""How long a topic may be unknown before it counts as missing."""
 _FAREWELL_S = 5.0
 _AT_ONCE = 8
 _DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
@@ -307,9 +313,11 @@ class _Transactions:
 
     def _begin_with(self, transactional_id: str, see_topic: bool = False) -> Any:
         writing = {"transactional.id": transactional_id, "transaction.timeout.ms": self._timeout_ms}
-        producer = library().Producer({**sending_settings(self._servers, self._config), **writing})
+        settings, rejections = {**sending_settings(self._servers, self._config), **writing}, Rejections()
+        producer = library().Producer(settings | rejections.settings())
         if see_topic:
-            self._see_topic(producer)
+            with rejections.reported(producer, f"find topic {self.topic!r}"):
+                self._see_topic(producer)
         producer.init_transactions(_ANSWER_S)
         return producer
 
@@ -320,12 +328,11 @@ class _Transactions:
 
     def _see_topic(self, producer: Any) -> None:
         """Fail early if the topic does not exist: the producer would wait for it until the transaction times out."""
-        latest = time.monotonic() + _TOPIC_S
+        latest = time.monotonic() + TOPIC_S
         while True:
             found = producer.list_topics(self.topic, _ANSWER_S).topics[self.topic]
             if found.error is None:
                 return
-            # A broker that has just started responds before it knows its topics.
             if found.error.code() != library().KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > latest:
                 raise translate(found.error, f"find topic {self.topic!r}")
             time.sleep(0.1)

@@ -82,6 +82,41 @@ class ClientMissing(PreconditionFailed):
         )
 
 
+class RegistryClientMissing(PreconditionFailed):
+    code = "SCHEMA_REGISTRY_CLIENT_MISSING"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Formats with a schema registry need parts of confluent-kafka that are not installed: pip install "
+            "'tidegate[schema-registry]'."
+        )
+
+
+class RegistryUnavailable(KafkaError):
+    """The schema registry did not respond, or not in time. A retry may succeed."""
+
+    code = "SCHEMA_REGISTRY_UNAVAILABLE"
+    retryable = True
+
+
+class RegistryRefused(KafkaError):
+    """The schema registry rejected the request, and will again until something changes."""
+
+    code = "SCHEMA_REGISTRY_REFUSED"
+
+
+class RecordUnreadable(PreconditionFailed):
+    """A record cannot be decoded with the format of the source."""
+
+    code = "KAFKA_RECORD_UNREADABLE"
+
+
+class RowUnwritable(PreconditionFailed):
+    """A row cannot be encoded with the format of the sink."""
+
+    code = "KAFKA_ROW_UNWRITABLE"
+
+
 class RowsGone(PreconditionFailed):
     """The position to resume from is no longer in the topic: the rows in between would be skipped silently."""
 

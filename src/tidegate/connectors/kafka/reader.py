@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.connectors.kafka.client import connection, library, reader_settings, translate, translated
+from tidegate.connectors.kafka.client import (
+    TOPIC_S,
+    UNKNOWN,
+    Rejections,
+    connection,
+    library,
+    reader_settings,
+    translate,
+    translated,
+)
 from tidegate.connectors.kafka.errors import KafkaUnavailable, RowsGone
 from tidegate.connectors.kafka.positions import Offsets, Range
 
@@ -16,9 +25,16 @@ if TYPE_CHECKING:
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
-COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = "headers array<struct<key:string,value:binary>>"
-"""Names and types match Spark's own Kafka source, so that jobs can switch from one to the other."""
+
+
+def columns(key: str = "binary", value: str = "binary") -> str:
+    """Return the columns of a source. Names and types match Spark's own Kafka source, so that jobs can switch from one to
+    the other, except for keys and values that are decoded."""
+    return (
+        f"key {key}, value {value}, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    )
+
 
 _ANSWER_S = 30.0
 _SILENCE_S = 120.0
@@ -41,16 +57,20 @@ class Watch:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._client: Any = None
+        self._rejections = Rejections()
 
     def partitions(self, topics: Sequence[str]) -> list[tuple[str, int]]:
         """Return the partitions of those topics that exist."""
         found: list[tuple[str, int]] = []
         missing = library().KafkaError.UNKNOWN_TOPIC_OR_PART
         for topic in topics:
-            with translated(f"return the partitions of topic {topic!r}"):
-                told = self._admin().list_topics(topic, timeout=_ANSWER_S).topics[topic]
+            doing = f"return the partitions of topic {topic!r}"
+            with translated(doing):
+                client = self._admin()
+            with self._rejections.reported(client, doing):
+                told = client.list_topics(topic, timeout=_ANSWER_S).topics[topic]
             if told.error is not None and told.error.code() != missing:
-                raise translate(told.error, f"return the partitions of topic {topic!r}")
+                raise translate(told.error, doing)
             found += [(topic, partition) for partition in sorted(told.partitions)]
         return found
 
@@ -67,18 +87,25 @@ class Watch:
         kafka, administration = library(), library("confluent_kafka.admin")
         wanted = getattr(administration.OffsetSpec, which)()
         level = kafka.IsolationLevel[self._cluster.isolation.upper()]
+        latest = time.monotonic() + TOPIC_S
         with translated(f"return the {which} offsets"):
-            asked = self._admin().list_offsets(
-                {kafka.TopicPartition(*place): wanted for place in partitions},
-                isolation_level=level,
-                request_timeout=_ANSWER_S,
-            )
-            return {(place.topic, place.partition): answer.result().offset for place, answer in asked.items()}
+            while True:
+                asked = self._admin().list_offsets(
+                    {kafka.TopicPartition(*place): wanted for place in partitions},
+                    isolation_level=level,
+                    request_timeout=_ANSWER_S,
+                )
+                try:
+                    return {(place.topic, place.partition): answer.result().offset for place, answer in asked.items()}
+                except kafka.KafkaException as error:
+                    if error.args[0].name() not in UNKNOWN or time.monotonic() > latest:
+                        raise
+                time.sleep(0.1)
 
     def _admin(self) -> Any:
         if self._client is None:
             settings = connection(self._cluster.bootstrap_servers, self._cluster.config)
-            self._client = library("confluent_kafka.admin").AdminClient(settings)
+            self._client = library("confluent_kafka.admin").AdminClient(settings | self._rejections.settings())
         return self._client
 
 
@@ -132,7 +159,7 @@ def read_range(cluster: Cluster, wanted: Range, headers: bool) -> Iterator[pa.Re
 
 
 def to_arrow(messages: Sequence[Any], origin: Range, headers: bool) -> pa.RecordBatch:
-    """Convert messages of one partition to rows of `COLUMNS`, with `HEADERS` if requested."""
+    """Convert messages of one partition to rows with the columns of `columns()`, with `HEADERS` if requested."""
     import pyarrow as pa
 
     count = len(messages)

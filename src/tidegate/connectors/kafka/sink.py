@@ -1,7 +1,7 @@
 """A topic as a sink. Rows wait in the job's storage and are sent when their checkpoint is complete.
 
-1. In the task: rows are collected into parts of bounded size, each an object in the job's storage (`writer`). A
-   crash leaves unreferenced objects.
+1. In the task: rows are encoded, if the sink has a format, and collected into parts of bounded size, each an object in
+   the job's storage (`writer`). A crash leaves unreferenced objects.
 2. At commit: a Kafka transaction sends the rows of a part together with the marker that covers them (`committer`).
 """
 
@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import ClassVar, Literal
 
 from tidegate.connectors.dataset_names import DatasetName, of_topic
 from tidegate.connectors.kafka import records
+from tidegate.connectors.kafka.formats.encoding import Encoding
+from tidegate.connectors.kafka.formats.record_format import RecordFormat, RecordPart
 from tidegate.connectors.kafka.marker import Expired
 from tidegate.connectors.kafka.writer import KafkaWriter
 from tidegate.connectors.sink import Committer, CommitterContext, PublishesIn, SinkWriter, WriterContext
 from tidegate.core.durations import Duration, duration_ms, size_bytes
 from tidegate.core.errors import GraphError
 from tidegate.core.guarantee import Guarantee
+from tidegate.graph.schema import Schema
 
 _OURS = ("bootstrap.servers", "transactional.id", "transaction.timeout.ms", "enable.idempotence", "acks", "group.id")
 
@@ -31,7 +35,8 @@ class KafkaSink:
     transactions. `config` holds settings of librdkafka, such as `security.protocol` or `compression.type`.
     `transaction_timeout` must not exceed the broker's `transaction.max.timeout.ms`. Rows of one slot and epoch are
     split into parts of `part_size`; one transaction carries as many parts as fit into `transaction_size`.
-    `expired_marker` resolves `MarkerExpired`.
+    `expired_marker` resolves `MarkerExpired`. With a `value_format`, such as `AvroFormat("http://registry:8081")`, the column
+    `value` has any type, usually a struct, and tasks encode it; a `key_format` does the same for `key`.
     """
 
     publishes_in: ClassVar[PublishesIn] = "task"
@@ -45,6 +50,8 @@ class KafkaSink:
     part_size: str | int = "32 mb"
     transaction_size: str | int = "256 mb"
     expired_marker: Literal["fail", "publish", "skip"] = "fail"
+    key_format: RecordFormat | None = None
+    value_format: RecordFormat | None = None
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers or not self.topic:
@@ -72,15 +79,22 @@ class KafkaSink:
         return of_topic(self.bootstrap_servers, self.topic)
 
     def create_writer(self, context: WriterContext) -> SinkWriter:
-        records.check_columns(context.schema)
-        return KafkaWriter(self.topic, size_bytes(self.part_size), context.staging)
+        encoding = self._encoding
+        staged = encoding.check(context.schema)
+        records.check_columns(staged)
+        encode = partial(encoding.apply, schema=context.schema) if encoding.formats else None
+        return KafkaWriter(self.topic, size_bytes(self.part_size), context.staging, encode)
+
+    def prepare(self, schema: Schema) -> None:
+        """Make the schemas of the formats known to their registry."""
+        self._encoding.register(schema)
 
     def create_committer(self, context: CommitterContext) -> Committer:
         # Imported late, for a fast start: tasks that only write do not need them.
         from tidegate.connectors.kafka.committer import TransactionalCommitter
         from tidegate.connectors.kafka.plain_committer import PlainCommitter
 
-        records.check_columns(context.schema)
+        records.check_columns(self._encoding.check(context.schema))
         if self.delivery_guarantee == "at-least-once":
             return PlainCommitter(self.bootstrap_servers, self.config, context.read)
         return TransactionalCommitter(
@@ -104,6 +118,11 @@ class KafkaSink:
 
     def describe(self) -> str:
         return f"Kafka topic {self.topic}, {self.delivery_guarantee}"
+
+    @property
+    def _encoding(self) -> Encoding:
+        formats: dict[RecordPart, RecordFormat | None] = {"key": self.key_format, "value": self.value_format}
+        return Encoding(self.topic, {part: format for part, format in formats.items() if format is not None})
 
     @property
     def _most_bytes(self) -> int:

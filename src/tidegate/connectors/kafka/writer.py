@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.connectors.kafka import records
@@ -14,11 +15,14 @@ from tidegate.core.errors import StateError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    Encode = Callable[[pa.RecordBatch], pa.RecordBatch]
+
 
 class KafkaWriter:
     """Splits the rows of one slot and epoch into parts, each an object in storage. A crash leaves unreferenced objects."""
 
-    def __init__(self, topic: str, part_bytes: int, staging: Staging) -> None:
+    def __init__(self, topic: str, part_bytes: int, staging: Staging, encode: Encode | None = None) -> None:
+        self._encode = encode
         self._topic, self._part_bytes, self._staging = topic, part_bytes, staging
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
@@ -27,6 +31,8 @@ class KafkaWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
+        if self._encode is not None:
+            batch = self._encode(batch)
         # A batch is the smallest unit of storage; a large one is split so that no part is much larger than requested.
         pieces = min(batch.num_rows, -(-batch.nbytes // self._part_bytes)) or 1
         rows = -(-batch.num_rows // pieces)

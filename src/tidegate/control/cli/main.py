@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from functools import wraps
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ _COMMANDS = {
     "compat": "Check whether a job can start from a snapshot.",
     "completion": "Print the completion script for a shell.",
     "dashboards": "Write a Grafana dashboard and Prometheus alert rules.",
+    "import": "Make a savepoint of a stopped Spark query.",
     "list": "List running jobs.",
     "plan": "Compute what a job of given rates, keys and state needs.",
     "rescale": "Change the parallelism of a running job.",
@@ -32,7 +34,8 @@ _COMMANDS = {
     "top": "Watch a running job in the terminal.",
     "ui": "Show the jobs of a checkpoint directory in a browser.",
 }
-"""Command → help. Its module, of the same name in this package, is imported when the command is called."""
+"""Command → help. Its module, of the same name in this package (with an underscore after a keyword), is imported when the command
+is called."""
 
 _AMONG_JOBS = {
     "cancel": "cancel",
@@ -56,7 +59,7 @@ class LazyGroup(click.Group):
         if cmd_name in _AMONG_JOBS:
             module, name = "jobs", _AMONG_JOBS[cmd_name]
         else:
-            module, name = cmd_name, "command"
+            module, name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name, "command"
         found: click.Command = getattr(importlib.import_module(f"tidegate.control.cli.{module}"), name)
         return found
 

@@ -86,6 +86,17 @@ class Output:
             task = bar.add_task(title, total=total)
             yield lambda done: bar.update(task, advance=done)
 
+    @contextlib.contextmanager
+    def counter(self, title: str) -> Iterator[Callable[[str, int], None]]:
+        """Show what long work is at, and how far, if its end is not known; silent without a terminal."""
+        if self.json or not sys.stderr.isatty():
+            yield lambda _, __: None
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status(title) as status:
+            yield lambda part, count: status.update(f"{title} {part}: {count:,}")
+
 
 def _print(console: Any, block: Block) -> None:
     from rich.markup import escape

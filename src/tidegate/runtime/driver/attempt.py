@@ -269,7 +269,9 @@ class Attempt:
                 return
             if time.monotonic() - job.last_epoch_s <= self._idle_s or self._lock.is_held():
                 continue
-            held = loop is not None and loop.held_by() is not None
+            # All that is available is read without a break, as Spark does: an epoch in between would make rows late too early.
+            # What is due fires at the end.
+            held = job.trigger.available_now or (loop is not None and loop.held_by() is not None)
             waiting = loop is not None and loop.uploads.has_work()
             found = empty_epoch(waiting, job.runner.timers_due(), held)
             if found is not None:

@@ -8,7 +8,7 @@ from functools import partial
 from tidegate.checkpoint.sink_commits import SinkCommits
 from tidegate.checkpoint.staging import read_staged
 from tidegate.connectors.outcome import outcome_of
-from tidegate.connectors.sink import Committable, Committer, CommitterContext, Settled, Sweeping
+from tidegate.connectors.sink import Committable, Committer, CommitterContext, Settled, Sweeping, prepare
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.ids import Uid
 from tidegate.graph.model import Graph
@@ -26,6 +26,8 @@ class Committers:
             sink.uid: sink.target.create_committer(CommitterContext(sink.input.schema, partial(read_staged, storage)))
             for sink in graph.sinks
         }
+        for sink in graph.sinks:
+            prepare(sink.target, sink.input.schema)
         self.done = SinkCommits()
         """Commits of output that is committed with its epoch."""
 

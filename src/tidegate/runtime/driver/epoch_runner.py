@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidegate.checkpoint.operators import declared
 from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.connectors.kafka.errors import RecordUnreadable, RowUnwritable
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import EpochFailed, RestoreError, StateError, UserCodeError
 from tidegate.core.faults import reach
@@ -52,6 +53,7 @@ from tidegate.runtime.exchange import user_code
 from tidegate.runtime.exchange.assignment import Archive, CheckpointWork, TaskAssignment
 from tidegate.runtime.exchange.program import exchange, programs
 from tidegate.runtime.placement.local_versions import LocalVersions
+from tidegate.runtime.sources.kafka_source import recognise
 from tidegate.state.version import VersionId, VersionRef
 
 log = logging.getLogger("tidegate")
@@ -185,9 +187,7 @@ class EpochRunner:
                 raise found from None
             if isinstance(error, PythonException):
                 # Spark has tried the task four times; code that raises by itself would do so again.
-                raise EpochFailed(
-                    f"A task of epoch {epoch.id} failed in tidegate itself, or in a sink: {error}"
-                ) from error
+                raise _of_task(epoch.id, error) from error
             log.debug("the Spark job of epoch %s failed", epoch.id, exc_info=error)
             return Interrupted(failover.first_line(error))
         reach("epoch.2-collected", epoch=epoch.id)
@@ -395,3 +395,12 @@ class EpochRunner:
     def reset_clocks(self, clocks: Clocks) -> None:
         """Continue from the time of a checkpoint. Processing time does not move back."""
         self._clock.reset(clocks)
+
+
+def _of_task(epoch: EpochId, error: Exception) -> Exception:
+    """Return what a task raised if no retry can help: a record that cannot be decoded, a row that cannot be encoded. Else a
+    failed epoch. When the epoch is repeated, the driver's reader decides whether rows that a task did not find are lost."""
+    ours = recognise(error)
+    if isinstance(ours, RecordUnreadable | RowUnwritable):
+        return ours
+    return EpochFailed(f"A task of epoch {epoch} failed in tidegate itself, or in a sink: {error}")

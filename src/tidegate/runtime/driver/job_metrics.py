@@ -24,6 +24,7 @@ from tidegate.metrics import catalog
 from tidegate.metrics.metric import Metric, Sample
 from tidegate.metrics.native import FILES_AT_LEVEL, NATIVE
 from tidegate.metrics.state_access import MEASURED, MEASURED_TOTAL, QUANTILES, STATE_ACCESS
+from tidegate.runtime.driver.async_metrics import AsyncMetrics
 from tidegate.runtime.driver.epoch_ages import EpochAges
 from tidegate.runtime.driver.epoch_reports import EpochReport, added_rows
 from tidegate.runtime.driver.failover import Counters, RepeatCause
@@ -131,6 +132,7 @@ class JobMetrics:
         self.event_times: Mapping[str, int] = {}
         """The greatest event time read so far, by source."""
         self._spans = SpanMetrics()
+        self._calls = AsyncMetrics()
         self._hot_keys = HotKeyTable()
         self._accesses = AccessTotals()
         self._held_batches: Counter[Uid] = Counter()
@@ -140,6 +142,7 @@ class JobMetrics:
         """Add an accepted epoch, in time that grows with its acknowledgements."""
         acks = tuple(acks)
         self._spans.epoch(acks)
+        self._calls.epoch(acks)
         self._add(acks)
         self._add_sources(report, acks)
         self._storage = added([self._storage, *(ack.metrics.storage for ack in acks)])
@@ -214,6 +217,7 @@ class JobMetrics:
             *self._of_tasks(),
             *self._of_operators(),
             *self._spans.samples(),
+            *self._calls.samples(),
             *self._of_state_accesses(),
             *self._of_epochs(run),
             *self._of_sources(figures),

@@ -18,6 +18,7 @@ from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
+from tidegate.runtime.driver.interrupts import interrupts_spare_spark
 from tidegate.runtime.driver.observed_run import ObservedRun
 from tidegate.runtime.driver.rescale_history import Rescale
 from tidegate.runtime.driver.run_figures import RunFigures
@@ -87,6 +88,12 @@ class JobRun(ObservedRun):
         found, scaler = self._job.metrics.samples(self, self._figures), self.autoscaler
         return found if scaler is None else [*found, *scaler.samples()]
 
+    def metrics(self) -> dict[str, float]:
+        """The current values of the metrics of the job, by Flink's names: `run.metrics()["lastCheckpointDuration"]`. Those of
+        tasks, operators, sources and sinks have labels, and are in `samples`.
+        """
+        return {sample.metric.name: sample.value for sample in self.samples() if not sample.labels}
+
     def run_empty_epoch(self) -> EpochReport:
         """Run an epoch without a batch, between two batches."""
         return self._supervisor.attempt.run_empty_epoch()
@@ -123,9 +130,12 @@ class JobRun(ObservedRun):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
-        """Wait, and return whether the job has ended. Raises the error that ended it, if there is one."""
-        if not self._supervisor.ended.wait(timeout_s):
-            return False
+        """Wait, and return whether the job has ended. Raises the error that ended it, if there is one. An interrupt ends the
+        waiting, and not the job.
+        """
+        with interrupts_spare_spark():
+            if not self._supervisor.ended.wait(timeout_s):
+                return False
         if self._recorder is not None:
             self._recorder.join(_LAST_RECORD_S)
         if self._supervisor.outcome is not None:

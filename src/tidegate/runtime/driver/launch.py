@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidegate.checkpoint.layout import JobLayout
-from tidegate.checkpoint.metadata import CheckpointMetadata
+from tidegate.checkpoint.metadata import CheckpointMetadata, SnapshotKind
 from tidegate.checkpoint.operators import declared, describe
 from tidegate.checkpoint.retained import resolve
 from tidegate.checkpoint.start import Start
@@ -40,6 +40,7 @@ from tidegate.runtime.driver.epoch_frame import combine
 from tidegate.runtime.driver.epoch_reports import EpochReport, EpochReports
 from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity
 from tidegate.runtime.driver.epoch_trigger import EpochTrigger
+from tidegate.runtime.driver.interrupts import interrupts_wait
 from tidegate.runtime.driver.job_description import JobDescription, task_sinks
 from tidegate.runtime.driver.job_events import JobEvents
 from tidegate.runtime.driver.job_history import JobHistory, Origin
@@ -49,6 +50,7 @@ from tidegate.runtime.driver.ownership import Ownership
 from tidegate.runtime.driver.progress import Progress
 from tidegate.runtime.driver.restore_point import plan_return
 from tidegate.runtime.driver.running_job import RunningJob
+from tidegate.runtime.driver.runs_here import RUNS_HERE
 from tidegate.runtime.driver.session import check_session
 from tidegate.runtime.driver.settings import Durability, Settings, read_settings, within_memory
 from tidegate.runtime.driver.sink_threads import SinkThreads
@@ -91,7 +93,7 @@ def run_bounded(
     graph: Graph, spark: SparkSession, settings: Settings, listeners: Sequence[JobListener] = ()
 ) -> EpochReport:
     """Run a job on batch DataFrames once to the end: one pass, no checkpoints; Spark repeats tasks that fail."""
-    check_session(spark.conf.get, spark.version)
+    check_session(spark.conf.get, spark.version, spark.conf.isModifiable)
     with _events(graph.job, [*listeners, *_reporters(graph, settings)]) as events:
         # Created before the rows: a committer checks its target, and may have to create it.
         committers = Committers(graph, None)
@@ -126,19 +128,38 @@ def _events(job: str, listeners: Sequence[JobListener]) -> Iterator[JobEvents]:
 
 def start_job(
     graph: Graph, *, spark: SparkSession | None = None, trigger: str | None = None, drain: bool = False,
-    listeners: Sequence[JobListener] = (), **choices: Any,
+    listeners: Sequence[JobListener] = (), restart: bool = False, **choices: Any,
 ) -> JobRun:  # fmt: skip
     """Start a job on streaming DataFrames and return immediately.
 
     Claims the job, checks that its latest checkpoint is compatible, and starts the query. Raises before any
-    epoch runs if one of these fails.
+    epoch runs if one of these fails. An interrupt waits until the job has started, and then stops it: nothing is left behind.
+    It waits from the first question to Spark on, because PySpark's handler asks Spark to cancel jobs over the connection
+    that it interrupted, and then both read the other's answer.
     """
-    _speak(choices)
-    session = spark or _session_of(graph)
-    check_session(session.conf.get, session.version)
-    settings, durability = _settings(session, choices)
-    check_sources(graph.sources, durable=durability is not None)
-    chosen, reporters = EpochTrigger.parse(trigger, drain), _reporters(graph, settings)
+    with interrupts_wait() as interrupt:
+        _speak(choices)
+        session = spark or _session_of(graph)
+        check_session(session.conf.get, session.version, session.conf.isModifiable)
+        settings, durability = _settings(session, choices)
+        check_sources(graph.sources, durable=durability is not None)
+        chosen = EpochTrigger.parse(trigger, drain)
+        if durability is None or not durability.force:
+            RUNS_HERE.make_way(graph.job, restart=restart)
+        interrupt.check()
+        run = _start(session, graph, settings, durability, chosen, listeners)
+        if interrupt.has_come:
+            log.info("job %s was interrupted while it started, and stops", graph.job)
+            run.stop()
+            raise KeyboardInterrupt
+        return run
+
+
+def _start(
+    session: SparkSession, graph: Graph, settings: Settings, durability: Durability | None, chosen: EpochTrigger,
+    listeners: Sequence[JobListener],
+) -> JobRun:  # fmt: skip
+    reporters = _reporters(graph, settings)
     with _events(graph.job, [*listeners, *reporters]) as events:
         launch = _Launch(spark=session, graph=graph, settings=settings, trigger=chosen, events=events)
         run = launch.ephemeral() if durability is None else launch.durable(durability)
@@ -237,6 +258,7 @@ class _Launch:
         run = JobRun(job)
         origin = _origin(job.loop)
         log.info("job %s started: parallelism %d, %s, %s", job.name, run.parallelism, run.state_backend, origin)
+        RUNS_HERE.add(run)
         run.follow()
         return run
 
@@ -326,8 +348,12 @@ def _origin(loop: CheckpointLoop | None) -> str:
     """Describe where the run starts."""
     if loop is None:
         return "without checkpoints"
-    found = loop.ownership.restore_point().checkpoint_id
-    return f"restored from checkpoint {found}" if found else "without a checkpoint"
+    snapshot = loop.ownership.restore_point().snapshot
+    if snapshot is None:
+        return "without a checkpoint"
+    if snapshot.kind is SnapshotKind.SAVEPOINT:
+        return f"restored from a savepoint of job {snapshot.job!r}"
+    return f"restored from checkpoint {snapshot.checkpoint_id}"
 
 
 def _speak(choices: Mapping[str, Any]) -> None:

@@ -42,6 +42,7 @@ def pickled(program: LevelProgram) -> bytes:
 def _check_travels(node: Node, error: Exception) -> None:
     """Raise GraphError if this is the node whose function cannot be pickled, naming the attribute at fault."""
     carried = getattr(node, "function", None) or getattr(node, "target", None)
+    carried = getattr(carried, "user_function", carried)
     try:
         _pickled(carried)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
@@ -76,13 +76,13 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     """Return a SparkSession for tidegate: `spark = tg.session("orders")`.
 
     If `spark-submit` or the environment names a master, that is used; otherwise all cores of this machine. A session that
-    is already running is returned if it has the required settings, and rejected with the lines to add if not. `config` adds
-    to tidegate's required settings, and may not contradict them.
+    is already running is returned as it is if it has the required settings, and refused with what to change if not; tidegate
+    neither changes nor stops it. `config` adds to tidegate's required settings, and may not contradict them.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
-        # Settings of a running context can no longer be changed; a builder would only appear to.
-        check_session(running.conf.get, running.version)
+        # Some settings of a running context can no longer be changed; a builder would only appear to.
+        check_session(running.conf.get, running.version, running.conf.isModifiable)
         return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
@@ -103,7 +103,7 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    check_session(spark.conf.get, spark.version)
+    check_session(spark.conf.get, spark.version, spark.conf.isModifiable)
     return spark
 
 
@@ -112,28 +112,47 @@ def _master_given() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 
 
-def check_session(get: Callable[[str, str | None], str | None], version: str) -> None:
-    """Reject a session that lacks a setting, with the lines to add. `get(key, default)` reads one setting; `version` is the
-    Spark version of the session, which need not be that of the Python package.
+def check_session(
+    get: Callable[[str, str | None], str | None], version: str, can_change: Callable[[str], bool] = lambda key: False
+) -> None:
+    """Reject a session that lacks a setting, with what to change. `get(key, default)` reads one setting; `version` is the
+    Spark version of the session, which need not be that of the Python package. `can_change` says which settings can be changed
+    while the session runs.
     """
-    wrong: list[str] = []
+    wrong: list[tuple[str, str, str]] = []
     for requirement in REQUIREMENTS:
         found = get(requirement.key, requirement.default) or requirement.default
         if found.lower() != requirement.wanted:
-            wrong.append(f'    .config("{requirement.key}", "{requirement.wanted}")   # {requirement.why}')
+            wrong.append((requirement.key, requirement.wanted, requirement.why))
     batch_bytes = _size(get(BATCH_BYTES, _BATCH_BYTES_DEFAULT) or _BATCH_BYTES_DEFAULT)
     if batch_bytes is not None and not 0 < batch_bytes <= _MOST_BATCH_BYTES:
         why = "tasks send rows in large pieces, and an Arrow batch holds 2 GB"
-        wrong.append(f'    .config("{BATCH_BYTES}", "{_BATCH_BYTES_DEFAULT}")   # {why}')
+        wrong.append((BATCH_BYTES, _BATCH_BYTES_DEFAULT, why))
     if wrong:
-        raise PreconditionFailed(
-            "This SparkSession is not set up for tidegate. Use tidegate.session(name), or build yours with:\n"
-            + "\n".join(wrong)
-        )
+        raise PreconditionFailed("This SparkSession is not set up for tidegate. " + _what_to_change(wrong, can_change))
     import pyspark  # noqa: PLC0415 start-up time
 
     _check_version("PySpark", pyspark.__version__)
     _check_version("Spark", version)
+
+
+def _what_to_change(wrong: Sequence[tuple[str, str, str]], can_change: Callable[[str], bool]) -> str:
+    now = [f'    spark.conf.set("{key}", "{value}")   # {why}' for key, value, why in wrong if can_change(key)]
+    built = [f'    .config("{key}", "{value}")   # {why}' for key, value, why in wrong if not can_change(key)]
+    if not now:
+        return "\n".join(
+            [
+                "These settings cannot be changed while it runs. Stop it and use tidegate.session(name), or build it with:",
+                *built,
+            ]
+        )
+    told = ["Change these settings:", *now]
+    if built:
+        told += [
+            "These cannot be changed while it runs. Stop it and use tidegate.session(name), or build it with:",
+            *built,
+        ]
+    return "\n".join(told)
 
 
 def _check_version(of: str, version: str) -> None:

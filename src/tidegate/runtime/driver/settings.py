@@ -19,6 +19,7 @@ from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.config.choices import AggregatePhaseStrategy, MetricNaming
 from tidegate.config.declared.metrics import NAMING
 from tidegate.config.declared.pipeline import AGGREGATE_PHASES, MAX_PARALLELISM
+from tidegate.config.declared.recovery import PATH
 from tidegate.config.effective import EffectiveOption, effective
 from tidegate.config.measuring import read_measuring
 from tidegate.config.reporting import ReportingConfig
@@ -28,6 +29,7 @@ from tidegate.core.measuring import MEASURING, Measuring
 from tidegate.graph.parallelism import default_max_parallelism
 from tidegate.runtime.exchange.assignment import Archive
 from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, WITH_CHANGELOG, backend_named
+from tidegate.storage.open import complete_options
 
 log = logging.getLogger("tidegate")
 
@@ -101,8 +103,12 @@ _STORE_KEYS = {
     "s3.secret-key": "secret_access_key",
     "s3.secret.key": "secret_access_key",
     "s3.region": "region",
+    "hdfs.web-address": "web_address",
+    "hdfs.user": "user",
+    "hdfs.delegation-token": "delegation_token",
+    "hdfs.delegation-token-file": "delegation_token_file",
 }
-"""Flink's keys for its S3 file system → the client's names."""
+"""Flink's keys for its S3 file system, and tidegate's for HDFS → the names that `open_storage` takes."""
 
 
 def read_settings(
@@ -113,11 +119,11 @@ def read_settings(
     """Read all settings. Raises `OptionError` with every problem. The second result is None for a job without checkpoints."""
     given = dict(options or {})
     tuning = {key: _tuned(key, given.pop(key)) for key in list(given) if key in _TUNING}
-    store = {_STORE_KEYS[key]: given.pop(key) for key in list(given) if key in _STORE_KEYS}
     if isinstance(checkpoint, str):
         checkpoint = Checkpointing(dir=checkpoint)
     if checkpoint is not None:
         given |= checkpoint.to_options()
+    store = {_STORE_KEYS[key]: given.pop(key) for key in list(given) if key in _STORE_KEYS}
     named = str(given.get(TYPE_KEY) or given.get(OLDER_TYPE_KEY) or "")
     for key in (TYPE_KEY, OLDER_TYPE_KEY):
         if is_own_backend(given.get(key) or ""):
@@ -133,7 +139,15 @@ def read_settings(
         raise OptionError(
             (
                 "Checkpoints have a directory but no interval, so none would be taken: set one, as in "
-                "Checkpointing(dir=…, interval='10 s').",
+                "Checkpointing(dir=…, interval='10 s') or -Dexecution.checkpointing.interval='10 s'.",
+            )
+        )
+    if config.dir is None and read[PATH]:
+        raise OptionError(
+            (
+                f"{PATH.key} (-s) names a snapshot to start from, but a job without checkpoints restores nothing: add a "
+                "directory and an interval, as in Checkpointing(dir=…, interval='10 s') or -Dexecution.checkpointing.dir=… "
+                "-Dexecution.checkpointing.interval='10 s'.",
             )
         )
     p = parallelism or 2 * cores
@@ -154,7 +168,7 @@ def read_settings(
     )
     if config.dir is None:
         return settings, None
-    archive = Archive(config.dir, store)
+    archive = Archive(config.dir, complete_options(config.dir, store))
     strategy = RestartConfig.of(read).strategy
     return settings, Durability(
         archive=archive,

@@ -19,6 +19,7 @@ from tidegate.checkpoint.log import ClaimLost
 from tidegate.config import restart_strategy
 from tidegate.config.choices import JobEnd
 from tidegate.config.restart_strategy import FailureHistory, GiveUp
+from tidegate.connectors.kafka.errors import KafkaRefused
 from tidegate.core.clock import SYSTEM_CLOCK
 from tidegate.core.errors import (
     GraphError,
@@ -45,7 +46,7 @@ from tidegate.runtime.sources.kafka_source import recognise
 log = logging.getLogger("tidegate")
 
 _HOPELESS = (
-    RestoreError, PreconditionFailed, GraphError, ClaimLost, LogCorrupt, OutputStopped,
+    RestoreError, PreconditionFailed, GraphError, ClaimLost, LogCorrupt, OutputStopped, KafkaRefused,
 )  # fmt: skip
 """Errors that would recur, or that a restart must not undo: another driver owns the job."""
 _OF_A_TARGET = (SchemaError, UnsupportedType)

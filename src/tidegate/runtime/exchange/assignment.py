@@ -25,7 +25,7 @@ class Archive:
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Options of the object store's client. They may hold secrets and are never printed."""
+    """Options of `open_storage`, complete. They may hold secrets and are never printed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,23 @@ class StateAccess(msgspec.Struct, frozen=True, array_like=True):
     most: int
 
 
+class AsyncCallFigures(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What the calls of one async function took in one attempt."""
+
+    operator: str
+    calls: int
+    """Rows whose call has ended, with all its tries."""
+    retries: int
+    timeouts: int
+    failures: int
+    """Rows whose call failed in the end, or took too long."""
+    most_in_flight: int
+    total_us: int
+    median_us: int
+    p99_us: int
+    most_us: int
+
+
 class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     """What one task attempt measured of itself."""
 
@@ -155,6 +172,8 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     """What the state backend tells about itself."""
     memory: dict[str, float] = {}
     """Figures of the memory of state, under the names of metrics."""
+    calls: tuple[AsyncCallFigures, ...] = ()
+    """Of the async functions that made calls."""
 
 
 class TaskAck(msgspec.Struct, frozen=True, array_like=True):

@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,8 +21,10 @@ from pyspark.sql.types import StructType
 
 from tidegate.connectors.kafka.epoch_size import EpochSize
 from tidegate.connectors.kafka.errors import RowsGone
+from tidegate.connectors.kafka.formats.decoding import Decoding, OnDecodeError, pinned_formats
+from tidegate.connectors.kafka.formats.record_format import RecordFormat, RecordPart
 from tidegate.connectors.kafka.positions import Offsets, Range, advance, from_json, gaps, ranges, to_json
-from tidegate.connectors.kafka.reader import COLUMNS, HEADERS, Cluster, Isolation, Watch, read_range
+from tidegate.connectors.kafka.reader import Cluster, Isolation, Watch, read_range
 from tidegate.core.durations import Duration, duration_ms
 from tidegate.core.errors import GraphError, PreconditionFailed, TidegateError
 
@@ -30,6 +33,11 @@ if TYPE_CHECKING:
 
 FORMAT = "tidegate-kafka"
 _OURS = ("bootstrap.servers", "group.id", "isolation.level", "auto.offset.reset", "enable.auto.commit")
+_SECRET = "secret.kafka."
+"""Begins the options that hold settings of the client. Spark hides options whose names contain `secret`, wherever it shows
+a plan; it would show a private key in `ssl.key.pem`."""
+_DECODING = "secret.decoding"
+"""The option that holds the formats, with the settings of the registry's client."""
 _RAISED = re.compile(r"\b(tidegate(?:\.[a-z_]+)*\.errors)\.(\w+): (.*)")
 """How Python's traceback names our errors."""
 _EARLIEST_EVERY_S = 10.0
@@ -50,6 +58,9 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
     fail_on_data_loss: bool = True,
     partition_discovery_interval: Duration = "10 s",
     config: Mapping[str, str] | None = None,
+    key_format: RecordFormat | None = None,
+    value_format: RecordFormat | None = None,
+    on_decode_error: OnDecodeError = "fail",
 ) -> DataFrame:
     """Topics as a streaming DataFrame with the columns of Spark's own Kafka source.
 
@@ -57,6 +68,10 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
     later are read from their beginning. `max_offsets_per_trigger` bounds an epoch; with `target_epoch_duration`, its size
     adapts to the duration of the last ones. A position that Kafka has already deleted stops the job, unless
     `fail_on_data_loss` is off. `config` holds settings of librdkafka, such as `security.protocol`.
+
+    With a `value_format`, such as `AvroFormat("http://registry:8081")`, the column `value` is decoded to the type of the
+    schema to read with, usually a struct; a `key_format` does the same for `key`. A record that cannot be decoded stops the
+    job; with `on_decode_error="column"` its value is null, and a column `decode_error` says why.
     """
     names = [topics] if isinstance(topics, str) else list(topics)
     config = config or {}
@@ -76,6 +91,7 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
         raise GraphError("target_epoch_duration is how long an epoch should last, such as '5 s'.")
     if taken := sorted(key for key in config if key in _OURS):
         raise GraphError(f"{', '.join(taken)} in the config of a Kafka source is set by tidegate; remove it.")
+    decoding = _decoding({"key": key_format, "value": value_format}, names, on_decode_error)
     options = {
         "servers": bootstrap_servers,
         "topics": json.dumps(names),
@@ -83,14 +99,31 @@ def kafka_source(  # noqa: PLR0913 what a user may choose
         "isolation": isolation_level,
         "most_rows": str(max_offsets_per_trigger or ""),
         "target_ms": str(target_ms or ""),
-        "headers": json.dumps(include_headers),
         "fail_on_data_loss": json.dumps(fail_on_data_loss),
         "discovery_ms": str(duration_ms(partition_discovery_interval)),
-        # One option for each, so that Spark recognizes passwords by their names and does not show them.
-        **{f"kafka.{key}": str(value) for key, value in config.items()},
+        _DECODING: replace(decoding, headers=include_headers).to_json(),
+        **{f"{_SECRET}{key}": str(value) for key, value in config.items()},
     }
     spark.dataSource.register(KafkaDataSource)
     return spark.readStream.format(FORMAT).options(**options).load()
+
+
+def _decoding(
+    formats: Mapping[RecordPart, RecordFormat | None], topics: Sequence[str], on_error: OnDecodeError
+) -> Decoding:
+    if on_error not in ("fail", "column"):
+        raise GraphError(f"on_decode_error is 'fail' or 'column', not {on_error!r}.")
+    for part, format in formats.items():
+        if format is not None and not isinstance(format, RecordFormat):
+            raise GraphError(
+                f"{part}_format is AvroFormat(…), JsonSchemaFormat(…) or ProtobufFormat(…), not {format!r:.100}."
+            )
+        if len(topics) > 1 and format is not None and not format.reads_any_topic:
+            raise GraphError(
+                f"A source of several topics has one type of {part}: give {part}_format a schema, or the subject whose latest "
+                "schema is to be used."
+            )
+    return Decoding(pinned_formats(formats, topics), on_error)
 
 
 class KafkaDataSource(DataSource):
@@ -99,18 +132,18 @@ class KafkaDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return f"{COLUMNS}, {HEADERS}" if json.loads(self.options["headers"]) else COLUMNS
+        return Decoding.from_json(self.options[_DECODING]).ddl()
 
     def streamReader(self, schema: StructType) -> KafkaStreamReader:
         options = self.options
-        config = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
+        config = {key.removeprefix(_SECRET): value for key, value in options.items() if key.startswith(_SECRET)}
         isolation: Any = options["isolation"]
         return KafkaStreamReader(
             cluster=Cluster(options["servers"], config, isolation),
             topics=json.loads(options["topics"]),
             starting=json.loads(options["starting"]),
             most_rows=int(options["most_rows"]) if options["most_rows"] else None,
-            headers=json.loads(options["headers"]),
+            decoding=Decoding.from_json(options[_DECODING]),
             fails=json.loads(options["fail_on_data_loss"]),
             discovery_s=int(options["discovery_ms"]) / 1000,
             target_s=int(options["target_ms"]) / 1000 if options.get("target_ms") else None,
@@ -126,11 +159,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """In the driver's helper process, it decides what to read next; in tasks, `read` reads it."""
 
     def __init__(
-        self, cluster: Cluster, topics: Sequence[str], starting: Any, most_rows: int | None, headers: bool,
+        self, cluster: Cluster, topics: Sequence[str], starting: Any, most_rows: int | None, decoding: Decoding,
         fails: bool, discovery_s: float, target_s: float | None = None,
     ) -> None:  # fmt: skip
         self._cluster, self._topics, self._starting = cluster, topics, starting
-        self._most_rows, self._headers, self._fails, self._discovery_s = most_rows, headers, fails, discovery_s
+        self._most_rows, self._decoding, self._fails, self._discovery_s = most_rows, decoding, fails, discovery_s
         self._watch: Watch | None = None
         self._partitions: list[tuple[str, int]] = []
         self._discovered = self._looked_back = float("-inf")
@@ -259,7 +292,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Split)
-        return read_range(self._cluster, partition.range, self._headers)
+        return map(self._decoding.apply, read_range(self._cluster, partition.range, self._decoding.headers))
 
 
 def recognise(error: BaseException) -> BaseException:

@@ -54,8 +54,9 @@ class GatheredRows:
             with file, pa.ipc.open_stream(file) as stored:
                 table = stored.read_all().combine_chunks()
             for batch in table.to_batches():
-                groups = batch.column(_GROUP).to_numpy(zero_copy_only=False)
-                yield batch.drop_columns([_GROUP]), groups
+                # By position: the user may have a column of the same name.
+                last = batch.num_columns - 1
+                yield batch.select(list(range(last))), batch.column(last).to_numpy(zero_copy_only=False)
 
     def _spill(self) -> None:
         """Append the rows in memory to the files of their parts. The files have no name: they are gone with the process."""

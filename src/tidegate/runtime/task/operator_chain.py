@@ -22,9 +22,11 @@ from tidegate.runtime.exchange.channel import ChannelWriter
 from tidegate.runtime.exchange.messages import TaskCommittable
 from tidegate.runtime.exchange.program import LevelProgram
 from tidegate.runtime.exchange.user_code import FunctionFailed
+from tidegate.runtime.task.async_operator import AsyncOperator
 from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_upload import storage_of
 from tidegate.runtime.task.batch_operator import BatchOperator
+from tidegate.runtime.task.call_loop import CallLoop
 from tidegate.runtime.task.combine_operator import CombineOperator
 from tidegate.runtime.task.edge_combiner import EdgeCombiner
 from tidegate.runtime.task.hot_keys import KeySketch
@@ -47,7 +49,7 @@ from tidegate.state.ttl import StateClock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FUNCTIONS = ProcessOperator | TransformOperator | CombineOperator
+_FUNCTIONS = ProcessOperator | TransformOperator | AsyncOperator | CombineOperator
 
 
 def keyed_operator(node: Process, directory: Path) -> Callable[..., ProcessOperator]:
@@ -82,6 +84,8 @@ class OperatorChain:
         }
         self.operators: dict[NodeId, Operator] = {}
         self._sinks: list[SinkOperator] = []
+        self._loops: list[CallLoop] = []
+        """The event loop of the async functions, if there are any."""
         self.access_meters: dict[str, AccessMeter] = {}
         """By operator. Empty unless accesses to state are measured."""
 
@@ -97,7 +101,7 @@ class OperatorChain:
     def finish(self) -> None:
         """After the last row and timer: let operators pass on what they still hold, producers before consumers."""
         for operator in reversed(self.operators.values()):
-            if isinstance(operator, CombineOperator):
+            if isinstance(operator, CombineOperator | AsyncOperator):
                 operator.finish()
         for combiner in self._combiners.values():
             self._send_combined(combiner)
@@ -116,6 +120,7 @@ class OperatorChain:
         """Close the functions."""
         for operator in self.operators.values():
             operator.close()
+        self._end_loop()
 
     def prepare_commit(self) -> tuple[TaskCommittable, ...]:
         """Let the sink writers finish staging. Return the committables."""
@@ -128,14 +133,35 @@ class OperatorChain:
         return {each.name: found for each in functions if (found := each.spans.totals())}
 
     def abort(self) -> None:
-        """Abort the sink writers."""
+        """End the calls of async functions, and abort the sink writers."""
+        for operator in self.operators.values():
+            if isinstance(operator, AsyncOperator):
+                operator.abort()
+        self._end_loop()
         for sink in self._sinks:
             sink.abort()
+
+    def _loop(self) -> CallLoop:
+        if not self._loops:
+            self._loops.append(CallLoop())
+        return self._loops[0]
+
+    def _end_loop(self) -> None:
+        while self._loops:
+            self._loops.pop().close()
 
     def _operator(self, node: Node) -> Operator | None:
         match node:
             case Transform(kind="combine"):
                 return CombineOperator(node, self._function_context(node), self._emit_batches(node))
+            case Transform(kind="async_map"):
+                return AsyncOperator(
+                    node=node,
+                    context=self._function_context(node),
+                    emit=self._emit(node),
+                    side_emits={tag: self._emit(node, tag) for tag, _ in node.side_outputs},
+                    loop=self._loop(),
+                )
             case Transform():
                 return TransformOperator(
                     node=node,

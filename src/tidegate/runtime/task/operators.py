@@ -29,7 +29,7 @@ from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.broadcast import BroadcastSide
 from tidegate.runtime.task.function_hooks import FunctionHooks
 from tidegate.runtime.task.hot_keys import KeySketch
-from tidegate.runtime.task.row_errors import Call, Guard
+from tidegate.runtime.task.row_errors import Call, Guard, RowErrors
 from tidegate.runtime.task.spans import Span, SpanTimes
 from tidegate.runtime.task.timer_service import KeyTimerService
 from tidegate.state.keyed_states import KeyedStates
@@ -257,14 +257,8 @@ class ProcessOperator:
             )
         self._guard: Guard | None = None
         if node.on_error.action is not ErrorAction.FAIL:
-            guard = self._guard = Guard(
-                name=self.name,
-                choice=node.on_error,
-                keyed=states,
-                operator=operator_states,
-                sides=self._sides,
-                epoch=context.epoch,
-            )
+            errors = RowErrors(self.name, node.on_error, self._sides, context.epoch)
+            guard = self._guard = Guard(states, operator_states, self._sides, errors)
             calls = [guard.around(call) for call in calls]
             afterwards = getattr(function, "on_timer_failed", None)
             self.on_timer = guard.around(self.on_timer, timer=True, afterwards=afterwards)
@@ -485,7 +479,26 @@ class ProcessOperator:
                 rows.clear()
 
 
-class TransformOperator:
+class RowOperator:
+    """Takes rows in all forms in which they come, and runs them as rows."""
+
+    _schema: Schema
+    _row: type[tuple[Any, ...]]
+
+    def accept(self, rows: Sequence[Any]) -> None:
+        self._run(as_rows(rows, self._schema, self._row))
+
+    def accept_batch(self, batch: pa.RecordBatch) -> None:
+        self._run(rows_of(batch.columns, self._schema, self._row))
+
+    def accept_edge(self, rows: EdgeRows) -> None:
+        self._run(rows_of(rows.columns, self._schema, self._row))
+
+    def _run(self, rows: list[Any]) -> None:
+        raise NotImplementedError
+
+
+class TransformOperator(RowOperator):
     """map, filter, flat_map: a function of one row, without keyed state."""
 
     def __init__(
@@ -517,15 +530,6 @@ class TransformOperator:
     def close(self) -> None:
         if self._call is not self._function:
             _closed(self._function, self.name)
-
-    def accept(self, rows: Sequence[Any]) -> None:
-        self._run(as_rows(rows, self._schema, self._row))
-
-    def accept_batch(self, batch: pa.RecordBatch) -> None:
-        self._run(rows_of(batch.columns, self._schema, self._row))
-
-    def accept_edge(self, rows: EdgeRows) -> None:
-        self._run(rows_of(rows.columns, self._schema, self._row))
 
     def _run(self, rows: list[Any]) -> None:
         call = self._call

@@ -48,6 +48,10 @@ class ProcessorTimerInfo:
         return self._expiry_ms
 
 
+_KEPT_MS = {TimeDomain.EVENT_TIME: 1, TimeDomain.PROCESSING_TIME: 1000}
+"""How long after it has fired a timer that is kept fires again, at the earliest."""
+
+
 class ProcessorTimers:
     """The timers of one processor. Each is registered twice: by time, to fire, and under its key, to be listed."""
 
@@ -55,6 +59,7 @@ class ProcessorTimers:
         self._scope, self._timers, self.domain = states.scope, timers, domain
         self._of_key: Any = states.accessors[TIMERS_OF_KEY.name]
         self._firing_until_ms: int | None = None
+        self._is_kept = False
         self._deferred: dict[tuple[int, Any], int] = {}
         """Timers, with their key groups, that were registered while timers fire, for times that have been reached. As in Spark,
         they fire in the next epoch."""
@@ -75,17 +80,28 @@ class ProcessorTimers:
         if self._firing_until_ms is None or time > self._firing_until_ms:
             self._timers.delete(self.domain, time, scope.key, scope.key_group)
 
+    def keep(self) -> None:
+        """Let the timer that fires now fire again once its clock has moved on. If it stayed due, the driver would run epochs for
+        it without end."""
+        self._is_kept = True
+
     def listed(self) -> Iterator[int]:
         return iter(list(self._of_key.keys()))
 
     def due(self, until_ms: int) -> Iterator[int]:
         """Yield the time of each timer up to this time, with its key in scope. A timer is deleted after it has fired, even if it
-        was registered again meanwhile."""
+        was registered again meanwhile, unless it is kept."""
         scope = self._scope
         self._firing_until_ms = until_ms
         for time, key, group, _ in self._timers.due(self.domain, until_ms):
             scope.key, scope.key_group = key, group
             yield time
+            if self._is_kept:
+                self._is_kept, later = False, until_ms + _KEPT_MS[self.domain]
+                self._of_key.remove(time)
+                self._of_key.put(later, True)
+                self._deferred[later, key] = group
+                continue
             self._of_key.remove(time)
             self._deferred.pop((time, key), None)
         self._firing_until_ms = None
@@ -100,7 +116,7 @@ class ProcessorHandle:
     def __init__(
         self, name: str, made: StatefulProcessing, states: KeyedStates, timers: ProcessorTimers | None
     ) -> None:
-        self._name, self._made, self._timers = name, made, timers
+        self._name, self._made, self.timers = name, made, timers
         self._objects = {
             state.name: state_object(states.accessors[state.name], state) for state in made.states.values()
         }
@@ -147,9 +163,9 @@ class ProcessorHandle:
         )
 
     def _known(self, method: str) -> ProcessorTimers:
-        if self._timers is None:
+        if self.timers is None:
             raise GraphError(
                 f"transform_with_state {self._name!r}: {method} needs a clock, and timeMode is 'None'. Use "
                 f"timeMode='{TimeMode.PROCESSING_TIME}' or '{TimeMode.EVENT_TIME}'."
             )
-        return self._timers
+        return self.timers

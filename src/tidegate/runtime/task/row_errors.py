@@ -22,17 +22,44 @@ Call = Callable[[Any, Any], Iterable[Any] | None]
 Out = TypeVar("Out")
 
 
-class Guard:
-    """The error handler of one operator in one attempt. Its states must be guarded (see `state.guarded`)."""
+class RowErrors:
+    """Counts the rows of one operator in one attempt that failed, and writes dead letters to its side outputs."""
 
-    def __init__(
-        self, name: str, choice: OnError, keyed: KeyedStates, operator: OperatorStates | None,
-        sides: dict[str, list[Any]], epoch: EpochId | None,
-    ) -> None:  # fmt: skip
-        self._name, self._choice, self._epoch = name, choice, epoch
-        self._keyed, self._operator, self._sides = keyed, operator, sides
+    def __init__(self, name: str, choice: OnError, sides: dict[str, list[Any]], epoch: EpochId | None) -> None:
+        self._name, self._choice, self._sides, self._epoch = name, choice, sides, epoch
         self.failed = 0
         """Rows and timers whose function raised."""
+
+    def may_skip(self, error: BaseException) -> bool:
+        """Whether the job may continue without the row: the error is one that a row can cause."""
+        return isinstance(error, Exception) and (not isinstance(error, TidegateError) or isinstance(error, _OF_THE_ROW))
+
+    def note(self, row: Any, error: Exception, key: str | None = None) -> None:
+        """Count a row, or a timer (None), on which the function raised; write a dead letter if requested. `key` is JSON;
+        None: the operator has no key."""
+        self.failed += 1
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if self.failed == 1:
+            _log.warning("operator %r: a row was skipped (%s), the first in this task and epoch", self._name, text)
+        if self._choice.action is ErrorAction.DEAD_LETTER:
+            epoch = None if self._epoch is None else str(self._epoch)
+            values = None if row is None else row._asdict()
+            told = None if values is None else _json(values)
+            letter = (self._name, key, told, text, trace_of(error), epoch, _position(values))
+            self._sides[self._choice.tag].append(letter)
+
+
+class Guard:
+    """The error handler of one keyed operator in one attempt. Its states must be guarded (see `state.guarded`)."""
+
+    def __init__(
+        self, keyed: KeyedStates, operator: OperatorStates | None, sides: dict[str, list[Any]], errors: RowErrors
+    ) -> None:
+        self._keyed, self._operator, self._sides, self._errors = keyed, operator, sides, errors
+
+    @property
+    def failed(self) -> int:
+        return self._errors.failed
 
     def around(self, function: Call, *, timer: bool = False, afterwards: Call | None = None) -> Call:
         """Wrap `function`, which is called with a row (or the time of a timer) and a context, and return its output as a
@@ -69,7 +96,7 @@ class Guard:
             self._keyed.verify()
             return out, None
         except Exception as error:
-            if isinstance(error, TidegateError) and not isinstance(error, _OF_THE_ROW):
+            if not self._errors.may_skip(error):
                 raise
             self._keyed.roll_back()
             if self._operator is not None:
@@ -80,17 +107,7 @@ class Guard:
 
     def note(self, row: Any, error: Exception) -> None:
         """Count a row, or a timer (None), on which the function raised; write a dead letter if requested."""
-        self.failed += 1
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        if self.failed == 1:
-            _log.warning("operator %r: a row was skipped (%s), the first in this task and epoch", self._name, text)
-        if self._choice.action is ErrorAction.DEAD_LETTER:
-            key = _json(self._keyed.scope.key)
-            epoch = None if self._epoch is None else str(self._epoch)
-            values = None if row is None else row._asdict()
-            told = None if values is None else _json(values)
-            letter = (self._name, key, told, text, trace_of(error), epoch, _position(values))
-            self._sides[self._choice.tag].append(letter)
+        self._errors.note(row, error, _json(self._keyed.scope.key))
 
 
 def _all(result: Iterable[Any] | None) -> list[Any] | None:

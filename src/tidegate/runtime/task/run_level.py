@@ -33,6 +33,7 @@ from tidegate.runtime.exchange.messages import (
 )
 from tidegate.runtime.exchange.sql_rows import read_sql
 from tidegate.runtime.exchange.user_code import FunctionFailed, encoded
+from tidegate.runtime.task.async_operator import AsyncOperator
 from tidegate.runtime.task.attempt_state import AttemptState
 from tidegate.runtime.task.background_upload import traffic_since_last_report
 from tidegate.runtime.task.background_work import BackgroundWork
@@ -201,18 +202,19 @@ class _TaskAttempt:
         self.chain.abort()
 
     def _metrics(self, uploads_answered: int) -> TaskMetrics:
-        keyed = [operator for operator in self.operators.values() if isinstance(operator, ProcessOperator)]
+        operators = self.operators.values()
+        failing = [operator for operator in operators if isinstance(operator, ProcessOperator | AsyncOperator)]
         measured = self.meter.metrics(
             self.fired,
             self.state.downloads,
-            failed_rows=sum(operator.failed_rows for operator in keyed),
+            failed_rows=sum(operator.failed_rows for operator in failing),
             source_rows=dict(self.source_rows),
             storage=traffic_since_last_report(self.assignment.archive),
             resources=host_resources(self.root.path) if self.meter.enabled else HostResources(),
         )
         return with_details(
             measured,
-            keyed,
+            operators,
             background=self.background,
             uploads_answered=uploads_answered,
             access_meters=self.chain.access_meters,
@@ -385,9 +387,13 @@ def _source_stage(task: _TaskAttempt, stream: Iterator[pa.RecordBatch]) -> Gener
         try:
             yield from _source_rows(task, stream)
         except FunctionFailed as failed:
+            task.chain.abort()
             fault = _user_fault(failed)
             for _ in stream:
                 pass  # Spark kills a worker that leaves input unread.
+        except BaseException:
+            task.chain.abort()
+            raise
         yield from task.finish(fault, None, (), 0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from tidegate.runtime.exchange.assignment import CheckpointNotice
 from tidegate.runtime.exchange.user_code import FunctionFailed
 from tidegate.runtime.task.batch_operator import BatchOperator
 from tidegate.runtime.task.gathered_rows import GatheredRows
+from tidegate.runtime.task.group_state import GroupStateProcessor
 from tidegate.runtime.task.processor_handle import (
     ProcessorHandle,
     ProcessorTimerInfo,
@@ -49,7 +50,6 @@ _ROWS_AT_ONCE = 10_000
 _MAX_US = (1 << 63) - 1
 _LAST_ROUNDS = 1_000
 """How often timers may register timers at the end of event time. A processor that always does would never end."""
-_DOMAINS = {TimeMode.PROCESSING_TIME: TimeDomain.PROCESSING_TIME, TimeMode.EVENT_TIME: TimeDomain.EVENT_TIME}
 
 Call = Callable[[Any, Iterator[Any], ProcessorTimerValues], Iterable[Any] | None]
 """Processes the rows, or frames, of a key."""
@@ -64,7 +64,8 @@ class StatefulProcessorOperator(BatchOperator):
         made: StatefulProcessing = node.function
         self._directory = directory
         super().__init__(node, time=time, **others)
-        self._made, self._processor, self._time = made, made.processor, time
+        self._made, self._time = made, time
+        self._processor = GroupStateProcessor(made, node) if made.grouped else made.processor
         self._late = 0
         self._one_key = len(self._key_places) == 1
         self._key_row = _row_maker(tuple(node.input.key), made.row)
@@ -78,7 +79,7 @@ class StatefulProcessorOperator(BatchOperator):
             self._initial = GatheredRows(second, partial(self._numbered, initial=True), directory)
         self._timers: ProcessorTimers | None = None
         if self._states.timers is not None:
-            self._timers = ProcessorTimers(self._states, self._states.timers, _DOMAINS[made.time_mode])
+            self._timers = ProcessorTimers(self._states, self._states.timers, made.time_mode.domain)
         self._values = [
             self._states.accessors[state.name] for state in made.states.values() if state.kind is StateKind.VALUE
         ]
@@ -213,24 +214,25 @@ class StatefulProcessorOperator(BatchOperator):
         scope, one_key, handle = self._states.scope, self._one_key, self._processor.handleExpiredTimer
         until = min(until_ms, MAX_WATERMARK - 1) + 1 if domain is TimeDomain.EVENT_TIME else until_ms
         values, fired = self._timer_values(), 0
-        out: list[Any] = []
         # At the end of event time, timers that others register fire in the same epoch: in the next, all that they emit is late.
         for _ in range(_LAST_ROUNDS if until == MAX_WATERMARK else 1):
-            before = fired
-            with self._errors():
-                for time in due.due(until):
-                    key = self._key_row((scope.key,) if one_key else scope.key)
-                    result = handle(key=key, timerValues=values, expiredTimerInfo=ProcessorTimerInfo(time))
-                    if result is not None:
-                        out.extend(result)
-                    fired += 1
-                    if fired % self.FIRED_AT_ONCE == 0:
-                        self._send(out)
-                        out = []
-                        self._states.bound_memory()
+            before, times, more = fired, due.due(until), True
+            while more:
+                out: list[Any] = []
+                count = 0
+                with self._errors():
+                    for time in islice(times, self.FIRED_AT_ONCE):
+                        key = self._key_row((scope.key,) if one_key else scope.key)
+                        result = handle(key=key, timerValues=values, expiredTimerInfo=ProcessorTimerInfo(time))
+                        if result is not None:
+                            out.extend(result)
+                        count += 1
+                fired, more = fired + count, count == self.FIRED_AT_ONCE
+                # An error from here on is that of the next operator, or of the sink.
+                self._send(out)
+                self._states.bound_memory()
             if fired == before:
                 break
-        self._send(out)
         return fired
 
     def pending(self) -> tuple[int | None, int | None]:
@@ -240,7 +242,7 @@ class StatefulProcessorOperator(BatchOperator):
 
     def _timer_values(self) -> ProcessorTimerValues:
         """The clocks of the epoch. As in Spark, the watermark that fires timers after the rows is visible to them."""
-        if self._made.time_mode is TimeMode.NONE:
+        if self._made.time_mode is TimeMode.NONE and not self._made.grouped:
             return ProcessorTimerValues(-1, -1)
         watermark = max(self._service.watermark_ms, self._time.watermark_ms)
         return ProcessorTimerValues(self._service.clock_ms, spark_watermark(watermark))
@@ -307,10 +309,20 @@ class _Frames:
         columns = [
             column.cast(pa.timestamp("ns")) if pa.types.is_timestamp(column.type) else column for column in rows.columns
         ]
-        frame, start = pa.Table.from_arrays(columns, self._schema.names).to_pandas(), 0
+        table, start = pa.Table.from_arrays(columns, self._schema.names), 0
+        # Pandas turns integers with nulls into floats: those of other keys must stay integers.
+        one_by_one = any(column.null_count and not pa.types.is_floating(column.type) for column in columns)
+        frame = None if one_by_one else _pandas(table)
         for end in ends:
-            yield iter((frame.iloc[start:end].reset_index(drop=True),))
+            if frame is None:
+                yield iter((_pandas(table.slice(start, end - start)),))
+            else:
+                yield iter((frame.iloc[start:end].reset_index(drop=True),))
             start = end
+
+
+def _pandas(table: pa.Table) -> Any:
+    return table.to_pandas(maps_as_pydicts="strict")
 
 
 def _input_form(schema: Schema, made: StatefulProcessing) -> _Rows | _Frames:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from tidegate.runtime.exchange.messages import HotKey, StateAccess, TaskMetrics
+from tidegate.runtime.task.async_operator import AsyncOperator
 from tidegate.runtime.task.background_work import BackgroundWork
-from tidegate.runtime.task.operators import ProcessOperator
+from tidegate.runtime.task.operators import Operator, ProcessOperator
 from tidegate.state.access_meter import AccessMeter
 
 HOT_KEYS = 5
@@ -21,7 +22,7 @@ COUNT_TIMERS_EVERY = 10
 
 def with_details(
     measured: TaskMetrics,
-    operators: Iterable[ProcessOperator],
+    operators: Collection[Operator],
     *,
     background: BackgroundWork,
     uploads_answered: int,
@@ -43,14 +44,15 @@ def with_details(
         states=_states(access_meters),
         store=dict(store),
         memory=dict(memory),
+        calls=tuple(figures for each in operators if isinstance(each, AsyncOperator) and (figures := each.figures())),
     )
 
 
-def _hot_keys(operators: Iterable[ProcessOperator]) -> tuple[HotKey, ...]:
+def _hot_keys(operators: Iterable[Operator]) -> tuple[HotKey, ...]:
     return tuple(
         HotKey(operator.name, key, rows)
         for operator in operators
-        if operator.sketch is not None
+        if isinstance(operator, ProcessOperator) and operator.sketch is not None
         for key, rows in operator.sketch.top(HOT_KEYS)
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ import pytest
 
 from tests.unit.runtime.driver.test_output_release import Place, Target
 from tests.unit.runtime.driver.test_running_job import running
+from tests.waiting import eventually
 from tidegate.core.errors import ProtocolViolation
 from tidegate.runtime.driver.attempt import Attempt, Stopping
 from tidegate.runtime.driver.checkpoint_loop import CheckpointLoop
@@ -100,6 +103,23 @@ def test_where_sources_begin_is_in_a_checkpoint_before_their_first_row_is_read(t
         base = job.loop.ownership.store.entry.base
         assert (base is None) == pinned
         assert base is None or base.epoch <= first
+
+
+@pytest.mark.feature("B1")
+def test_timers_that_are_due_wait_until_all_available_rows_are_read(tmp_path: Path) -> None:
+    """As in Spark. An empty epoch between two batches would make rows of the second one late."""
+    attempt = Begun(tmp_path)
+    job, trigger = attempt._job, SimpleNamespace(interval_s=0.0, available_now=True)
+    job.trigger, job.runner.timers_due, attempt._idle_s = trigger, lambda: True, 0.0
+    before = attempt.runner.epoch
+    pacing = threading.Thread(target=attempt._pace)
+    pacing.start()
+    time.sleep(0.5)
+    assert attempt.runner.epoch == before
+    trigger.available_now = False
+    eventually(lambda: attempt.runner.epoch != before)
+    job.stop.asked.set()
+    pacing.join(10)
 
 
 @pytest.mark.feature("C50")

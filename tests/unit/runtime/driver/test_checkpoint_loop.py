@@ -551,7 +551,7 @@ def test_the_coordinator_gets_the_whole_configuration(place: Place) -> None:
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ("ftp://host/savepoints", "Use a path, file://, s3://, gs:// or az://"),
+        ("ftp://host/savepoints", "Use a path, file://, s3://, gs://, az:// or hdfs://"),
         ("s3://", "s3://"),
         ("{folder}/a-file/savepoints", "a file in the place of a folder|would be a file and a folder at once|Not a directory"),
     ],

@@ -12,9 +12,11 @@ import tidegate as tg
 from tidegate.checkpoint.assignment import KeyedShare, TaskRestore
 from tidegate.checkpoint.metadata import TaskState
 from tidegate.checkpoint.version_restore import RestoreOrder
+from tidegate.connectors.kafka.errors import KafkaUnavailable, RecordUnreadable, RowsGone, RowUnwritable
+from tidegate.core.errors import EpochFailed
 from tidegate.core.ids import EpochId, HostId, Lineage, Partition, Slot, TaskId, Term
 from tidegate.runtime.driver.epoch_check import Accepted, Missed
-from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity, StateLost, _Epoch
+from tidegate.runtime.driver.epoch_runner import EpochRunner, Identity, StateLost, _Epoch, _of_task
 from tidegate.runtime.driver.settings import read_settings
 from tidegate.runtime.driver.slot_placement import PlacedSlots
 from tidegate.runtime.exchange.assignment import Archive, TaskAssignment
@@ -230,3 +232,20 @@ def test_a_version_that_its_own_host_misses_is_lost_and_one_that_another_host_mi
     assert runner.counters.replacements == 1, "the epoch is repeated on other hosts"
     with pytest.raises(StateLost, match="The job returns to its last checkpoint"):
         runner._discard(EpochId(Term(3), 7), at_home, 2)
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (RecordUnreadable("The value of the record at offset 1 …"), RecordUnreadable),
+        (RowUnwritable("A row for topic 't' …"), RowUnwritable),
+        (RowsGone(["partition 0 of 't' at 4"]), EpochFailed),
+        (KafkaUnavailable("Kafka did not …"), EpochFailed),
+    ],
+)
+def test_only_a_record_or_a_row_that_no_retry_can_mend_ends_the_job(raised, expected):
+    """Rows that a task did not find may be lost or not; the driver tells, after its grace period, as the user chose."""
+    through_spark = RuntimeError(f"[…] Traceback …\n{type(raised).__module__}.{type(raised).__name__}: {raised}\n")
+    found = _of_task(EpochId(Term(3), 7), through_spark)
+    assert type(found) is expected
+    assert str(raised) in str(found)

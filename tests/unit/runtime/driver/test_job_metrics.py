@@ -21,7 +21,14 @@ from tidegate.metrics.state_access import MEASURED, MEASURED_TOTAL, STATE_ACCESS
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.driver.failover import Counters
 from tidegate.runtime.driver.job_metrics import JobMetrics
-from tidegate.runtime.exchange.messages import HostResources, HotKey, StateAccess, TaskAck, TaskMetrics
+from tidegate.runtime.exchange.messages import (
+    AsyncCallFigures,
+    HostResources,
+    HotKey,
+    StateAccess,
+    TaskAck,
+    TaskMetrics,
+)
 
 RUNNING = SimpleNamespace(
     status="RUNNING", restarts=2, counters=Counters(repeats=3, replacements=1, rewinds=1), checkpoints=None,
@@ -252,6 +259,29 @@ def test_spans_of_functions_add_up_over_tasks_and_epochs():
     assert values(metrics, catalog.SPANS) == {"n,parse": 4}
     assert values(metrics, catalog.SPAN_TIME) == {"n,parse": 7.5}
     assert values(metrics, catalog.SPAN_TIME_MAX) == {"n,parse": 0.5}
+
+
+def calls(count: int, *, in_flight: int = 1, slowest_us: int = 1000) -> TaskMetrics:
+    figures = AsyncCallFigures(
+        operator="tier", calls=count, retries=2, timeouts=1, failures=1, most_in_flight=in_flight, total_us=count * 500,
+        median_us=slowest_us // 2, p99_us=slowest_us, most_us=slowest_us,
+    )  # fmt: skip
+    return TaskMetrics(calls=(figures,))
+
+
+def test_calls_of_async_functions_add_up_and_their_latencies_are_those_of_the_last_epoch():
+    metrics = JobMetrics(())
+    metrics.epoch(report(1), [ack(0, metrics=calls(10, in_flight=9, slowest_us=9_000)), ack(1, metrics=calls(10))])
+    last = [ack(0, metrics=calls(4, in_flight=3, slowest_us=2_000)), ack(1, metrics=calls(4, in_flight=4))]
+    metrics.epoch(report(2), last)
+    metrics.epoch(report(3), [ack(0)])
+    assert values(metrics, catalog.ASYNC_CALLS) == {"tier": 28}
+    assert values(metrics, catalog.ASYNC_RETRIES) == {"tier": 8}
+    assert values(metrics, catalog.ASYNC_TIMEOUTS) == {"tier": 4}
+    assert values(metrics, catalog.ASYNC_FAILURES) == {"tier": 4}
+    assert values(metrics, catalog.ASYNC_TIME) == {"tier": 14}
+    assert values(metrics, catalog.ASYNC_IN_FLIGHT) == {"tier": 4}
+    assert values(metrics, catalog.ASYNC_LATENCY) == {"tier,0.5": 1, "tier,0.99": 2, "tier,1": 2}
 
 
 def test_the_time_of_a_restore_is_known_although_its_epoch_does_not_count():

@@ -41,6 +41,10 @@ class Session:
         def get(key: str, default: str | None = None) -> str | None:
             return SETTINGS.get(key, default)
 
+        @staticmethod
+        def isModifiable(key: str) -> bool:
+            return False
+
 
 class Socket(Frame):
     """A stream that keeps no row, as Spark prints its plan."""
@@ -251,6 +255,7 @@ def test_checkpoints_describe_the_job_as_it_runs() -> None:
         ({"state_backend": "no_such_module.Factory"}, r"'no_such_module\.Factory' cannot be imported"),
         ({"options": {"state.backend.type": "no_such_module.Factory"}}, r"no_such_module\.Factory"),
         ({"checkpoint": "/checkpoints"}, "a directory but no interval, so none would be taken"),
+        ({"options": {"execution.state-recovery.path": "x"}}, "a job without checkpoints restores nothing"),
         ({"checkpoint": tg.Checkpointing(interval="1 s")}, "does not say where"),
         ({"options": {"execution.checkpointing.intervall": "1 s"}}, "intervall is not an option"),
         ({"options": {"execution.checkpointing.unaligned": True, "execution.checkpointing.mode": "AT_LEAST_ONCE"}}, "needs"),

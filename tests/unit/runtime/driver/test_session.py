@@ -46,6 +46,15 @@ def test_batches_without_a_bound_that_an_arrow_column_can_hold_are_refused(size)
     assert f'.config("{BATCH_BYTES}", "64m")' in str(refused.value)
 
 
+def test_settings_that_can_still_be_changed_are_told_apart():
+    with pytest.raises(PreconditionFailed) as refused:
+        check_session(lambda key, default: default, "4.3.0", lambda key: key.startswith("spark.sql."))
+    told = str(refused.value).splitlines()
+    assert told[1].startswith('    spark.conf.set("spark.sql.adaptive.enabled", "false")')
+    assert told[2].startswith("These cannot be changed while it runs.")
+    assert told[3].startswith('    .config("spark.shuffle.reduceLocality.enabled", "false")')
+
+
 def test_letters_may_be_capital():
     check({key: value.upper() for key, value in RIGHT.items()})
 

@@ -118,6 +118,39 @@ def test_a_job_chooses_its_backend_storage_and_local_directory() -> None:
     assert durability.checkpoints.interval_ms == 60_000
 
 
+@pytest.mark.feature("N20")
+def test_a_job_is_configured_with_rocksdb_and_hdfs_or_with_the_hashmap_backend_only() -> None:
+    options = {
+        "state.backend.type": "rocksdb",
+        "execution.checkpointing.storage": "filesystem",
+        "execution.checkpointing.dir": "hdfs://namenode:40010/flink/checkpoints",
+        "execution.checkpointing.interval": "1 min",
+        "hdfs.user": "ann",
+    }
+    settings, durability = read_settings(2, **NONE, options=options)
+    assert durability is not None
+    assert (settings.state_backend, durability.archive.url) == ("rocksdb", "hdfs://namenode:40010/flink/checkpoints")
+    assert durability.archive.options["web_address"] == "http://namenode:9870"
+    settings, durability = read_settings(2, **NONE, options={"state.backend.type": "hashmap"})
+    assert (settings.state_backend, durability) == ("hashmap", None)
+
+
+@pytest.mark.feature("E5")
+def test_a_job_keeps_its_checkpoints_in_hdfs() -> None:
+    store = {"hdfs.web-address": "one:9870,two:9870", "hdfs.user": "ann", "hdfs.delegation-token": "t"}
+    where = "hdfs://bank/checkpoints"
+    chosen = Checkpointing(dir=where, interval="1 s", options=store)
+    by_key = {"execution.checkpointing.dir": where, "execution.checkpointing.interval": "1 s", **store}
+    for given in ({"checkpoint": chosen}, {"checkpoint": None, "options": by_key}):
+        _, durability = read_settings(2, **(NONE | given))
+        assert durability is not None
+        assert durability.archive.url == where
+        assert durability.archive.options == {
+            "web_address": "http://one:9870,http://two:9870", "user": "ann", "delegation_token": "t",
+            "timeout_ms": 60_000, "connect_timeout_ms": 10_000,
+        }  # fmt: skip
+
+
 @pytest.mark.feature("H7")
 def test_with_checkpoints_a_failed_job_is_restarted_unless_configured_otherwise() -> None:
     _, durability = read_settings(2, **NONE, checkpoint=WHERE)

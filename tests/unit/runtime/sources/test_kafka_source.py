@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import tidegate.runtime.sources.kafka_source as kafka_source_module
 from tidegate.connectors.kafka.errors import RowsGone
+from tidegate.connectors.kafka.formats.decoding import Decoding
 from tidegate.connectors.kafka.reader import Cluster
 from tidegate.core.errors import GraphError, PreconditionFailed
 from tidegate.runtime.sources.kafka_source import KafkaDataSource, KafkaStreamReader, kafka_source, recognise
@@ -51,7 +52,8 @@ def test_any_other_error_stays_as_it_is(text):
 def test_settings_of_the_client_arrive_and_headers_are_columns_where_wanted():
     options = {
         "servers": "host:9092", "topics": '["t"]', "starting": '"latest"', "isolation": "read_committed", "most_rows": "5",
-        "headers": "true", "fail_on_data_loss": "true", "discovery_ms": "1000", "kafka.sasl.username": "ann",
+        "secret.decoding": Decoding(headers=True).to_json(),
+        "fail_on_data_loss": "true", "discovery_ms": "1000", "secret.kafka.sasl.username": "ann",
     }  # fmt: skip
     source = KafkaDataSource(options)
     assert "headers array" in source.schema()
@@ -116,7 +118,7 @@ def reading(broker: Broker, **choices: Any) -> Any:
 
 
 def test_a_topic_that_is_missing_for_a_moment_is_not_gone():
-    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, True, 0.0)
+    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, Decoding(), True, 0.0)
     reader._watch = Broker({("t", 0): 9}, unknown=2)
     assert reader.initialOffset() == {"t": {"0": 0}}
     reader._watch.unknown = 2
@@ -125,7 +127,7 @@ def test_a_topic_that_is_missing_for_a_moment_is_not_gone():
 
 def test_a_position_that_stays_beyond_the_end_is_gone(monkeypatch):
     monkeypatch.setattr(kafka_source_module, "_BELIEF_S", 0.0)
-    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, True, 0.0)
+    reader = KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, Decoding(), True, 0.0)
     reader._watch = Broker({("t", 0): 3}, unknown=0)
     with pytest.raises(RowsGone, match="ends at 3"):
         reader.latestOffset({"t": {"0": 4}}, ReadAllAvailable())
@@ -148,7 +150,8 @@ def test_a_job_skips_rows_that_kafka_has_deleted_only_if_configured_to(monkeypat
 def test_a_position_whose_rows_retention_has_deleted_ends_the_job_unless_the_loss_is_accepted(monkeypatch):
     monkeypatch.setattr(kafka_source_module, "_BELIEF_S", 0.0)
     strict, lenient = (
-        KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, False, fails, 0.0) for fails in (True, False)
+        KafkaStreamReader(Cluster("host:9092"), ["t"], "earliest", None, Decoding(), fails, 0.0)
+        for fails in (True, False)
     )
     strict._watch = lenient._watch = Broker({("t", 0): 20}, unknown=0, first=15)
     with pytest.raises(RowsGone, match="at 10, where Kafka has deleted everything before 15"):

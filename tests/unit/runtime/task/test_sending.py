@@ -44,6 +44,9 @@ class Sender:
         rows = rows.filter(lambda row: row.k != "no") if mapped else rows
         one = rows.key_by("k").process("one", function or Echo(), schema="k string, n bigint")
         self.second(one.key_by("k")).sink("out", tg.CollectSink())
+        self._build(job, directory)
+
+    def _build(self, job: tg.Job, directory: Path) -> None:
         self.graph, self.directory = job.graph(), str(directory)
         self.plan = plan(self.graph)
         ids = state_ids.assign({}, [(node.uid, spec.name) for node in self.graph.processes for spec in node.states])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -342,6 +343,15 @@ def test_rows_beyond_the_limit_wait_on_disk(run, monkeypatch):
     assert found == sorted(f"('{key}',) {rows}" for key, rows in wanted.items())
 
 
+def test_rows_on_disk_may_have_a_column_with_any_name(run, monkeypatch):
+    monkeypatch.setattr(gathered_rows, "MEMORY_BYTES", 0)
+    h = run(Sees(), columns="`key group` int, v int", key=("key group",))
+
+    h.process((1, 2), (3, 4))
+
+    assert sorted(text.split(" Row")[0] for text in told(h)) == ["(1,) [2]", "(3,) [4]"]
+
+
 class Impatient(Base):
     def handleInputRows(self, key, rows, timerValues):
         yield Row(o=f"{key[0]} {next(rows).v}")
@@ -447,6 +457,30 @@ def test_a_deleted_timer_does_not_fire(run):
     h.set_processing_time(19)
 
     assert told(h) == ["[20]"]
+
+
+@pytest.mark.parametrize("at_once", [2, 3, 100])
+def test_timers_fire_some_at_a_time(run, monkeypatch, at_once):
+    h = run(Timers(), "ProcessingTime")
+    monkeypatch.setattr(h._subtasks[0].operator, "FIRED_AT_ONCE", at_once)
+    h.process(*[(f"k{n}", 1) for n in range(6)])
+    h.set_processing_time(20)
+
+    assert [text.split(" of")[0] for text in told(h)] == [f"k{n} {time}" for time in (10, 20) for n in range(6)]
+
+
+def test_an_error_of_the_sink_while_timers_fire_is_not_that_of_the_processor(run, monkeypatch):
+    h = run(Timers(), "ProcessingTime")
+    operator = h._subtasks[0].operator
+    h.process(*[(f"k{n}", 1) for n in range(6)])
+
+    def full(rows):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(operator, "FIRED_AT_ONCE", 2)
+    monkeypatch.setattr(operator, "_emit", full)
+    with pytest.raises(OSError, match="disk full"):
+        operator.advance(replace(h.time, clock_ms=20))
 
 
 def test_a_timer_registered_while_timers_fire_waits_for_the_next_epoch(run):

@@ -1,0 +1,1 @@
+"""Carries the state and the positions of a Spark query into a savepoint: `tidegate import spark CHECKPOINT`."""

@@ -1,0 +1,184 @@
+"""What an import will do: which source of the job goes on at which position, which state becomes which, and what is left. Pure.
+
+A Spark query numbers its sources and its stateful operators. If the job has one counterpart for each, they are matched; otherwise
+the user says which belongs to which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tidegate.api.joins import Deduplicate
+from tidegate.api.running import RunningAggregate
+from tidegate.api.window_operator import WindowOperator
+from tidegate.control.spark_import.carried_state import CarriedState, FieldsOf, ImportRefused, LeftState, Verdict
+from tidegate.control.spark_import.processor_state import group_states, processor_states
+from tidegate.control.spark_import.sql_state import aggregate_state, seen_keys, window_state
+from tidegate.core.ids import Uid
+from tidegate.graph.model import Graph, Process, Source
+from tidegate.graph.stateful_processing import StatefulProcessing
+from tidegate.runtime.sources.stopped_query import SparkOperator, StateFields, StoppedQuery
+
+_REASONS = {
+    "symmetricHashJoin": "Spark keeps the rows of both sides; an interval join keeps them with the times at which they may be "
+    "forgotten, which Spark computes from the condition and does not store",
+    "sessionWindowStateStoreSaveExec": "Spark stores sessions without the gap, from which tidegate computes when rows merge them",
+    "dedupeWithinWatermark": "its keys expire in event time; those of deduplicate expire in processing time",
+    "flatMapGroupsWithState": "it is the state of a Scala or Java function",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMatch:
+    """A source of the query and the source of the job that goes on from its position."""
+
+    place: int
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    sources: tuple[SourceMatch, ...]
+    states: tuple[CarriedState, ...]
+    left: tuple[LeftState, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is left, a sentence each."""
+        return tuple(f"{left.told} of operator {left.operator} is not carried over: {left.why}." for left in self.left)
+
+
+FieldsIn = Callable[[int, Mapping[str, str]], StateFields]
+"""The fields of a state of the query: its operator, and the options that name it."""
+
+
+def plan_import(
+    query: StoppedQuery, graph: Graph, fields_in: FieldsIn, *,
+    sources: Mapping[int, str], operators: Mapping[int, str],
+) -> ImportPlan:  # fmt: skip
+    """Decide what happens to each part of the query. `sources` and `operators` are what the user says: number → uid.
+
+    Raises ImportRefused if the user has to say which belongs to which.
+    """
+    matches = _matched_sources(query, graph.sources, sources)
+    nodes = [node for node in graph.stateful if isinstance(node, Process)]
+    _check_numbers(operators, [operator.id for operator in query.operators], "operator")
+    taken = {uid: id for id, uid in operators.items()}
+    verdicts: list[Verdict] = []
+    for operator in query.operators:
+        found = _node_for(operator, nodes, query.operators, operators, taken)
+        if isinstance(found, str):
+            verdicts.append(LeftState(operator=operator.id, told=f"the state of {operator.name}", why=found))
+        else:
+            verdicts += _decide(operator, found, partial(fields_in, operator.id), query.clock_ms)
+    return ImportPlan(
+        matches,
+        tuple(verdict for verdict in verdicts if isinstance(verdict, CarriedState)),
+        tuple(verdict for verdict in verdicts if isinstance(verdict, LeftState)),
+    )
+
+
+def _is_processor(function: object) -> bool:
+    return isinstance(function, StatefulProcessing) and not function.grouped
+
+
+def _is_group_function(function: object) -> bool:
+    return isinstance(function, StatefulProcessing) and function.grouped
+
+
+def _aggregates(function: object) -> bool:
+    return isinstance(function, RunningAggregate | WindowOperator)
+
+
+def _deduplicates(function: object) -> bool:
+    return isinstance(function, Deduplicate)
+
+
+_TAKES_OVER: Mapping[str, Callable[[object], bool]] = {
+    "transformWithStateExec": _is_processor,
+    "transformWithStateInPySparkExec": _is_processor,
+    "transformWithStateInPandasExec": _is_processor,
+    "applyInPandasWithState": _is_group_function,
+    "stateStoreSave": _aggregates,
+    "dedupe": _deduplicates,
+}
+"""Spark's name of an operator → whether a function of a job may take over its state."""
+
+
+def _decide(operator: SparkOperator, node: Process, fields_of: FieldsOf, clock_ms: int) -> list[Verdict]:
+    match node.function:
+        case StatefulProcessing(grouped=True):
+            return group_states(operator.id, node, fields_of)
+        case StatefulProcessing():
+            return processor_states(operator.id, operator.properties, node, fields_of)
+        case RunningAggregate():
+            return aggregate_state(operator.id, node, fields_of)
+        case WindowOperator():
+            return window_state(operator.id, node, fields_of)
+    return seen_keys(operator.id, node, fields_of, clock_ms)
+
+
+def _node_for(
+    operator: SparkOperator, nodes: Sequence[Process], all: Sequence[SparkOperator], said: Mapping[int, str],
+    taken: Mapping[str, int],
+) -> Process | str:  # fmt: skip
+    """Return the operator of the job that takes over the state, or why none does."""
+    takes_over = _TAKES_OVER.get(operator.name)
+    if takes_over is None:
+        return _REASONS.get(operator.name, "tidegate does not know how Spark stores it")
+    if operator.id in said:
+        named = next((node for node in nodes if str(node.uid) == said[operator.id]), None)
+        if named is None or not takes_over(named.function):
+            raise ImportRefused(
+                f"--operator {operator.id}={said[operator.id]}: the job has no operator of this uid that does what "
+                f"{operator.name} does in Spark. It has: {_uids(nodes)}."
+            )
+        return named
+    rivals = [other for other in all if _TAKES_OVER.get(other.name) is takes_over and other.id not in said]
+    fitting = [node for node in nodes if takes_over(node.function) and str(node.uid) not in taken]
+    if not fitting:
+        return f"the job has no operator that does what {operator.name} does in Spark. It has: {_uids(nodes)}"
+    if len(rivals) > 1 or len(fitting) > 1:
+        raise ImportRefused(
+            f"Operator {operator.id} of the query ({operator.name}) could be {_uids(fitting)}. Say which: --operator "
+            f"{operator.id}={fitting[0].uid}."
+        )
+    return fitting[0]
+
+
+def _matched_sources(
+    query: StoppedQuery, sources: Sequence[Source], said: Mapping[int, str]
+) -> tuple[SourceMatch, ...]:
+    _check_numbers(said, range(len(query.sources)), "source")
+    known = {source.uid: source for source in sources}
+    if not said and len(query.sources) == len(sources) == 1:
+        return (SourceMatch(0, sources[0]),)
+    names = ", ".join(repr(str(uid)) for uid in known)
+    matches = []
+    for place in range(len(query.sources)):
+        if place not in said:
+            raise ImportRefused(
+                f"The query reads {len(query.sources)} sources, the job {len(sources)} ({names}), and a position belongs to one "
+                f"of them. Say which: --source {place}=UID for each from 0 to {len(query.sources) - 1}."
+            )
+        if Uid(said[place]) not in known:
+            raise ImportRefused(f"--source {place}={said[place]}: the job has no source of this uid. It has: {names}.")
+        matches.append(SourceMatch(place, known[Uid(said[place])]))
+    if len({match.source.uid for match in matches}) < len(matches):
+        raise ImportRefused("--source: two sources of the query cannot become one source of the job.")
+    return tuple(matches)
+
+
+def _check_numbers(said: Mapping[int, str], there: Sequence[int], what: str) -> None:
+    unknown = [number for number in said if number not in there]
+    if unknown:
+        raise ImportRefused(
+            f"--{what} {unknown[0]}={said[unknown[0]]}: the query has no {what} {unknown[0]}. It has: "
+            f"{', '.join(map(str, there)) or 'none'}."
+        )
+
+
+def _uids(nodes: Sequence[Process]) -> str:
+    return ", ".join(repr(str(node.uid)) for node in nodes) or "none"

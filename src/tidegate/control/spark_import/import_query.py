@@ -1,0 +1,97 @@
+"""`tg.import_spark_query`: the import as a function, for notebooks and scripts. The command line calls it, too."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate.api.job import Job
+from tidegate.api.savepoints import Savepoint
+from tidegate.control.spark_import.carried_state import CarriedState, ImportRefused
+from tidegate.control.spark_import.import_plan import ImportPlan, plan_import
+from tidegate.control.spark_import.imported_savepoint import write_import
+from tidegate.runtime.driver.session import session
+from tidegate.runtime.sources.stopped_query import StoppedQuery
+from tidegate.savepoint.copy import Copied
+from tidegate.storage import open_storage
+
+log = logging.getLogger(__name__)
+
+
+def import_spark_query(
+    job: Job,
+    checkpoint: str | Path,
+    to: str | Path,
+    *,
+    sources: Mapping[int, str] | None = None,
+    operators: Mapping[int, str] | None = None,
+    allow_non_restored_state: bool = False,
+    **storage_options: object,
+) -> Savepoint:
+    """Make a savepoint of a stopped Spark query, from which `job` continues at the offset where the query stopped.
+
+    `checkpoint` is the query's `checkpointLocation`; nothing in it changes. `to` is an empty directory. If the query reads
+    several sources or keeps several states, `sources` and `operators` say which number of Spark belongs to which uid. State that
+    cannot be carried over is refused, unless `allow_non_restored_state` leaves it behind. Start the job with
+    `options={"execution.state-recovery.path": to}`.
+    """
+    move = SparkMove(job, checkpoint, sources=sources or {}, operators=operators or {})
+    for warning in move.warnings():
+        log.warning("%s", warning)
+    options: dict[str, Any] = storage_options
+    move.write(to, allow_non_restored_state, **options)
+    return Savepoint.open(to, **storage_options)
+
+
+class SparkMove:
+    """A stopped query, and what becomes of it in a job."""
+
+    def __init__(
+        self, job: Job, checkpoint: str | Path, *, sources: Mapping[int, str], operators: Mapping[int, str]
+    ) -> None:
+        """Raises ImportRefused if the user has to say what belongs together, and PreconditionFailed for another directory."""
+        self.spark = session("tidegate-import")
+        self.job = job
+        self.query = StoppedQuery.read(self.spark, str(checkpoint))
+        self.plan: ImportPlan = plan_import(
+            self.query,
+            job.graph(),
+            lambda operator, options: self.query.fields(self.spark, operator, options),
+            sources=sources,
+            operators=operators,
+        )
+
+    def warnings(self) -> list[str]:
+        """What the user should know before the job starts."""
+        found = list(self.plan.notes)
+        if self.query.unfinished:
+            found.append(
+                f"Spark had begun batch {self.query.batch + 1} and not committed it. Its rows will be read again, so "
+                "what it wrote may be doubled. To avoid that, run the query until it is idle, and stop it then."
+            )
+        return found
+
+    def counts(self) -> list[int]:
+        """Return how many entries each state of the plan has."""
+        known: dict[tuple[Any, ...], int] = {}
+        counts = []
+        for state in self.plan.states:
+            read = (state.operator, *state.options.items())
+            if read not in known:
+                with self.query.state(self.spark, state.operator, state.options) as frame:
+                    known[read] = frame.count()
+            counts.append(known[read])
+        return counts
+
+    def write(
+        self, to: str | Path, allow_left: bool, tell: Callable[[CarriedState, int], None] = lambda _, __: None, **options: Any
+    ) -> Copied:  # fmt: skip
+        """Write the savepoint. `tell` hears how far each state is."""
+        if self.plan.left and not allow_left:
+            raise ImportRefused(
+                " ".join(self.plan.notes) + " Nothing was written. Change the job, or leave this behind with -n "
+                "(allow_non_restored_state); --dry-run shows all."
+            )
+        return write_import(self.query, self.job, self.plan, self.spark, open_storage(to, **options), tell)

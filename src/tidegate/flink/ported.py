@@ -1,0 +1,204 @@
+"""PyFlink functions as operators: each calls the user's function, and turns what it yields into rows and side outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tidegate.api.states import declared_states
+from tidegate.api.window_function import ProcessWindowFunction
+from tidegate.core.errors import GraphError
+from tidegate.flink.descriptors import MapStateDescriptor, StateDescriptor
+from tidegate.flink.output_tag import OutputTag
+from tidegate.flink.row import Row
+from tidegate.flink.runtime_context import TaskContext
+from tidegate.graph.listening import pass_hooks_on
+from tidegate.graph.states import TIMERS, StateSpec
+
+_ROWS = (tuple, list, dict)
+
+
+def as_row(value: Any) -> Any:
+    """A row as operators emit it: a bare value is a row of one column."""
+    if isinstance(value, Row):
+        return value.as_output()
+    return value if isinstance(value, _ROWS) or hasattr(value, "__dataclass_fields__") else (value,)
+
+
+def emitted(result: Iterable[Any] | None, ctx: Any) -> list[Any]:
+    """The rows of what a function yields. `yield tag, value` goes to the side output of the tag."""
+    if result is None:
+        return []
+    rows = []
+    for item in result:
+        if item.__class__ is tuple:
+            if len(item) == 2 and item[0].__class__ is OutputTag:
+                ctx.output(item[0], as_row(item[1]))
+            else:
+                rows.append(item)
+        else:
+            rows.append(as_row(item))
+    return rows
+
+
+class PortedFunctionState:
+    """A user's function, and the states it asked for."""
+
+    def __init__(self, function: Any, descriptors: Mapping[str, StateDescriptor]) -> None:
+        self.user_function = function
+        """What the user wrote; shown by `explain`."""
+        self.descriptors = descriptors
+        self._own = declared_states(function)
+        """States declared on the class, with tidegate's names."""
+        both = [spec.name for spec in self._own if spec.name in descriptors]
+        if both:
+            raise GraphError(f"{type(function).__name__} has two states of the name {both[0]!r}. Rename one of them.")
+        self._accessors: Mapping[str, Any] = {}
+        pass_hooks_on(function, self)
+
+    def asked_states(self) -> tuple[StateSpec, ...]:
+        return (*self._own, *(descriptor.spec() for descriptor in self.descriptors.values()))
+
+    def attach_states(self, states: Any) -> None:
+        """Called by the runtime with all states of the operator, before `open`."""
+        self._accessors = states.accessors
+
+    def open(self, ctx: Any) -> None:
+        function = self.user_function
+        function.open(TaskContext(type(function).__name__, ctx, self.descriptors, self._accessors))
+        for spec in self._own:
+            if spec.keyed:
+                setattr(function, spec.name, self._accessors[spec.name])
+
+    def close(self) -> None:
+        self.user_function.close()
+
+
+class PortedProcess(PortedFunctionState):
+    """A function of one keyed stream. `call` returns what the function emits for a row."""
+
+    def __init__(
+        self, function: Any, descriptors: Mapping[str, StateDescriptor], has_timers: bool,
+        call: Callable[[Any, Any, Any], Iterable[Any] | None],
+    ) -> None:  # fmt: skip
+        super().__init__(function, descriptors)
+        self._has_timers, self._call = has_timers, call
+
+    def states(self) -> tuple[StateSpec, ...]:
+        return (*self.asked_states(), *((TIMERS,) if self._has_timers else ()))
+
+    def process_element(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self._call(self.user_function, row, ctx), ctx)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> list[Any]:
+        return emitted(self.user_function.on_timer(timestamp, ctx), ctx)
+
+
+class PortedCoProcess(PortedFunctionState):
+    """A function of two keyed streams."""
+
+    def __init__(self, function: Any, descriptors: Mapping[str, StateDescriptor], has_timers: bool) -> None:
+        super().__init__(function, descriptors)
+        self._has_timers = has_timers
+
+    def states(self) -> tuple[StateSpec, ...]:
+        return (*self.asked_states(), *((TIMERS,) if self._has_timers else ()))
+
+    def process_element1(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self.user_function.process_element1(row, ctx), ctx)
+
+    def process_element2(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self.user_function.process_element2(row, ctx), ctx)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> list[Any]:
+        return emitted(self.user_function.on_timer(timestamp, ctx), ctx)
+
+
+class BroadcastStates:
+    """A context with `get_broadcast_state`."""
+
+    def __init__(self, ctx: Any, states: Mapping[str, Any]) -> None:
+        self._ctx, self._states = ctx, states
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
+        found = self._states.get(state_descriptor.get_name())
+        if found is None:
+            known = ", ".join(map(repr, self._states)) or "none"
+            raise GraphError(
+                f"There is no broadcast state {state_descriptor.get_name()!r}; there are: {known}. Pass its descriptor to "
+                "broadcast: keyed.connect(rules.broadcast(descriptor))."
+            )
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+
+class PortedBroadcast(PortedFunctionState):
+    """A function of a keyed and a broadcast stream."""
+
+    def __init__(
+        self, function: Any, descriptors: Mapping[str, StateDescriptor], has_timers: bool,
+        broadcast: Mapping[str, MapStateDescriptor],
+    ) -> None:  # fmt: skip
+        super().__init__(function, descriptors)
+        self._has_timers, self._broadcast = has_timers, broadcast
+        self._shared: dict[str, Any] = {}
+
+    def states(self) -> tuple[StateSpec, ...]:
+        shared = (descriptor.broadcast_spec() for descriptor in self._broadcast.values())
+        return (*self.asked_states(), *shared, *((TIMERS,) if self._has_timers else ()))
+
+    def attach_operator_states(self, states: Mapping[str, Any]) -> None:
+        """Called by the runtime with the states that do not belong to a key."""
+        self._shared = {
+            name: self._broadcast[name].view(state) for name, state in states.items() if name in self._broadcast
+        }
+        for spec in self._own:
+            if not spec.keyed:
+                setattr(self.user_function, spec.name, states[spec.name])
+
+    def process_element(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self.user_function.process_element(row, BroadcastStates(ctx, self._shared)), ctx)
+
+    def process_broadcast_element(self, row: Any, ctx: Any) -> list[Any]:
+        return emitted(self.user_function.process_broadcast_element(row, BroadcastStates(ctx, self._shared)), ctx)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> list[Any]:
+        return emitted(self.user_function.on_timer(timestamp, BroadcastStates(ctx, self._shared)), ctx)
+
+
+class PortedWindow(PortedFunctionState, ProcessWindowFunction[Any, Any, Any]):
+    """A function of windows. `call` returns what it emits for one."""
+
+    def __init__(
+        self, function: Any, descriptors: Mapping[str, StateDescriptor],
+        call: Callable[[Any, Any, Any, Any], Iterable[Any] | None],
+    ) -> None:  # fmt: skip
+        super().__init__(function, descriptors)
+        self._call = call
+
+    def process(self, key: Any, context: Any, elements: Iterable[Any]) -> list[Any]:
+        return emitted(self._call(self.user_function, key, context, elements), context)
+
+    def clear(self, context: Any) -> None:
+        clear = getattr(self.user_function, "clear", None)
+        if clear is not None:
+            clear(context)
+
+
+class PortedTransform(PortedFunctionState):
+    """A function without a key: map, filter or flat_map."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function, {})
+
+    def map(self, row: Any) -> Any:
+        return as_row(self.user_function.map(row))
+
+    def filter(self, row: Any) -> bool:
+        kept: bool = self.user_function.filter(row)
+        return kept
+
+    def flat_map(self, row: Any) -> list[Any]:
+        return [as_row(item) for item in self.user_function.flat_map(row) or ()]
