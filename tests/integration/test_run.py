@@ -32,17 +32,24 @@ def build(spark):
     return job
 """
 
+CONFIG = """
+execution.checkpointing:
+  dir: {folder}/checkpoints
+  interval: 500 ms
+rest.port: 0
+"""
+
 
 @contextmanager
 def running(folder: Path, *more: str):
     """The job in `job.py`, from when it was submitted until the test is done with it."""
     (folder / "job.py").write_text(JOB)
-    where = [f"-Dexecution.checkpointing.dir={folder / 'checkpoints'}", "-Dexecution.checkpointing.interval=500 ms"]
-    words = ["run", "job.py", "-o", "json", "-Drest.port=0", *where, *more]
+    (folder / "config.yaml").write_text(CONFIG.format(folder=folder))
+    words = ["run", "job.py", "-o", "json", *more]
     process = subprocess.Popen(
         [sys.executable, "-c", "from tidegate.control.cli import main; main()", *words],
         cwd=folder, stdout=subprocess.PIPE, stderr=(folder / "err.log").open("w"), text=True,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TIDEGATE_CONF_DIR": str(folder)},
     )  # fmt: skip
     try:
         assert process.stdout is not None
@@ -58,7 +65,7 @@ def running(folder: Path, *more: str):
         process.wait()
 
 
-@pytest.mark.feature("I14")
+@pytest.mark.feature("I14", "D32")
 @pytest.mark.timeout(300)
 def test_sigterm_ends_a_job_with_a_savepoint_that_holds_all_its_output(tmp_path):
     saved = tmp_path / "savepoints"

@@ -16,9 +16,21 @@ _HEAD = """\
 
 Generated from `tidegate.config.declared` and `tidegate.config.without_effect`; do not edit by hand.
 
-Keys, defaults and rules are Flink's. They are given to the job: in `tg.Checkpointing(…)`, in `run(options={…})`, or as
-`-Dkey=value`; no configuration file is read. Old names are still read, and the job's log says what they are called now. An
-unknown key is refused with the nearest known one.
+Keys, defaults and rules are Flink's. A job sets options in `tg.Checkpointing(…)`, in `run(options={…})`, or as `-Dkey=value`.
+What all jobs share goes into a file `config.yaml`, flat or nested as in Flink, in the directory that the environment variable
+`TIDEGATE_CONF_DIR` of the driver names. A job's own options take precedence over the file:
+
+```yaml
+execution.checkpointing:
+  interval: 10 s
+  dir: s3://bucket/checkpoints
+state.backend.type: rocksdb
+rest.port: 8082
+```
+
+The UI and REST show for each option whether its value comes from the file (`file`), the job's code (`code`) or the command line
+(`-D`). Old names are still read, and the job's log says what they are called now. An unknown key is refused; the message names
+the nearest known one.
 
 Two defaults are not Flink's. `execution.checkpointing.externalized-checkpoint-retention`: a job is found again by its
 name, so cancelling it must not destroy its only checkpoint. `job.autoscaler.scaling.enabled`: the autoscaler recommends, and acts

@@ -14,6 +14,7 @@ from tidegate.core.redaction import redacted
 DEFAULT = "default"
 CODE = "code"
 COMMAND_LINE = "-D"
+FILE = "file"
 
 
 class CommandLineOptions(dict[str, str]):
@@ -25,15 +26,23 @@ class EffectiveOption:
     key: str
     value: str
     origin: str
-    """`default`, `code` or `-D`."""
+    """`default`, `file`, `code` or `-D`."""
 
 
-def effective(read: Options, given: Mapping[str, Any]) -> tuple[EffectiveOption, ...]:
-    """All declared options and those handed on to state backends, by key. `given` is the mapping that was read."""
+def effective(
+    read: Options, given: Mapping[str, Any], job: Mapping[str, Any], shared: Mapping[str, Any]
+) -> tuple[EffectiveOption, ...]:
+    """All declared options and those handed on to state backends, by key.
+
+    `given` are the options of the start, `job` all that the job sets, and `shared` what the file sets for all jobs.
+    """
     set_by = COMMAND_LINE if isinstance(given, CommandLineOptions) else CODE
 
     def origin(key: str, old_keys: tuple[str, ...] = ()) -> str:
-        return set_by if any(name in given for name in (key, *old_keys)) else CODE
+        names = (key, *old_keys)
+        if any(name in given for name in names):
+            return set_by
+        return FILE if any(name in shared for name in names) and not any(name in job for name in names) else CODE
 
     found = [
         EffectiveOption(option.key, _shown(option.kind.show, read[option]), origin(option.key, option.old_keys))

@@ -1,15 +1,42 @@
-"""A configuration file: `key: value` or `key = value` lines, flat or nested, as Flink's config.yaml has them.
+"""The configuration file for all jobs: `key: value` or `key = value` lines, flat or nested, as Flink's config.yaml has them.
 
 That much of YAML is read here, without a YAML library. Lists, anchors and flow style are refused by line number.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 from tidegate.config.errors import OptionError
 
+CONF_DIR_VARIABLE = "TIDEGATE_CONF_DIR"
+"""Names the directory of the file, as FLINK_CONF_DIR does for Flink."""
+FILE_NAME = "config.yaml"
+SERVER_KEYS = ("rest.port", "rest.bind-address", "rest.allowed-hosts")
+"""Options of the REST server. `tidegate run` reads them; they are no options of a job."""
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[A-Za-z0-9_.\-]+)\s*(?P<sign>[:=])(?P<value>.*)")
+
+
+def shared_options() -> dict[str, str]:
+    """The options that hold for all jobs: those of `$TIDEGATE_CONF_DIR/config.yaml`, and none if the variable is not set.
+
+    Raises `OptionError` if the file cannot be read: a job that silently ran without it could lose its checkpoints.
+    """
+    folder = os.environ.get(CONF_DIR_VARIABLE)
+    if not folder:
+        return {}
+    path = Path(folder) / FILE_NAME
+    try:
+        return read_file(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise OptionError(
+            (f"{CONF_DIR_VARIABLE} is set, but {path} cannot be read ({why}): create the file, or unset the variable.",)
+        ) from error
+    except OptionError as error:
+        raise OptionError(tuple(f"{path}, {problem}" for problem in error.problems)) from error
 
 
 def read_file(text: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.config.choices import Publisher
 from tidegate.config.declared import ALL, autoscaler, checkpointing, pipeline, reporting, unaligned
 from tidegate.config.docs import render
+from tidegate.config.file import shared_options
 from tidegate.config.measuring import read_measuring
 from tidegate.config.option import Option
 from tidegate.config.restart_strategy import FOREVER, ExponentialDelay, FailureRate, FixedDelay, NoRestart
@@ -392,6 +393,25 @@ def test_a_configuration_file_may_be_flat_or_nested() -> None:
 def test_a_line_that_cannot_be_read_is_named(line: str) -> None:
     with pytest.raises(OptionError, match="line 2"):
         read_file(f"k: v\n{line}")
+
+
+@pytest.mark.feature("D32")
+def test_the_file_for_all_jobs_is_in_the_directory_that_the_environment_names(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("TIDEGATE_CONF_DIR", raising=False)
+    assert shared_options() == {}
+    monkeypatch.setenv("TIDEGATE_CONF_DIR", str(tmp_path))
+    with pytest.raises(
+        OptionError, match=r"config\.yaml cannot be read \(No such file or directory\): create the file"
+    ):
+        shared_options()
+    (tmp_path / "config.yaml").write_text("state:\n  backend.type: rocksdb\n")
+    assert shared_options() == {"state.backend.type": "rocksdb"}
+    (tmp_path / "config.yaml").write_text("state:\n  - rocksdb\n")
+    with pytest.raises(OptionError, match=r"config\.yaml, line 2 is not 'key: value'"):
+        shared_options()
+    (tmp_path / "config.yaml").write_bytes(b"\xff")
+    with pytest.raises(OptionError, match="it is not UTF-8"):
+        shared_options()
 
 
 def test_a_key_set_twice_in_a_file_is_refused() -> None:

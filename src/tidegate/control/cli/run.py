@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tidegate.config.effective import CommandLineOptions
+from tidegate.config.file import SERVER_KEYS, shared_options
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import BadOption, Line, Output
 from tidegate.core.durations import duration_ms
@@ -74,11 +75,14 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     from tidegate.runtime.driver.pickling import ship_by_value
 
     options = CommandLineOptions(map(_setting, settings))
+    shared = shared_options()
     if log_format:
         options["log.format"] = log_format
-    speak(format=options.get("log.format"))
-    if not options.get("rest.port", "0").isdecimal():
-        raise BadOption(f"rest.port must be a number, 0 for any free port, not {options['rest.port']!r}.")
+    speak(format=options.get("log.format", shared.get("log.format")))
+    server_options = {key: options.pop(key, shared.get(key, "")) for key in SERVER_KEYS}
+    port = server_options["rest.port"] or "8081"
+    if not port.isdecimal():
+        raise BadOption(f"rest.port must be a number, 0 for any free port, not {port!r}.")
     if "rest.token" in options:
         raise BadOption("Every user of this machine can read a token on the command line. Set TIDEGATE_TOKEN instead.")
     if path:
@@ -93,9 +97,6 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
         options["execution.state-recovery.map-uids"] = ", ".join(uids)
     if renamed:
         options["execution.state-recovery.renamed-fields"] = ", ".join(renamed)
-    port = int(options.pop("rest.port", "8081"))
-    host = options.pop("rest.bind-address", "127.0.0.1")
-    allowed = options.pop("rest.allowed-hosts", "").split(",")
     job = load_job(job_file)
     ship_by_value(module_of(job_file))
     ship_own_modules(str(Path(job_file).parent))
@@ -109,7 +110,12 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     ending = Ending(run=run, within_s=within_s, savepoint=savepoint_on_stop)
     with ending.listening():
         server = serve(
-            run, host=host, port=port, allowed_hosts=allowed, allow_actions=allow_actions, show_values=show_values
+            run,
+            host=server_options["rest.bind-address"] or "127.0.0.1",
+            port=int(port),
+            allowed_hosts=server_options["rest.allowed-hosts"].split(","),
+            allow_actions=allow_actions,
+            show_values=show_values,
         )
         kept = str(server.token_files[0]) if server.token_files else None
         submitted = {"jobid": str(run.lineage), "rest": server.url, "token-file": kept}
@@ -120,7 +126,7 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
         code = ending.wait()
         server.linger(_LINGER_S)
         server.close()
-    if options.get("log.format") == "json":
+    if options.get("log.format", shared.get("log.format")) == "json":
         return code  # The log has said all of this, and its readers expect JSON in every line.
     if ending.path:
         click.echo(f"Savepoint completed. Path: {ending.path}", err=True)

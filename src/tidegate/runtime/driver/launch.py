@@ -20,6 +20,7 @@ from tidegate.checkpoint.statistics import CheckpointStatistics
 from tidegate.config.checkpoint_config import CheckpointConfig
 from tidegate.config.choices import ClaimMode
 from tidegate.config.declared.reporting import LOG_FORMAT
+from tidegate.config.file import shared_options
 from tidegate.core.durations import duration_ms
 from tidegate.core.errors import PreconditionFailed
 from tidegate.core.log_setup import speak
@@ -358,7 +359,7 @@ def _origin(loop: CheckpointLoop | None) -> str:
 
 def _speak(choices: Mapping[str, Any]) -> None:
     """Set up logging first: reading the other options may already log something."""
-    found = (choices.get("options") or {}).get(LOG_FORMAT.key)
+    found = (choices.get("options") or {}).get(LOG_FORMAT.key, shared_options().get(LOG_FORMAT.key))
     try:
         speak(format=None if found is None else LOG_FORMAT.parse(str(found)))
     except ValueError:

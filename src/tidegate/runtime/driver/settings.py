@@ -21,6 +21,7 @@ from tidegate.config.declared.metrics import NAMING
 from tidegate.config.declared.pipeline import AGGREGATE_PHASES, MAX_PARALLELISM
 from tidegate.config.declared.recovery import PATH
 from tidegate.config.effective import EffectiveOption, effective
+from tidegate.config.file import SERVER_KEYS, shared_options
 from tidegate.config.measuring import read_measuring
 from tidegate.config.reporting import ReportingConfig
 from tidegate.config.restart_strategy import NoRestart, RestartStrategy
@@ -123,17 +124,14 @@ def read_settings(
         checkpoint = Checkpointing(dir=checkpoint)
     if checkpoint is not None:
         given |= checkpoint.to_options()
-    store = {_STORE_KEYS[key]: given.pop(key) for key in list(given) if key in _STORE_KEYS}
-    named = str(given.get(TYPE_KEY) or given.get(OLDER_TYPE_KEY) or "")
-    for key in (TYPE_KEY, OLDER_TYPE_KEY):
-        if is_own_backend(given.get(key) or ""):
-            del given[key]  # The options know the built-in ones only.
-    backend = state_backend or (named if is_own_backend(named) else None)
-    read = read_options(given)
+    shared = {key: value for key, value in shared_options().items() if key not in SERVER_KEYS}
+    store = _taken_store(shared) | _taken_store(given)
+    own_backend = _taken_backend(given, shared)
+    read = read_options(given, shared)
     for note in read.notes:
         log.warning("option %s", note)
     config = CheckpointConfig.of(read)
-    backend = backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT)
+    backend = state_backend or own_backend or (str(config.backend) if TYPE_KEY in read.values else DEFAULT)
     _check_backend(backend, read.handed_on)
     if config.dir is not None and config.interval_ms is None:
         raise OptionError(
@@ -158,7 +156,7 @@ def read_settings(
         state_backend=backend,
         backend_options=dict(read.handed_on),
         changelog=config.changelog and config.dir is not None,
-        effective=effective(read, options or {}),
+        effective=effective(read, options or {}, given, shared),
         metric_naming=read[NAMING],
         reporting=ReportingConfig.of(read),
         measuring=read_measuring(read),
@@ -178,6 +176,24 @@ def read_settings(
         fresh=fresh,
         force=force,
     )
+
+
+def _taken_store(layer: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of the store out of a layer."""
+    return {_STORE_KEYS[key]: layer.pop(key) for key in list(layer) if key in _STORE_KEYS}
+
+
+def _taken_backend(*layers: dict[str, Any]) -> str | None:
+    """Take backends of the user's own out of the layers: options know the built-in ones only. The first layer that names a
+    backend decides; the result is None if that is a built-in one.
+    """
+    named = [str(layer.get(TYPE_KEY) or layer.get(OLDER_TYPE_KEY) or "") for layer in layers]
+    chosen = next(filter(None, named), "")
+    for layer in layers:
+        for key in (TYPE_KEY, OLDER_TYPE_KEY):
+            if is_own_backend(layer.get(key) or ""):
+                del layer[key]
+    return chosen if is_own_backend(chosen) else None
 
 
 def _check_backend(name: str, options: Mapping[str, Any]) -> None:

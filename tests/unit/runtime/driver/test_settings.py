@@ -53,6 +53,52 @@ def test_the_options_of_checkpoints_choose_the_backend_too(name: str) -> None:
     assert settings.state_backend == name
 
 
+def with_file(folder, monkeypatch, text: str) -> None:
+    (folder / "config.yaml").write_text(text)
+    monkeypatch.setenv("TIDEGATE_CONF_DIR", str(folder))
+
+
+@pytest.mark.feature("D32")
+def test_the_file_for_all_jobs_sets_what_the_job_does_not(tmp_path, monkeypatch) -> None:
+    with_file(
+        tmp_path,
+        monkeypatch,
+        """
+        execution.checkpointing:
+          dir: s3://all/checkpoints
+          interval: 1 min
+          timeout: 3 min
+        state.backend: rocksdb
+        s3.region: eu-west-1
+        s3.endpoint: https://elsewhere
+        rest.port: 8082
+        """,
+    )
+    choices = {"execution.checkpointing.timeout": "5 min", "s3.endpoint": "https://here"}
+    settings, durability = read_settings(2, **NONE, checkpoint=Checkpointing(interval="10 s"), options=choices)
+    assert durability is not None
+    config = durability.checkpoints
+    assert (config.dir, config.interval_ms, config.timeout_ms) == ("s3://all/checkpoints", 10_000, 300_000)
+    assert settings.state_backend == "rocksdb"
+    assert durability.archive.options["region"] == "eu-west-1"
+    assert durability.archive.options["endpoint"] == "https://here"
+    origins = {option.key: option.origin for option in settings.effective}
+    assert origins["execution.checkpointing.dir"] == origins["state.backend.type"] == "file"
+    assert origins["execution.checkpointing.interval"] == origins["execution.checkpointing.timeout"] == "code"
+    assert origins["execution.checkpointing.mode"] == "default"
+
+
+@pytest.mark.feature("D32")
+@pytest.mark.parametrize(
+    ("file", "job", "name"),
+    [(OWN, {}, OWN), (OWN, {"state.backend.type": "hashmap"}, "hashmap"), ("rocksdb", {"state.backend": OWN}, OWN)],
+)
+def test_the_backend_of_a_job_wins_over_that_of_the_file(file, job, name, tmp_path, monkeypatch) -> None:
+    with_file(tmp_path, monkeypatch, f"state.backend.type: {file}")
+    settings, _ = read_settings(2, **NONE, options=job)
+    assert settings.state_backend == name
+
+
 @pytest.mark.feature("F20", "F23")
 def test_the_argument_of_a_job_wins_over_the_option() -> None:
     for option in ("rocksdb", OWN):
