@@ -56,8 +56,15 @@ def main() -> int:
     }
     module = importlib.import_module(NAMES[arguments.name])
     given = {name: choice for name, choice in choices.items() if choice is not None}
+    provenance = harness.Provenance(sys.argv[1:], ({"quick": True} if arguments.quick else {}) | given)
     result = module.run(arguments.json, arguments.quick, **given)
-    report = {"benchmark": arguments.name, "quick": arguments.quick, "machine": harness.machine(), **result}
+    report = {
+        "benchmark": arguments.name,
+        "quick": arguments.quick,
+        **provenance.as_json(),
+        "machine": harness.machine(),
+        **result,
+    }
     harness.write(arguments.json, report)
     print(harness.table(report))
     return 0

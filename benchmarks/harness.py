@@ -10,14 +10,18 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,49 @@ def machine() -> dict[str, Any]:
         "load_average": list(os.getloadavg()),
         "versions": versions,
     }
+
+
+class Provenance:
+    """Where a report comes from: begun before the measurement, so that the load of the machine is that which it found."""
+
+    def __init__(self, arguments: Sequence[str], reduced: Mapping[str, Any]) -> None:
+        self._arguments, self._reduced = list(arguments), dict(reduced)
+        self._began, self._clock, self._load = datetime.now(UTC), time.monotonic(), os.getloadavg()
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "command": shlex.join(["python", "-m", "benchmarks", *_without_output(self._arguments)]),
+            "reduced": self._reduced,
+            "commit": source_commit(),
+            "began": self._began.isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - self._clock, 1),
+            "load_average": {"before": list(self._load), "after": list(os.getloadavg())},
+        }
+
+
+def source_commit(root: Path = ROOT) -> str | None:
+    """The commit that changed `src` last, with a mark if the files differ from it; None outside a repository.
+
+    Commits that change benchmarks or pages only do not make figures old.
+    """
+    try:
+        log = ["git", "-C", str(root), "log", "-1", "--format=%h", "--abbrev=10", "--", "src"]
+        commit = subprocess.run(log, capture_output=True, text=True, check=True).stdout.strip()
+        status = ["git", "-C", str(root), "status", "--porcelain", "--", "src"]
+        changed = subprocess.run(status, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}, changed" if changed else commit or None
+
+
+def _without_output(arguments: Sequence[str]) -> list[str]:
+    """Arguments without the file that the report goes to, which says nothing about the run."""
+    kept, skip = [], False
+    for argument in arguments:
+        if not skip and argument != "--json" and not argument.startswith("--json="):
+            kept.append(argument)
+        skip = argument == "--json"
+    return kept
 
 
 def drop_cache(folder: Path) -> None:

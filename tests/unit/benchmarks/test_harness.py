@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from benchmarks.harness import Figure, interleave, ratio, table
+from benchmarks.harness import Figure, Provenance, interleave, ratio, source_commit, table
 
 
 def test_contestants_take_turns():
@@ -48,3 +51,38 @@ def test_the_table_says_which_ratio_was_not_reached():
 def test_bound_that_is_a_number_is_shown_with_its_direction():
     ratios = {"new / old": {"value": 5.0, "wanted": 4, "at_most": False, "reached": True}}
     assert table({"ratios": ratios}).splitlines()[-1].split() == ["new", "/", "old", "5.00", ">=", "4", "yes"]
+
+
+def test_report_tells_its_command_without_the_file_that_it_goes_to():
+    arguments = ["savepoint", "--json", "/somewhere/out.json", "--megabytes", "500", "--only", "a b"]
+
+    told = Provenance(arguments, {"megabytes": 500}).as_json()
+
+    assert told["command"] == "python -m benchmarks savepoint --megabytes 500 --only 'a b'"
+    assert told["reduced"] == {"megabytes": 500}
+    assert told["began"].endswith("+00:00")
+    assert len(told["load_average"]["before"]) == len(told["load_average"]["after"]) == 3
+
+
+def test_commit_of_a_report_is_the_last_one_that_changed_the_source(tmp_path: Path):
+    commit(tmp_path, "src/a.py", "1")
+    of_source = source_commit(tmp_path)
+    commit(tmp_path, "docs/page.md", "2")
+
+    assert of_source is not None
+    assert source_commit(tmp_path) == of_source
+
+    (tmp_path / "src" / "a.py").write_text("3")
+    assert source_commit(tmp_path) == f"{of_source}, changed"
+
+
+def test_outside_a_repository_there_is_no_commit(tmp_path: Path):
+    assert source_commit(tmp_path) is None
+
+
+def commit(root: Path, name: str, text: str) -> None:
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).write_text(text)
+    author = ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false"]
+    for command in (["init", "-q"], ["add", "."], [*author, "commit", "-q", "-m", name]):
+        subprocess.run(["git", "-C", str(root), *command], check=True)
