@@ -25,6 +25,7 @@ NAMES = {
     "memory": "benchmarks.memory",
     "release": "benchmarks.release",
     "rescale": "benchmarks.rescale",
+    "restore": "benchmarks.restore",
     "savepoint": "benchmarks.savepoint",
     "skew": "benchmarks.skew",
     "slow-epochs": "benchmarks.slow_epochs",

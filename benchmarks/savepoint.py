@@ -155,7 +155,7 @@ class _Bench:
     def _write(self, act: Callable[..., TaskState], name: str, tasks: int) -> tuple[CheckpointMetadata, int]:
         target = self._work / name
         states = self._together((act, self._work / "local", slot, tasks, target) for slot in range(tasks))
-        return _metadata(states, tasks), sum(state.size_bytes for state in states)
+        return metadata_of(states, tasks), sum(state.size_bytes for state in states)
 
     def _widened(self, tasks: int) -> CheckpointMetadata:
         """The same state, filled by twice as many tasks: files that were cut by a rescaling would be twice as many."""
@@ -163,7 +163,7 @@ class _Bench:
         self._together((_fill, wide, slot, tasks, self.keys) for slot in range(tasks))
         states = self._together((_write_native, wide, slot, tasks, target) for slot in range(tasks))
         shutil.rmtree(wide)
-        return _metadata(states, tasks)
+        return metadata_of(states, tasks)
 
     def _speed(self, target: Path, calls: list[tuple[Any, ...]], source: Path) -> float:
         """MB/s of all calls together; what they wrote is removed."""
@@ -185,7 +185,7 @@ def _fill(local: Path, slot: int, tasks: int, keys: int) -> None:
     chance, engine, base = random.Random(slot), backend_named("rocksdb"), None
     groups = range_of_slot(slot, tasks, GROUPS)
     mine = [n for n in range(keys) if slot_of(n % GROUPS, tasks, GROUPS) == slot]
-    layout = _layout()
+    layout = state_layout()
     for number, first in enumerate(range(0, len(mine), _CHUNK)):
         last = first + _CHUNK >= len(mine)
         version = FILLED if last else VersionId(EpochId(Term(0), number + 1), AttemptId(1))
@@ -221,7 +221,7 @@ def _write_tables(local: Path, slot: int, tasks: int, target: Path) -> TaskState
     store = backend_named("rocksdb").begin(local / str(slot), FILLED, SAVED, groups)
     try:
         writer = CanonicalWriter(open_storage(target), "bench", TaskId(1, Slot(slot)), groups, FILLED, 1)
-        writer.add_bytes([_operator(tasks)], store.scan(*key_group_range(*groups)))
+        writer.add_bytes([operator_info(tasks)], store.scan(*key_group_range(*groups)))
         return writer.finish()
     finally:
         store.abandon()
@@ -239,17 +239,17 @@ def _copy(source: Path, target: Path, sync: bool) -> None:
         os.close(descriptor)
 
 
-def _operator(tasks: int) -> OperatorInfo:
+def operator_info(tasks: int) -> OperatorInfo:
     return OperatorInfo(Uid("op"), 1, tasks, "rocksdb", {"columns": ["string"]}, (STATE,))
 
 
-def _layout() -> Any:
+def state_layout() -> Any:
     from tidegate.savepoint.entries import StateLayout
 
-    return StateLayout(_operator(1), STATE)
+    return StateLayout(operator_info(1), STATE)
 
 
-def _metadata(states: list[TaskState], tasks: int) -> CheckpointMetadata:
+def metadata_of(states: list[TaskState], tasks: int) -> CheckpointMetadata:
     made = CheckpointMetadata(
         job="bench",
         lineage=Lineage("l"),
@@ -264,7 +264,7 @@ def _metadata(states: list[TaskState], tasks: int) -> CheckpointMetadata:
         max_parallelism=GROUPS,
         parallelism=tasks,
         clock_ms=0,
-        operators=(_operator(tasks),),
+        operators=(operator_info(tasks),),
         state_numbers=(StateNumber(Uid("op"), "text", 1),),
         tasks=tuple(states),
     )

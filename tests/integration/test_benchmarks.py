@@ -117,3 +117,18 @@ def test_async_calls_are_compared_with_what_their_capacity_allows(tmp_path):
     }
     tasks = report["size"]["tasks"]
     assert all(seen["most"] <= 10 * tasks and seen["errors"] for name in names for seen in report["server"][name])
+
+
+def test_restore_compares_three_snapshots_over_three_ways(tmp_path):
+    command = [sys.executable, "-m", "benchmarks", "restore", "--quick", "--megabytes", "1"]
+    told = subprocess.run([*command, "--json", tmp_path / "out.json"], cwd=ROOT, capture_output=True, text=True)
+
+    assert told.returncode == 0, told.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    ways = ("local disk", "S3 server", "S3 server over 20 MB/s")
+    snapshots = ("incremental checkpoint", "full checkpoint", "canonical savepoint")
+    assert set(report["figures"]) == {f"{way}: {snapshot}" for way in (*ways, "stored") for snapshot in snapshots}
+    assert min(report["read_mb"].values()) > 0
+    assert report["stored_files"]["incremental checkpoint"] > 1
+    assert report["command"] == "python -m benchmarks restore --quick --megabytes 1"
+    assert report["reduced"] == {"quick": True, "megabytes": 1}

@@ -64,7 +64,20 @@ class Delay:
     seconds: float
 
 
-Fault = DropReply | Refuse | Answer | CutRequest | CutReply | Throttle | Delay
+class Line:
+    """Bodies of all requests together flow at this speed, as over one line that they share."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._bytes_per_s, self._free_at = bytes_per_s, 0.0
+
+    def seconds_for(self, count: int) -> float:
+        """Take so many bytes of the line, after those taken before. Returns how long until they have passed."""
+        now = time.monotonic()
+        self._free_at = max(now, self._free_at) + count / self._bytes_per_s
+        return self._free_at - now
+
+
+Fault = DropReply | Refuse | Answer | CutRequest | CutReply | Throttle | Line | Delay
 
 
 @dataclass(slots=True)
@@ -162,7 +175,9 @@ class FaultyProxy:
             return False
         if isinstance(fault, Delay):
             await asyncio.sleep(fault.seconds)
-        pace = _Pace(fault.bytes_per_s if isinstance(fault, Throttle) else None)
+        pace = _Pace(
+            fault.bytes_per_s if isinstance(fault, Throttle) else None, fault if isinstance(fault, Line) else None
+        )
         request = body_of_request(head, reader)
         if isinstance(fault, Answer) and not fault.applied:
             await _drain(request)
@@ -210,10 +225,10 @@ class _Upstream:
 
 
 class _Pace:
-    """Holds a flow to a number of bytes per second."""
+    """Holds a flow to a number of bytes per second, of its own or of a line that it shares."""
 
-    def __init__(self, bytes_per_s: float | None) -> None:
-        self._bytes_per_s = bytes_per_s
+    def __init__(self, bytes_per_s: float | None, line: Line | None = None) -> None:
+        self._bytes_per_s, self._line = bytes_per_s, line
         self._began = time.monotonic()
         self._passed = 0
 
@@ -221,6 +236,8 @@ class _Pace:
         if self._bytes_per_s is not None:
             self._passed += count
             await asyncio.sleep(max(0.0, self._began + self._passed / self._bytes_per_s - time.monotonic()))
+        if self._line is not None:
+            await asyncio.sleep(self._line.seconds_for(count))
 
 
 async def _copy(body: AsyncIterator[bytes], writer: asyncio.StreamWriter, pace: _Pace, limit: int | None) -> bool:
