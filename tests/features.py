@@ -49,6 +49,8 @@ class Capability:
     shown_by: tuple[str, ...] = ()
     """Of a program or a claim: its examples, tests or benchmarks."""
     mutations: tuple[Mutation, ...] = ()
+    measured: tuple[str, ...] = ()
+    """Of a claim: figures and ratios of `benchmarks/results`, as `result: name`, which `docs/benchmarks.md` shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +81,15 @@ def read(text: str) -> list[Section]:
 
 
 def _capability(id: str, entry: Mapping[str, Any]) -> Capability:
-    unknown = entry.keys() - {"text", "status", "answer", "shown_by", "mutation"}
+    unknown = entry.keys() - {"text", "status", "answer", "shown_by", "mutation", "measured"}
     if unknown:
         raise ValueError(f"{id} has unknown fields: {', '.join(sorted(unknown))}")
     mutations = tuple(
         Mutation(Replacement(each["file"], each["before"], each["after"]), tuple(each["tests"]))
         for each in entry.get("mutation", ())
     )
-    return Capability(
-        id, entry["text"], entry["status"], entry.get("answer", ""), tuple(entry.get("shown_by", ())), mutations
-    )
+    shown_by, measured = (tuple(entry.get(field, ())) for field in ("shown_by", "measured"))
+    return Capability(id, entry["text"], entry["status"], entry.get("answer", ""), shown_by, mutations, measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,8 @@ class Report:
             evidence = "proven: " + ", ".join(f"`{name}`" for name in [*shown, *names])
         else:
             shown = [f" See `{name}`." for name in capability.shown_by]
-            evidence = f"{capability.status}: {capability.answer}{''.join(shown)}"
+            figures = " Figures are in [benchmarks](../benchmarks.md)." if capability.measured else ""
+            evidence = f"{capability.status}: {capability.answer}{figures}{''.join(shown)}"
         cells = (capability.id, capability.text, evidence)
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
