@@ -8,16 +8,13 @@ turns, one epoch each, so that whatever else the machine does falls on all of th
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
-import json
 import multiprocessing
 import os
 import random
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator
@@ -203,19 +200,23 @@ def _judge(results: dict[str, dict[str, list[Epoch]]], sizes: list[int]) -> dict
     for size in sizes:
         ours, bare = results[str(size)]["tidegate"], results[str(size)]["bare"]
         early, late = ours[10:30], ours[-20:]
-        note(f"flat_time_{size}", _median(late, "total_s") / _median(early, "total_s"), 1.3)
+        note(
+            f"{size:,} keys: time of the last 20 epochs / of epochs 11 to 30",
+            _median(late, "total_s") / _median(early, "total_s"),
+            1.3,
+        )
         # Levels take some forty epochs to fill up; what must not happen is that files go on growing after that.
-        note(f"flat_files_{size}", max(e["files"] for e in late) / max(e["files"] for e in ours[-40:-20]), 1.1)
-        note(f"against_bare_{size}", _median(ours, "total_s") / _median(bare, "total_s"))
-        note(f"mean_against_bare_{size}", _mean(ours, "total_s") / _mean(bare, "total_s"))
-    note("growth", growth("tidegate"))
-    note("growth_bare", growth("bare"))
-    note("growth_against_bare", growth("tidegate") / growth("bare"), 1.1)
+        files = max(e["files"] for e in late) / max(e["files"] for e in ours[-40:-20])
+        note(f"{size:,} keys: files of the last 20 epochs / of the 20 before", files, 1.1)
+        note(f"{size:,} keys: median epoch / bare", _median(ours, "total_s") / _median(bare, "total_s"))
+        note(f"{size:,} keys: mean epoch / bare", _mean(ours, "total_s") / _mean(bare, "total_s"))
+    note("median epoch, most keys / fewest", growth("tidegate"))
+    note("median epoch, most keys / fewest, bare", growth("bare"))
+    note("the former / the latter", growth("tidegate") / growth("bare"), 1.1)
     return ratios
 
 
-def run(json_path: str | None = None, quick: bool = False) -> dict[str, Any]:
-    """Measure; write the figures to `json_path` if given, and return them."""
+def run(json_path: Path, quick: bool) -> dict[str, Any]:
     sizes = [10_000, 100_000] if quick else [100_000, 1_000_000, 10_000_000]
     updates, epochs = (2_000, 60) if quick else (UPDATES, 80)
     root = tempfile.mkdtemp(prefix="state-growth-")
@@ -226,45 +227,25 @@ def run(json_path: str | None = None, quick: bool = False) -> dict[str, Any]:
             os.mkdir(directory)
             players[size, who] = _Player(who, size, updates, directory)
             players[size, who].turn()
-            print(f"{who}: {size:,} keys loaded", file=sys.stderr)
+            harness.say(f"{who}: {size:,} keys loaded")
         for number in range(1, epochs + 1):
             for player in players.values():
                 player.epochs.append(player.turn())
             if number % 10 == 0:
-                print(f"{number} of {epochs} epochs", file=sys.stderr)
+                harness.say(f"{number} of {epochs} epochs")
     finally:
         for player in players.values():
             player.end()
         shutil.rmtree(root, ignore_errors=True)
     results = {str(size): {who: players[size, who].epochs for who in CONTESTANTS} for size in sizes}
-    for size, who in players:
-        measured = results[str(size)][who]
-        print(
-            f"{who:9} {size:>11,} keys: epoch median {_median(measured, 'total_s') * 1000:6.0f} ms, "
-            f"worst {max(e['total_s'] for e in measured) * 1000:6.0f} ms, "
-            f"read {_median(measured, 'read_s') * 1000:5.0f} ms, files {measured[-1]['files']:.0f}",
-            file=sys.stderr,
-        )
-    report = {
-        "benchmark": "state-growth",
-        "quick": quick,
-        "updates_per_epoch": updates,
-        "epochs": epochs,
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
+    return {
+        "size": {"updates_per_epoch": updates, "epochs": epochs, "keys": sizes},
+        "figures": {
+            f"epoch, {size:,} keys, {who}": harness.Figure(
+                "s", tuple(e["total_s"] for e in players[size, who].epochs)
+            ).as_json()
+            for size, who in players
+        },
         "ratios": _judge(results, sizes),
-        "results": results,
+        "epochs": results,
     }
-    for name, ratio in report["ratios"].items():  # type: ignore[attr-defined]
-        print(f"{name:28} {ratio['value']:6.2f}  {ratio.get('wanted', '')}", file=sys.stderr)
-    if json_path:
-        Path(json_path).write_text(json.dumps(report, indent=1))
-    return report
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json")
-    parser.add_argument("--quick", action="store_true")
-    arguments = parser.parse_args()
-    run(arguments.json, arguments.quick)
