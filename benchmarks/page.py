@@ -127,7 +127,7 @@ class Page:
         lines += ["## How to read the figures", "", self.prose["reading"].strip(), "", *self._machines()]
         for section in self.sections:
             lines += self._section(section)
-        lines += self._claims()
+        lines += [*self._claims(), "", self.prose["closing"].strip()]
         return "\n".join(lines) + "\n"
 
     def _bounded(self) -> Iterator[tuple[Section, Ratio]]:

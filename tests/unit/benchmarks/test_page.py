@@ -18,7 +18,13 @@ MACHINE = {
     "java": 'openjdk version "17.0.1" 2021', "versions": {"pyspark": "4.1.0", "numpy": None},
 }  # fmt: skip
 FIGURE = {"unit": "rows/s", "median": 70.0, "q1": 60.0, "q3": 80.0, "n": 3}
-PROSE = {"opening": "{reached} of {goals}", "reading": "How.", "claims_title": "Claims", "claims": "What holds."}
+PROSE = {
+    "opening": "{reached} of {goals}",
+    "reading": "How.",
+    "claims_title": "Claims",
+    "claims": "What holds.",
+    "closing": "See.",
+}
 
 
 def result(**more: Any) -> Result:
