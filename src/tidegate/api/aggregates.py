@@ -25,17 +25,20 @@ class AggregateFunction(ABC, Generic[In, Acc, Out]):
     """Combines rows into an accumulator, and that into a result. Its accumulators must be mergeable for session windows."""
 
     @abstractmethod
-    def create_accumulator(self) -> Acc: ...
+    def create_accumulator(self) -> Acc:
+        """Return the accumulator of no rows."""
 
     @abstractmethod
     def add(self, value: In, accumulator: Acc) -> Acc:
         """The accumulator with one more row. It may be the same object, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Acc) -> Out: ...
+    def get_result(self, accumulator: Acc) -> Out:
+        """Return the result of the rows that were added."""
 
     @abstractmethod
-    def merge(self, a: Acc, b: Acc) -> Acc: ...
+    def merge(self, a: Acc, b: Acc) -> Acc:
+        """Combine two accumulators, as when two sessions become one."""
 
 
 Value = TypeVar("Value", contravariant=True)
@@ -56,7 +59,8 @@ class ReduceFunction(ABC, Generic[In]):
     """Combines two rows into one of the same columns."""
 
     @abstractmethod
-    def reduce(self, a: In, b: In) -> In: ...
+    def reduce(self, a: In, b: In) -> In:
+        """Return one row in place of two."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,11 @@ class Evictor(ABC):  # noqa: B024 (either method alone makes an evictor)
     """Removes elements from a window, before or after its function sees them. Both methods return what stays, in order."""
 
     def evict_before(self, elements: Sequence[TimestampedValue], window: Window) -> Sequence[TimestampedValue]:
+        """Return the elements that the function of the window sees."""
         return elements
 
     def evict_after(self, elements: Sequence[TimestampedValue], window: Window) -> Sequence[TimestampedValue]:
+        """Return the elements that stay in the window after its function has seen them."""
         return elements
 
 
@@ -51,6 +53,7 @@ class CountEvictor(_Once):
 
     @classmethod
     def of(cls, max_count: int, do_evict_after: bool = False) -> Self:
+        """`CountEvictor.of(10)`."""
         return cls(max_count, do_evict_after)
 
     def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:
@@ -66,6 +69,7 @@ class TimeEvictor(_Once):
 
     @classmethod
     def of(cls, window_size: Duration, do_evict_after: bool = False) -> Self:
+        """`TimeEvictor.of("5 s")`."""
         return cls(duration_ms(window_size), do_evict_after)
 
     def _kept(self, elements: Sequence[TimestampedValue]) -> Sequence[TimestampedValue]:

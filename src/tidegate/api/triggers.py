@@ -44,12 +44,29 @@ CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 class TriggerContext(Protocol):
     """The context of a trigger. Timers belong to the current key and window."""
 
-    def get_current_processing_time(self) -> int: ...
-    def get_current_watermark(self) -> int: ...
-    def register_event_time_timer(self, time: int) -> None: ...
-    def register_processing_time_timer(self, time: int) -> None: ...
-    def delete_event_time_timer(self, time: int) -> None: ...
-    def delete_processing_time_timer(self, time: int) -> None: ...
+    def get_current_processing_time(self) -> int:
+        """Return the clock of the epoch, in milliseconds since 1970-01-01 UTC."""
+        ...
+
+    def get_current_watermark(self) -> int:
+        """Return how far event time has progressed, in milliseconds since 1970-01-01 UTC."""
+        ...
+
+    def register_event_time_timer(self, time: int) -> None:
+        """Call `on_event_time` of this key and window when the watermark reaches the time."""
+        ...
+
+    def register_processing_time_timer(self, time: int) -> None:
+        """Call `on_processing_time` of this key and window when the clock reaches the time."""
+        ...
+
+    def delete_event_time_timer(self, time: int) -> None:
+        """Delete the event-time timer for that time, if there is one."""
+        ...
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        """Delete the processing-time timer for that time, if there is one."""
+        ...
 
     def in_window(self, window: Window) -> AbstractContextManager[None]:
         """For `on_merge`: state and timers of another window of the same key."""
@@ -170,6 +187,7 @@ class CountTrigger(Trigger):
 
     @classmethod
     def of(cls, max_count: int) -> Self:
+        """`CountTrigger.of(100)`."""
         return cls(max_count)
 
     def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -206,6 +224,7 @@ class PurgingTrigger(Trigger):
 
     @classmethod
     def of(cls, inner: Trigger) -> Self:
+        """`PurgingTrigger.of(CountTrigger.of(100))`."""
         return cls(inner)
 
     def on_element(self, element: Row, timestamp: int, window: Window, ctx: TriggerContext) -> TriggerResult:
@@ -249,6 +268,7 @@ class _Continuous(Trigger):
 
     @classmethod
     def of(cls, interval: Duration) -> Self:
+        """`of("10 s")`: fires every ten seconds."""
         return cls(duration_ms(interval))
 
     def can_merge(self) -> bool:

@@ -165,6 +165,7 @@ class GlobalWindows(WindowAssigner):
 
     @classmethod
     def create(cls) -> Self:
+        """All rows of a key in one window."""
         return cls()
 
     def assign_windows(self, row: Row, timestamp: int) -> Sequence[Window]:

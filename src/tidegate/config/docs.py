@@ -14,7 +14,7 @@ from tidegate.config.without_effect import FAMILIES, WITHOUT_EFFECT, WithoutEffe
 _HEAD = """\
 # Options
 
-Generated from `tidegate.config.declared` and `tidegate.config.without_effect`; do not edit by hand.
+<!-- Generated from `tidegate.config.declared` and `tidegate.config.without_effect`; do not edit by hand. -->
 
 Keys, defaults and rules are Flink's. A job sets options in `tg.Checkpointing(…)`, in `run(options={…})`, or as `-Dkey=value`.
 What all jobs share goes into a file `config.yaml`, flat or nested as in Flink, in the directory that the environment variable

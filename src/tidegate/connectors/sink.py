@@ -106,6 +106,8 @@ CommitRequest = Committable
 
 
 class SinkWriter(Protocol):
+    """Writes the rows of one slot and epoch, in the task. What it writes stays hidden until its committer publishes it."""
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Stage rows that were checked against the sink's schema."""
         ...
@@ -181,9 +183,13 @@ class Sink(Protocol):
         """What readers of the target can rely on, if the job takes checkpoints."""
         ...
 
-    def create_writer(self, context: WriterContext) -> SinkWriter: ...
+    def create_writer(self, context: WriterContext) -> SinkWriter:
+        """Create the writer of one slot and epoch, in the task."""
+        ...
 
-    def create_committer(self, context: CommitterContext) -> Committer: ...
+    def create_committer(self, context: CommitterContext) -> Committer:
+        """Create the object that publishes what writers have written."""
+        ...
 
     def describe(self) -> str:
         """Return a short description for `explain`."""

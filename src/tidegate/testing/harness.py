@@ -338,6 +338,7 @@ class Harness:
         return found
 
     def side_output(self, tag: str) -> list[Any]:
+        """Return the rows of a side output since the last call."""
         found = list(self.sides[tag])
         self.sides[tag].clear()
         return found
