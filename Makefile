@@ -1,5 +1,5 @@
 # Every target is a phase of .ci/run, where its command is written down.
-.PHONY: help ci setup format lint types imports test test-fast nightly features prove bench
+.PHONY: help ci setup format lint types imports test test-fast nightly features prove bench docs
 
 help:
 	@echo "test-fast  tests that need no JVM and no server, about a minute"
@@ -12,6 +12,7 @@ help:
 	@echo "types      mypy: strict on src, names and arguments in tests"
 	@echo "imports    import directions"
 	@echo "test       one pytest process over all tests but the slow ones; T=path or T='-k name' narrows them"
+	@echo "docs       build the documentation site with both generators into artifacts/site and artifacts/site-mkdocs, and check it"
 	@echo "features   which capabilities are proven"
 	@echo "prove      breaks each proven capability in a copy, and runs its tests; P='A13 --quick' narrows it"
 	@echo "bench      B=keyed-count OUT=file.json [Q=--quick]"
@@ -27,6 +28,9 @@ setup lint types imports features:
 
 test test-fast:
 	@.ci/run $@ $(T)
+
+docs:
+	@.ci/run site
 
 prove:
 	@.ci/run prove $(P)
