@@ -1,4 +1,7 @@
-"""The Python blocks of README and guide are run, each page from top to bottom as one program."""
+"""The Python blocks of README and of all pages are run, each page from top to bottom as one program.
+
+What a page leaves out, such as the job that a line belongs to, is a `python` block in a comment of the page.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,16 @@ from tests.integration.terminal import play
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 240
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-NEED_SERVERS = {"kafka-to-postgres.md"}
-"""Run by tests/integration/kafka/test_pages.py."""
-GUIDES = sorted(
-    str(page.relative_to(ROOT))
-    for folder in ("guide", "connectors", "migrate")
-    for page in (ROOT / "docs" / folder).glob("*.md")
-    if page.name not in NEED_SERVERS and (folder == "guide" or BLOCK.search(page.read_text()))
+RUN_ELSEWHERE = {
+    "docs/guide/kafka-to-postgres.md": "tests/integration/kafka/test_pages.py, with servers",
+    "docs/operations/hdfs.md": "tests/integration/test_hdfs.py, with a NameNode",
+    "docs/operations/upgrade.md": "below, as a session in a terminal",
+}
+PAGES = sorted(
+    name
+    for page in (ROOT / "docs").rglob("*.md")
+    if (name := str(page.relative_to(ROOT))) not in RUN_ELSEWHERE and BLOCK.search(page.read_text())
 )
-PAGES = [*GUIDES, "docs/operations/logs-traces-events.md"]
 
 
 def blocks(page: str) -> list[str]:
@@ -40,7 +44,7 @@ def programs() -> Iterator[Programs]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_of_the_guide_runs(page, programs, tmp_path):
+def test_a_page_runs(page, programs, tmp_path):
     found = blocks(page)
     assert found
     programs.run("\n".join(found), tmp_path, LIMIT_S)
