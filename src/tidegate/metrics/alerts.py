@@ -41,6 +41,8 @@ class AlertSettings:
     """More restarts than that within the window are a loop."""
     memory_share: float = 0.9
     disk_share: float = 0.1
+    runbook: str = ""
+    """Address of the page `docs/operations/runbook.md` where readers of alerts can open it. Empty: alerts have no link."""
 
     def __post_init__(self) -> None:
         whole = (self.evaluation_s, self.checkpoint_intervals, self.output_wait_s, self.stall_s, self.window_s)
@@ -60,6 +62,11 @@ class AlertRule:
     meaning: str
     action: str
     """What to do, for someone on call."""
+
+    @property
+    def anchor(self) -> str:
+        """The section of this alert in the runbook, as it stands behind the `#` of an address."""
+        return self.name.lower()
 
 
 def rules(settings: AlertSettings | None = None) -> tuple[AlertRule, ...]:
@@ -238,6 +245,7 @@ def rules_file(settings: AlertSettings | None = None) -> str:
             "        annotations:",
             f"          summary: {json.dumps(rule.summary)}",
             f"          description: {json.dumps(f'{rule.meaning} {rule.action}')}",
+            *([f"          runbook_url: {json.dumps(f'{chosen.runbook}#{rule.anchor}')}"] if chosen.runbook else []),
         ]
     return "\n".join(lines) + "\n"
 

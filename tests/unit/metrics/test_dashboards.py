@@ -86,6 +86,22 @@ def test_the_page_explains_every_alert() -> None:
     )
 
 
+def test_the_runbook_has_a_section_for_every_alert_and_for_nothing_else() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operations" / "runbook.md").read_text()
+    sections = dict(re.findall(r"^## (Tidegate\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    assert list(sections) == list(ALERTS)
+    for name, text in sections.items():
+        parts = re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE)
+        assert parts == ["Meaning", "Impact", "Check", "Fix"], name
+
+
+def test_alerts_link_to_their_section_of_the_runbook_if_its_address_is_known() -> None:
+    text = alerts.rules_file(AlertSettings(runbook="https://docs.example.com/runbook/"))
+    assert text.count("runbook_url") == len(ALERTS)
+    assert 'runbook_url: "https://docs.example.com/runbook/#tidegatedriverdown"' in text
+    assert "runbook_url" not in alerts.rules_file()
+
+
 def missing(ours: object, theirs: object, path: str = "") -> list[str]:
     """Values of ours that theirs has not, or has otherwise."""
     if isinstance(ours, dict) and isinstance(theirs, dict):

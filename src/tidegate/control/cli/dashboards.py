@@ -27,10 +27,11 @@ CONFIG_FILE = "prometheus.yml"
 @click.option("--checkpoint-intervals", default=3, show_default=True, help="A checkpoint older than that is too old.")
 @click.option("--output-wait", default="5 min", show_default=True, help="How long output may wait for its target.")
 @click.option("--stall", default="10 min", show_default=True, help="How long a source may deliver no row.")
+@click.option("--runbook", default="", metavar="URL", help="Address of your copy of the runbook, for links in alerts.")
 @speaks
 def command(  # noqa: PLR0913 one parameter for each option
     out: Output, directory: str, targets: tuple[str, ...], token_file: str, evaluation_interval: str,
-    scrape_interval: str, checkpoint_intervals: int, output_wait: str, stall: str,
+    scrape_interval: str, checkpoint_intervals: int, output_wait: str, stall: str, runbook: str,
 ) -> None:  # fmt: skip
     """Write a Grafana dashboard, alert rules for Prometheus, and a configuration with which it reads jobs."""
     from tidegate.metrics.alerts import AlertSettings, rules_file
@@ -44,6 +45,7 @@ def command(  # noqa: PLR0913 one parameter for each option
             checkpoint_intervals=checkpoint_intervals,
             output_wait_s=_seconds(output_wait),
             stall_s=_seconds(stall),
+            runbook=runbook,
         )
     except ValueError as error:
         raise BadOption(str(error)) from None
