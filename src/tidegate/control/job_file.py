@@ -113,5 +113,5 @@ def _arguments(build: Any, path: str, spark: Any) -> list[Any]:
     if spark is None:
         from tidegate.runtime.driver.session import session
 
-        spark = session("tidegate-compat")
+        spark = session(Path(path).stem)
     return [spark]
