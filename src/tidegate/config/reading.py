@@ -73,6 +73,12 @@ def read_options(job: Mapping[str, object] | None = None, cluster: Mapping[str, 
     return Options(values, tuple(notes), handed_on)
 
 
+def current_key(key: str) -> str:
+    """Today's name of an option that may be given under an old one."""
+    option = _BY_KEY.get(key)
+    return option.key if option else key
+
+
 def flatten(mapping: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Dotted keys of a mapping whose values may be mappings, as nested YAML gives them."""
     for key, value in mapping.items():

@@ -13,6 +13,7 @@ from typing import Any
 from tidegate.api.job import LOADED_FILE, Job
 from tidegate.checkpoint import operators
 from tidegate.checkpoint.metadata import CheckpointMetadata
+from tidegate.config import Checkpointing
 from tidegate.core.errors import ControlError, TidegateError
 from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
@@ -28,6 +29,12 @@ class NoJob(ControlError):
 def module_of(path: str) -> ModuleType:
     """The module that `load_job` made of a file."""
     return sys.modules[_name(Path(path))]
+
+
+def checkpoint_of(path: str) -> Checkpointing | None:
+    """What the file that was loaded says about checkpoints: `checkpoint = tg.Checkpointing(…)` at its top level."""
+    found = getattr(module_of(path), "checkpoint", None)
+    return found if isinstance(found, Checkpointing) else None
 
 
 def load_job(path: str, spark: Any = None) -> Job:

@@ -24,6 +24,7 @@ _COMMANDS = {
     "completion": "Print the completion script for a shell.",
     "dashboards": "Write a Grafana dashboard and Prometheus alert rules.",
     "import": "Make a savepoint of a stopped Spark query.",
+    "init": "Create a project folder with a job that runs.",
     "list": "List running jobs.",
     "plan": "Compute what a job of given rates, keys and state needs.",
     "rescale": "Change the parallelism of a running job.",

@@ -63,13 +63,14 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
 ) -> int:  # fmt: skip
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
-    JOB.PY has a function build(spark) that returns the Job. SIGTERM and SIGINT let the epoch finish and take a last
+    JOB.PY has a function build(spark) that returns the Job. It may also hold `checkpoint = tg.Checkpointing(…)`, which -D
+    overrides option by option. SIGTERM and SIGINT let the epoch finish and take a last
     checkpoint, or a savepoint.
 
     Exit code 0: finished, or stopped gracefully; 1: it failed; 3: it could not be started; 4: cancelled; 5: asked to stop,
     and not done in time; 6: another driver took over the job.
     """
-    from tidegate.control.job_file import load_job, module_of
+    from tidegate.control.job_file import checkpoint_of, load_job, module_of
     from tidegate.control.rest import serve
     from tidegate.runtime.driver.own_modules import ship_own_modules
     from tidegate.runtime.driver.pickling import ship_by_value
@@ -103,7 +104,9 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     if parallelism is not None:
         job.parallelism = parallelism
     within_s = duration_ms(stop_within) / 1000
-    run = job.start(trigger=trigger, drain=drain, options=options, fresh=fresh, force=force)
+    run = job.start(
+        checkpoint=checkpoint_of(job_file), trigger=trigger, drain=drain, options=options, fresh=fresh, force=force
+    )
     if savepoint_on_stop and (run.checkpoint_config is None or run.checkpoint_config.savepoint_dir is None):
         run.cancel()
         raise BadOption(f"--savepoint-on-stop needs a directory for savepoints: -D{SAVEPOINT_DIR}=PATH.")

@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.core.errors import PreconditionFailed
+from tidegate.core.java import JAVA_NEEDED, java_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,13 @@ def session(name: str, *, master: str | None = None, config: Mapping[str, str] |
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        problem = java_problem() if error.getCondition() == "JAVA_GATEWAY_EXITED" else None
+        if problem is None:
+            raise
+        raise PreconditionFailed(f"Spark cannot start. {problem} {JAVA_NEEDED}") from None
     check_session(spark.conf.get, spark.version, spark.conf.isModifiable)
     return spark
 

@@ -20,9 +20,10 @@ from tidegate.config.choices import AggregatePhaseStrategy, MetricNaming
 from tidegate.config.declared.metrics import NAMING
 from tidegate.config.declared.pipeline import AGGREGATE_PHASES, MAX_PARALLELISM
 from tidegate.config.declared.recovery import PATH
-from tidegate.config.effective import EffectiveOption, effective
+from tidegate.config.effective import CommandLineOptions, EffectiveOption, effective
 from tidegate.config.file import SERVER_KEYS, shared_options
 from tidegate.config.measuring import read_measuring
+from tidegate.config.reading import current_key
 from tidegate.config.reporting import ReportingConfig
 from tidegate.config.restart_strategy import NoRestart, RestartStrategy
 from tidegate.config.user import is_own_backend
@@ -123,7 +124,7 @@ def read_settings(
     if isinstance(checkpoint, str):
         checkpoint = Checkpointing(dir=checkpoint)
     if checkpoint is not None:
-        given |= checkpoint.to_options()
+        given = _with_checkpointing(given, checkpoint, command_line=isinstance(options, CommandLineOptions))
     shared = {key: value for key, value in shared_options().items() if key not in SERVER_KEYS}
     store = _taken_store(shared) | _taken_store(given)
     own_backend = _taken_backend(given, shared)
@@ -176,6 +177,15 @@ def read_settings(
         fresh=fresh,
         force=force,
     )
+
+
+def _with_checkpointing(given: dict[str, Any], checkpoint: Checkpointing, command_line: bool) -> dict[str, Any]:
+    """Add what the code says about checkpoints. It wins over other options in code, and gives way to the command line."""
+    code = checkpoint.to_options()
+    if not command_line:
+        return given | code
+    asked = {current_key(key) for key in given}
+    return {key: value for key, value in code.items() if current_key(key) not in asked} | given
 
 
 def _taken_store(layer: dict[str, Any]) -> dict[str, Any]:

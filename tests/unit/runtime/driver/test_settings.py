@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate.config import Checkpointing, OptionError
+from tidegate.config.effective import CommandLineOptions
 from tidegate.config.restart_strategy import ExponentialDelay, NoRestart
 from tidegate.runtime.driver.settings import read_settings
 from tidegate.state.backends import UnknownBackend, backend_named
@@ -116,6 +117,18 @@ def test_what_is_set_in_code_wins_over_the_same_option() -> None:
     assert durability is not None
     assert (durability.checkpoints.interval_ms, durability.checkpoints.incremental) == (10_000, True)
     assert settings.state_backend == "rocksdb"
+
+
+@pytest.mark.parametrize("key", ["execution.checkpointing.dir", "state.checkpoints.dir"])
+def test_the_command_line_wins_over_what_is_set_in_code(key: str) -> None:
+    """Also under an old name of the option."""
+    given = CommandLineOptions({key: "/elsewhere"})
+    settings, durability = read_settings(2, **NONE, checkpoint=replace(WHERE, backend="rocksdb"), options=given)
+    assert durability is not None
+    assert (durability.checkpoints.dir, durability.checkpoints.interval_ms) == ("/elsewhere", 10_000)
+    assert settings.state_backend == "rocksdb"
+    origins = {option.key: option.origin for option in settings.effective}
+    assert (origins["execution.checkpointing.dir"], origins["execution.checkpointing.interval"]) == ("-D", "code")
 
 
 @pytest.mark.feature("D2", "D26")

@@ -1,0 +1,79 @@
+"""A new project folder, from the templates that are part of the package."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+from tidegate.control.cli.output import BadOption
+
+_FILES = {
+    "README.md": "README.md.txt",
+    "job.py": "job.py.txt",
+    "check.py": "check.py.txt",
+    "tests/test_job.py": "test_job.py.txt",
+    "deploy/__NAME__.service": "service.txt",
+    "requirements.txt": "requirements.txt.txt",
+    "pyproject.toml": "pyproject.toml.txt",
+    ".gitignore": "gitignore.txt",
+}
+"""File of the project → its template. Templates have names of their own, since tools would take them for what they make."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A folder and the files to be written there. The folder's name is the name of the job."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.absolute().name
+
+    def create(self) -> list[Path]:
+        """Write all files. Raises before the first if the name does not suit, or the folder holds anything."""
+        if not _NAME.fullmatch(self.name):
+            raise BadOption(
+                f"{self.name!r} cannot name a project, because it also names the job and its service. Use letters, digits, '-' "
+                "and '_', beginning with a letter, such as 'page-views'."
+            )
+        texts = self._texts()
+        try:
+            self._check_empty()
+            for path, text in texts.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise BadOption(f"The project cannot be written to {self.folder}: {error}.") from None
+        return list(texts)
+
+    def _check_empty(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise BadOption(f"{self.folder} is a file. Choose another name.")
+        found = sorted(path.name for path in self.folder.iterdir()) if self.folder.exists() else []
+        if found:
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            raise BadOption(
+                f"{self.folder} is not empty: it holds {found[0]}{more}. Nothing was changed. Choose another name, or "
+                "empty the folder."
+            )
+
+    def _texts(self) -> dict[Path, str]:
+        templates = files("tidegate.control") / "project_template"
+        words = {"__NAME__": self.name, "__VERSION__": version("tidegate")}
+        found = {}
+        for path, template in _FILES.items():
+            text = (templates / template).read_text(encoding="utf-8")
+            found[self.folder / _filled(path, words)] = _filled(text, words)
+        return found
+
+
+def _filled(text: str, words: dict[str, str]) -> str:
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
