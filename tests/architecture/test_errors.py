@@ -57,7 +57,7 @@ def families_of(kind: ErrorClass) -> list[str]:
 
 def rows_of_the_page() -> dict[str, list[str]]:
     """The cells after the code of each row of the reference."""
-    rows = re.findall(r"^\| `([A-Z0-9_]+)` \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| \[`([A-Z0-9_]+)`\]\(errors/\1\.md\) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
     assert len({code for code, _ in rows}) == len(rows)
     return {code: cells.split(" | ") for code, cells in rows}
 

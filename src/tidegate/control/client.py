@@ -112,6 +112,6 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _told(error: urllib.error.HTTPError) -> str:
     try:
-        return "; ".join(json.loads(error.read())["errors"])
+        return "\n".join(json.loads(error.read())["errors"])
     except (ValueError, KeyError, TypeError):
         return f"HTTP {error.code}"

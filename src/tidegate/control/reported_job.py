@@ -40,6 +40,7 @@ from tidegate.control.messages.job import (
 from tidegate.control.stored_jobs import StoredJob
 from tidegate.control.vertices import JobVertices, execution_state
 from tidegate.core.clock import SYSTEM_CLOCK
+from tidegate.core.errors import help_of_kind
 from tidegate.core.redaction import redacted
 from tidegate.events.event import TERMINAL
 from tidegate.metrics.metric import Sample
@@ -174,7 +175,8 @@ class ReportedJob(ABC):
     def _told(self, failure: FailureLine) -> FailureLine:
         """A failure without secrets; without the row and key on which a function failed, unless values are shown."""
         message = redacted(failure.message)
-        return replace(failure, message=message if self._show_values else _ROW.sub(_HIDDEN, message))
+        shown = message if self._show_values else _ROW.sub(_HIDDEN, message)
+        return replace(failure, message="\n".join((shown, *help_of_kind(failure.kind))))
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from tidegate.control.request_checks import MAX_BODY_BYTES, AllowedHosts, Reques
 from tidegate.control.routes import Act, BadRequest, Body, flink_paths
 from tidegate.control.service import JobService
 from tidegate.control.ui_files import PREFIX, ui_routes
-from tidegate.core.errors import PreconditionFailed, TidegateError
+from tidegate.core.errors import PreconditionFailed, TidegateError, help_line
 from tidegate.core.redaction import redacted
 
 if TYPE_CHECKING:
@@ -68,9 +68,10 @@ def application(
                 body = await _body(request) if method in ("POST", "PATCH", "PUT") else {}
                 result = await asyncio.to_thread(act, request, body)
             except (NotFound, BadRequest, NotPossible) as error:
-                return _errors({NotFound: 404, BadRequest: 400, NotPossible: 409}[type(error)], str(error))
+                status = {NotFound: 404, BadRequest: 400, NotPossible: 409}[type(error)]
+                return _errors(status, str(error), help_line(error.code))
             except TidegateError as error:
-                return _errors(400, str(error))
+                return _errors(400, str(error), help_line(error.code))
             if isinstance(result, Response):
                 return result
             if isinstance(result, bytes):

@@ -27,7 +27,7 @@ from tidegate.control.messages.operation import (
 from tidegate.control.reported_job import ReportedJob
 from tidegate.control.rescale_report import Requirements, RescaleReport
 from tidegate.control.stored_jobs import StoredJob
-from tidegate.core.errors import PreconditionFailed, TidegateError
+from tidegate.core.errors import PreconditionFailed, TidegateError, with_help
 from tidegate.core.redaction import redacted
 from tidegate.metrics.metric import Sample
 from tidegate.runtime.driver.autoscaling import Autoscaler
@@ -196,8 +196,9 @@ class JobService(ReportedJob):
 
 
 def _cause(error: BaseException) -> FailureCause:
-    code = error.code if isinstance(error, TidegateError) else type(error).__name__
-    return FailureCause(code, redacted(str(error)))
+    if isinstance(error, TidegateError):
+        return FailureCause(error.code, redacted(with_help(error)))
+    return FailureCause(type(error).__name__, redacted(str(error)))
 
 
 def _in_thread(work: Callable[[], Any], name: str) -> Future[Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+_HELP = "Help: tidegate explain "
+
 
 class TidegateError(Exception):
     """Root of all errors that tidegate raises on purpose."""
@@ -16,6 +18,27 @@ class TidegateError(Exception):
     """Stable name of the error, shown in logs, over REST and by the command line."""
     retryable: ClassVar[bool] = False
     """Whether the same call may succeed later, with nothing changed by hand."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        # A note is shown below the message in tracebacks; the message itself stays as it is, for logs and for programs.
+        self.add_note(help_line(self.code))
+
+
+def help_line(code: str) -> str:
+    """Where to read more about an error: the last line wherever one is shown to a person."""
+    return f"{_HELP}{code}"
+
+
+def help_of_kind(kind: str) -> tuple[str, ...]:
+    """The same for the kind of a failure, which is a code in lower case, or `engine`: an error of Spark, say, has no code."""
+    return () if kind == "engine" else (help_line(kind.upper().replace("-", "_")),)
+
+
+def with_help(error: TidegateError) -> str:
+    """The message, ending with where to read more. A message that quotes that of another error has it already."""
+    message = str(error)
+    return message if _HELP in message else f"{message}\n{help_line(error.code)}"
 
 
 # -- families ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from tidegate.core.durations import show_ms
+from tidegate.core.errors import help_of_kind
 
 Attribute: TypeAlias = str | int | float | bool
 
@@ -257,7 +258,7 @@ class JobFailureEvent(JobEvent):
 
     def __str__(self) -> str:
         if not self.can_restart:
-            return f"the job fails: {self.message}"
+            return "\n".join((f"the job fails: {self.message}", *help_of_kind(self.kind)))
         return f"the job goes back to checkpoint {self.checkpoint_id or '(none)'} in {self.delay_ms} ms: {self.message}"
 
 

@@ -19,8 +19,10 @@ from tests.unit.checkpoint.history_kit import (
     release,
     upload,
 )
-from tidegate.checkpoint.cleaner import Cleaner
+from tidegate.checkpoint.cleaner import Cleaner, CleaningSkipped
+from tidegate.checkpoint.contents import CheckpointContents
 from tidegate.checkpoint.entry import CheckpointRef
+from tidegate.checkpoint.metadata.errors import MetadataDamaged
 from tidegate.checkpoint.pins import PinTooLate, place, remove
 from tidegate.checkpoint.shared import InFlight
 from tidegate.connectors.sink import Committable
@@ -89,6 +91,27 @@ def test_a_pin_placed_in_time_holds_and_one_placed_too_late_does_not() -> None:
     storage.run(remove(LAYOUT, "reader"))
     storage.run(Cleaner(one).clean(idle(3)))
     assert not {file, first.metadata} & storage.objects.keys()
+
+
+def test_nothing_is_cleaned_while_a_pinned_snapshot_cannot_be_read() -> None:
+    storage = PlainStorage()
+    one = owner(storage, "one")
+    file = upload(storage, one, 1, "a")
+    first = publish(storage, one, 1, [file])
+    storage.run(place(LAYOUT, "reader", first, "copy"))
+    publish(storage, one, 2)
+
+    def unreadable(path: str, body: bytes) -> CheckpointContents:
+        raise MetadataDamaged("it is not a whole _metadata file")
+
+    readable, one.read = one.read, unreadable
+    with pytest.raises(CleaningSkipped, match="which is pinned, cannot be read"):
+        storage.run(Cleaner(one).clean(idle(3)))
+    assert file in storage.objects
+    one.read = readable
+    storage.run(remove(LAYOUT, "reader"))
+    storage.run(Cleaner(one).clean(idle(3)))
+    assert file not in storage.objects
 
 
 def test_a_pin_placed_during_a_sweep_and_a_publication_is_not_missed() -> None:

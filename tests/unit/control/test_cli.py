@@ -173,6 +173,7 @@ def test_state_export_writes_every_entry(chk: Path, tmp_path: Path, suffix: str)
 def test_state_export_refuses_a_format_it_does_not_know(chk: Path, tmp_path: Path) -> None:
     document = told("state", "export", chk, "totals", "total", "--to", tmp_path / "out.xml", code=3)
     assert document["error"]["code"] == "UNKNOWN_FORMAT"
+    assert document["error"]["help"] == "Help: tidegate explain UNKNOWN_FORMAT"
 
 
 @pytest.mark.feature("N23")

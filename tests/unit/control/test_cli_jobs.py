@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -72,8 +73,12 @@ def test_a_job_is_called_by_its_name(server: RestServer, run: Pretended) -> None
 def test_nobody_there_and_nobody_of_that_name(server: RestServer) -> None:
     absent = call("list", "-m", "127.0.0.1:1")
     assert (absent.exit_code, "UNREACHABLE" in absent.output) == (3, True)
+    assert absent.output.endswith("\nHelp: tidegate explain UNREACHABLE\n")
     unknown = call("cancel", "other", "-m", server.url)
     assert (unknown.exit_code, "not found" in unknown.output) == (3, True)
+    assert re.findall("Help: tidegate explain (.*)", unknown.output) == [
+        "NOT_FOUND"
+    ]  # what the server said, and no other
 
 
 class Slow(Pretended):

@@ -165,6 +165,9 @@ def test_answers_have_flinks_fields(client: TestClient, path: str) -> None:
     assert set(client.get(path).json()) == set(FIELDS[path].split())
 
 
+CODES = {400: "BAD_REQUEST", 404: "NOT_FOUND", 409: "NOT_POSSIBLE"}
+
+
 @pytest.fixture
 def run() -> Pretended:
     return Pretended()
@@ -244,6 +247,7 @@ def test_a_rescale_that_is_impossible_is_refused(client: TestClient, body: Any, 
     answer = client.put(f"/jobs/{ID}/resource-requirements", json=body)
     assert answer.status_code == status
     assert why in answer.json()["errors"][0]
+    assert answer.json()["errors"][1] == f"Help: tidegate explain {CODES[status]}"
 
 
 @pytest.mark.feature("K4")
@@ -356,7 +360,8 @@ def test_a_checkpoint_under_way_is_in_the_history(run: Pretended, client: TestCl
 
 def test_failures_are_listed(client: TestClient) -> None:
     (entry,) = client.get(f"/jobs/{ID}/exceptions").json()["exceptionHistory"]["entries"]
-    assert (entry["exceptionName"], entry["stacktrace"], entry["timestamp"]) == ("user-code", "not today", 7)
+    told = "not today\nHelp: tidegate explain USER_CODE"
+    assert (entry["exceptionName"], entry["stacktrace"], entry["timestamp"]) == ("user-code", told, 7)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +381,7 @@ def test_mistakes_are_reported_in_flinks_form(
 ) -> None:
     answer = client.request(method, path, content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == status
-    assert answer.json()["errors"]
+    assert answer.json()["errors"][1:] == [f"Help: tidegate explain {CODES[status]}"]
 
 
 @pytest.mark.parametrize(
@@ -401,7 +406,7 @@ def test_a_wrong_field_is_refused_by_its_name(
     client: TestClient, run: Pretended, path: str, body: Any, said: str
 ) -> None:
     answer = client.post(path, json=body)
-    assert (answer.status_code, answer.json()) == (400, {"errors": [said]})
+    assert (answer.status_code, answer.json()) == (400, {"errors": [said, "Help: tidegate explain BAD_REQUEST"]})
     assert run.asked == []
 
 

@@ -61,7 +61,7 @@ def test_a_job_whose_driver_was_killed_is_lost_and_tells_its_last_exception(hist
     client = asked(history)
     report = client.get("/jobs/orders/report").json()
     assert (report["status"], report["live"], report["allows"]) == ("LOST", False, {"actions": False, "values": False})
-    assert report["failures"][0]["message"] == "division by zero"
+    assert report["failures"][0]["message"] == "division by zero\nHelp: tidegate explain USER_CODE"
     assert (
         client.get("/jobs/orders/exceptions").json()["exceptionHistory"]["entries"][0]["exceptionName"] == "user-code"
     )

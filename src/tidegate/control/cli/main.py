@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tidegate.control.cli.output import FAILED, Output, visible
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import TidegateError, help_line, with_help
 from tidegate.core.redaction import redacted
 
 _COMMANDS = {
@@ -23,6 +23,7 @@ _COMMANDS = {
     "compat": "Check whether a job can start from a snapshot.",
     "completion": "Print the completion script for a shell.",
     "dashboards": "Write a Grafana dashboard and Prometheus alert rules.",
+    "explain": "Explain error codes: what happened, why, and what to do.",
     "import": "Make a savepoint of a stopped Spark query.",
     "init": "Create a project folder with a job that runs.",
     "list": "List running jobs.",
@@ -92,10 +93,10 @@ def speaks(function: Callable[..., Any]) -> Callable[..., Any]:
             code = function(Output(form == "json"), *args, **options)
         except TidegateError as error:
             if form == "json":
-                told = {"error": {"code": error.code, "message": redacted(str(error)), "retryable": error.retryable}}
-                Output(True).show(told)
+                told = {"code": error.code, "message": redacted(str(error)), "retryable": error.retryable}
+                Output(True).show({"error": told | {"help": help_line(error.code)}})
             else:
-                click.secho(visible(redacted(f"{error.code}: {error}")), fg="red", err=True)
+                click.secho(visible(redacted(f"{error.code}: {with_help(error)}")), fg="red", err=True)
             sys.exit(FAILED)
         sys.exit(code or 0)
 

@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from tidegate.checkpoint.log import ClaimLost
-from tidegate.core.errors import TidegateError
+from tidegate.core.errors import TidegateError, with_help
 
 log = logging.getLogger("tidegate")
 
@@ -116,10 +116,10 @@ class Ending:
         try:
             self.run.await_termination()
         except ClaimLost as error:
-            self.problem = f"{error.code}: {error}"
+            self.problem = f"{error.code}: {with_help(error)}"
             return ExitCode.TAKEN_OVER
         except TidegateError as error:
-            self.problem = f"{error.code}: {error}"
+            self.problem = f"{error.code}: {with_help(error)}"
             return ExitCode.FAILED
         except Exception as error:
             self.problem = f"{type(error).__name__}: {error}"
