@@ -1,0 +1,1 @@
+"""A shop, end to end: `python -m examples.showcase`."""
