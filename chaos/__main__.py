@@ -9,7 +9,13 @@ import argparse
 import sys
 from importlib import import_module
 
-KINDS = {"simulate": "chaos.simulate", "run": "chaos.run", "soak": "chaos.soak", "import": "chaos.imports"}
+KINDS = {
+    "simulate": "chaos.simulate",
+    "run": "chaos.run",
+    "soak": "chaos.soak",
+    "import": "chaos.imports",
+    "showcase": "chaos.showcase",
+}
 """Sub-command → module. Imported only when asked for."""
 
 

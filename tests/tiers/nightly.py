@@ -102,6 +102,11 @@ PARTS = (
             "chaos", "import", "--keys", _scaled(100_000, size), "--rounds", _scaled(10, size), "--json", report
         ),
     ),
+    NightlyPart(
+        "showcase",
+        "the showcase, with its driver, executors, workers, broker and database killed in turn, verified row by row",
+        lambda size, report: _module("chaos", "showcase", "--kills", _scaled(20, size), "--json", report),
+    ),
     NightlyPart("rescales", "deaths at every step of rescales of a running job", _matrix("--in-place")),
     NightlyPart("matrix", "every cell of the fault matrix", _matrix()),
     NightlyPart(
