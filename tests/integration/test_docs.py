@@ -112,6 +112,21 @@ def test_the_quick_start_of_the_readme_counts_until_it_is_stopped(programs, tmp_
             ],
         ),
         pytest.param(
+            "network_word_count.py",
+            ["window word='to' n=2", "window word='be' n=1", "window word='to' n=1", "window word='not' n=1"],
+            marks=pytest.mark.feature("N2"),
+            id="network_word_count",
+        ),
+        pytest.param(
+            "maps_at_least_once.py",
+            [
+                "AT_LEAST_ONCE: 40 different rows, each counted once; 24 shown again",
+                "EXACTLY_ONCE: 40 different rows, each counted once; 0 shown again",
+            ],
+            marks=pytest.mark.feature("N31"),
+            id="maps_at_least_once",
+        ),
+        pytest.param(
             "join.py",
             [
                 "match product='tea' bidder='ann' bid=4 seller='zoe' price=3",

@@ -97,7 +97,7 @@ def test_what_a_failure_repeats(spark, tmp_path, mode, again):
     assert sum(seen.values()) == len(ROWS) + again
 
 
-@pytest.mark.feature("J6")
+@pytest.mark.feature("J6", "N31")
 def test_a_pipeline_of_maps_and_filters_counts_every_row_once_in_either_mode(spark, tmp_path):
     """At least once: rows may be shown again, but whatever a function remembers has seen each once."""
 
@@ -110,7 +110,7 @@ def test_a_pipeline_of_maps_and_filters_counts_every_row_once_in_either_mode(spa
     assert set(seen) == {(i, n) for n, i in enumerate(kept, 1)}
 
 
-@pytest.mark.feature("C52")
+@pytest.mark.feature("C52", "N33")
 def test_a_bounded_job_with_two_phases_commits_everything_before_it_ends(spark, tmp_path, postgres_server):
     """The next checkpoint would be due in an hour. The last one is taken at the end, whatever the interval."""
     table = f"t{uuid.uuid4().hex}"

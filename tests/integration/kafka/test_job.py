@@ -64,7 +64,7 @@ def test_every_word_is_counted_once_and_emitted_once(spark, kafka, tmp_path):
         assert in_order == [f"{word}={n}" for n in range(1, 2 * times[word] + 1)]
 
 
-@pytest.mark.feature("J21")
+@pytest.mark.feature("J21", "N27")
 def test_nothing_is_sent_before_its_checkpoint_is_complete(spark, kafka, tmp_path):
     source, target = kafka.topic(), kafka.topic()
     fill(kafka, source, [{"value": "a"}] * 10)

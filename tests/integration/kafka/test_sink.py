@@ -60,7 +60,7 @@ def test_rows_are_seen_after_their_commit_and_not_before(kafka, topic, output):
     assert values(kafka, topic) == [str(n) for n in range(100)]
 
 
-@pytest.mark.feature("J26")
+@pytest.mark.feature("J26", "N27")
 def test_a_repeat_by_another_committer_changes_nothing(kafka, topic, output):
     requests = [output.numbers([1, 2], 1), output.numbers([3], 2)]
     output.commit(*requests)
@@ -79,7 +79,7 @@ def test_one_committer_serves_all_epochs_and_remembers_its_commits(kafka, topic,
     assert values(kafka, topic) == ["1", "2", "3", "4", "5"]
 
 
-@pytest.mark.feature("J26", "J28")
+@pytest.mark.feature("J26", "J28", "N27", "N28")
 @pytest.mark.parametrize("step", STEPS)
 def test_a_committer_killed_at_any_step_leaves_each_row_once(kafka, topic, output, tmp_path, step):
     requests = [output.numbers([1, 2], 1), output.numbers([3, 4], 2)]
@@ -170,7 +170,7 @@ def test_key_headers_partition_and_timestamp_arrive(kafka, tmp_path):
     assert (tombstone.key(), tombstone.value(), tombstone.headers(), tombstone.partition()) == (None, None, None, 1)
 
 
-@pytest.mark.feature("J2")
+@pytest.mark.feature("J2", "N28")
 def test_at_least_once_sends_without_a_transaction_and_again_when_asked_again(kafka, topic, tmp_path):
     output = Output(KafkaSink(kafka.bootstrap_servers, topic, delivery_guarantee="at-least-once"), tmp_path)
     request = output.numbers([1, 2, 3], 1)

@@ -36,7 +36,7 @@ def test_the_word_counter_begins_at_zero_and_emits_each_word_with_its_count_so_f
         assert h.state("counter", "to") == 3
 
 
-@pytest.mark.feature("B12")
+@pytest.mark.feature("B12", "N2")
 @BACKENDS
 def test_words_are_summed_in_windows_of_thirty_seconds(backend):
     job = tg.Job("words")
@@ -51,6 +51,7 @@ def test_words_are_summed_in_windows_of_thirty_seconds(backend):
         assert [row.word for row in h.side_output("late")] == ["to"]
 
 
+@pytest.mark.feature("N2")
 def test_rows_are_printed_in_the_driver_in_the_order_of_epochs_whatever_slot_they_come_from(capsys):
     sink = tg.PrintSink(prefix="window ")
     committer = sink.create_committer(CommitterContext(Schema.parse("word string, n int"), lambda token: b""))

@@ -34,7 +34,7 @@ def test_a_marker_names_its_holder_and_strangers_are_not_fenced(named, holder):
     assert _Transactions("host:9092", {}, "t", 1000)._holder(stream(3), named) == holder
 
 
-@pytest.mark.feature("J28")
+@pytest.mark.feature("J28", "N27")
 def test_a_transaction_carries_epochs_in_order_and_the_last_marker_of_each_slot():
     parts = [owed(slot, number) for number in (1, 2, 3) for slot in (0, 1)]
     together = list(_transactions_of(parts, most_bytes=40))

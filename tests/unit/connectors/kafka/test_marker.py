@@ -35,6 +35,7 @@ def test_a_place_without_room_is_refused_instead_of_wrapped(place):
         encode(EpochId(Term(term), number), part)
 
 
+@pytest.mark.feature("N28")
 @pytest.mark.parametrize(
     ("marker", "age_ms", "found"),
     [

@@ -52,7 +52,7 @@ def supervisor_of(job: Job) -> Supervisor:
     return supervisor
 
 
-@pytest.mark.feature("C52")
+@pytest.mark.feature("C52", "N33")
 def test_a_job_ends_when_the_output_of_its_last_checkpoint_is_committed_and_not_before(tmp_path: Path) -> None:
     """The next checkpoint would be due in an hour."""
     target = Target()
@@ -159,7 +159,7 @@ class Drained:
         self.supervisor._close()
 
 
-@pytest.mark.feature("C50", "C51")
+@pytest.mark.feature("C50", "C51", "N33")
 @pytest.mark.parametrize(
     ("point", "is_drained"),
     [

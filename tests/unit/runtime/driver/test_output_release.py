@@ -185,7 +185,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-@pytest.mark.feature("J17", "J21")
+@pytest.mark.feature("J17", "J21", "N27")
 def test_output_is_published_when_its_checkpoint_is_complete_and_not_before(place: Place) -> None:
     out = Target()
     with place.run(out=out) as job:

@@ -76,7 +76,7 @@ def running(folder: Path, target: Target, loop: CheckpointLoop | None, mode: str
     return Epochs(made, folder / "query", None), runner
 
 
-@pytest.mark.feature("D4", "J2", "J6")
+@pytest.mark.feature("D4", "J2", "J6", "N28", "N31")
 @pytest.mark.parametrize(("mode", "times"), [("AT_LEAST_ONCE", 2), ("EXACTLY_ONCE", 1)])
 def test_a_return_to_the_checkpoint_repeats_output_only_in_at_least_once(tmp_path: Path, mode: str, times: int) -> None:
     """State and positions are part of the next checkpoint in either mode."""
