@@ -18,7 +18,7 @@ _HEAD = """\
 
 This page lists every option of a job. Keys, defaults and rules are Flink's. A job sets options in `tg.Checkpointing(…)`, in
 `run(options={…})`, or as `-Dkey=value`. What all jobs share goes into a file `config.yaml`, flat or nested as in Flink, in the
-directory that the environment variable `TIDEGATE_CONF_DIR` of the driver names. A job's own options take precedence over the file:
+directory that the driver's environment variable `TIDEGATE_CONF_DIR` names. A job's own options take precedence over the file:
 
 ```yaml
 execution.checkpointing:
