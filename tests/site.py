@@ -34,7 +34,7 @@ ZENSICAL = ROOT / "artifacts" / "site"
 MATERIAL = ROOT / "artifacts" / "site-mkdocs"
 GENERATORS = {
     ZENSICAL: ("zensical", "build", "--strict", "--clean"),
-    MATERIAL: ("mkdocs", "build", "--strict", "--quiet", "--site-dir", str(MATERIAL)),
+    MATERIAL: ("mkdocs", "build", "--strict", "--site-dir", str(MATERIAL)),  # With --quiet, warnings would not count.
 }
 _FOLDER = re.compile(r"^( *)# every page of (\S+)\n((?:\1- \S+\.md\n)*)", re.MULTILINE)
 _PAGE = re.compile(r"^ *- (?:[^#\n]*: )?(\S+\.md)$", re.MULTILINE)
