@@ -157,7 +157,7 @@ def build(site: Path) -> str:
         [str(Path(sys.executable).with_name(program)), *arguments],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    said = done.stdout + done.stderr
+    said = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)  # Zensical always writes in colours.
     return said if done.returncode or "WARNING" in said else ""
 
 
