@@ -70,6 +70,8 @@ class Recorded:
     figure: str
     wanted: str = ""
     source: str
+    unless: str = ""
+    """A result that replaces it, if it is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,16 +158,14 @@ class Page:
             lines += ["| ratio | measured | wanted | reached |", "|---|---|---|---|"]
             lines += [_row(_cell(r.name), _ratio(r.value), _wanted(r), _reached(r)) for r in ratios]
             lines += [""]
-        if section.recorded:
+        if recorded := [each for each in section.recorded if each.unless not in self.results]:
             lines += ["| not run again | recorded | wanted | source |", "|---|---|---|---|"]
-            lines += [
-                _row(each.what, each.figure, each.wanted, f"[recorded]({each.source})") for each in section.recorded
-            ]
+            lines += [_row(each.what, each.figure, each.wanted, f"[recorded]({each.source})") for each in recorded]
             lines += [""]
         for run in runs:
             lines += [*_figures(run), _provenance(run), ""]
         for name in section.results:
-            if name not in self.results:
+            if name not in self.results and name not in {each.unless for each in section.recorded}:
                 lines += [f"`{name}`: not run again; see [performance](internals/performance.md).", ""]
         return lines
 

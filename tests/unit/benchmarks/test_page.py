@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from benchmarks.__main__ import NAMES
-from benchmarks.page import IMAGES, PAGE, Chart, Page, Section, current
+from benchmarks.page import IMAGES, PAGE, Chart, Page, Recorded, Section, current
 from benchmarks.results import Ratio, Result, keep, read_results
 from tests.features import Capability
 
@@ -40,9 +41,11 @@ def result(**more: Any) -> Result:
     return Result("count", report | more)
 
 
-def page(*results: Result, claims: tuple[Capability, ...] = ()) -> Page:
+def page(*results: Result, claims: tuple[Capability, ...] = (), recorded: tuple[Recorded, ...] = ()) -> Page:
     chart = Chart(name="count", title="Counting", subtitle="", result="count", bars=[("rate ours", "tidegate", True)])
-    section = Section(name="count", title="Counting", text="What.", results=["count"], charts=[chart])
+    section = Section(
+        name="count", title="Counting", text="What.", results=["count"], charts=[chart], recorded=recorded
+    )
     return Page({each.name: each for each in results}, [section], claims, PROSE)
 
 
@@ -104,6 +107,30 @@ def test_benchmark_without_a_result_is_marked_instead_of_left_out():
 
     assert "`count`: not run again; see [performance](internals/performance.md)." in shown.text()
     assert set(shown.images()) == {"overview.svg"}
+
+
+def test_recorded_figure_is_shown_until_a_run_replaces_it():
+    old = Recorded(what="ours / bare", figure="0.9", wanted="≥ 0.8", source="internals/performance.md", unless="count")
+    row = "| ours / bare | 0.9 | ≥ 0.8 | [recorded](internals/performance.md) |"
+
+    assert row in page(recorded=(old,)).text()
+    assert row not in page(result(), recorded=(old,)).text()
+
+
+def test_every_link_of_the_page_leads_somewhere():
+    links = re.findall(r"\]\(([^)]+)\)", current().text())
+
+    assert links
+    assert [link for link in links if not leads_somewhere(link)] == []
+
+
+def leads_somewhere(link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = PAGE.parent / path if path else PAGE
+    if not anchor:
+        return target.is_file()
+    headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
+    return anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_claim_shows_the_figures_that_it_names_and_links_to_their_section():
