@@ -118,6 +118,8 @@ class Page:
         bounded = list(self._bounded())
         missed = [(section, ratio) for section, ratio in bounded if not ratio.reached]
         counted = {"goals": len(bounded), "reached": len(bounded) - len(missed), "missed": len(missed)}
+        names = [name for section in self.sections for name in section.results]
+        counted |= {"runs": len(names), "absent": sum(name not in self.results for name in names)}
         lines = ["# Benchmarks", "", _GENERATED, "", self.prose["opening"].format(**counted).strip(), ""]
         lines += [
             "## Goals",

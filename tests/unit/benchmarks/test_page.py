@@ -20,7 +20,7 @@ MACHINE = {
 }  # fmt: skip
 FIGURE = {"unit": "rows/s", "median": 70.0, "q1": 60.0, "q3": 80.0, "n": 3}
 PROSE = {
-    "opening": "{reached} of {goals}",
+    "opening": "{reached} of {goals}, {absent} of {runs} absent",
     "reading": "How.",
     "claims_title": "Claims",
     "claims": "What holds.",
@@ -83,7 +83,7 @@ def test_goal_that_is_missed_is_told_first_and_drawn():
     shown = page(result())
 
     text = shown.text()
-    assert "1 of 2" in text
+    assert "1 of 2, 0 of 1 absent" in text
     assert "Not reached:" in text
     assert text.index("| ours / bare | 0.70 | ≥ 0.8 |") < text.index("## Counting")
     assert "| ours / bare | 0.70 | ≥ 0.8 | **no** |" in text
@@ -106,6 +106,7 @@ def test_benchmark_without_a_result_is_marked_instead_of_left_out():
     shown = page()
 
     assert "`count`: not run again; see [performance](internals/performance.md)." in shown.text()
+    assert "1 of 1 absent" in shown.text()
     assert set(shown.images()) == {"overview.svg"}
 
 
