@@ -101,7 +101,7 @@ def test_every_failure_of_ours_has_a_code_in_its_message() -> None:
     run.finish("FAILED")
     ending = Ending(run, 60)
     ending.wait()
-    assert ending.problem == f"{EpochFailed.code}: the deadline passed"
+    assert ending.problem == "EPOCH_FAILED: the deadline passed\nHelp: tidegate explain EPOCH_FAILED"
     assert issubclass(EpochFailed, TidegateError)
 
 
