@@ -321,8 +321,10 @@ def main() -> None:
     parser.add_argument(
         "--keep", type=Path, nargs="+", default=[], metavar="FILE", help="reports to keep in benchmarks/results"
     )
-    for path in parser.parse_args().keep:
-        print(keep(path))
+    parser.add_argument("--note", default="", help="what else a reader should know about the runs that are kept")
+    arguments = parser.parse_args()
+    for path in arguments.keep:
+        print(keep(path, note=arguments.note))
     write(current())
 
 

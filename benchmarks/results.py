@@ -67,9 +67,12 @@ def read_results(folder: Path = RESULTS) -> dict[str, Result]:
     return {path.stem: Result(path.stem, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))}
 
 
-def keep(report_file: Path, folder: Path = RESULTS) -> Path:
-    """Put a report into the repository, without its single samples, under the name of its file."""
+def keep(report_file: Path, folder: Path = RESULTS, note: str = "") -> Path:
+    """Put a report into the repository, without its single samples, under the name of its file. `note`: what else a reader of
+    its figures should know about the run."""
     kept = _shortened(json.loads(report_file.read_text()))
+    if note:
+        kept["notes"] = [*kept.get("notes", ()), note]
     folder.mkdir(exist_ok=True)
     target = folder / report_file.name
     target.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")

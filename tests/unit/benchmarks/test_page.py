@@ -166,7 +166,10 @@ def test_kept_report_has_the_number_of_samples_and_no_single_ones(tmp_path):
     report = {"figures": {"a": {"median": 1.23456789, "samples": [1.0, 2.0]}}, "epochs": {"rate": [[{"rows": 1}]]}}
     (tmp_path / "count.json").write_text(json.dumps(report))
 
-    kept = keep(tmp_path / "count.json", tmp_path / "results")
+    kept = keep(tmp_path / "count.json", tmp_path / "results", note="Beside another run.")
 
-    assert json.loads(kept.read_text()) == {"figures": {"a": {"median": 1.23457, "n": 2}}}
+    assert json.loads(kept.read_text()) == {
+        "figures": {"a": {"median": 1.23457, "n": 2}},
+        "notes": ["Beside another run."],
+    }
     assert set(read_results(tmp_path / "results")) == {"count"}
