@@ -279,7 +279,8 @@ def _spread(figure: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 34 else name[:33].rstrip() + "…"
+    """What is compared comes last in a name, so a long one is cut in its middle."""
+    return name if len(name) <= 34 else f"{name[:12].rstrip()} … {name[-19:].lstrip()}"
 
 
 def _wanted(ratio: Ratio) -> str:
