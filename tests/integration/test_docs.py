@@ -25,10 +25,14 @@ RUN_ELSEWHERE = {
     "docs/operations/hdfs.md": "tests/integration/test_hdfs.py, with a NameNode",
     "docs/operations/upgrade.md": "below, as a session in a terminal",
 }
+PROGRAMS = "docs/examples/"
+"""Pages that show a file of `examples`, as tests/architecture/test_example_pages.py makes sure; the files are run below."""
 PAGES = sorted(
     name
     for page in (ROOT / "docs").rglob("*.md")
-    if (name := str(page.relative_to(ROOT))) not in RUN_ELSEWHERE and BLOCK.search(page.read_text())
+    if (name := str(page.relative_to(ROOT))) not in RUN_ELSEWHERE
+    and not name.startswith(PROGRAMS)
+    and BLOCK.search(page.read_text())
 )
 
 

@@ -58,7 +58,7 @@ def test_positions_that_are_there_are_fine(at):
     assert gaps({A0: at}, {A0: 5}, {A0: 20}) == []
 
 
-@pytest.mark.feature("J11")
+@pytest.mark.feature("J11", "N2")
 @given(st.dictionaries(PLACES, st.tuples(st.integers(0, 500), st.integers(0, 500)), min_size=1), st.integers(1, 300))
 def test_an_epoch_is_bounded_and_every_row_comes_in_the_end(places, most):
     at = {place: start for place, (start, _) in places.items()}
