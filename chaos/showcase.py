@@ -28,7 +28,7 @@ from examples.showcase.generator import Generator
 from examples.showcase.servers import Servers
 from examples.showcase.supervisor import Supervisor
 from examples.showcase.totals import TotalsReader
-from examples.showcase.verifier import Verdict, verify
+from examples.showcase.verifier import Verdict, all_exact, verify
 from tidegate.testing.cluster import StandaloneCluster
 from tidegate.testing.faults import FaultOrders
 
@@ -205,7 +205,7 @@ def run(options: argparse.Namespace) -> int:
         f"{result['rounds']} kills, {result['rows']} rows: {result['lost']} lost, {result['duplicated']} doubled, "
         f"{len(result['wrong'])} wrong" + (f"; {problem}" if problem else "")
     )
-    fine = problem is None and all(verdict.exact for verdict in verdicts)
+    fine = problem is None and all_exact(verdicts)
     if fine and options.folder is None:
         shutil.rmtree(folder, ignore_errors=True)
     elif not fine:

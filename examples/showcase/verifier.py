@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -166,6 +166,11 @@ class Verdict:
     def __str__(self) -> str:
         lost, doubled, wrong = (each.total() for each in (self.lost, self.doubled, self.wrong))
         return f"{self.output:<9} {self.expected:>6} rows expected: {lost} lost, {doubled} doubled, {wrong} wrong"
+
+
+def all_exact(verdicts: Sequence[Verdict]) -> bool:
+    """Whether rows were expected and all outputs have exactly those."""
+    return any(verdict.expected for verdict in verdicts) and all(verdict.exact for verdict in verdicts)
 
 
 def compare(expected: Results, found: Results) -> list[Verdict]:

@@ -44,6 +44,7 @@ def read_file(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     problems: list[str] = []
     open_keys: list[tuple[int, str]] = []
+    sections: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         bare = _without_comment(line).rstrip()
         if not bare or bare in ("---", "..."):
@@ -51,7 +52,7 @@ def read_file(text: str) -> dict[str, str]:
         match = _LINE.fullmatch(bare)
         value = match["value"].strip() if match else ""
         if match is None or value[:1] in ("[", "{", "&", "*", "|", ">"):
-            problems.append(f"line {number} is not 'key: value': {bare.strip()!r}.")
+            problems.append(f"line {number} is not 'key: value'.")  # Not the line itself, which may hold a secret.
             continue
         indent = len(match["indent"])
         while open_keys and open_keys[-1][0] >= indent:
@@ -59,22 +60,25 @@ def read_file(text: str) -> dict[str, str]:
         key = ".".join([name for _, name in open_keys] + [match["key"]])
         if not value and match["sign"] == ":":
             open_keys.append((indent, match["key"]))
+            sections[key] = number
         elif key in found:
             problems.append(f"line {number} sets {key} again.")
         else:
             found[key] = _unquoted(value)
+    empty = [(number, key) for key, number in sections.items() if not any(name.startswith(f"{key}.") for name in found)]
+    problems += [f"line {number} gives no value to {key}." for number, key in empty]
     if problems:
         raise OptionError(tuple(problems))
     return found
 
 
 def _without_comment(line: str) -> str:
-    """A `#` begins a comment at the start of a line or after a space, outside quotes."""
+    """A `#` begins a comment at the start of a line or after a space, outside a value in quotes."""
     quote = ""
     for at, char in enumerate(line):
         if quote:
             quote = "" if char == quote else quote
-        elif char in "'\"":
+        elif char in "'\"" and line[:at].rstrip().endswith((":", "=")):
             quote = char
         elif char == "#" and (at == 0 or line[at - 1].isspace()):
             return line[:at]

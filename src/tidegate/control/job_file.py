@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from tidegate.graph import state_ids
 from tidegate.graph.levels import plan
 from tidegate.savepoint.compatibility import JobNow
 
+log = logging.getLogger("tidegate")
+
 
 class NoJob(ControlError):
     """A file that was expected to declare a job does not."""
@@ -31,10 +34,19 @@ def module_of(path: str) -> ModuleType:
     return sys.modules[_name(Path(path))]
 
 
-def checkpoint_of(path: str) -> Checkpointing | None:
-    """What the file that was loaded says about checkpoints: `checkpoint = tg.Checkpointing(…)` at its top level."""
-    found = getattr(module_of(path), "checkpoint", None)
-    return found if isinstance(found, Checkpointing) else None
+def checkpoint_of(path: str) -> Checkpointing | str | None:
+    """What the file that was loaded says about checkpoints: `checkpoint = tg.Checkpointing(…)` at its top level.
+
+    Raises `NoJob` for anything else of that name: a job that silently ran without checkpoints would lose its state.
+    """
+    module = module_of(path)
+    found = getattr(module, "checkpoint", None)
+    if found is not None and not isinstance(found, Checkpointing | str):
+        raise NoJob(f"`checkpoint` in {path} is {type(found).__name__}; it must be tg.Checkpointing(…).")
+    others = [name for name, value in vars(module).items() if isinstance(value, Checkpointing) and name != "checkpoint"]
+    if found is None and others:
+        log.warning("%s holds tg.Checkpointing as %s; only `checkpoint` is used", path, ", ".join(others))
+    return found
 
 
 def load_job(path: str, spark: Any = None) -> Job:

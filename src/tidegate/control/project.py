@@ -74,6 +74,5 @@ class Project:
 
 
 def _filled(text: str, words: dict[str, str]) -> str:
-    for word, value in words.items():
-        text = text.replace(word, value)
-    return text
+    """Fill in all words at once: a name may hold another word."""
+    return re.sub("|".join(words), lambda found: words[found[0]], text)

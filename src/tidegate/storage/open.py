@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tidegate.storage.port import Storage
 from tidegate.storage.retry import Patience
 
 _OBJECT_STORES = {"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"}
+_S3 = {"s3", "s3a"}
 _HDFS = {"hdfs", "webhdfs", "swebhdfs"}
 _OTHERS = {
     "dbfs": "Use the cloud's own URL (s3://, abfss://, gs://) instead.",
@@ -69,6 +71,12 @@ def share_options(url: str, other: str) -> bool:
     return one.scheme == two.scheme and (one.scheme.lower() not in _HDFS or one.netloc == two.netloc)
 
 
+def takes_option(url: str, key: str) -> bool:
+    """Whether an option under this key, such as `s3.region`, concerns the store at `url`."""
+    schemes = {"s3.": _S3, "hdfs.": _HDFS}
+    return any(key.startswith(prefix) and urlsplit(url).scheme.lower() in fits for prefix, fits in schemes.items())
+
+
 def complete_options(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with which any process opens the store that this process would open.
 
@@ -81,6 +89,13 @@ def complete_options(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
     from tidegate.storage.hdfs.address import HdfsAddress  # noqa: PLC0415 start-up time
 
     return HdfsAddress.of(url, options).options()
+
+
+def complete_url(url: str) -> str:
+    """Return the address by which any process opens the store that this process would open. Tasks may run in another working
+    directory, and as a user with another home.
+    """
+    return url if "://" in url else os.path.abspath(_path(url))
 
 
 def _refuse_credentials(url: str) -> None:

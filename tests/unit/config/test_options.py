@@ -395,6 +395,13 @@ def test_a_line_that_cannot_be_read_is_named(line: str) -> None:
         read_file(f"k: v\n{line}")
 
 
+@pytest.mark.parametrize("line", ["s3.secret-key: *hidden", "s3.secret-key 'hidden'", "  hidden"])
+def test_a_line_that_cannot_be_read_is_not_quoted(line: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        read_file(f"s3.access-key: me\n{line}")
+    assert str(raised.value) == "line 2 is not 'key: value'."
+
+
 @pytest.mark.feature("D32")
 def test_the_file_for_all_jobs_is_in_the_directory_that_the_environment_names(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("TIDEGATE_CONF_DIR", raising=False)
@@ -412,6 +419,16 @@ def test_the_file_for_all_jobs_is_in_the_directory_that_the_environment_names(tm
     (tmp_path / "config.yaml").write_bytes(b"\xff")
     with pytest.raises(OptionError, match="it is not UTF-8"):
         shared_options()
+
+
+def test_a_key_without_a_value_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"line 2 gives no value to execution\.checkpointing\.dir"):
+        read_file("execution.checkpointing:\n  dir:\n  interval: 10 s\n")
+
+
+def test_a_quote_inside_a_value_does_not_hide_a_comment() -> None:
+    assert read_file("dir: /it's/x # isn't it") == {"dir": "/it's/x"}
+    assert read_file("dir: '/a # b' # c") == {"dir": "/a # b"}
 
 
 def test_a_key_set_twice_in_a_file_is_refused() -> None:

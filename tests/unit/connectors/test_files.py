@@ -28,6 +28,13 @@ def seen(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("part-*") if ".tidegate-staged" not in path.parts)
 
 
+def test_tasks_write_where_the_driver_would(tmp_path, monkeypatch):
+    """Their working directories are others."""
+    monkeypatch.chdir(tmp_path)
+    assert FileSink("out").path == str(tmp_path / "out")
+    assert FileSink("s3://bucket/out").path == "s3://bucket/out"
+
+
 @given(lineage=TEXTS, sink=TEXTS, term=st.integers(1, 99), number=st.integers(0, 10**9), slot=st.integers(0, 10**6))
 def test_a_name_tells_whose_output_it_is(lineage, sink, term, number, slot):
     output = OutputId(Lineage(lineage), Uid(sink), EpochId(Term(term), number), Slot(slot))

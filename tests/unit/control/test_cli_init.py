@@ -99,6 +99,16 @@ def test_an_empty_folder_is_used_and_a_file_is_not(tmp_path: Path) -> None:
     assert "is a file" in done.output
 
 
+def test_the_next_command_is_quoted_for_a_shell(tmp_path: Path) -> None:
+    done = init(tmp_path / "my jobs" / "views")
+    assert f"\n  cd '{tmp_path}/my jobs/views'\n" in done.output
+
+
+def test_a_name_that_looks_like_a_word_of_the_templates_stays_as_it_is(tmp_path: Path) -> None:
+    assert init(tmp_path / "x__VERSION__").exit_code == 0
+    assert 'tg.Job("x__VERSION__", ' in (tmp_path / "x__VERSION__" / "job.py").read_text()
+
+
 @pytest.mark.parametrize("name", ["2nd", "with space", "ünïcode", "a/b/.hidden", "x" * 64])
 def test_a_name_that_suits_no_job_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
     done = init(tmp_path / name)

@@ -14,7 +14,7 @@ import pytest
 import tidegate as tg
 from examples.showcase import job as shop
 from examples.showcase.traffic import DISORDER_MS, Message, Traffic
-from examples.showcase.verifier import Results, compare, expected
+from examples.showcase.verifier import Results, all_exact, compare, expected
 from tidegate.core.times import moment
 
 T0 = 1_700_000_000_000
@@ -66,6 +66,13 @@ def test_the_limits_of_an_alert_are_those_in_force_at_the_time_of_the_order():
     ]
     results = expected(sent([order(1, 40, 50), order(2, 49, 50), order(3, 50, 50)], limits=limits))
     assert {(id, rule) for _, id, rule, _ in results.alerts} == {("o-2", "burst of orders"), ("o-3", "large order")}
+
+
+def test_a_run_without_rows_proves_nothing():
+    assert not all_exact(compare(Results(), Results()))
+    rows = Results(alerts=Counter({("x",): 1}))
+    assert all_exact(compare(rows, rows))
+    assert not all_exact(compare(rows, Results()))
 
 
 def test_rows_that_are_missing_doubled_or_invented_are_told_apart():

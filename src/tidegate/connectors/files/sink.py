@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -53,6 +54,9 @@ class FileSink:
                 "max_file_bytes is the size at which a file is full and must be positive; omit it for one file per epoch."
             )
         object.__setattr__(self, "partition_by", tuple(self.partition_by))
+        if "://" not in self.path:
+            # Tasks write files too, and their working directories are others.
+            object.__setattr__(self, "path", os.path.abspath(self.path))
         open_place(self.path, self.options)
 
     @property

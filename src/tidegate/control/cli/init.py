@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -27,7 +28,7 @@ def command(out: Output, folder: Path) -> None:
         *(Line(f"  {path}") for path in written),
         Line(""),
         Line("Next:"),
-        Line(f"  cd {folder}"),
+        Line(f"  cd {shlex.quote(str(folder))}"),
         Line("  pytest                 # needs pytest: pip install pytest"),
         Line("  tidegate run job.py    # until Ctrl-C; prints the address of the web UI"),
         *_without_java(),

@@ -76,7 +76,7 @@ def run_job(
     _speak(choices)
     if all(source.bounded for source in graph.sources):
         session = spark or _session_of(graph)
-        settings, durability = _settings(session, choices)
+        settings, durability = _settings(session, choices, bounded=True)
         if durability is not None:
             raise PreconditionFailed(
                 "A job on batch DataFrames runs once, to the end, and takes no checkpoints: Spark repeats tasks that "
@@ -371,8 +371,10 @@ def _session_of(graph: Graph) -> SparkSession:
     return session
 
 
-def _settings(spark: SparkSession, choices: Mapping[str, Any]) -> tuple[Settings, Durability | None]:
-    settings, durability = read_settings(_cores(spark), **choices)
+def _settings(
+    spark: SparkSession, choices: Mapping[str, Any], bounded: bool = False
+) -> tuple[Settings, Durability | None]:
+    settings, durability = read_settings(_cores(spark), bounded=bounded, **choices)
     return within_memory(settings, spark.conf.get), durability
 
 

@@ -31,7 +31,7 @@ from tidegate.core.measuring import MEASURING, Measuring
 from tidegate.graph.parallelism import default_max_parallelism
 from tidegate.runtime.exchange.assignment import Archive
 from tidegate.state.backends import DEFAULT, OLDER_TYPE_KEY, TYPE_KEY, WITH_CHANGELOG, backend_named
-from tidegate.storage.open import complete_options
+from tidegate.storage.open import complete_options, complete_url, takes_option
 
 log = logging.getLogger("tidegate")
 
@@ -98,6 +98,7 @@ _TUNING = {f.name for f in fields(Settings)} - {
     "autoscaler",
     "two_stage",
 }
+CHECKPOINTING = "execution.checkpointing."
 _STORE_KEYS = {
     "s3.endpoint": "endpoint",
     "s3.access-key": "access_key_id",
@@ -113,20 +114,23 @@ _STORE_KEYS = {
 """Flink's keys for its S3 file system, and tidegate's for HDFS → the names that `open_storage` takes."""
 
 
-def read_settings(
+def read_settings(  # noqa: PLR0913 one parameter for each choice
     cores: int, *, parallelism: int | None, max_parallelism: int | None, state_backend: str | None = None,
     checkpoint: Checkpointing | str | None = None, options: Mapping[str, Any] | None = None, fresh: bool = False,
-    force: bool = False,
+    force: bool = False, bounded: bool = False,
 ) -> tuple[Settings, Durability | None]:  # fmt: skip
-    """Read all settings. Raises `OptionError` with every problem. The second result is None for a job without checkpoints."""
+    """Read all settings. Raises `OptionError` with every problem. The second result is None for a job without checkpoints.
+
+    A bounded job takes no checkpoints, so it ignores what the file for all jobs says about them.
+    """
     given = dict(options or {})
     tuning = {key: _tuned(key, given.pop(key)) for key in list(given) if key in _TUNING}
     if isinstance(checkpoint, str):
         checkpoint = Checkpointing(dir=checkpoint)
     if checkpoint is not None:
         given = _with_checkpointing(given, checkpoint, command_line=isinstance(options, CommandLineOptions))
-    shared = {key: value for key, value in shared_options().items() if key not in SERVER_KEYS}
-    store = _taken_store(shared) | _taken_store(given)
+    shared = _shared(bounded)
+    store, shared_store = _taken_store(given), _taken_store(shared)
     own_backend = _taken_backend(given, shared)
     read = read_options(given, shared)
     for note in read.notes:
@@ -167,7 +171,10 @@ def read_settings(
     )
     if config.dir is None:
         return settings, None
-    archive = Archive(config.dir, complete_options(config.dir, store))
+    # Other jobs may keep their checkpoints in a store of another kind, whose options are in the file too.
+    suitable = {key: value for key, value in shared_store.items() if takes_option(config.dir, key)}
+    named = {_STORE_KEYS[key]: value for key, value in (suitable | store).items()}
+    archive = Archive(complete_url(config.dir), complete_options(config.dir, named))
     strategy = RestartConfig.of(read).strategy
     return settings, Durability(
         archive=archive,
@@ -190,7 +197,15 @@ def _with_checkpointing(given: dict[str, Any], checkpoint: Checkpointing, comman
 
 def _taken_store(layer: dict[str, Any]) -> dict[str, Any]:
     """Take the options of the store out of a layer."""
-    return {_STORE_KEYS[key]: layer.pop(key) for key in list(layer) if key in _STORE_KEYS}
+    return {key: layer.pop(key) for key in list(layer) if key in _STORE_KEYS}
+
+
+def _shared(bounded: bool) -> dict[str, Any]:
+    """The options of the file for all jobs that concern this one."""
+    found = {key: value for key, value in shared_options().items() if key not in SERVER_KEYS}
+    if bounded:
+        found = {key: value for key, value in found.items() if not current_key(key).startswith(CHECKPOINTING)}
+    return found
 
 
 def _taken_backend(*layers: dict[str, Any]) -> str | None:

@@ -89,6 +89,31 @@ def test_the_file_for_all_jobs_sets_what_the_job_does_not(tmp_path, monkeypatch)
     assert origins["execution.checkpointing.mode"] == "default"
 
 
+CHECKPOINTS_FOR_ALL = (
+    "state.checkpoints.dir: s3://all\nexecution.checkpointing.interval: 1 min\nstate.backend: rocksdb\n"
+)
+
+
+@pytest.mark.feature("D32")
+def test_a_bounded_job_ignores_checkpoints_of_the_file_and_not_its_own(tmp_path, monkeypatch) -> None:
+    with_file(tmp_path, monkeypatch, CHECKPOINTS_FOR_ALL)
+    settings, durability = read_settings(2, **NONE, bounded=True)
+    assert (settings.state_backend, durability) == ("rocksdb", None)
+    assert read_settings(2, **NONE, checkpoint=WHERE, bounded=True)[1] is not None
+    assert read_settings(2, **NONE)[1] is not None
+
+
+@pytest.mark.feature("D32")
+def test_options_of_the_file_for_another_kind_of_store_are_ignored(tmp_path, monkeypatch) -> None:
+    with_file(tmp_path, monkeypatch, "s3.endpoint: https://elsewhere\nhdfs.user: tide\n")
+    _, durability = read_settings(2, **NONE, checkpoint=WHERE)
+    assert durability is not None
+    assert durability.archive.options == {}
+    _, durability = read_settings(2, **NONE, checkpoint=replace(WHERE, dir="s3://bucket/checkpoints"))
+    assert durability is not None
+    assert durability.archive.options == {"endpoint": "https://elsewhere"}
+
+
 @pytest.mark.feature("D32")
 @pytest.mark.parametrize(
     ("file", "job", "name"),
@@ -175,6 +200,26 @@ def test_a_job_chooses_its_backend_storage_and_local_directory() -> None:
         {"endpoint": "http://127.0.0.1:9000", "access_key_id": "me", "secret_access_key": "mine"},
     )
     assert durability.checkpoints.interval_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("checkpoints", "{here}/checkpoints"),
+        ("../checkpoints", "{above}/checkpoints"),
+        ("~/checkpoints", "{home}/checkpoints"),
+        ("/checkpoints", "/checkpoints"),
+        ("file:///checkpoints", "file:///checkpoints"),
+    ],
+)
+def test_tasks_in_another_directory_open_the_checkpoints_of_the_driver(given, meant, tmp_path, monkeypatch) -> None:
+    here, home = tmp_path / "here", tmp_path / "home"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(home))
+    _, durability = read_settings(2, **NONE, checkpoint=replace(WHERE, dir=given))
+    assert durability is not None
+    assert durability.archive.url == meant.format(here=here, above=tmp_path, home=home)
 
 
 @pytest.mark.feature("N20")
