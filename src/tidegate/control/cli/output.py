@@ -22,7 +22,7 @@ _PIPE_WIDTH = 200
 
 
 class BadOption(ConfigurationError):
-    """An option of a command has a value that it cannot have."""
+    """An option of a command has an invalid value."""
 
     code = "BAD_OPTION"
 
