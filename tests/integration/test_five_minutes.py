@@ -46,9 +46,10 @@ def rows(folder: Path) -> int:
 
 
 def run_until_more_rows_than(count: int, folder: Path, log: Path) -> int:
+    """Until the job has started and written. Tasks of a killed driver may still publish rows until Spark has ended."""
     with job(folder, log) as process:
         latest = time.monotonic() + 150
-        while rows(folder) <= count:
+        while "job myjob started" not in log.read_text() or rows(folder) <= count:
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < latest, log.read_text()[-3000:]
             time.sleep(0.1)

@@ -121,6 +121,17 @@ class SinkWriter(Protocol):
         ...
 
 
+def prepared_payload(writer: SinkWriter, uid: str) -> bytes | None:
+    """What `prepare_commit` of a writer returns. Raises TypeError if it is not bytes: it could not be sent to the driver."""
+    payload: object = writer.prepare_commit()
+    if payload is None or isinstance(payload, bytes):
+        return payload
+    raise TypeError(
+        f"Sink {uid!r}: prepare_commit() of {type(writer).__name__} returned {type(payload).__name__}. Return bytes, such as "
+        "token.encode() for a token of staging.put, or None for nothing."
+    )
+
+
 class Committer(Protocol):
     """Publishes the output of one sink. Created in the driver, or in a task if the sink `publishes_in` tasks. A committer
     that holds connections has a method `close()`, after which it remains usable and opens new ones. If its target keeps

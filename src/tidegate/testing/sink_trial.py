@@ -34,6 +34,7 @@ from tidegate.connectors.sink import (
     SinkWriter,
     Sweeping,
     WriterContext,
+    prepared_payload,
     publishes_in,
 )
 from tidegate.core.faults import arm, reach
@@ -207,7 +208,7 @@ class SinkTrial:
             if part:
                 writer.write(batch_of(part))
         reach("trial.written")
-        payload = writer.prepare_commit()
+        payload = prepared_payload(writer, str(self.uid))
         reach("trial.prepared")
         if payload is None:
             return None

@@ -277,6 +277,9 @@ def _savepoints_below(config: CheckpointConfig, target: str | None) -> str:
     below = target or config.savepoint_dir
     if below is None:
         raise OptionError(
-            ("There is no directory for the savepoint: pass a target, or set execution.checkpointing.savepoint-dir.",)
+            (
+                "There is no directory for the savepoint: name one (`tidegate savepoint JOB DIR`, `tidegate stop JOB -p DIR`), "
+                "or set execution.checkpointing.savepoint-dir.",
+            )
         )
     return below if is_absolute(below) else os.path.abspath(below)

@@ -12,7 +12,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.checkpoint.staging import JobStaging
-from tidegate.connectors.sink import SinkWriter, WriterContext
+from tidegate.connectors.sink import SinkWriter, WriterContext, prepared_payload
 from tidegate.core.errors import GraphError, SchemaError
 from tidegate.core.ids import EpochId, KeyGroup
 from tidegate.core.times import NO_TIME, EpochTime, TimeDomain
@@ -600,7 +600,7 @@ class SinkOperator:
         self._written_bytes += batch.nbytes
 
     def prepare_commit(self) -> TaskCommittable | None:
-        payload = None if self._writer is None else self._writer.prepare_commit()
+        payload = None if self._writer is None else prepared_payload(self._writer, str(self.uid))
         if payload is None:
             return None
         # For a writer that takes rows unchanged, measure what it stages.
