@@ -140,7 +140,7 @@ def test_the_job_of_the_postgres_page_runs(postgres_server, database, tmp_path):
 @pytest.mark.timeout(300)
 @pytest.mark.budget(200)
 def test_the_job_of_the_kafka_page_runs(kafka, tmp_path):
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, KafkaError
 
     words, counts = kafka.topic(4), kafka.topic(4)
     code = program(
@@ -157,7 +157,10 @@ def test_the_job_of_the_kafka_page_runs(kafka, tmp_path):
 
     def newest() -> list[tuple[str, str]]:
         while (message := reader.poll(0.2)) is not None:
-            assert message.error() is None
+            if message.error() is not None:
+                # A broker that is busy does not know a topic at once that was just created.
+                assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                continue
             read.append((message.key().decode(), message.value().decode()))
         return sorted(read)
 
