@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -123,7 +124,7 @@ class Started(Pretended):
 def test_run_says_by_flags_what_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started = Started()
     monkeypatch.setattr("tidegate.control.job_file.load_job", lambda path: started)
-    monkeypatch.setattr("tidegate.control.job_file.module_of", lambda path: None)
+    monkeypatch.setattr("tidegate.control.job_file.module_of", lambda path: ModuleType("job"))
     monkeypatch.setattr("tidegate.runtime.driver.pickling.ship_by_value", lambda module: None)
     monkeypatch.setattr("tidegate.runtime.driver.ending.Ending.listening", lambda ending: nullcontext())
     (tmp_path / "job.py").touch()

@@ -64,8 +64,7 @@ def command(  # noqa: C901, PLR0913 one parameter for each option
     """Run the job that JOB.PY declares, until it ends or is stopped.
 
     JOB.PY has a function build(spark) that returns the Job. It may also hold `checkpoint = tg.Checkpointing(…)`, which -D
-    overrides option by option. SIGTERM and SIGINT let the epoch finish and take a last
-    checkpoint, or a savepoint.
+    overrides option by option. SIGTERM and SIGINT let the epoch finish and take a last checkpoint, or a savepoint.
 
     Exit code 0: finished, or stopped gracefully; 1: it failed; 3: it could not be started; 4: cancelled; 5: asked to stop,
     and not done in time; 6: another driver took over the job.

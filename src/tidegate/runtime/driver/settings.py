@@ -17,6 +17,7 @@ from tidegate.config import (
 )
 from tidegate.config.autoscaler import AutoscalerConfig
 from tidegate.config.choices import AggregatePhaseStrategy, MetricNaming
+from tidegate.config.declared.checkpointing import DIR, INTERVAL
 from tidegate.config.declared.metrics import NAMING
 from tidegate.config.declared.pipeline import AGGREGATE_PHASES, MAX_PARALLELISM
 from tidegate.config.declared.recovery import PATH
@@ -98,7 +99,7 @@ _TUNING = {f.name for f in fields(Settings)} - {
     "autoscaler",
     "two_stage",
 }
-CHECKPOINTING = "execution.checkpointing."
+_MAKES_DURABLE = (DIR.key, INTERVAL.key)
 _STORE_KEYS = {
     "s3.endpoint": "endpoint",
     "s3.access-key": "access_key_id",
@@ -121,7 +122,7 @@ def read_settings(  # noqa: PLR0913 one parameter for each choice
 ) -> tuple[Settings, Durability | None]:  # fmt: skip
     """Read all settings. Raises `OptionError` with every problem. The second result is None for a job without checkpoints.
 
-    A bounded job takes no checkpoints, so it ignores what the file for all jobs says about them.
+    A bounded job takes no checkpoints, so it ignores their directory and interval in the file for all jobs.
     """
     given = dict(options or {})
     tuning = {key: _tuned(key, given.pop(key)) for key in list(given) if key in _TUNING}
@@ -204,7 +205,7 @@ def _shared(bounded: bool) -> dict[str, Any]:
     """The options of the file for all jobs that concern this one."""
     found = {key: value for key, value in shared_options().items() if key not in SERVER_KEYS}
     if bounded:
-        found = {key: value for key, value in found.items() if not current_key(key).startswith(CHECKPOINTING)}
+        found = {key: value for key, value in found.items() if current_key(key) not in _MAKES_DURABLE}
     return found
 
 

@@ -96,9 +96,9 @@ CHECKPOINTS_FOR_ALL = (
 
 @pytest.mark.feature("D32")
 def test_a_bounded_job_ignores_checkpoints_of_the_file_and_not_its_own(tmp_path, monkeypatch) -> None:
-    with_file(tmp_path, monkeypatch, CHECKPOINTS_FOR_ALL)
+    with_file(tmp_path, monkeypatch, CHECKPOINTS_FOR_ALL + "execution.checkpointing.local-backup.dirs: /fast\n")
     settings, durability = read_settings(2, **NONE, bounded=True)
-    assert (settings.state_backend, durability) == ("rocksdb", None)
+    assert (settings.state_backend, settings.local_dir, durability) == ("rocksdb", "/fast", None)
     assert read_settings(2, **NONE, checkpoint=WHERE, bounded=True)[1] is not None
     assert read_settings(2, **NONE)[1] is not None
 
