@@ -284,9 +284,9 @@ class RealTasks:
             PendingUpload(
                 id=action.id,
                 snapshot=snapshot,
-                base=base,
                 tasks=tasks,
                 sources=(),
+                base={} if base is None else self.uploads.known(base),
                 folder=action.request.target,
                 changelog=changelog,
                 materialized=self.uploads.offer(action.id) if changelog else {},

@@ -73,22 +73,21 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
     offered = [changes.materialized, *(each.materialized for each in uploading)]
     offered += [] if early is None else [early.materialized]
     needed = [made.stored for each in offered for made in each.values()]
-    needed += [stored for each in uploading for stored in each.known.values()]
+    needed += [stored for each in uploading for stored in each.base.values()]
     records += dict.fromkeys((stored.term, stored.checkpoint_id) for stored in needed)
     total = min(_INLINE_TASK_BYTES, _INLINE_JOB_BYTES // max(1, len(job.tasks)))
     standing = [*(each.snapshot for each in uploading), *snapshots]
 
-    def known_files(base: CheckpointRef | None, task: TaskId) -> Stored | None:
-        same = base is not None and newest is not None and base.metadata == newest.metadata
-        digest = digests.get(task) if same else None
-        return None if base is None or digest is None else Stored(base.term, base.id, digest)
+    def in_newest(task: TaskId) -> Stored | None:
+        digest = digests.get(task)
+        return None if newest is None or digest is None else Stored(newest.term, newest.id, digest)
 
     def order(each: PendingUpload, task: TaskId) -> UploadOrder:
         tables = None if each.tables is None else tuple(o for o in each.tables if o.level == task.level)
         return UploadOrder(
             checkpoint_id=each.id,
             version=each.snapshot.versions[task],
-            base=each.known.get(task) if each.materializes else known_files(each.base, task),
+            base=each.base.get(task),
             inline_threshold=inline_bytes,
             inline_total=total,
             folder=each.folder,
@@ -125,7 +124,7 @@ def plan_checkpoint_work(  # noqa: PLR0913 a pure function of all it depends on
             if early is None
             else EarlyUpload(
                 checkpoint_id=early.id,
-                bases=tuple(known_files(newest if early.incremental else None, task) for task in tasks),
+                bases=tuple(in_newest(task) if early.incremental else None for task in tasks),
                 inline_threshold=inline_bytes,
                 inline_total=total,
                 changelog=early.changelog,

@@ -219,9 +219,9 @@ class Checkpointer:
         upload = PendingUpload(
             id=action.id,
             snapshot=snapshot,
-            base=base,
             tasks=missing,
             sources=sources,
+            base={} if base is None else self._uploads.known(base),
             folder=action.request.target,
             tables=tables,
             changelog=changelog,

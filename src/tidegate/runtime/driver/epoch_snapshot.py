@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.checkpoint.entry import CheckpointRef
 from tidegate.checkpoint.metadata import OperatorInfo
 from tidegate.checkpoint.version_upload import Materialized, Stored
 from tidegate.core.ids import EpochId, TaskId
@@ -40,10 +39,12 @@ class PendingUpload:
 
     id: int
     snapshot: EpochSnapshot
-    base: CheckpointRef | None
     tasks: frozenset[TaskId]
     """All that upload something."""
     sources: tuple[SourceNotes, ...] = field(repr=False)
+    base: Mapping[TaskId, Stored] = field(default_factory=dict, repr=False)
+    """The files of each task in the checkpoint that was the latest when this one began: they are not uploaded again, even if
+    another checkpoint completes meanwhile. A task that is not in it uploads everything."""
     folder: str | None = None
     """The folder of a savepoint."""
     tables: tuple[OperatorInfo, ...] | None = None
@@ -54,8 +55,6 @@ class PendingUpload:
     """With a changelog: versions that changes may be stored from, instead of from the base."""
     materializes: bool = False
     """It is no checkpoint: tasks store whole versions that later checkpoints start from."""
-    known: Mapping[TaskId, Stored] = field(default_factory=dict, repr=False)
-    """For such an upload: the files of each task that are stored already."""
     acknowledged: set[TaskId] = field(default_factory=set)
     """Only grows, and only by one thread: each of ten thousand acknowledgements must not copy the others."""
 

@@ -66,16 +66,15 @@ class Materializer:
         reuses = self._ownership.history.config.materialize_incrementally and base is not None and base.owned
         id = self._coordinator.reserve(base.metadata if base is not None and reuses else None)
         reach("materialize.1-reserved", id=id)
-        known = {task: stored for task, stored in self._uploads.known().items() if reuses and task in tasks}
+        stored = self._uploads.known(base) if base is not None and reuses else {}
         self._uploads.add(
             PendingUpload(
                 id=id,
                 snapshot=snapshot,
-                base=base if reuses else None,
                 tasks=tasks,
                 sources=(),
+                base={task: files for task, files in stored.items() if task in tasks},
                 materializes=True,
-                known=known,
             )
         )
         self._turns.begin(id, tasks, now)

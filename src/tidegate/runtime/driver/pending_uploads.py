@@ -139,10 +139,12 @@ class PendingUploads:
         """A checkpoint has completed that starts from these versions: no later one needs the changes before them."""
         self._truncated = {**self._truncated, **{task: made.version for task, made in upto.items()}}
 
-    def known(self) -> dict[TaskId, Stored]:
-        """Return the files of each task in the latest checkpoint."""
+    def known(self, base: CheckpointRef) -> dict[TaskId, Stored]:
+        """Return the files of each task in a checkpoint, if it is the latest."""
         ref, digests = self._stored
-        return {} if ref is None else {task: Stored(ref.term, ref.id, digest) for task, digest in digests.items()}
+        if ref is None or ref.metadata != base.metadata:
+            return {}
+        return {task: Stored(ref.term, ref.id, digest) for task, digest in digests.items()}
 
     def completed(self, ref: CheckpointRef, metadata: CheckpointMetadata, upload_ms: int | None = None) -> None:
         """Make this checkpoint the latest: the next one uploads only what it does not have. `upload_ms`: how long its slowest
