@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,10 @@ class ShopTorment:
         if point is None:
             time.sleep(self._random.uniform(0, 3))
             started = time.monotonic()
-            self._kill(kind)
+            while not self._kill(kind):
+                time.sleep(0.5)  # It is between two lives. What nobody dies of does not count.
+                if time.monotonic() > started + RECOVERY_S:
+                    raise Hang(f"{kind}: there was no such process for {RECOVERY_S:g} s")
         self._await_rows(self._reader.settled())
         took = time.monotonic() - started
         self._orders.clear()
@@ -122,16 +125,19 @@ class ShopTorment:
         self.recovery_s[kind].append(round(took, 2))
         say(f"  {kind} {where}: new rows after {took:.1f} s; {self._reader.read()}")
 
-    def _kill(self, kind: Kind) -> None:
+    def _kill(self, kind: Kind) -> bool:
+        """Return whether a process was there to die."""
         host = self._random.randrange(len(self._cluster.workers))
         match kind:
             case Kind.DRIVER:
-                with suppress(ProcessLookupError):
-                    self.supervisor.process.send_signal(signal.SIGKILL)
+                process = self.supervisor.process
+                if process.poll() is not None:
+                    return False
+                process.send_signal(signal.SIGKILL)
             case Kind.WORKER:
-                self._cluster.kill_python_workers(host)
+                return bool(self._cluster.kill_python_workers(host))
             case Kind.EXECUTOR:
-                self._cluster.kill_executor(host)
+                return bool(self._cluster.kill_executor(host))
             case Kind.BROKER:
                 self._servers.kafka.kill()
                 time.sleep(self._random.choice((1.0, 4.0)))
@@ -139,6 +145,7 @@ class ShopTorment:
             case Kind.DATABASE:
                 with self._servers.postgres.outage():
                     time.sleep(self._random.choice((1.0, 4.0)))
+        return True
 
     def _await_rows(self, seen: int) -> None:
         latest = time.monotonic() + RECOVERY_S
@@ -201,10 +208,7 @@ def run(options: argparse.Namespace) -> int:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
     for verdict in verdicts:
         say(str(verdict))
-    say(
-        f"{result['rounds']} kills, {result['rows']} rows: {result['lost']} lost, {result['duplicated']} doubled, "
-        f"{len(result['wrong'])} wrong" + (f"; {problem}" if problem else "")
-    )
+    say(_summary(result))
     fine = problem is None and all_exact(verdicts)
     if fine and options.folder is None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -213,13 +217,20 @@ def run(options: argparse.Namespace) -> int:
     return 0 if fine else 1
 
 
+def _summary(result: dict[str, Any]) -> str:
+    if result["lost"] is None:
+        return f"{result['rounds']} kills; the rows were not verified: {result['problem']}"
+    counted = f"{result['lost']} lost, {result['duplicated']} doubled, {len(result['wrong'])} wrong"
+    return f"{result['rounds']} kills, {result['rows']} rows: {counted}"
+
+
 def _result(torment: ShopTorment, verdicts: list[Verdict], problem: str | None) -> dict[str, Any]:
     return {
         "rounds": sum(torment.kills.values()),
         "kills": dict(torment.kills),
         "hits": dict(torment.hits),
-        "lost": sum(verdict.lost.total() for verdict in verdicts),
-        "duplicated": sum(verdict.doubled.total() for verdict in verdicts),
+        "lost": sum(verdict.lost.total() for verdict in verdicts) if verdicts else None,
+        "duplicated": sum(verdict.doubled.total() for verdict in verdicts) if verdicts else None,
         "wrong": [f"{verdict.output}: {row}" for verdict in verdicts for row in verdict.wrong],
         "rows": sum(verdict.expected for verdict in verdicts),
         "outputs": {verdict.output: verdict.expected for verdict in verdicts},

@@ -64,6 +64,7 @@ class IntervalJoin:
         self._buffers = states.accessors["join.left"], states.accessors["join.right"]
 
     def open(self, ctx: Any) -> None:
+        self.late_rows_dropped = 0
         self._named = [restorer(schema) for schema in self._schemas]
         if isinstance(self._function, Function):
             self._function.open(ctx)
@@ -83,6 +84,7 @@ class IntervalJoin:
         if time is None:
             raise WrongValue(f"The row {row!r} has no event time, which a join by time needs. Leave out such rows.")
         if time < ctx.timer_service().watermark_ms:
+            self.late_rows_dropped += 1
             return None
         own, other = self._buffers[side], self._buffers[1 - side]
         own.put(time, [*(own.get(time) or ()), row])

@@ -29,8 +29,8 @@ rest.port: 8082
 ```
 
 The driver reads the file whenever a job starts. A directory for checkpoints in it makes every streaming job durable, found
-again by its name; jobs on batch DataFrames ignore it. Commands other than `tidegate run` do not read the file: they take the
-credentials of a store from the environment.
+again by its name; jobs on batch DataFrames ignore it. Other commands find the REST server of a job by it
+(`rest.port`, `rest.bind-address`), and take the credentials of a store from the environment.
 
 The UI and REST show for each option whether its value comes from the file (`file`), the job's code (`code`) or the command line
 (`-D`). Old names are still read, and the job's log says what they are called now. An unknown key is refused; the message names

@@ -70,7 +70,8 @@ class Client:
             raise Refused(_told(error)) from None
         except (OSError, HTTPException) as error:
             raise Unreachable(
-                f"No job answers at {self._root} ({error}). Is it running, with REST on that address? Give another one with -m."
+                f"No job answers at {self._root} ({error}). Is it still starting, or is its REST server elsewhere? "
+                "Give another address with -m."
             ) from None
 
     def jobs(self) -> list[dict[str, Any]]:

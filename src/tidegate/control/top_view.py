@@ -22,6 +22,7 @@ _STATUS_STYLES = {
     "RUNNING": "bold green", "RESTARTING": "bold yellow", "CANCELLING": "bold yellow", "FAILED": "bold red", "LOST": "bold red",
 }  # fmt: skip
 _DONE = ("CANCELED", "FINISHED", "FAILED", "LOST")
+_MOST_SPANS = 10
 _WIDE = 24
 """Characters of the bar that shows busy, idle and held."""
 
@@ -47,6 +48,11 @@ def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> R
             "Tasks, the busiest first",
             ("task", "busy, idle, held", "busy", "rows in", "rows out", "state", "memory", "host"),
             _tasks(report, most_tasks), right=(2, 3, 4, 5, 6),
+        ),
+        *_listed(
+            "Parts of functions, the most time first",
+            ("operator", "ctx.span", "uses", "total", "mean", "longest in the last epoch"),
+            _spans(report), right=(2, 3, 4, 5),
         ),
         *_failures(report),
     ]  # fmt: skip
@@ -144,6 +150,13 @@ def _tasks(report: Report, most: int) -> Iterable[tuple[str | Text, ...]]:
         yield (f"and {len(tasks) - most} more",)
 
 
+def _spans(report: Report) -> Iterable[tuple[str, ...]]:
+    for each in list(report.get("spans") or ())[:_MOST_SPANS]:
+        mean_ms = each["total_ms"] / max(1, each["uses"])
+        times = (duration(ms) for ms in (each["total_ms"], mean_ms, each["longest_ms"]))
+        yield str(each["operator"]), str(each["span"]), f"{each['uses']:,}", *times
+
+
 def _failures(report: Report) -> Iterable[RenderableType]:
     failures = report.get("failures") or ()
     if failures:
@@ -201,9 +214,11 @@ def per_second(epoch: Mapping[str, Any]) -> str:
 
 
 def duration(ms: float) -> str:
-    """`840 ms`, `1.2 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`."""
+    """`0.04 ms`, `840 ms`, `1.2 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`."""
     if ms < 0:
         return f"-{duration(-ms)}"
+    if ms < 10 and ms != int(ms):
+        return f"{ms:.2f} ms"
     if ms < 1_000:
         return f"{ms:.0f} ms"
     if ms < 60_000:

@@ -147,7 +147,10 @@ TASK_BYTES_IN = _counter(_task, "numBytesIn", "bytes", "Bytes of the Arrow batch
 TASK_BYTES_OUT = _counter(_task, "numBytesOut", "bytes", "Bytes of the Arrow batches that the task sent.")
 FIRED_TIMERS = _counter(_task, "numFiredTimers", "", "Timers that fired.")
 LATE_DROPPED = _counter(
-    _task, "numLateRecordsDropped", "", "Rows that came too late for all their windows and had no side output."
+    _task,
+    "numLateRecordsDropped",
+    "",
+    "Rows that came too late for all their windows and had no side output, or too late for an interval join.",
 )
 STATE_SIZE = _gauge(_task, "stateSize", "bytes", "Bytes of the task's state on local disk after its last change.")
 SNAPSHOT_DURATION = _gauge(_task, "snapshotDuration", "ms", "Time to seal the state version of the last epoch.")

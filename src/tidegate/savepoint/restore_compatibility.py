@@ -36,8 +36,9 @@ class UidsCannotBeMapped(RestoreError):
 
 
 _ALL = (
-    "Verdicts for every state: `tidegate compat JOB.PY --from PATH`. To drop state, give the operator "
-    "another uid and set execution.state-recovery.ignore-unclaimed-state (-n)."
+    "Verdicts for every state: `tidegate compat JOB.PY --from PATH`. To convert state by a rule of your own, write a "
+    "savepoint with tg.SavepointWriter and start from it. To drop state, give the operator another uid and set "
+    "execution.state-recovery.ignore-unclaimed-state (-n)."
 )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import threading
+import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from tidegate.connectors.sink import (
     SinkWriter,
     Sweeping,
     WriterContext,
+    prepare,
     prepared_payload,
     publishes_in,
 )
@@ -149,6 +151,22 @@ def failing(prefix: str, error: Exception) -> Iterator[None]:
         arm(None)
 
 
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Whether the target accepted everything: true in a condition if it did. A failed assertion shows the error of the sink."""
+
+    refused_by: Exception | None = None
+
+    def __bool__(self) -> bool:
+        return self.refused_by is None
+
+    def __repr__(self) -> str:
+        if self.refused_by is None:
+            return "accepted"
+        at = traceback.extract_tb(self.refused_by.__traceback__)[-1]
+        return f"refused: {self.refused_by!r}, raised in {at.name} at {at.filename}:{at.lineno}"
+
+
 class SinkTrial:
     """One job with one sink. `expected` is every row that readers must find once, per slot in epoch order."""
 
@@ -167,6 +185,7 @@ class SinkTrial:
         self.epoch_by_number: dict[int, EpochId] = {}
         """The first column of each accepted row → the epoch that produced it, the last one if several did."""
         self._open: list[tuple[EpochId, list[Row]]] = []
+        prepare(self._sink(), SCHEMA)
         self.committer = self.new_committer()
 
     def new_committer(self) -> Committer:
@@ -244,16 +263,16 @@ class SinkTrial:
         known = {(c.slot, c.epoch) for c in self.completed}
         self.completed += [c for c in self.ledger.carried_by(self.at) if (c.slot, c.epoch) not in known]
 
-    def checkpoint(self) -> bool:
-        """Complete a checkpoint and release what it carries. Return whether the target accepted all of it."""
+    def checkpoint(self) -> Release:
+        """Complete a checkpoint and release what it carries."""
         self.complete()
         return self.release()
 
-    def release(self) -> bool:
-        """Commit everything that waits, in one call. Return whether the target accepted all of it."""
+    def release(self) -> Release:
+        """Commit everything that waits, in one call. Raises an error of the sink that would end the job."""
         carried = self.ledger.carried_by(self.at)
         if not carried:
-            return True
+            return Release()
         try:
             reach("trial.commit-begins")
             self.committer.commit(in_order(carried))
@@ -261,9 +280,9 @@ class SinkTrial:
         except Exception as error:
             if outcome_of(error).stops_the_job:
                 raise
-            return False
+            return Release(refused_by=error)
         self.ledger.confirm(marks(carried))
-        return True
+        return Release()
 
     def requests(self) -> list[Committable]:
         """Everything that was ever complete, as one long list that a forgetful driver would commit again."""
@@ -281,10 +300,9 @@ class SinkTrial:
         self.ledger.rewind(self.at.term, max(done, default=None))
         self._open = []
 
-    def restart(self, parallelism: int | None = None) -> bool:
+    def restart(self, parallelism: int | None = None) -> Release:
         """Let another driver claim the job, with a new term. Epochs after the latest checkpoint are discarded,
         and everything complete is committed, again if that was already done: the records of it are lost.
-        Return whether all was accepted.
         """
         self.parallelism = parallelism or self.parallelism
         self._open = []
@@ -293,7 +311,7 @@ class SinkTrial:
         self.committer = self.new_committer()
         return self.release()
 
-    def rescale(self, parallelism: int) -> bool:
+    def rescale(self, parallelism: int) -> Release:
         """Like `restart`, but the records of what was published are kept: only what waits is committed."""
         self.parallelism = parallelism
         self._open = []
@@ -302,7 +320,7 @@ class SinkTrial:
         self.committer = self.new_committer()
         return self.release()
 
-    def start_from(self, carried: Sequence[Committable]) -> bool:
+    def start_from(self, carried: Sequence[Committable]) -> Release:
         """Let another driver start from a savepoint that carried these. What was published since stays published."""
         self.completed = list(carried)
         return self.restart()

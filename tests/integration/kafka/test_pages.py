@@ -26,7 +26,7 @@ from tests.servers.postgres import Postgres
 ROOT = Path(__file__).resolve().parents[3]
 BLOCK = re.compile(r"^```(?:py|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^```sql\n(CREATE TABLE .*?)^```", re.MULTILINE | re.DOTALL)
-LIMIT_S = 120
+LIMIT_S = 300
 
 __all__ = ["postgres_server"]
 

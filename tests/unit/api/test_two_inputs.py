@@ -100,7 +100,7 @@ def check_interval_join(backend, rows, lower, upper, moves, cut):
         "join", payments, lower=f"{lower} ms", upper=f"{upper} ms", schema="l int, r int",
         function=lambda order, payment: (int(order.item), int(payment.amount)),
     )  # fmt: skip
-    seen, watermark, kept, snapshot = [], -1, [], None
+    seen, watermark, kept, snapshot, dropped = [], -1, [], None, 0
     for part, first in ((rows[:cut], 0), (rows[cut:], cut)):
         with tg.testing.harness(joined, state_backend=backend, restore=snapshot) as h:
             for number, (left, key, ms) in enumerate(part, first):
@@ -114,7 +114,9 @@ def check_interval_join(backend, rows, lower, upper, moves, cut):
                 if ms >= watermark:
                     kept.append((number, left, key, ms))
             seen += h.output()
+            dropped += h._subtasks[0].operator.late_dropped
             snapshot = h.snapshot()
+    assert dropped == len(rows) - len(kept)
     with tg.testing.harness(joined, state_backend=backend, restore=snapshot) as h:
         h.advance_watermark(1000)
         assert h.snapshot().entries == ()

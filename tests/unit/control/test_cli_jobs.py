@@ -30,6 +30,21 @@ def test_list_is_flinks_line(server: RestServer) -> None:
     assert f" : {ID} : orders (RUNNING)" in call("list", "-m", server.url).output
 
 
+@pytest.mark.feature("D32")
+def test_a_command_finds_the_server_by_the_file_for_all_jobs(
+    server: RestServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TIDEGATE_CONF_DIR", str(tmp_path))
+    port = server.url.rpartition(":")[2]
+    for host in ("127.0.0.1", "0.0.0.0"):
+        (tmp_path / "config.yaml").write_text(f"rest:\n  port: {port}\n  bind-address: {host}\n")
+        assert "orders (RUNNING)" in call("list").output
+    assert call("list", "-m", "127.0.0.1:1").exit_code == 3, "-m comes first"
+    (tmp_path / "config.yaml").write_text("rest.port: [1]\n")
+    refused = call("list")
+    assert (refused.exit_code, "line 1" in refused.output) == (2, True)
+
+
 @pytest.mark.feature("I1", "I10", "N23")
 def test_savepoint_stop_checkpoint_and_cancel_say_what_flink_says(server: RestServer, run: Pretended) -> None:
     assert "Savepoint completed. Path: /s/savepoint-1" in call("savepoint", ID, "/s", "-m", server.url).output

@@ -76,6 +76,13 @@ def test_a_frame_answers_what_someone_on_call_asks() -> None:
         assert part in text, part
 
 
+def test_parts_of_functions_show_whether_a_few_rows_are_slow() -> None:
+    spans = [{"operator": "rate", "span": "score", "uses": 4_000, "total_ms": 1_600.0, "longest_ms": 812.5}]
+    (line,) = (line.split() for line in shown({**REPORT, "spans": spans}).splitlines() if "score" in line)
+    assert line == ["rate", "score", "4,000", "1.6", "s", "0.40", "ms", "812", "ms"]
+    assert "ctx.span" not in shown(REPORT)
+
+
 def test_the_busiest_task_comes_first_and_the_rest_is_counted() -> None:
     text = shown(REPORT, most_tasks=1)
     assert "L1-S1" in text

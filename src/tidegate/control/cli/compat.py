@@ -7,6 +7,8 @@ import click
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import NO, Line, Output, OutputTable
 
+_CONVERT = "To convert state by a rule of your own, write a savepoint with tg.SavepointWriter: `tidegate explain STATE_CHANGED`."
+
 
 @click.command("compat")
 @click.argument("job_file", type=click.Path(exists=True, dir_okay=False))
@@ -22,7 +24,7 @@ def command(out: Output, job_file: str, path: str, allow: bool, uids: tuple[str,
     JOB_FILE is imported, not run: it must hold a Job, or a function build() or build(spark) that creates one.
     """
     from tidegate.control.job_file import declared, load_job
-    from tidegate.savepoint.compatibility import judge
+    from tidegate.savepoint.compatibility import VerdictKind, judge
     from tidegate.savepoint.restore_compatibility import translated
     from tidegate.savepoint.snapshot import StoredSnapshot
 
@@ -35,6 +37,8 @@ def command(out: Output, job_file: str, path: str, allow: bool, uids: tuple[str,
     ]
     rows = [(v["operator"], v["state"] or "", v["verdict"], v["reason"]) for v in verdicts]
     advice = dict.fromkeys(f"{v.uid}{'/' + v.state if v.state else ''}: {v.advice}" for v in answer.refusals)
+    if any(v.outcome is VerdictKind.INCOMPATIBLE for v in answer.refusals):
+        advice[_CONVERT] = None
     out.show(
         {"compatible": answer.compatible, "path": snapshot.url, "verdicts": verdicts},
         OutputTable("", ("Operator", "State", "Verdict", "Reason"), rows),

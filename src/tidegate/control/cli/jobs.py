@@ -8,17 +8,35 @@ from typing import Any
 
 import click
 
+from tidegate.config.errors import OptionError
+from tidegate.config.file import shared_options
 from tidegate.control.cli.main import speaks
 from tidegate.control.cli.output import Line, Output
 from tidegate.control.client import DEFAULT_ADDRESS, Client
+
+_EVERYWHERE = ("0.0.0.0", "::", "localhost")
+"""A server that is bound to these answers at the loopback address."""
 
 
 def at(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `-m` to a command: the address of the job's driver."""
     return click.option(
-        "-m", "--jobmanager", "address", default=DEFAULT_ADDRESS, show_default=True, envvar="TIDEGATE_REST",
+        "-m", "--jobmanager", "address", show_default=DEFAULT_ADDRESS, envvar="TIDEGATE_REST", callback=_address,
         help="Address of the driver's REST server.",
     )(function)  # fmt: skip
+
+
+def _address(ctx: click.Context, parameter: click.Parameter, given: str | None) -> str:
+    """As given, else as the file for all jobs says."""
+    if given:
+        return given
+    try:
+        shared = shared_options()
+    except OptionError as error:
+        raise click.UsageError(str(error)) from None
+    host, port = DEFAULT_ADDRESS.split(":")
+    bound = shared.get("rest.bind-address", host)
+    return f"{host if bound in _EVERYWHERE else bound}:{shared.get('rest.port', port)}"
 
 
 def typed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,6 @@ supervisor, the rest by the start of an attempt or of the run.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -33,8 +32,6 @@ from tidegate.events.event import (
 from tidegate.events.listener import JobListener
 from tidegate.runtime.driver.epoch_reports import EpochReport
 from tidegate.runtime.exchange.messages import TaskAck
-
-log = logging.getLogger("tidegate")
 
 
 class JobEvents:
@@ -158,7 +155,6 @@ class JobEvents:
             full_size_bytes=sum(map(sum, sizes.values())),
             tasks=tuple(_restored(acks, sizes)),
         )
-        log.info("%s", event)
         self._bus.emit(event)
 
     def close(self, within_s: float = DRAIN_S) -> None:

@@ -131,7 +131,7 @@ class JobMetrics:
         """The figures of every task that has acknowledged an epoch."""
         self.event_times: Mapping[str, int] = {}
         """The greatest event time read so far, by source."""
-        self._spans = SpanMetrics()
+        self.spans = SpanMetrics()
         self._calls = AsyncMetrics()
         self._hot_keys = HotKeyTable()
         self._accesses = AccessTotals()
@@ -141,7 +141,7 @@ class JobMetrics:
     def epoch(self, report: EpochReport, acks: Iterable[TaskAck]) -> None:
         """Add an accepted epoch, in time that grows with its acknowledgements."""
         acks = tuple(acks)
-        self._spans.epoch(acks)
+        self.spans.epoch(acks)
         self._calls.epoch(acks)
         self._add(acks)
         self._add_sources(report, acks)
@@ -216,7 +216,7 @@ class JobMetrics:
             *self._of_checkpoints(run.checkpoints),
             *self._of_tasks(),
             *self._of_operators(),
-            *self._spans.samples(),
+            *self.spans.samples(),
             *self._calls.samples(),
             *self._of_state_accesses(),
             *self._of_epochs(run),

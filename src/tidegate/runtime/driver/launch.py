@@ -53,7 +53,7 @@ from tidegate.runtime.driver.restore_point import plan_return
 from tidegate.runtime.driver.running_job import RunningJob
 from tidegate.runtime.driver.runs_here import RUNS_HERE
 from tidegate.runtime.driver.session import check_session
-from tidegate.runtime.driver.settings import Durability, Settings, read_settings, within_memory
+from tidegate.runtime.driver.settings import Durability, Settings, check_outlives_driver, read_settings, within_memory
 from tidegate.runtime.driver.sink_threads import SinkThreads
 from tidegate.runtime.driver.stop_request import StopRequest
 from tidegate.runtime.driver.supervisor import kind_of
@@ -375,6 +375,8 @@ def _settings(
     spark: SparkSession, choices: Mapping[str, Any], bounded: bool = False
 ) -> tuple[Settings, Durability | None]:
     settings, durability = read_settings(_cores(spark), bounded=bounded, **choices)
+    if durability is not None and durability.checkpoints.dir is not None:
+        check_outlives_driver(durability.checkpoints.dir, spark.conf.get)
     return within_memory(settings, spark.conf.get), durability
 
 

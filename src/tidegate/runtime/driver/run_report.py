@@ -86,6 +86,19 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpanLine:
+    """A part of a function that `ctx.span` measures, over all tasks."""
+
+    operator: str
+    span: str
+    uses: int
+    total_ms: float
+    """Both of the run so far."""
+    longest_ms: float
+    """In the last epoch that used it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureLine:
     """A failure that ended an attempt of the run."""
 
@@ -134,6 +147,8 @@ class RunReport:
     options: tuple[EffectiveOption, ...]
     hot_keys: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
     """By operator: the keys with most rows, and their share."""
+    spans: tuple[SpanLine, ...] = ()
+    """What functions measured, the most time first."""
     rescales: tuple[Rescale, ...] = ()
     """The last ones, newest first."""
     rescale_counts: Mapping[str, int] = field(default_factory=dict)

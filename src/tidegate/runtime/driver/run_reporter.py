@@ -82,6 +82,7 @@ class RunReporter:
             rescales=supervisor.rescaler.history.rescales,
             rescale_counts={str(state): count for state, count in supervisor.rescaler.history.counts.items()},
             hot_keys={operator: tuple(keys) for operator, keys in job.metrics.hot_keys.items()},
+            spans=job.metrics.spans.lines(),
         )
 
     def notable(self) -> tuple[Any, Any]:

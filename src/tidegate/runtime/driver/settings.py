@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -229,6 +230,18 @@ def _check_backend(name: str, options: Mapping[str, Any]) -> None:
         backend_named(name, options)
     except ValueError as error:
         raise OptionError((str(error),)) from None
+
+
+def check_outlives_driver(directory: str, spark_setting: Callable[[str, str | None], str | None]) -> None:
+    """Raises `OptionError` for a directory of checkpoints that is gone with the driver's container."""
+    in_container = spark_setting("spark.submit.deployMode", None) == "cluster"
+    if in_container and "://" not in directory and not os.path.isabs(os.path.expanduser(directory)):
+        raise OptionError(
+            (
+                f"{DIR.key} is {directory!r}, a path below the working directory of the driver, which is temporary in cluster "
+                "mode: give a path or URL that every host has, such as hdfs:///checkpoints.",
+            )
+        )
 
 
 def within_memory(settings: Settings, spark_setting: Callable[[str, str | None], str | None]) -> Settings:

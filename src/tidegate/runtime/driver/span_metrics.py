@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tidegate.metrics import catalog
 from tidegate.metrics.metric import Sample
+from tidegate.runtime.driver.run_report import SpanLine
 from tidegate.runtime.exchange.messages import TaskAck
 
 
@@ -30,9 +31,17 @@ class SpanMetrics:
                 found[key] = (counted + count, added_us + total_us, longest_us)
             self._found = found
 
+    def lines(self) -> tuple[SpanLine, ...]:
+        """The most time first."""
+        found = sorted(self._found.items(), key=lambda each: -each[1][1])
+        return tuple(
+            SpanLine(operator=operator, span=name, uses=uses, total_ms=total_us / 1000, longest_ms=longest_us / 1000)
+            for (operator, name), (uses, total_us, longest_us) in found
+        )
+
     def samples(self) -> Iterator[Sample]:
-        for (operator, name), (count, total_us, longest_us) in self._found.items():
-            labels = {"operator": operator, "span": name}
-            yield Sample(catalog.SPANS, count, labels)
-            yield Sample(catalog.SPAN_TIME, total_us / 1000, labels)
-            yield Sample(catalog.SPAN_TIME_MAX, longest_us / 1000, labels)
+        for line in self.lines():
+            labels = {"operator": line.operator, "span": line.span}
+            yield Sample(catalog.SPANS, line.uses, labels)
+            yield Sample(catalog.SPAN_TIME, line.total_ms, labels)
+            yield Sample(catalog.SPAN_TIME_MAX, line.longest_ms, labels)

@@ -12,6 +12,19 @@ between its calls, and wherever it stages or reads rows.
 
 from __future__ import annotations
 
+import contextlib
+
+with contextlib.suppress(ImportError):
+    import pytest
+
+    # Otherwise a failed assertion of these modules shows its line, and not what the target holds or which error it raised.
+    pytest.register_assert_rewrite(
+        *(
+            f"{__name__}.{part}"
+            for part in ("cleanup", "crashes", "order", "outages", "repeats", "restores", "target", "visibility")
+        )
+    )
+
 from tidegate.testing.sink_contract.cleanup import CleanupContract
 from tidegate.testing.sink_contract.crashes import CrashContract
 from tidegate.testing.sink_contract.order import OrderContract

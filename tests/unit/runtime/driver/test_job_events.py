@@ -6,6 +6,7 @@ import itertools
 import logging
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,7 +107,8 @@ def test_a_failure_hides_secrets_and_says_what_follows() -> None:
     assert event.attributes()["canRestart"] is True
 
 
-def test_a_restore_tells_what_each_task_fetched() -> None:
+def test_a_restore_tells_what_each_task_fetched(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "tidegate")
     heard, clock = Heard(), ManualClock()
     events = JobEvents("orders", [heard], clock)
     started = clock.now()
@@ -121,6 +123,7 @@ def test_a_restore_tells_what_each_task_fetched() -> None:
     assert (task.restore_ms, task.download_ms, task.remote_bytes, task.memory_bytes) == (90, 80, 600, 50)
     assert (other.remote_bytes, other.local_bytes) == (0, 2_500_000)
     assert str(event).endswith("2.5 MB found on local disk, 0.0 MB fetched")
+    assert [record.getMessage() for record in caplog.records] == [str(event)], "once in the log"
 
 
 def test_every_checkpoint_that_is_counted_is_told_once(tmp_path: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tidegate.config import Checkpointing, OptionError
 from tidegate.config.effective import CommandLineOptions
 from tidegate.config.restart_strategy import ExponentialDelay, NoRestart
-from tidegate.runtime.driver.settings import read_settings
+from tidegate.runtime.driver.settings import check_outlives_driver, read_settings
 from tidegate.state.backends import UnknownBackend, backend_named
 from tidegate.state.heap import HashMapBackend
 
@@ -52,6 +52,20 @@ def test_options_choose_the_backend(options: dict[str, str], name: str) -> None:
 def test_the_options_of_checkpoints_choose_the_backend_too(name: str) -> None:
     settings, _ = read_settings(2, **NONE, checkpoint=replace(WHERE, options={"state.backend.type": name}))
     assert settings.state_backend == name
+
+
+@pytest.mark.parametrize("directory", ["checkpoints", "./checkpoints"])
+def test_in_cluster_mode_checkpoints_must_not_be_in_the_directory_of_the_driver(directory: str) -> None:
+    """YARN and Kubernetes remove it when the driver ends."""
+
+    def cluster(key: str, default: str | None) -> str | None:
+        return {"spark.submit.deployMode": "cluster"}.get(key, default)
+
+    with pytest.raises(OptionError, match="temporary"):
+        check_outlives_driver(directory, cluster)
+    check_outlives_driver("/mnt/checkpoints", cluster)
+    check_outlives_driver("s3://bucket/checkpoints", cluster)
+    check_outlives_driver(directory, lambda key, default: default)
 
 
 def with_file(folder, monkeypatch, text: str) -> None:

@@ -259,7 +259,9 @@ def test_a_process_killed_before_it_stored_the_acknowledgement_leaves_it_to_the_
     (done,) = task.epochs_until_stored().uploads
     state, new = decode_part(done.part)
     assert state.version == task.version
-    assert task.objects() == stored, "the next process stores nothing again"
+    # It may also have stored the acknowledgement, if the end of the epoch took a moment.
+    files = [path for path in task.objects() if "acks" not in path.parts]
+    assert files == stored, "the next process stores nothing again"
     assert {path.relative_to(task.stored).as_posix() for path in stored} == set(new)
 
 

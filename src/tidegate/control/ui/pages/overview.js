@@ -66,13 +66,28 @@ function Sources({ report }) {
 function NodePanel({ report, node, close }) {
   const tasks = report.tasks.filter((each) => each.level === node.level && node.level > 0);
   const hot = report.hot_keys?.[node.uid] ?? report.hot_keys?.[node.name] ?? [];
+  const spans = (report.spans ?? []).filter((each) => each.operator === node.uid || each.operator === node.name);
   const others = report.graph.nodes.filter((each) => each.level === node.level && each.uid !== node.uid && node.level > 0);
   return html`<${Panel} id="node" title=${node.uid} aside=${html`<span>${node.kind}${node.label && node.label !== node.uid ? ` · ${node.label}` : ""}</span><button type="button" class="button small" onClick=${close}>Close</button>`}>
     ${node.states.length > 0 && html`<div class="chips" aria-label="States">${node.states.map((each) => html`<span class="chip"><b>${each.name}</b> ${each.type}</span>`)}</div>`}
     ${tasks.length ? html`<${Tasks} report=${report} tasks=${tasks} />` : html`<${Empty} title="This node has no task of its own.">${node.level === 0 ? "Spark runs the source stage." : "No task has reported yet."}<//>`}
     ${tasks.length > 0 && others.length > 0 && html`<p class="hint">These tasks also run ${others.map((each) => each.uid).join(", ")}, with which the figures are shared.</p>`}
+    ${spans.length > 0 && html`<${Spans} spans=${spans} />`}
     ${hot.length > 0 && html`<${HotKeys} hot=${hot} />`}
   <//>`;
+}
+
+function Spans({ spans }) {
+  const time = (name, title, value, hint) => ({ name, title, value, show: (each) => duration(value(each)), right: true, hint });
+  const columns = [
+    { name: "span", title: "Part", value: (each) => each.span, wide: true },
+    { name: "uses", title: "Uses", value: (each) => each.uses, show: (each) => count(each.uses), right: true },
+    time("total", "Total", (each) => each.total_ms, "Over all tasks and epochs of the run"),
+    time("mean", "Mean", (each) => each.total_ms / Math.max(1, each.uses)),
+    time("longest", "Longest", (each) => each.longest_ms, "In the last epoch. Far above the mean: a few rows are slow"),
+  ];
+  return html`<h3>Parts of the function, measured with <code>ctx.span</code></h3>
+    <${Table} id="spans" label="Parts of the function" columns=${columns} rows=${spans} first="total" descending=${true} rowKey=${(each) => each.span} compact=${true} />`;
 }
 
 function HotKeys({ hot }) {
