@@ -170,6 +170,7 @@ class ReportedJob(ABC):
                 operator: [[key if self._show_values else None, share] for key, share in keys]
                 for operator, keys in report.hot_keys.items()
             },
+            "spans": [span if self._show_values else replace(span, longest_key=None) for span in report.spans],
         }
 
     def _told(self, failure: FailureLine) -> FailureLine:

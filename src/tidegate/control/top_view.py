@@ -51,7 +51,7 @@ def frame(report: Report, most_tasks: int = 20, problem: str | None = None) -> R
         ),
         *_listed(
             "Parts of functions, the most time first",
-            ("operator", "ctx.span", "uses", "total", "mean", "longest in the last epoch"),
+            ("operator", "ctx.span", "uses", "total", "mean", "longest", "key of the longest"),
             _spans(report), right=(2, 3, 4, 5),
         ),
         *_failures(report),
@@ -154,7 +154,8 @@ def _spans(report: Report) -> Iterable[tuple[str, ...]]:
     for each in list(report.get("spans") or ())[:_MOST_SPANS]:
         mean_ms = each["total_ms"] / max(1, each["uses"])
         times = (duration(ms) for ms in (each["total_ms"], mean_ms, each["longest_ms"]))
-        yield str(each["operator"]), str(each["span"]), f"{each['uses']:,}", *times
+        key = each.get("longest_key")
+        yield str(each["operator"]), str(each["span"]), f"{each['uses']:,}", *times, "-" if key is None else key
 
 
 def _failures(report: Report) -> Iterable[RenderableType]:
@@ -214,9 +215,11 @@ def per_second(epoch: Mapping[str, Any]) -> str:
 
 
 def duration(ms: float) -> str:
-    """`0.04 ms`, `840 ms`, `1.2 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`."""
+    """`40 µs`, `7.66 ms`, `840 ms`, `1.2 s`, `3 min 4 s`, `2 h 5 min`, `3 d 4 h`."""
     if ms < 0:
         return f"-{duration(-ms)}"
+    if 0 < ms < 1:
+        return f"{ms * 1000:.0f} µs"
     if ms < 10 and ms != int(ms):
         return f"{ms:.2f} ms"
     if ms < 1_000:

@@ -30,7 +30,8 @@ class Totals(tg.KeyedProcessFunction):
     def process_element(self, row, ctx):
         self.total.update(self.total.value() + row.amount)
         hour = f"{row.ts:%H}:00"
-        self.per_hour.put(hour, (self.per_hour.get(hour) or 0) + 1)
+        with ctx.span("count the hour"):
+            self.per_hour.put(hour, (self.per_hour.get(hour) or 0) + 1)
         yield row.user, self.total.value(), f"band-{int(self.total.value()) % 5}"
 
 

@@ -112,7 +112,8 @@ def test_the_slowest_task_is_the_busiest_and_its_rows_are_compared_with_its_leve
 @pytest.mark.parametrize(
     ("function", "value", "text"),
     [
-        ("duration", 812, "812 ms"), ("duration", 1240, "1.24 s"), ("duration", 125_000, "2 min 5 s"),
+        ("duration", 0.0412, "41 µs"), ("duration", 7.661, "7.66 ms"), ("duration", 812, "812 ms"), ("duration", 1240, "1.24 s"),
+        ("duration", 125_000, "2 min 5 s"),
         ("bytes", 0, "0 B"), ("bytes", 3_400_000, "3.4 MB"), ("count", 12_345, "12,345"), ("count", 1_500_000, "1.5 M"),
         ("rate", 12_400, "12.4 k rows/s"), ("percent", 0.004, "<1 %"), ("percent", None, "–"), ("age", 59_999, "59 s"),
         ("dollars", 12.3, "$12.30"), ("dollars", 0.00012345, "$0.000123"), ("dollars", 0, "$0.00"), ("dollars", None, "–"),

@@ -202,6 +202,12 @@ class TestRunning:
         assert page.evaluate("document.querySelector('#node').innerText.includes('L2-S0')")
         assert not page.evaluate("document.querySelector('#node').innerText.includes('L1-S0')")
 
+    def test_a_node_shows_how_long_parts_of_its_function_take(self, page, site):
+        show(page, site[1], "overview?node=totals")
+        page.wait_for("document.querySelector('#node')?.innerText.includes('count the hour')")
+        columns = page.evaluate("[...document.querySelectorAll('#node table')].at(-1).querySelector('thead').innerText")
+        assert all(word in columns.lower() for word in ("uses", "total", "mean", "longest"))
+
     def test_a_stop_names_the_job_and_can_be_called_off(self, page, site):
         show(page, site[1], "overview")
         press_button(page, "Stop…")

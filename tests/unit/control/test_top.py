@@ -77,9 +77,10 @@ def test_a_frame_answers_what_someone_on_call_asks() -> None:
 
 
 def test_parts_of_functions_show_whether_a_few_rows_are_slow() -> None:
-    spans = [{"operator": "rate", "span": "score", "uses": 4_000, "total_ms": 1_600.0, "longest_ms": 812.5}]
+    span = {"operator": "rate", "span": "score", "uses": 4_000, "total_ms": 1_600.0, "longest_ms": 812.5}
+    spans = [{**span, "longest_key": "user-vip"}]
     (line,) = (line.split() for line in shown({**REPORT, "spans": spans}).splitlines() if "score" in line)
-    assert line == ["rate", "score", "4,000", "1.6", "s", "0.40", "ms", "812", "ms"]
+    assert line == ["rate", "score", "4,000", "1.6", "s", "400", "µs", "812", "ms", "user-vip"]
     assert "ctx.span" not in shown(REPORT)
 
 

@@ -18,7 +18,8 @@ HOT_KEYS: Option[bool] = Option(
     "metrics.hot-keys.enabled",
     BOOL,
     True,
-    "Find the keys with the most rows of each keyed operator, in a sample of at most 256 rows of each batch.",
+    "Find the keys with the most rows of each keyed operator, in a sample of at most 256 rows of each batch, and the key of the "
+    "longest use of each `ctx.span`.",
 )
 LATENCY_ENABLED: Option[bool] = Option(
     "state.latency-track.keyed-state-enabled",

@@ -67,10 +67,11 @@ const PARTS = [
   [1000, "s"],
 ];
 
-/** 0.04 ms, 812 ms, 1.24 s, 2 min 5 s, 3 h 12 min. */
+/** 40 µs, 7.66 ms, 812 ms, 1.24 s, 2 min 5 s, 3 h 12 min. */
 export function duration(ms) {
   if (!known(ms)) return UNKNOWN;
   if (ms < 0) return `−${duration(-ms)}`;
+  if (ms > 0 && ms < 1) return `${Math.round(ms * 1000)}${SPACE}µs`;
   if (ms < 10 && !Number.isInteger(ms)) return `${ms.toFixed(2)}${SPACE}ms`;
   if (ms < 999.5) return `${Math.round(ms)}${SPACE}ms`;
   if (ms < 59_950) return `${significant(ms / 1000)}${SPACE}s`;

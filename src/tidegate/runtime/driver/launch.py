@@ -192,7 +192,9 @@ class _Launch:
         runner: EpochRunner | None = None
         try:
             runner = EpochRunner(self._spark, self._graph, self._settings, Identity.ephemeral())
-            return self._follow(self._job(None, committers, runner, self._described(runner), None))
+            return self._follow(
+                self._job(None, committers, runner, self._described(runner), None), "without checkpoints"
+            )
         except BaseException:
             _release(committers, runner)
             raise
@@ -213,7 +215,7 @@ class _Launch:
             described = self._described(runner, chosen.checkpoints)
             statistics = CheckpointStatistics(directory=location(storage.url), on_ended=self._events.checkpoint)
             loop = CheckpointLoop(owned, described, SinkThreads(committers.committers, storage), statistics)
-            return self._follow(self._job(chosen, committers, runner, described, loop))
+            return self._follow(self._job(chosen, committers, runner, described, loop), _origin(before))
         except BaseException:
             if loop is None:
                 owned.stop()
@@ -254,10 +256,9 @@ class _Launch:
             prices=chosen.checkpoints.prices if chosen is not None and is_object_store(chosen.archive.url) else None,
         )
 
-    def _follow(self, job: RunningJob) -> JobRun:
+    def _follow(self, job: RunningJob, origin: str) -> JobRun:
         self._events.log_context.epoch = lambda: job.runner.epoch
         run = JobRun(job)
-        origin = _origin(job.loop)
         log.info("job %s started: parallelism %d, %s, %s", job.name, run.parallelism, run.state_backend, origin)
         RUNS_HERE.add(run)
         run.follow()
@@ -345,11 +346,8 @@ def _identity(owned: Ownership, chosen: Durability) -> Identity:
     return Identity(found.lineage, found.term, chosen.archive, numbers)
 
 
-def _origin(loop: CheckpointLoop | None) -> str:
-    """Describe where the run starts."""
-    if loop is None:
-        return "without checkpoints"
-    snapshot = loop.ownership.restore_point().snapshot
+def _origin(snapshot: CheckpointMetadata | None) -> str:
+    """Describe where the run starts. The caller reads `snapshot` before it starts: the first checkpoint may complete at once."""
     if snapshot is None:
         return "without a checkpoint"
     if snapshot.kind is SnapshotKind.SAVEPOINT:

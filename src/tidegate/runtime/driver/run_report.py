@@ -93,9 +93,10 @@ class SpanLine:
     span: str
     uses: int
     total_ms: float
-    """Both of the run so far."""
     longest_ms: float
-    """In the last epoch that used it."""
+    """All three of the run so far: a row that is slow once a minute must show beside the mean."""
+    longest_key: str | None = None
+    """The key that was processed then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,8 @@ class RunReport:
         if found is not None:
             kept, older = found.history[:_TASKS_OF_CHECKPOINTS], found.history[_TASKS_OF_CHECKPOINTS:]
             found = replace(found, history=(*kept, *(replace(each, tasks=(), waiting=()) for each in older)))
-        return _ENCODER.encode(replace(self, checkpoints=found, hot_keys={}))
+        spans = tuple(replace(span, longest_key=None) for span in self.spans)
+        return _ENCODER.encode(replace(self, checkpoints=found, hot_keys={}, spans=spans))
 
     @staticmethod
     def from_bytes(data: bytes) -> RunReport:

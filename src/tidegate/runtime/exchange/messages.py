@@ -211,6 +211,8 @@ class TaskAck(msgspec.Struct, frozen=True, array_like=True):
     metrics: TaskMetrics = TaskMetrics()
     spans: dict[str, dict[str, tuple[int, int, int]]] = {}
     """What `ctx.span` measured: operator → name → count, total and longest time in microseconds."""
+    slowest_keys: dict[str, dict[str, str]] = {}
+    """Operator → name → the key whose use took longest."""
 
     @property
     def epoch(self) -> EpochId:

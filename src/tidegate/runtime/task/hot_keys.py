@@ -82,9 +82,10 @@ class KeySketch:
     def top(self, count: int) -> list[tuple[str, int]]:
         """Return the keys with the most rows, as text, with their estimated rows."""
         found = self._most_common(count)
-        return [(_shown(key), round(rows)) for key, rows in found if rows >= _WORTH_TELLING * self.seen]
+        return [(key_text(key), round(rows)) for key, rows in found if rows >= _WORTH_TELLING * self.seen]
 
 
-def _shown(key: Any) -> str:
+def key_text(key: Any) -> str:
+    """Return a key for people, shortened."""
     text = ", ".join(map(str, key)) if isinstance(key, tuple) else str(key)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

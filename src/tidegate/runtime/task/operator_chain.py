@@ -40,6 +40,7 @@ from tidegate.runtime.task.operators import (
     emit_to,
     key_codec,
 )
+from tidegate.runtime.task.spans import SpanTimes
 from tidegate.runtime.task.stateful_processor_operator import StatefulProcessorOperator
 from tidegate.state.access_meter import AccessMeter
 from tidegate.state.keyed_states import KeyedStates
@@ -127,10 +128,9 @@ class OperatorChain:
         prepared = [sink.prepare_commit() for sink in self._sinks]
         return tuple(item for item in prepared if item is not None)
 
-    def spans(self) -> dict[str, dict[str, tuple[int, int, int]]]:
+    def spans(self) -> dict[str, SpanTimes]:
         """Return what functions measured with `ctx.span`, by operator."""
-        functions = [each for each in self.operators.values() if isinstance(each, _FUNCTIONS)]
-        return {each.name: found for each in functions if (found := each.spans.totals())}
+        return {each.name: each.spans for each in self.operators.values() if isinstance(each, _FUNCTIONS)}
 
     def abort(self) -> None:
         """End the calls of async functions, and abort the sink writers."""

@@ -230,6 +230,9 @@ class ProcessOperator:
         if hasattr(function, "attach_states"):
             states.bind(function)
         calls = self._calls(node)
+        if calls and sketch is not None:
+            scope = states.scope
+            self.spans.key_of = lambda: scope.key
         self._states = states
         self._emit = emit
         self._sides: dict[str, list[Any]] = {tag: [] for tag, _ in node.side_outputs}

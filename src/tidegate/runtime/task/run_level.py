@@ -233,6 +233,7 @@ class _TaskAttempt:
         """Yield the barriers of this task, or in the last level its one row for the driver."""
         assignment = self.assignment
         uploads, published = self.background.results()
+        spans = self.chain.spans()
         ack = TaskAck(
             term=assignment.epoch.term,
             number=assignment.epoch.number,
@@ -256,7 +257,8 @@ class _TaskAttempt:
             timers=self.timers,
             late_dropped=sum(op.late_dropped for op in self.operators.values() if isinstance(op, ProcessOperator)),
             metrics=self._metrics(len(uploads)),
-            spans=self.chain.spans(),
+            spans={name: found for name, times in spans.items() if (found := times.totals())},
+            slowest_keys={name: keys for name, times in spans.items() if (keys := times.slowest_keys())},
         )
         acks = (*self.barriers.acks, encode(ack))
         poisoned = fault is not None

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
+
+from tidegate.runtime.task.hot_keys import key_text
 
 MOST_NAMES = 100
 """A name made of a value in the row would otherwise fill the acknowledgement."""
@@ -31,10 +35,13 @@ class Span:
 class SpanTimes:
     """Count, total and longest time by name. Empty, and of no cost, as long as nobody uses it."""
 
-    __slots__ = ("_found",)
+    __slots__ = ("_found", "_slowest", "key_of")
 
     def __init__(self) -> None:
         self._found: dict[str, list[int]] = {}
+        self._slowest: dict[str, Any] = {}
+        self.key_of: Callable[[], Any] | None = None
+        """Returns the key that is being processed; None: there is none, or nobody wants to know."""
 
     def span(self, name: str) -> Span:
         return Span(self, name)
@@ -49,7 +56,13 @@ class SpanTimes:
         entry[1] += took_ns
         if took_ns > entry[2]:
             entry[2] = took_ns
+            if self.key_of is not None:
+                self._slowest[name] = self.key_of()
 
     def totals(self) -> dict[str, tuple[int, int, int]]:
         """Name → count, total and longest time in microseconds."""
         return {name: (count, total // 1000, longest // 1000) for name, (count, total, longest) in self._found.items()}
+
+    def slowest_keys(self) -> dict[str, str]:
+        """Name → the key whose use took longest, as text. None for a use without a key, such as one in `open`."""
+        return {name: key_text(key) for name, key in self._slowest.items() if key is not None}

@@ -252,13 +252,19 @@ def test_times_of_a_task_add_up_and_its_rates_are_those_of_the_last_epoch():
 
 def test_spans_of_functions_add_up_over_tasks_and_epochs():
     metrics = JobMetrics(())
-    used = [ack(0, spans={"n": {"parse": (2, 3_000, 2_000)}}), ack(1, spans={"n": {"parse": (1, 4_000, 4_000)}})]
+    slowest = {"n": {"parse": "ann"}}
+    used = [
+        ack(0, spans={"n": {"parse": (2, 3_000, 2_000)}}, slowest_keys={"n": {"parse": "bob"}}),
+        ack(1, spans={"n": {"parse": (1, 4_000, 4_000)}}, slowest_keys=slowest),
+    ]
     metrics.epoch(report(1), used)
     metrics.epoch(report(2), [ack(0, spans={"n": {"parse": (1, 500, 500)}})])
     metrics.epoch(report(3), [ack(0)])
     assert values(metrics, catalog.SPANS) == {"n,parse": 4}
     assert values(metrics, catalog.SPAN_TIME) == {"n,parse": 7.5}
-    assert values(metrics, catalog.SPAN_TIME_MAX) == {"n,parse": 0.5}
+    assert values(metrics, catalog.SPAN_TIME_MAX) == {"n,parse": 0.5}, "in the last epoch that used it"
+    (line,) = metrics.spans.lines()
+    assert (line.uses, line.total_ms, line.longest_ms, line.longest_key) == (4, 7.5, 4.0, "ann"), "of the run"
 
 
 def calls(count: int, *, in_flight: int = 1, slowest_us: int = 1000) -> TaskMetrics:

@@ -22,11 +22,12 @@ from tidegate.config import CheckpointConfig, Checkpointing, read_options
 from tidegate.core.ids import Term
 from tidegate.runtime.driver import run_recorder
 from tidegate.runtime.driver.run_recorder import RunRecorder, recorded_terms, remove_old
-from tidegate.runtime.driver.run_report import FailureLine, RunReport
+from tidegate.runtime.driver.run_report import FailureLine, RunReport, SpanLine
 from tidegate.storage import Storage, open_storage
 from tidegate.testing.clock import at
 
 LAYOUT = JobLayout("orders")
+SPAN = SpanLine(operator="totals", span="score", uses=3, total_ms=12.5, longest_ms=8.0)
 
 
 @pytest.fixture
@@ -137,13 +138,14 @@ def test_a_record_is_read_as_it_was_written(completed: int, failed: bool, status
         checkpoints=made.statistics.report(at(99_000)),
         checkpoint_config=config,
         hot_keys={"totals": (("ann", 0.5),)},
+        spans=(replace(SPAN, longest_key="ann"),),
     )
     again = RunReport.from_bytes(report.to_bytes())
     assert again.checkpoints is not None
     assert report.checkpoints is not None
     assert again.checkpoints.history[:10] == report.checkpoints.history[:10]
     assert [each.id for each in again.checkpoints.history] == [each.id for each in report.checkpoints.history]
-    assert replace(again, checkpoints=None) == replace(report, checkpoints=None, hot_keys={})
+    assert replace(again, checkpoints=None) == replace(report, checkpoints=None, hot_keys={}, spans=(SPAN,))
 
 
 def test_a_record_of_a_later_version_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,24 @@ class EveryState(tg.KeyedProcessFunction):
         yield "timer", timestamp
 
 
-def run(folder: Path, batches: list[list[str]], measuring: Measuring, backend: str = "hashmap") -> list[TaskAck]:
+class SlowForOne(tg.KeyedProcessFunction):
+    def open(self, ctx: Any) -> None:
+        with ctx.span("connect"):
+            pass
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        with ctx.span("look up"):
+            time.sleep(0.02 if row.k == "slow" else 0)
+        yield row.k, 1
+
+
+def run(
+    folder: Path, batches: list[list[str]], measuring: Measuring, backend: str = "hashmap", function: Any = None
+) -> list[TaskAck]:
     """One epoch for each batch, each on the version of the one before."""
-    level = Level(folder, function=EveryState(), backend=backend, options=ROCKSDB if backend == "rocksdb" else None)
+    level = Level(
+        folder, function=function or EveryState(), backend=backend, options=ROCKSDB if backend == "rocksdb" else None
+    )
     acks: list[TaskAck] = []
     for number, rows in enumerate(batches, 1):
         version = VersionId.parse(acks[-1].version) if acks and acks[-1].version else None
@@ -132,9 +148,17 @@ def test_timers_are_counted_in_one_epoch_out_of_ten(tmp_path: Path) -> None:
     assert [ack.number for ack in acks if ack.metrics.pending_timers] == [1, 11]
 
 
-def test_hot_keys_can_be_switched_off(tmp_path: Path) -> None:
-    (ack,) = run(tmp_path, [["a", "a"]], Measuring(hot_keys=False))
+def test_a_task_names_the_key_whose_row_took_longest(tmp_path: Path) -> None:
+    (ack,) = run(tmp_path, [["a", "slow", "a", "b"]], Measuring(), function=SlowForOne())
+    assert ack.slowest_keys == {"two": {"look up": "slow"}}, "no key is there in `open`"
+    assert ack.spans["two"]["look up"][2] >= 20_000
+
+
+def test_keys_can_be_left_out(tmp_path: Path) -> None:
+    (ack,) = run(tmp_path / "one", [["a", "a"]], Measuring(hot_keys=False))
     assert ack.metrics.hot_keys == ()
+    (slow,) = run(tmp_path / "two", [["slow"]], Measuring(hot_keys=False), function=SlowForOne())
+    assert (set(slow.spans["two"]), slow.slowest_keys) == ({"connect", "look up"}, {})
     assert ack.metrics.bytes_in > 0
 
 

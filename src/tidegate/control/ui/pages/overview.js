@@ -84,7 +84,8 @@ function Spans({ spans }) {
     { name: "uses", title: "Uses", value: (each) => each.uses, show: (each) => count(each.uses), right: true },
     time("total", "Total", (each) => each.total_ms, "Over all tasks and epochs of the run"),
     time("mean", "Mean", (each) => each.total_ms / Math.max(1, each.uses)),
-    time("longest", "Longest", (each) => each.longest_ms, "In the last epoch. Far above the mean: a few rows are slow"),
+    time("longest", "Longest", (each) => each.longest_ms, "Far above the mean: a few rows are slow"),
+    { name: "key", title: "Key of the longest", value: (each) => each.longest_key, show: (each) => (each.longest_key === null ? html`<${Redacted} />` : html`<code>${each.longest_key}</code>`) },
   ];
   return html`<h3>Parts of the function, measured with <code>ctx.span</code></h3>
     <${Table} id="spans" label="Parts of the function" columns=${columns} rows=${spans} first="total" descending=${true} rowKey=${(each) => each.span} compact=${true} />`;
